@@ -1,1 +1,4 @@
-//! domain
+//! The pure core: no IO, no async, no clock. Everything here is a value or a function of values.
+
+pub mod amount;
+pub mod ids;
