@@ -1,0 +1,619 @@
+//! A reservation as the gate and the ledger keep it: one packed record, all that resolving it needs.
+//!
+//! Layout (little-endian, no padding; [`crate::domain::codec`]):
+//! ```text
+//! record  = head lines body
+//! head    = B layout(1)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
+//!           i8 latest_expiry_ms  i8 last_sequence                                              48 bytes, rewritten by scripts
+//! lines   = per line: i8 held  i8 consumed                                                     rewritten by scripts
+//! body    = core places tail                                                                   packed once in Rust, never rewritten
+//! core    = c16 fingerprint  I2 core_length  Bc0 tenant  per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
+//! places  = B subject_count  per subject: c13 hash
+//!           B counter_count  per counter: B holder  c8 field  i8 window_start_ms  B shape
+//!                            [shape & 32: i8 window_end_ms  i8 capacity]  per pair: B line  [shape & 16: i8 weight]
+//! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
+//!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
+//! ```
+//! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8)
+//! + 16 when weights are given (else each is 1) + 32 when the end and capacity are given (a line is `cap`).
+//! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::amount::{Decimals, Units};
+use super::codec::{Reader, Undecodable, Write};
+use super::ids::{Epoch, MeterId, OperationId, OutboxId, Subject, SubjectId, SubjectKind, TenantId};
+
+const LAYOUT: u8 = 1;
+const TAIL_LAYOUT: u8 = 1;
+const WEIGHTED: u8 = 16;
+const CAPPED: u8 = 32;
+const QUOTA_CAPACITY: i64 = -2;
+
+/// The most lines a reservation has.
+pub const LINES_MAX: usize = 8;
+/// The most counters (limits and quotas) one request touches.
+pub const COUNTERS_MAX: usize = 32;
+/// The most subjects one request names.
+pub const SUBJECTS_MAX: usize = 4;
+
+/// Where a reservation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReservationState {
+    /// Units are held.
+    Reserved,
+    /// Resolved: used units are counted, the rest returned.
+    Consumed,
+    /// Resolved: what was not incurred is returned.
+    Released,
+    /// Its time ran out: held units are returned.
+    Expired,
+}
+
+impl ReservationState {
+    /// The number scripts use.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Reserved => 1,
+            Self::Consumed => 2,
+            Self::Released => 3,
+            Self::Expired => 4,
+        }
+    }
+
+    /// The state with this number.
+    pub fn from_code(code: u8) -> Result<Self, Undecodable> {
+        match code {
+            1 => Ok(Self::Reserved),
+            2 => Ok(Self::Consumed),
+            3 => Ok(Self::Released),
+            4 => Ok(Self::Expired),
+            _ => Err(Undecodable("unknown reservation state")),
+        }
+    }
+
+    /// The word of the API and the books.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Consumed => "consumed",
+            Self::Released => "released",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl fmt::Display for ReservationState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What happens to a consume above the hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExcess {
+    /// The full actual is recorded and the excess flagged.
+    #[default]
+    Record,
+    /// At most the hold and the least remaining is charged; the rest is kept as uncharged.
+    Cap,
+    /// The call is refused.
+    Reject,
+}
+
+/// What happens to a consume after expiry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLate {
+    /// Charged once and flagged.
+    #[default]
+    Charge,
+    /// Refused as expired.
+    Reject,
+}
+
+/// The part of a record that scripts rewrite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Where the reservation stands.
+    pub state: ReservationState,
+    /// Consumed after it had expired.
+    pub late: bool,
+    /// The ordinal of its last change; a reserve or usage is 1.
+    pub step: u32,
+    /// The epoch under which the record was written.
+    pub epoch: Epoch,
+    /// When it expires (gate time, unix ms).
+    pub expires_at_ms: i64,
+    /// When it was made (gate time, unix ms).
+    pub born_at_ms: i64,
+    /// The latest expiry that `extend` may reach (unix ms).
+    pub latest_expiry_ms: i64,
+    /// The sequence of its last event within `epoch`.
+    pub last_sequence: u64,
+}
+
+impl Head {
+    /// Its last event's place in the outbox.
+    pub fn last_event(&self) -> OutboxId {
+        OutboxId { epoch: self.epoch, sequence: self.last_sequence }
+    }
+}
+
+/// What one line holds and has consumed so far. `held` stays what was granted at the reserve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LineUnits {
+    /// Units held at the reserve (0 for usage).
+    pub held: Units,
+    /// Units consumed so far.
+    pub consumed: Units,
+}
+
+impl LineUnits {
+    /// Units still held while the reservation is reserved.
+    pub fn outstanding(&self) -> Units {
+        self.held.saturating_sub(self.consumed)
+    }
+
+    /// Units consumed above the hold.
+    pub fn excess(&self) -> Units {
+        self.consumed.saturating_sub(self.held)
+    }
+}
+
+/// A line's fixed part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineRule {
+    /// The meter.
+    pub meter: MeterId,
+    /// Its decimals.
+    pub decimals: Decimals,
+    /// What happens above the hold.
+    pub on_excess: OnExcess,
+    /// What happens after expiry.
+    pub on_late: OnLate,
+    /// For how long after expiry a late consume is taken, in seconds.
+    pub late_within_seconds: u32,
+}
+
+/// The name of a counter's field in a state hash: eight ASCII characters that carry the counter's identity and generation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CounterField(pub [u8; 8]);
+
+impl CounterField {
+    /// The eight characters.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or("????????")
+    }
+}
+
+impl fmt::Debug for CounterField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A truncated keyed hash that stands for a subject in keys: `=` and twelve base64url characters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubjectHash(pub [u8; 13]);
+
+impl SubjectHash {
+    /// The thirteen characters.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or("=????????????")
+    }
+}
+
+impl fmt::Debug for SubjectHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The capacity a `cap` line is measured against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlaceCapacity {
+    /// A limit's, as it was at the reserve.
+    Limit(Units),
+    /// The quota's, as the gate knows it at the consume.
+    Quota,
+}
+
+/// One counter that a reservation moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterPlace {
+    /// Which hash: 0 is the tenant's, n the n-th subject's.
+    pub holder: u8,
+    /// Which field.
+    pub field: CounterField,
+    /// The window it was counted in: its start instant in unix ms.
+    pub window_start_ms: i64,
+    /// Given only where a line is `cap`: the window's end (unix ms) and the capacity.
+    pub cap: Option<(i64, PlaceCapacity)>,
+    /// Which lines count, and with what weight.
+    pub pairs: Vec<(u8, i64)>,
+}
+
+/// The part of a record that is packed once and never rewritten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body {
+    /// The first 16 bytes of the hash of the request's meaning.
+    pub fingerprint: [u8; 16],
+    /// Whose units.
+    pub tenant: TenantId,
+    /// One to eight lines.
+    pub lines: Vec<LineRule>,
+    /// Absent in a tombstone.
+    pub rest: Option<BodyRest>,
+}
+
+/// What a tombstone no longer needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyRest {
+    /// The subjects named, each with the hash that stands for it in keys.
+    pub subjects: Vec<(Subject, SubjectHash)>,
+    /// The counters moved.
+    pub counters: Vec<CounterPlace>,
+    /// Whether the caller gave an idempotency key.
+    pub keyed: bool,
+    /// The operation, where one was named.
+    pub operation: Option<OperationId>,
+    /// The policy version it was admitted under.
+    pub policy_version: u64,
+    /// The billing period it belongs to, as start and end in unix ms.
+    pub period_ms: (i64, i64),
+    /// The start of the tenant's local hour it belongs to, in unix ms.
+    pub hour_start_ms: i64,
+    /// The caller's metadata, as a JSON object; empty when none was given.
+    pub metadata: String,
+}
+
+/// A reservation's whole record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What scripts rewrite.
+    pub head: Head,
+    /// Per line: held and consumed.
+    pub units: Vec<LineUnits>,
+    /// What never changes.
+    pub body: Body,
+}
+
+impl Body {
+    /// Packs the body as scripts, records and events carry it. Lines, counters and subjects must be within their maxima.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(192);
+        out.extend_from_slice(&self.fingerprint);
+        out.put_2(0);
+        out.put_text(self.tenant.as_str());
+        for line in &self.lines {
+            out.put_text(line.meter.as_str());
+            out.put_byte(line.decimals.count());
+            out.put_byte(rules(line));
+            out.put_4(line.late_within_seconds);
+        }
+        let core_length = u16::try_from(out.len()).unwrap_or(u16::MAX);
+        out[16..18].copy_from_slice(&core_length.to_le_bytes());
+        if let Some(rest) = &self.rest {
+            rest.encode(&mut out);
+        }
+        out
+    }
+
+    /// Reads a body of `line_count` lines; one that ends after its core is a tombstone's.
+    pub fn decode(bytes: &[u8], line_count: usize) -> Result<Self, Undecodable> {
+        let mut reader = Reader::new(bytes);
+        let fingerprint = reader.array()?;
+        let core_length = usize::from(reader.u16()?);
+        let tenant = TenantId::parse(reader.text()?).map_err(|_| Undecodable("tenant"))?;
+        let lines = (0..line_count).map(|_| decode_line(&mut reader)).collect::<Result<_, _>>()?;
+        if reader.position() != core_length {
+            return Err(Undecodable("core length"));
+        }
+        let rest = if reader.rest().is_empty() { None } else { Some(BodyRest::decode(&mut reader)?) };
+        Ok(Self { fingerprint, tenant, lines, rest })
+    }
+}
+
+fn rules(line: &LineRule) -> u8 {
+    let excess = match line.on_excess {
+        OnExcess::Record => 0,
+        OnExcess::Cap => 1,
+        OnExcess::Reject => 2,
+    };
+    let late = match line.on_late {
+        OnLate::Charge => 0,
+        OnLate::Reject => 4,
+    };
+    excess + late
+}
+
+fn decode_line(reader: &mut Reader<'_>) -> Result<LineRule, Undecodable> {
+    let meter = MeterId::parse(reader.text()?).map_err(|_| Undecodable("meter"))?;
+    let decimals = Decimals::new(reader.u8()?).ok_or(Undecodable("decimals"))?;
+    let rules = reader.u8()?;
+    let on_excess = match rules & 3 {
+        0 => OnExcess::Record,
+        1 => OnExcess::Cap,
+        2 => OnExcess::Reject,
+        _ => return Err(Undecodable("on_excess")),
+    };
+    let on_late = if rules & 4 == 0 { OnLate::Charge } else { OnLate::Reject };
+    Ok(LineRule { meter, decimals, on_excess, on_late, late_within_seconds: reader.u32()? })
+}
+
+impl BodyRest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_byte(u8::try_from(self.subjects.len()).unwrap_or(u8::MAX));
+        for (_, hash) in &self.subjects {
+            out.extend_from_slice(&hash.0);
+        }
+        encode_places(&self.counters, out);
+        out.put_byte(TAIL_LAYOUT);
+        out.put_byte(u8::from(self.keyed));
+        for (subject, _) in &self.subjects {
+            out.put_text(subject.kind.as_str());
+            out.put_text(subject.id.as_str());
+        }
+        out.put_text(self.operation.as_ref().map_or("", OperationId::as_str));
+        out.put_8(i64::try_from(self.policy_version).unwrap_or(i64::MAX));
+        out.put_8(self.period_ms.0);
+        out.put_8(self.period_ms.1);
+        out.put_8(self.hour_start_ms);
+        out.put_2(u16::try_from(self.metadata.len()).unwrap_or(u16::MAX));
+        out.extend_from_slice(self.metadata.as_bytes());
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Undecodable> {
+        let subject_count = reader.u8()?;
+        let hashes: Vec<_> =
+            (0..subject_count).map(|_| reader.array().map(SubjectHash)).collect::<Result<_, _>>()?;
+        let counters = decode_places(reader)?;
+        if reader.u8()? != TAIL_LAYOUT {
+            return Err(Undecodable("tail layout"));
+        }
+        let keyed = reader.u8()? == 1;
+        let subjects = hashes
+            .into_iter()
+            .map(|hash| Ok((decode_subject(reader)?, hash)))
+            .collect::<Result<_, Undecodable>>()?;
+        let operation = match reader.text()? {
+            "" => None,
+            name => Some(OperationId::parse(name).map_err(|_| Undecodable("operation"))?),
+        };
+        let policy_version = reader.u64()?;
+        let period_ms = (reader.i64()?, reader.i64()?);
+        let hour_start_ms = reader.i64()?;
+        let length = usize::from(reader.u16()?);
+        let metadata =
+            std::str::from_utf8(reader.bytes(length)?).map_err(|_| Undecodable("metadata"))?.to_owned();
+        Ok(Self { subjects, counters, keyed, operation, policy_version, period_ms, hour_start_ms, metadata })
+    }
+}
+
+fn decode_subject(reader: &mut Reader<'_>) -> Result<Subject, Undecodable> {
+    let kind = SubjectKind::parse(reader.text()?).map_err(|_| Undecodable("subject kind"))?;
+    let id = SubjectId::parse(reader.text()?).map_err(|_| Undecodable("subject id"))?;
+    Ok(Subject { kind, id })
+}
+
+fn encode_places(counters: &[CounterPlace], out: &mut Vec<u8>) {
+    out.put_byte(u8::try_from(counters.len()).unwrap_or(u8::MAX));
+    for counter in counters {
+        let weighted = counter.pairs.iter().any(|(_, weight)| *weight != 1);
+        let pairs = u8::try_from(counter.pairs.len()).unwrap_or(15);
+        out.put_byte(counter.holder);
+        out.extend_from_slice(&counter.field.0);
+        out.put_8(counter.window_start_ms);
+        out.put_byte(
+            pairs | if weighted { WEIGHTED } else { 0 } | if counter.cap.is_some() { CAPPED } else { 0 },
+        );
+        if let Some((end_ms, capacity)) = counter.cap {
+            out.put_8(end_ms);
+            out.put_8(match capacity {
+                PlaceCapacity::Limit(units) => units.get(),
+                PlaceCapacity::Quota => QUOTA_CAPACITY,
+            });
+        }
+        for (line, weight) in &counter.pairs {
+            out.put_byte(*line);
+            if weighted {
+                out.put_8(*weight);
+            }
+        }
+    }
+}
+
+fn decode_places(reader: &mut Reader<'_>) -> Result<Vec<CounterPlace>, Undecodable> {
+    let count = reader.u8()?;
+    (0..count).map(|_| decode_place(reader)).collect()
+}
+
+fn decode_place(reader: &mut Reader<'_>) -> Result<CounterPlace, Undecodable> {
+    let holder = reader.u8()?;
+    let field = CounterField(reader.array()?);
+    let window_start_ms = reader.i64()?;
+    let shape = reader.u8()?;
+    let cap = if shape & CAPPED == 0 {
+        None
+    } else {
+        let end_ms = reader.i64()?;
+        let capacity = match reader.i64()? {
+            QUOTA_CAPACITY => PlaceCapacity::Quota,
+            units => PlaceCapacity::Limit(Units::new(units).ok_or(Undecodable("capacity"))?),
+        };
+        Some((end_ms, capacity))
+    };
+    let mut pairs = Vec::with_capacity(usize::from(shape & 15));
+    for _ in 0..shape & 15 {
+        let line = reader.u8()?;
+        pairs.push((line, if shape & WEIGHTED == 0 { 1 } else { reader.i64()? }));
+    }
+    Ok(CounterPlace { holder, field, window_start_ms, cap, pairs })
+}
+
+impl Head {
+    /// Packs the head for a record of these lines.
+    pub fn encode(&self, units: &[LineUnits]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48 + 16 * units.len());
+        out.put_byte(LAYOUT);
+        out.put_byte(self.state.code());
+        out.put_byte(u8::try_from(units.len()).unwrap_or(u8::MAX));
+        out.put_byte(u8::from(self.late));
+        out.put_4(self.step);
+        out.put_8(i64::try_from(self.epoch.0).unwrap_or(i64::MAX));
+        out.put_8(self.expires_at_ms);
+        out.put_8(self.born_at_ms);
+        out.put_8(self.latest_expiry_ms);
+        out.put_8(i64::try_from(self.last_sequence).unwrap_or(i64::MAX));
+        for line in units {
+            out.put_8(line.held.get());
+            out.put_8(line.consumed.get());
+        }
+        out
+    }
+
+    /// Reads head and lines from the front of the reader.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<(Self, Vec<LineUnits>), Undecodable> {
+        if reader.u8()? != LAYOUT {
+            return Err(Undecodable("record layout"));
+        }
+        let state = ReservationState::from_code(reader.u8()?)?;
+        let line_count = usize::from(reader.u8()?);
+        if !(1..=LINES_MAX).contains(&line_count) {
+            return Err(Undecodable("line count"));
+        }
+        let late = reader.u8()? & 1 == 1;
+        let head = Self {
+            state,
+            late,
+            step: reader.u32()?,
+            epoch: Epoch(reader.u64()?),
+            expires_at_ms: reader.i64()?,
+            born_at_ms: reader.i64()?,
+            latest_expiry_ms: reader.i64()?,
+            last_sequence: reader.u64()?,
+        };
+        let units = (0..line_count).map(|_| decode_units(reader)).collect::<Result<_, _>>()?;
+        Ok((head, units))
+    }
+}
+
+fn decode_units(reader: &mut Reader<'_>) -> Result<LineUnits, Undecodable> {
+    let mut next = || Units::new(reader.i64()?).ok_or(Undecodable("units"));
+    Ok(LineUnits { held: next()?, consumed: next()? })
+}
+
+impl Record {
+    /// Packs the whole record.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.head.encode(&self.units);
+        out.extend_from_slice(&self.body.encode());
+        out
+    }
+
+    /// Reads a whole record or a tombstone.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+        let mut reader = Reader::new(bytes);
+        let (head, units) = Head::decode(&mut reader)?;
+        let body = Body::decode(reader.rest(), units.len())?;
+        Ok(Self { head, units, body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let meter = |name: &str, on_excess| LineRule {
+            meter: MeterId::parse(name).unwrap(),
+            decimals: Decimals::new(2).unwrap(),
+            on_excess,
+            on_late: OnLate::Reject,
+            late_within_seconds: 604_800,
+        };
+        let subject =
+            Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("a b/7").unwrap() };
+        Record {
+            head: Head {
+                state: ReservationState::Reserved,
+                late: false,
+                step: 1,
+                epoch: Epoch(3),
+                expires_at_ms: 1_700_000_060_000,
+                born_at_ms: 1_700_000_000_000,
+                latest_expiry_ms: 1_700_086_400_000,
+                last_sequence: 12,
+            },
+            units: vec![
+                LineUnits { held: Units::new(600).unwrap(), consumed: Units::new(700).unwrap() },
+                LineUnits { held: Units::new(5).unwrap(), consumed: Units::ZERO },
+            ],
+            body: Body {
+                fingerprint: [9; 16],
+                tenant: TenantId::parse("acme").unwrap(),
+                lines: vec![meter("ocr.page", OnExcess::Cap), meter("llm.token", OnExcess::Record)],
+                rest: Some(BodyRest {
+                    subjects: vec![(subject, SubjectHash(*b"=abcdefghijkl"))],
+                    counters: vec![
+                        CounterPlace {
+                            holder: 0,
+                            field: CounterField(*b"abcdefgh"),
+                            window_start_ms: 1_699_999_200_000,
+                            cap: Some((1_700_002_800_000, PlaceCapacity::Quota)),
+                            pairs: vec![(0, 1)],
+                        },
+                        CounterPlace {
+                            holder: 1,
+                            field: CounterField(*b"ABCDEFGH"),
+                            window_start_ms: 0,
+                            cap: None,
+                            pairs: vec![(0, 5), (1, 1)],
+                        },
+                    ],
+                    keyed: true,
+                    operation: None,
+                    policy_version: 17,
+                    period_ms: (1_698_796_800_000, 1_701_388_800_000),
+                    hour_start_ms: 1_699_999_200_000,
+                    metadata: "{\"job\":\"ü\"}".into(),
+                }),
+            },
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_packed() {
+        let record = record();
+        assert_eq!(Record::decode(&record.encode()), Ok(record));
+    }
+
+    #[test]
+    fn a_tombstone_is_a_record_cut_after_its_core() {
+        let record = record();
+        let mut bytes = record.encode();
+        let body_at = 48 + 16 * 2;
+        let core = usize::from(u16::from_le_bytes([bytes[body_at + 16], bytes[body_at + 17]]));
+        bytes.truncate(body_at + core);
+        let tombstone = Record::decode(&bytes).unwrap();
+        assert_eq!(tombstone.body.rest, None);
+        assert_eq!(tombstone.body.lines, record.body.lines);
+    }
+
+    #[test]
+    fn damaged_records_are_refused_and_never_panic() {
+        let bytes = record().encode();
+        for end in 0..bytes.len() - 1 {
+            let cut = Record::decode(&bytes[..end]);
+            assert!(cut.is_err() || cut.unwrap().body.rest.is_none(), "cut at {end}");
+        }
+        let mut wrong = bytes;
+        wrong[0] = 2;
+        assert!(Record::decode(&wrong).is_err());
+    }
+}
