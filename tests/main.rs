@@ -1,1 +1,4 @@
-//! t
+//! The integration tests: one binary, so that everything is linked once.
+
+mod embedded;
+mod support;
