@@ -1,4 +1,14 @@
 //! The pure core: no IO, no async, no clock. Everything here is a value or a function of values.
 
 pub mod amount;
+pub mod field_error;
 pub mod ids;
+pub mod instant;
+pub mod limit;
+pub mod meter;
+pub mod operation;
+pub mod period;
+pub mod plan;
+pub mod policy;
+pub mod rate;
+pub mod tenant;
