@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::amount::Decimals;
 use super::field_error::FieldError;
 use super::ids::MeterId;
+use super::reservation::{OnExcess, OnLate};
 
 /// The longest a reservation may ask to be held at once: a day, in seconds.
 pub const TTL_SECONDS_MAX: u32 = 86_400;
@@ -12,30 +13,6 @@ pub const TTL_SECONDS_MAX: u32 = 86_400;
 pub const LIFE_SECONDS_MAX: u32 = 31 * 86_400;
 /// The latest a late consume may be charged: 400 days after expiry, in seconds.
 pub const LATE_SECONDS_MAX: u32 = 400 * 86_400;
-
-/// What happens when a consume is above its hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnExcess {
-    /// The full actual amount is recorded and the excess flagged.
-    #[default]
-    Record,
-    /// As much as the limits still leave is charged.
-    Cap,
-    /// The consume is refused.
-    Reject,
-}
-
-/// What happens when a consume comes after its hold expired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnLate {
-    /// It is charged once and flagged.
-    #[default]
-    Charge,
-    /// It is refused.
-    Reject,
-}
 
 /// What a tenant gets on a meter on which it has neither limit nor quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

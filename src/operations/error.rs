@@ -2,21 +2,7 @@
 
 use super::answers::{Refusal, ReservationAnswer};
 
-/// What is wrong with one field, by JSON pointer (`/lines/0/amount`; empty for the whole body).
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
-pub struct FieldError {
-    /// Which field.
-    pub pointer: String,
-    /// What is wrong and what would be right.
-    pub message: String,
-}
-
-impl FieldError {
-    /// An error about the field at `pointer`.
-    pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), message: message.into() }
-    }
-}
+pub use crate::domain::field_error::FieldError;
 
 /// Why a verb could not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::counter::{CounterField, CounterKey, Generations, Resets, ShapeHash};
-use super::resolve::Level;
+use super::counter::{CounterKey, Generations, Resets, ShapeHash, field_of};
+use super::resolve::{Level, ResolvedLimit};
 use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::ids::MeterId;
 use crate::domain::limit::Limit;
+use crate::domain::period::Windows;
 use crate::domain::rate::Rate;
+use crate::domain::reservation::CounterField;
 
 /// One thing that has a say about a limit id, at its level.
 #[derive(Debug, Clone)]
@@ -64,6 +66,23 @@ pub(super) struct Winner {
     pub(super) counter: Counter,
 }
 
+impl Winner {
+    /// The limit as one request falls under it.
+    pub(super) fn resolve(&self, line: usize, subject: Option<usize>, windows: &Windows) -> ResolvedLimit {
+        ResolvedLimit {
+            limit: self.limit.clone(),
+            line,
+            subject,
+            window: windows.get(self.limit.window),
+            capacity: self.capacity,
+            decimals: self.decimals,
+            level: self.level,
+            field: self.counter.field,
+            since_ms: self.counter.since_ms,
+        }
+    }
+}
+
 /// A counter as the gate and the resets know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counter {
@@ -88,7 +107,7 @@ impl Counter {
             shape,
             start_ms,
             since_ms: generation.since_ms.max(start_ms),
-            field: CounterField::new(&key.counter, shape, generation.number, start_ms),
+            field: field_of(&key.counter, shape, generation.number, start_ms),
         }
     }
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::document::Definitions;
 use crate::domain::ids::{InvalidId, LimitId, MeterId, Subject, SubjectId, SubjectKind};
 use crate::domain::limit::{Algorithm, Class, Limit, Scope};
+use crate::domain::reservation::CounterField;
 
 /// What a quota's counter is called before its meter; no limit id has a slash.
 const QUOTA_PREFIX: &str = "quota/";
@@ -131,37 +132,15 @@ impl FromStr for ShapeHash {
     }
 }
 
-/// The name of a counter's field in its hash at the gate: 8 characters of base64url.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CounterField(pub [u8; 8]);
-
-impl CounterField {
-    pub(super) fn new(name: &CounterName, shape: ShapeHash, generation: u32, start_ms: i64) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(name.as_str().as_bytes()).update(&[0]).update(&shape.0);
-        hasher.update(&generation.to_le_bytes()).update(&start_ms.to_le_bytes());
-        let text = URL_SAFE_NO_PAD.encode(&hasher.finalize().as_bytes()[..6]);
-        let mut field = [b'-'; 8];
-        field.copy_from_slice(text.as_bytes());
-        Self(field)
-    }
-
-    /// The eight characters.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for CounterField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for CounterField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+/// The field of a counter: a hash of what it is and which life of it this is.
+pub(super) fn field_of(name: &CounterName, shape: ShapeHash, generation: u32, start_ms: i64) -> CounterField {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(name.as_str().as_bytes()).update(&[0]).update(&shape.0);
+    hasher.update(&generation.to_le_bytes()).update(&start_ms.to_le_bytes());
+    let text = URL_SAFE_NO_PAD.encode(&hasher.finalize().as_bytes()[..6]);
+    let mut field = [b'-'; 8];
+    field.copy_from_slice(text.as_bytes());
+    CounterField(field)
 }
 
 /// How often a shape has come into use for a counter, and when it last did.

@@ -11,3 +11,7 @@ pub mod validate;
 
 #[cfg(test)]
 mod tests;
+
+pub use resolve::{Level, Resolved, ResolvedLimit, ResolvedQuota};
+pub use snapshot::Policy;
+pub use tenant_policy::TenantPolicy;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::counter::CounterField;
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::MeterId;
 use crate::domain::limit::Limit;
 use crate::domain::period::Window;
+use crate::domain::reservation::CounterField;
 
 /// The most counters that one request may touch.
 pub const COUNTERS_MAX: usize = 32;
@@ -28,6 +28,19 @@ pub enum Level {
     Plan,
     /// The installation's default.
     Default,
+}
+
+impl Level {
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Emergency => "emergency",
+            Self::Subject => "subject",
+            Self::Tenant => "tenant",
+            Self::Plan => "plan",
+            Self::Default => "default",
+        }
+    }
 }
 
 /// A limit that a request falls under.
