@@ -31,7 +31,7 @@ pub(super) fn seconds_until(end_ms: i64, now_ms: i64) -> i64 {
 #[derive(Clone, Copy)]
 pub(super) enum Counted<'a> {
     /// A limit.
-    Limit(&'a ResolvedLimit),
+    Limit(&'a ResolvedLimit, Option<&'a Subject>),
     /// A plan's quota.
     Quota(&'a ResolvedQuota),
 }
@@ -40,7 +40,7 @@ impl Counted<'_> {
     /// The decimals of its meter.
     pub(super) fn decimals(&self) -> Decimals {
         match self {
-            Self::Limit(limit) => limit.decimals,
+            Self::Limit(limit, _) => limit.decimals,
             Self::Quota(quota) => quota.decimals,
         }
     }
@@ -48,20 +48,36 @@ impl Counted<'_> {
     /// When its window ends, unix ms.
     pub(super) fn window_end_ms(&self) -> i64 {
         match self {
-            Self::Limit(limit) => limit.window.end_ms,
+            Self::Limit(limit, _) => limit.window.end_ms,
             Self::Quota(quota) => quota.window.end_ms,
         }
     }
 
     /// Whether waiting out a short window is all that helps.
     pub(super) fn is_rate(&self) -> bool {
-        matches!(self, Self::Limit(limit) if limit.class == Class::Rate)
+        matches!(self, Self::Limit(limit, _) if limit.limit.class == Class::Rate)
+    }
+
+    /// Its capacity: a limit's from policy, a quota's as the gate has it.
+    pub(super) fn capacity(&self, reading: &CounterReading) -> Units {
+        match self {
+            Self::Limit(limit, _) => limit.capacity,
+            Self::Quota(quota) => reading.capacity.unwrap_or(quota.included),
+        }
+    }
+
+    /// The line it counts.
+    pub(super) fn line(&self) -> usize {
+        match self {
+            Self::Limit(limit, _) => limit.line,
+            Self::Quota(quota) => quota.line,
+        }
     }
 
     /// What a refusal says besides.
     pub(super) fn message(&self) -> Option<&str> {
         match self {
-            Self::Limit(limit) => limit.message.as_deref(),
+            Self::Limit(limit, _) => limit.limit.message.as_deref(),
             Self::Quota(_) => None,
         }
     }
@@ -69,7 +85,7 @@ impl Counted<'_> {
     /// From which share of the capacity on answers carry a warning, in percent.
     fn near_percent(&self) -> i64 {
         match self {
-            Self::Limit(limit) => i64::from(limit.near_percent.get()),
+            Self::Limit(limit, _) => i64::from(limit.limit.near_percent.get()),
             Self::Quota(_) => 80,
         }
     }
@@ -77,17 +93,17 @@ impl Counted<'_> {
     /// The limit as an answer shows it, with the gate's reading of its counter.
     pub(super) fn answer(&self, reading: &CounterReading, now_ms: i64) -> LimitAnswer {
         let decimals = self.decimals();
-        let used = reading.consumed.checked_add(reading.reserved).unwrap_or(reading.capacity);
-        let remaining = reading.capacity.saturating_sub(used);
+        let capacity = self.capacity(reading);
+        let remaining = capacity.saturating_sub(reading.consumed).saturating_sub(reading.reserved);
         let (window, subject) = match self {
-            Self::Limit(limit) => (limit.window, limit.subject.as_ref()),
+            Self::Limit(limit, subject) => (limit.window, *subject),
             Self::Quota(quota) => (quota.window, None),
         };
         let (id, meter, window_name, kind, class, level) = match self {
-            Self::Limit(limit) => (
-                limit.id.to_string(),
-                limit.meter.to_string(),
-                limit.window_kind.as_str(),
+            Self::Limit(limit, _) => (
+                limit.limit.id.to_string(),
+                limit.limit.meter.to_string(),
+                limit.limit.window.as_str(),
                 "hard",
                 if self.is_rate() { "rate" } else { "quota" },
                 limit.level.as_str(),
@@ -104,7 +120,7 @@ impl Counted<'_> {
             subject: subject.map(subject_answer),
             algorithm: "calendar".into(),
             window: window_name.into(),
-            capacity: amount(reading.capacity, decimals),
+            capacity: amount(capacity, decimals),
             consumed: amount(reading.consumed, decimals),
             reserved: amount(reading.reserved, decimals),
             remaining: amount(remaining, decimals),
@@ -113,7 +129,7 @@ impl Counted<'_> {
             class: class.into(),
             level: level.into(),
             header: LimitHeader {
-                quota: reading.capacity.get() / whole,
+                quota: capacity.get() / whole,
                 remaining: remaining.get() / whole,
                 window_seconds: (window.end_ms - window.start_ms) / 1000,
                 reset_seconds: seconds_until(window.end_ms, now_ms),
@@ -124,17 +140,13 @@ impl Counted<'_> {
     /// A warning when the counter has come near its capacity.
     pub(super) fn near(&self, reading: &CounterReading, answer: &LimitAnswer) -> Option<WarningAnswer> {
         let used = i128::from(reading.consumed.get()) + i128::from(reading.reserved.get());
-        let near = used * 100 >= i128::from(reading.capacity.get()) * i128::from(self.near_percent());
+        let near = used * 100 >= i128::from(self.capacity(reading).get()) * i128::from(self.near_percent());
         (near && used > 0).then(|| WarningAnswer {
             code: "near_limit".into(),
             limit: Some(answer.id.clone()),
-            detail: format!("{} of {} are used or held; {} left until {}", used_text(reading, self.decimals()), answer.capacity, answer.remaining, answer.resets_at),
+            detail: format!("{} of {} are left until {}", answer.remaining, answer.capacity, answer.resets_at),
         })
     }
-}
-
-fn used_text(reading: &CounterReading, decimals: Decimals) -> String {
-    amount(reading.consumed.checked_add(reading.reserved).unwrap_or(reading.capacity), decimals)
 }
 
 fn subject_answer(subject: &Subject) -> SubjectAnswer {

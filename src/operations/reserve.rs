@@ -1,7 +1,5 @@
 //! Reserve, and usage as a mode of it: from a parsed request to the gate's decision.
 
-use std::time::Duration;
-
 use super::answers::*;
 use super::cost::{Line, lines_of};
 use super::policy_store::TenantEntry;
@@ -9,11 +7,12 @@ use super::present::{self, Circumstances, Counted};
 use super::requests::{Ack, Mode, ReserveRequest};
 use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
-use crate::domain::ids::{OperationId, ReservationId, Subject};
+use crate::domain::ids::{OperationId, OutboxId, ReservationId, Subject};
+use crate::domain::limit::Class;
 use crate::domain::meter::WithoutLimit;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{
-    Body, BodyRest, CounterPlace, LineUnits, OnExcess, PlaceCapacity, Record, ReservationState, SUBJECTS_MAX,
+    Body, BodyRest, CounterPlace, Head, LineUnits, OnExcess, PlaceCapacity, Record, ReservationState, SUBJECTS_MAX,
     SubjectHash,
 };
 use crate::gate::{
@@ -52,8 +51,7 @@ impl Operations {
     /// status of now. `dry_run` decides and writes nothing.
     pub async fn reserve(&self, request: ReserveRequest) -> Answer<ReserveAnswer> {
         let mode = match (request.dry_run, request.mode) {
-            (true, Mode::AllOrNothing) => ReserveMode::DryRun,
-            (true, Mode::BestEffort) => ReserveMode::DryRunBestEffort,
+            (true, _) => ReserveMode::DryRun,
             (false, Mode::AllOrNothing) => ReserveMode::AllOrNothing,
             (false, Mode::BestEffort) => ReserveMode::BestEffort,
         };
@@ -70,10 +68,10 @@ impl Operations {
                 let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
                 (record, readings, false)
             }
-            ReserveOutcome::Replayed { record, readings } => (record, readings, true),
+            ReserveOutcome::Replayed { record, readings, .. } => (record, readings, true),
             other => return Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
         };
-        let (limits, warnings) = limit_answers(&resolved, &readings, policy_now_ms);
+        let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
         if ack == Ack::Ledger {
             self.wait_until_booked(prepared.id, record.head.step, record.head.last_event()).await?;
         }
@@ -90,18 +88,19 @@ impl Operations {
         for _ in 0..ATTEMPTS_MAX {
             let (resolved, body) = self.resolve(&entry, request, &prepared, at_ms)?;
             let checks = checks(&resolved, &body);
+            let valid = entry.windows(at_ms).valid();
             let gate_call = ReserveCall {
                 id: prepared.id,
                 partition: entry.partition,
                 tenant: &request.tenant,
-                subjects: &prepared.subjects,
+                subjects: prepared.subjects.clone(),
                 mode,
-                amounts: &prepared.units,
+                amounts: prepared.units.clone(),
                 body: &body,
-                checks: &checks,
+                checks,
                 ttl_ms: prepared.ttl_ms,
                 max_life_ms: prepared.max_life_ms,
-                valid: entry.windows(at_ms).valid(),
+                valid: (valid.start_ms, valid.end_ms),
                 ledger_asked,
                 now_ms: self.script_now(),
             };
@@ -114,7 +113,7 @@ impl Operations {
                     self.recall(prepared.id, last_id).await?;
                     ledger_asked = true;
                 }
-                Err(GateError::Alarm { partition }) => self.after_alarm(partition).await?,
+                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => {
                     return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms });
@@ -177,7 +176,7 @@ impl Operations {
         let meters: Vec<_> = prepared.lines.iter().map(|line| &line.meter.id).collect();
         let resolved = entry
             .policy
-            .resolve(&meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
+            .resolve(meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
             .map_err(|error| OperationError::field("/lines", error.to_string()))?;
         self.refuse_without_limit(prepared, &resolved)?;
         let body = Body {
@@ -189,7 +188,7 @@ impl Operations {
                 counters: places(prepared, &resolved),
                 keyed: request.key.is_some(),
                 operation: prepared.operation.clone(),
-                policy_version: entry.policy.version(),
+                policy_version: entry.policy.version,
                 period_ms: (windows.period.start_ms, windows.period.end_ms),
                 hour_start_ms: windows.hour.start_ms,
                 metadata: prepared.metadata.clone(),
@@ -200,14 +199,14 @@ impl Operations {
 
     /// A meter without limit or quota is unlimited or denied as configured, never by accident.
     fn refuse_without_limit(&self, prepared: &Prepared, resolved: &Resolved) -> Answer<()> {
-        for meter in &resolved.without {
-            let found = prepared.lines.iter().find(|line| line.meter.id == *meter);
-            let denied = found.is_some_and(|line| match line.meter.without_limit {
+        for line in resolved.without.iter().filter_map(|line| prepared.lines.get(*line)) {
+            let denied = match line.meter.without_limit {
                 WithoutLimit::Deny => true,
                 WithoutLimit::Unlimited => false,
                 WithoutLimit::Config => self.options.deny_without_limit,
-            });
+            };
             if denied {
+                let meter = &line.meter.id;
                 return Err(OperationError::Refused(Box::new(Refusal {
                     code: RefusalCode::ExceedsPlan,
                     detail: format!("the tenant's plan has neither a limit nor a quota for {meter}, and such meters are denied"),
@@ -222,11 +221,11 @@ impl Operations {
     }
 
     fn answer_reserve(&self, request: &ReserveRequest, decided: Decided) -> Answer<ReserveAnswer> {
-        let Decided { prepared, resolved, body, outcome, policy_now_ms } = decided;
+        let Decided { prepared, resolved, outcome, policy_now_ms, .. } = decided;
         let best_effort = request.mode == Mode::BestEffort;
         match outcome {
             ReserveOutcome::Admitted { granted, expires_at_ms, readings, .. } => {
-                let (limits, warnings) = limit_answers(&resolved, &readings, policy_now_ms);
+                let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
                 Ok(ReserveAnswer {
                     id: Some(prepared.id.to_string()),
                     status: Some(ReservationState::Reserved.to_string()),
@@ -238,7 +237,7 @@ impl Operations {
                 })
             }
             ReserveOutcome::Allowed { granted, readings, .. } => {
-                let (limits, warnings) = limit_answers(&resolved, &readings, policy_now_ms);
+                let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
                 Ok(ReserveAnswer {
                     allowed: Some(true),
                     lines: reserved_lines(&prepared, &granted, best_effort),
@@ -247,8 +246,8 @@ impl Operations {
                     ..blank(request, &prepared)
                 })
             }
-            ReserveOutcome::Replayed { record, readings } => {
-                let (limits, _) = limit_answers(&resolved, &readings, policy_now_ms);
+            ReserveOutcome::Replayed { record, readings, .. } => {
+                let (limits, _) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
                 let granted: Vec<_> = record.units.iter().map(|units| units.held).collect();
                 Ok(ReserveAnswer {
                     id: Some(prepared.id.to_string()),
@@ -257,6 +256,18 @@ impl Operations {
                     lines: replayed_lines(&record, &prepared, &granted, best_effort),
                     replayed: true,
                     limits,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Refused { granted_by_line, readings, .. }
+                if request.dry_run && best_effort && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
+            {
+                let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                Ok(ReserveAnswer {
+                    allowed: Some(true),
+                    lines: reserved_lines(&prepared, &granted_by_line, best_effort),
+                    limits,
+                    warnings,
                     ..blank(request, &prepared)
                 })
             }
@@ -275,10 +286,7 @@ impl Operations {
                     ..blank(request, &prepared)
                 })
             }
-            other => {
-                let _ = body;
-                Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms))
-            }
+            other => Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
         }
     }
 
@@ -291,43 +299,44 @@ impl Operations {
         policy_now_ms: i64,
     ) -> OperationError {
         match outcome {
-            ReserveOutcome::Refused { readings, refusing, now_ms } => {
+            ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
                 let now_ms = now_ms.max(policy_now_ms);
-                OperationError::Refused(Box::new(refusal(&prepared.units, resolved, &readings, &refusing, now_ms)))
+                let counted = counted(resolved, prepared.subjects.iter().map(|(subject, _)| subject));
+                OperationError::Refused(Box::new(refusal(&prepared.units, &counted, &readings, &refusing, now_ms)))
             }
             ReserveOutcome::KeyReused => OperationError::KeyReused,
-            ReserveOutcome::TooLate => {
-                OperationError::GateUnavailable("the call did not reach it in time; nothing was done".into())
-            }
             _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
         }
     }
 }
 
 /// Every counter of a resolution in the order the gate is asked: limits, then quotas.
-pub(super) fn counted(resolved: &Resolved) -> Vec<Counted<'_>> {
-    let limits = resolved.limits.iter().map(Counted::Limit);
+pub(super) fn counted<'a>(resolved: &'a Resolved, subjects: impl IntoIterator<Item = &'a Subject>) -> Vec<Counted<'a>> {
+    let subjects: Vec<_> = subjects.into_iter().collect();
+    let limits = resolved.limits.iter().map(|limit| {
+        Counted::Limit(limit, limit.subject.and_then(|index| subjects.get(index)).copied())
+    });
     limits.chain(resolved.quotas.iter().map(Counted::Quota)).collect()
 }
 
 fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterPlace> {
-    let capped = |lines: &[usize]| {
-        lines.iter().any(|line| prepared.lines.get(*line).is_some_and(|line| line.meter.on_excess == OnExcess::Cap))
+    let capped = |line: usize| {
+        prepared.lines.get(line).is_some_and(|line| line.meter.on_excess == OnExcess::Cap)
     };
-    let pairs = |lines: &[usize]| lines.iter().filter_map(|line| u8::try_from(*line).ok()).map(|line| (line, 1)).collect();
+    let pairs = |line: usize| u8::try_from(line).map(|line| (line, 1)).into_iter().collect();
     let limits = resolved.limits.iter().map(|limit| CounterPlace {
-        holder: limit.subject_index.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX)),
+        holder: limit.subject.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX)),
         field: limit.field,
         window_start_ms: limit.window.start_ms,
-        cap: capped(&limit.lines).then_some((limit.window.end_ms, PlaceCapacity::Limit(limit.capacity))),
-        pairs: pairs(&limit.lines),
+        cap: capped(limit.line).then_some((limit.window.end_ms, PlaceCapacity::Limit(limit.capacity))),
+        pairs: pairs(limit.line),
     });
     let quotas = resolved.quotas.iter().map(|quota| CounterPlace {
         holder: 0,
         field: quota.field,
         window_start_ms: quota.window.start_ms,
-        cap: capped(&quota.lines).then_some((quota.window.end_ms, PlaceCapacity::Quota)),
-        pairs: pairs(&quota.lines),
+        cap: capped(quota.line).then_some((quota.window.end_ms, PlaceCapacity::Quota)),
+        pairs: pairs(quota.line),
     });
     limits.chain(quotas).collect()
 }
@@ -338,13 +347,13 @@ fn checks(resolved: &Resolved, body: &Body) -> Vec<CounterCheck> {
         .limits
         .iter()
         .map(|limit| {
-            let class = match limit.class {
-                crate::domain::limit::Class::Quota => CounterClass::Quota,
-                crate::domain::limit::Class::Rate => CounterClass::Rate,
+            let class = match limit.limit.class {
+                Class::Quota => CounterClass::Quota,
+                Class::Rate => CounterClass::Rate,
             };
             (class, limit.since_ms, CheckCapacity::Limit(limit.capacity))
         })
-        .chain(resolved.quotas.iter().map(|quota| (CounterClass::Quota, quota.since_ms, CheckCapacity::Quota)));
+        .chain(resolved.quotas.iter().map(|quota| (CounterClass::Quota, quota.since_ms, CheckCapacity::Quota { field: quota.field })));
     places
         .zip(rules)
         .map(|(place, (class, since_ms, capacity))| CounterCheck { place: place.clone(), class, since_ms, capacity })
@@ -354,12 +363,13 @@ fn checks(resolved: &Resolved, body: &Body) -> Vec<CounterCheck> {
 /// Every limit checked, as an answer shows it, and warnings for those that have come near.
 pub(super) fn limit_answers(
     resolved: &Resolved,
+    subjects: &[Subject],
     readings: &[CounterReading],
     now_ms: i64,
 ) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
     let mut limits = Vec::with_capacity(readings.len());
     let mut warnings = Vec::new();
-    for (counted, reading) in counted(resolved).iter().zip(readings) {
+    for (counted, reading) in counted(resolved, subjects).iter().zip(readings) {
         if !reading.current {
             continue;
         }
@@ -372,30 +382,23 @@ pub(super) fn limit_answers(
 
 fn refusal(
     amounts: &[Units],
-    resolved: &Resolved,
+    all: &[Counted<'_>],
     readings: &[CounterReading],
     refusing: &[usize],
     now_ms: i64,
 ) -> Refusal {
-    let all = counted(resolved);
-    let needs = |index: usize| {
-        let lines = resolved.limits.get(index).map(|limit| &limit.lines).or_else(|| {
-            resolved.quotas.get(index.checked_sub(resolved.limits.len())?).map(|quota| &quota.lines)
-        });
-        let sum = lines.into_iter().flatten().filter_map(|line| amounts.get(*line));
-        sum.fold(Units::ZERO, |sum, units| sum.checked_add(*units).unwrap_or(sum))
-    };
     let mut code = RefusalCode::RateLimited;
     let mut longest = None;
     let mut refused_by = Vec::with_capacity(refusing.len());
     for index in refusing {
         let (Some(counted), Some(reading)) = (all.get(*index), readings.get(*index)) else { continue };
-        let (one, one_code) = refused_by_one(counted, reading, needs(*index), now_ms);
+        let needed = amounts.get(counted.line()).copied().unwrap_or_default();
+        let (one, one_code) = refused_by_one(counted, reading, needed, now_ms);
         code = code.min(one_code);
         longest = longest.max(one.retry_after_ms);
         refused_by.push(one);
     }
-    let (limits, _) = limit_answers(resolved, readings, now_ms);
+    let limits = all.iter().zip(readings).map(|(counted, reading)| counted.answer(reading, now_ms)).collect();
     let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
     let waiting_helps = matches!(code, RefusalCode::QuotaExceeded | RefusalCode::RateLimited);
     Refusal {
@@ -416,10 +419,11 @@ fn refused_by_one(
 ) -> (RefusedBy, RefusalCode) {
     let decimals = counted.decimals();
     let limit = counted.answer(reading, now_ms);
-    let free_of_holds = reading.capacity.saturating_sub(reading.consumed);
+    let capacity = counted.capacity(reading);
+    let free_of_holds = capacity.saturating_sub(reading.consumed);
     let left = free_of_holds.saturating_sub(reading.reserved);
     let held_only = needed <= free_of_holds;
-    let too_much = needed > reading.capacity;
+    let too_much = needed > capacity;
     let code = match (too_much, counted.is_rate()) {
         (true, _) => RefusalCode::ExceedsPlan,
         (false, true) => RefusalCode::RateLimited,
@@ -506,12 +510,12 @@ fn replayed_lines(
 fn usage_record(
     body: &Body,
     granted: &[Units],
-    event: crate::domain::ids::OutboxId,
+    event: OutboxId,
     expires_at_ms: i64,
     now_ms: i64,
 ) -> Record {
     Record {
-        head: crate::domain::reservation::Head {
+        head: Head {
             state: ReservationState::Consumed,
             late: false,
             step: 1,
@@ -525,6 +529,3 @@ fn usage_record(
         body: body.clone(),
     }
 }
-
-/// How long a caller is told to wait before it repeats a call that no one could decide.
-pub const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -6,12 +6,12 @@ use super::present::{self, Circumstances};
 use super::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
 use super::reserve::{ATTEMPTS_MAX, limit_answers};
 use super::{Answer, OperationError, Operations};
-use crate::domain::amount::{Amount, UNITS_MAX};
-use crate::domain::ids::{MeterId, OutboxId, ReservationId, TenantId};
+use crate::domain::amount::UNITS_MAX;
+use crate::domain::ids::{OutboxId, ReservationId, TenantId};
+use crate::domain::policy::ResolvedLimit;
+use crate::domain::policy::resolve::repeated_meters;
 use crate::domain::reservation::{CounterPlace, Record};
-use crate::gate::{
-    AmountGiven, ConsumeCall, CounterReading, ExtendCall, GateError, ReleaseCall, ResolveOutcome,
-};
+use crate::gate::{self, ConsumeCall, CounterReading, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
 use crate::ledger::ReservationRow;
 
 const EXTEND_SECONDS_DEFAULT: u32 = 60;
@@ -19,8 +19,8 @@ const EXTEND_SECONDS_MAX: u32 = 86_400;
 
 /// Which of the three calls is being made, with what it needs.
 enum Resolving {
-    Consume { amounts: Vec<AmountGiven>, is_final: bool },
-    Release { amounts: Vec<AmountGiven> },
+    Consume { totals: gate::Totals, is_final: bool },
+    Release { incurred: gate::Totals },
     Extend { ttl_ms: i64 },
 }
 
@@ -28,8 +28,8 @@ impl Operations {
     /// Moves a reservation's totals, and resolves it when final. Totals are for the reservation so far, so that a
     /// repeat is harmless. With `Ack::Ledger` it returns once the books have it.
     pub async fn consume(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
-        let amounts = self.amounts(&request.totals, request.id, request.bound.as_ref()).await?;
-        let resolving = Resolving::Consume { amounts, is_final: request.is_final };
+        let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
+        let resolving = Resolving::Consume { totals, is_final: request.is_final };
         let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
         if request.ack == Ack::Ledger {
             self.wait_until_booked(request.id, record.head.step, record.head.last_event()).await?;
@@ -40,14 +40,14 @@ impl Operations {
 
     /// Gives back what was not used; what was incurred before the work was given up is charged.
     pub async fn release(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
-        let amounts = match &request.incurred {
+        let incurred = match request.incurred {
             Totals::Attributes(_) => return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`")),
-            totals => self.amounts(totals, request.id, request.bound.as_ref()).await?,
+            totals => self.totals(totals, request.id, request.bound.as_ref()).await?,
         };
         if let Some(reason) = &request.reason {
             tracing::info!(reservation = %request.id, reason, "released");
         }
-        let (record, told) = self.drive(request.id, request.bound.as_ref(), &Resolving::Release { amounts }).await?;
+        let (record, told) = self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await?;
         Ok(present::reservation(request.id, &record, told))
     }
 
@@ -64,7 +64,7 @@ impl Operations {
 
     /// A reservation in any state, from the gate, or from the ledger once the gate has forgotten it.
     pub async fn read_reservation(&self, id: ReservationId, bound: Option<TenantId>) -> Answer<ReservationAnswer> {
-        let record = match self.gate.peek_record(id, bound.as_ref()).await {
+        let record = match self.gate.peek_record(id, bound.as_ref()).await.map(|peeked| peeked.record) {
             Ok(Some(record)) if record.body.rest.is_some() => record,
             Ok(known) => match self.row_of(id, bound.as_ref()).await {
                 Ok(row) => known.map_or(row.record.clone(), |known| Record { head: known.head, units: known.units, body: row.record.body.clone() }),
@@ -87,7 +87,7 @@ impl Operations {
             match self.call(id, bound, resolving).await {
                 Ok(ResolveOutcome::Unknown { last_id }) => self.recall_or_not_found(id, bound, last_id).await?,
                 Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(id, &cold).await?,
-                Err(GateError::Alarm { partition }) => self.after_alarm(partition).await?,
+                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => return self.settled(id, outcome).await,
             }
@@ -103,17 +103,20 @@ impl Operations {
     ) -> Result<ResolveOutcome, GateError> {
         let now_ms = self.script_now();
         match resolving {
-            Resolving::Consume { amounts, is_final } => {
-                self.gate.consume(&ConsumeCall { id, bound, amounts, is_final: *is_final, now_ms }).await
+            Resolving::Consume { totals, is_final } => {
+                let totals = totals.clone();
+                self.gate.consume(&ConsumeCall { id, bound, totals, is_final: *is_final, now_ms }).await
             }
-            Resolving::Release { amounts } => self.gate.release(&ReleaseCall { id, bound, amounts, now_ms }).await,
+            Resolving::Release { incurred } => {
+                self.gate.release(&ReleaseCall { id, bound, incurred: incurred.clone(), now_ms }).await
+            }
             Resolving::Extend { ttl_ms } => self.gate.extend(&ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms }).await,
         }
     }
 
     async fn settled(&self, id: ReservationId, outcome: ResolveOutcome) -> Answer<(Record, Circumstances)> {
         match outcome {
-            ResolveOutcome::Done { record, uncharged, readings, now_ms } => {
+            ResolveOutcome::Done { record, uncharged, readings, now_ms, .. } => {
                 let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
                 Ok((record, Circumstances { uncharged, limits, warnings, ..Circumstances::default() }))
             }
@@ -127,8 +130,8 @@ impl Operations {
             ResolveOutcome::Expired { record } => {
                 Err(OperationError::Expired(Box::new(present::reservation(id, &record, Circumstances::default()))))
             }
-            ResolveOutcome::AmountDecreased { meter } => {
-                Err(OperationError::AmountDecreased { meter: meter.to_string() })
+            ResolveOutcome::AmountDecreased { line, record } => {
+                Err(OperationError::AmountDecreased { meter: meter_of(&record, line) })
             }
             ResolveOutcome::AmountNeedsOneLine => Err(OperationError::field(
                 "/amount",
@@ -138,20 +141,18 @@ impl Operations {
                 "/lines",
                 format!("{meter} was not reserved; record it as usage with a key of its own"),
             )),
-            ResolveOutcome::TooPrecise { meter } => {
+            ResolveOutcome::TooPrecise { line, record } => {
+                let meter = meter_of(&record, line);
                 Err(OperationError::field("/lines", format!("the amount has more decimals than {meter} has")))
             }
-            ResolveOutcome::TooLarge { meter } => Err(OperationError::field(
+            ResolveOutcome::TooLarge { line, record } => Err(OperationError::field(
                 "/lines",
-                format!("the amount of {meter} is beyond {UNITS_MAX} of its smallest units"),
+                format!("the amount of {} is beyond {UNITS_MAX} of its smallest units", meter_of(&record, line)),
             )),
-            ResolveOutcome::ExcessRejected { meter } => Err(OperationError::field(
+            ResolveOutcome::ExcessRejected { line, record } => Err(OperationError::field(
                 "/lines",
-                format!("{meter} takes no more than was held (on_excess = reject); record the excess as usage"),
+                format!("{} takes no more than was held (on_excess = reject); record the excess as usage", meter_of(&record, line)),
             )),
-            ResolveOutcome::TooLate => {
-                Err(OperationError::GateUnavailable("the call did not reach it in time; nothing was done".into()))
-            }
             ResolveOutcome::Unknown { .. } | ResolveOutcome::Cold(_) => {
                 Err(OperationError::Internal("the gate gave an answer that fits no request".into()))
             }
@@ -171,44 +172,33 @@ impl Operations {
         let meters: Vec<_> = record.body.lines.iter().map(|line| &line.meter).collect();
         let subjects: Vec<_> = rest.subjects.iter().map(|(subject, _)| subject.clone()).collect();
         let windows = entry.windows(now_ms);
-        let Ok(mut resolved) = entry.policy.resolve(&meters, &subjects, rest.operation.as_ref(), now_ms, &windows) else {
+        let Ok(mut resolved) = entry.policy.resolve(meters.iter().copied(), &subjects, rest.operation.as_ref(), now_ms, &windows) else {
             return Default::default();
         };
         let reading = |field, holder: usize| {
             readings.iter().find(|(place, reading)| place.field == field && usize::from(place.holder) == holder && reading.current).map(|(_, reading)| *reading)
         };
-        resolved.limits.retain(|limit| reading(limit.field, limit.subject_index.map_or(0, |index| index + 1)).is_some());
+        let holder_of = |limit: &ResolvedLimit| limit.subject.map_or(0, |index| index + 1);
+        resolved.limits.retain(|limit| reading(limit.field, holder_of(limit)).is_some());
         resolved.quotas.retain(|quota| reading(quota.field, 0).is_some());
-        let limits = resolved.limits.iter().filter_map(|limit| {
-            let capacity = limit.capacity;
-            reading(limit.field, limit.subject_index.map_or(0, |index| index + 1)).map(|reading| CounterReading { capacity, ..reading })
-        });
+        let limits = resolved.limits.iter().filter_map(|limit| reading(limit.field, holder_of(limit)));
         let all: Vec<_> = limits.chain(resolved.quotas.iter().filter_map(|quota| reading(quota.field, 0))).collect();
-        limit_answers(&resolved, &all, now_ms)
+        limit_answers(&resolved, &subjects, &all, now_ms)
     }
 
     /// Amounts as the script takes them: it alone knows the reservation's meters and decimals.
-    async fn amounts(&self, totals: &Totals, id: ReservationId, bound: Option<&TenantId>) -> Answer<Vec<AmountGiven>> {
+    async fn totals(&self, totals: Totals, id: ReservationId, bound: Option<&TenantId>) -> Answer<gate::Totals> {
         match totals {
-            Totals::Held => Ok(Vec::new()),
-            Totals::Single(amount) => Ok(vec![given(None, *amount, "/amount")?]),
+            Totals::Held => Ok(gate::Totals::Default),
+            Totals::Single(amount) => Ok(gate::Totals::Single(amount)),
             Totals::Lines(lines) => {
                 if lines.is_empty() || lines.len() > crate::domain::reservation::LINES_MAX {
                     return Err(OperationError::field("/lines", "must have one to eight lines"));
                 }
-                lines
-                    .iter()
-                    .enumerate()
-                    .map(|(index, (meter, amount))| {
-                        if lines[..index].iter().any(|(other, _)| other == meter) {
-                            let pointer = format!("/lines/{index}/meter");
-                            return Err(OperationError::field(pointer, format!("{meter} is named twice")));
-                        }
-                        given(Some(meter.clone()), *amount, &format!("/lines/{index}/amount"))
-                    })
-                    .collect()
+                let repeated = repeated_meters(lines.iter().map(|(meter, _)| meter));
+                if repeated.is_empty() { Ok(gate::Totals::ByMeter(lines)) } else { Err(OperationError::Invalid(repeated)) }
             }
-            Totals::Attributes(attributes) => self.costed_again(attributes, id, bound).await,
+            Totals::Attributes(attributes) => self.costed_again(&attributes, id, bound).await,
         }
     }
 
@@ -218,8 +208,8 @@ impl Operations {
         attributes: &serde_json::Map<String, serde_json::Value>,
         id: ReservationId,
         bound: Option<&TenantId>,
-    ) -> Answer<Vec<AmountGiven>> {
-        let record = match self.gate.peek_record(id, bound).await? {
+    ) -> Answer<gate::Totals> {
+        let record = match self.gate.peek_record(id, bound).await?.record {
             Some(record) if record.body.rest.is_some() => record,
             _ => self.row_of(id, bound).await?.record,
         };
@@ -230,10 +220,8 @@ impl Operations {
         let policy = self.policy.current();
         let rule = self.policy.operation_at(&operation, version).await?;
         let lines = costed_by(&policy, &rule, attributes)?;
-        lines
-            .iter()
-            .map(|line| given(Some(line.meter.id.clone()), line.units.to_amount(line.meter.decimals), "/attributes"))
-            .collect()
+        let amounts = lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
+        Ok(gate::Totals::ByMeter(amounts.collect()))
     }
 
     /// The ledger's row of a reservation; another tenant's is unknown.
@@ -257,7 +245,6 @@ pub(super) fn not_found() -> OperationError {
     )
 }
 
-fn given(meter: Option<MeterId>, amount: Amount, pointer: &str) -> Answer<AmountGiven> {
-    let (mantissa, scale) = amount.mantissa_and_scale().map_err(|e| OperationError::field(pointer, e.to_string()))?;
-    Ok(AmountGiven { meter, mantissa, scale })
+fn meter_of(record: &Record, line: usize) -> String {
+    record.body.lines.get(line).map(|line| line.meter.to_string()).unwrap_or_default()
 }

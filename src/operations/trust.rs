@@ -74,9 +74,9 @@ impl Operations {
     }
 
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
-    pub(super) async fn after_alarm(&self, partition: Partition) -> Answer<()> {
+    pub(super) async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
         self.metrics.alarm();
-        tracing::warn!(%partition, "alarm: the gate may have lost memory; checking the node");
+        tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
         self.verify_node().await.map_err(|error| match error {
             OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(
                 "its memory is in doubt and the ledger cannot be asked: {why}"
