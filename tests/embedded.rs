@@ -5,6 +5,7 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -255,6 +256,22 @@ async fn an_empty_database_is_private_to_its_test_and_gone_after_it() {
     drop(first);
     wait_for("the database is gone", PATIENCE, async || tokio_postgres::connect(&url, NoTls).await.err())
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_test_gets_its_own_clone_of_a_template_that_is_made_once() {
+    static TEMPLATE: services::Template = services::Template::new("a_template");
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let database = || {
+        TEMPLATE.database(async |url| {
+            MADE.fetch_add(1, Ordering::SeqCst);
+            execute(&url, "CREATE TABLE migrated AS SELECT 'yes'::text AS answer").await;
+        })
+    };
+    let (first, second) = tokio::join!(database(), database());
+    execute(&first.url, "DROP TABLE migrated").await;
+    assert_eq!(execute(&second.url, "SELECT answer FROM migrated").await, "yes");
+    assert_eq!(MADE.load(Ordering::SeqCst), 1);
 }
 
 fn start_in_a_process_of_its_own(directory: &Path) -> Child {

@@ -6,17 +6,19 @@ use std::{
     io::Write,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::{EmbeddedError, error::FileContext, place::create_directory};
+use super::{EmbeddedError, error::FileContext, place::create_directory, process::wait_until};
 
 const LOCK: &str = "lock";
 const SECRET: &str = "secret";
 const SERVERS: &str = "servers.json";
 const SECRET_BYTES: usize = 32;
+const LOOKING_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Where the servers of a running data directory are, as written to `servers.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,15 +60,14 @@ impl DataDir {
     /// Makes the directory if it is missing and tries to hold it.
     pub(super) fn hold(path: &Path) -> Result<Hold, EmbeddedError> {
         let path = create_directory(path)?;
-        let lock = path.join(LOCK);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&lock)
-            .doing("open", &lock)?;
-        match file.try_lock() {
+        let (lock, file) = open_lock(&path)?;
+        let mut tried = Err(TryLockError::WouldBlock);
+        // Somebody who only looks whether it is held has it for a moment.
+        wait_until(LOOKING_PATIENCE, || {
+            tried = file.try_lock();
+            !matches!(tried, Err(TryLockError::WouldBlock))
+        });
+        match tried {
             Ok(()) => Ok(Hold::Ours(Self { path, _lock: file })),
             Err(TryLockError::WouldBlock) => Ok(Hold::Others(path)),
             Err(TryLockError::Error(source)) => Err(source).doing("lock", &lock),
@@ -99,6 +100,24 @@ impl DataDir {
     pub(super) fn withdraw(&self) {
         let _never_announced = fs::remove_file(self.path.join(SERVERS));
     }
+}
+
+/// Whether a process holds the data directory `path`. Looks without holding it, so that lookers do not meet.
+pub(super) fn is_held(path: &Path) -> Result<bool, EmbeddedError> {
+    let (lock, file) = open_lock(path)?;
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(source)) => Err(source).doing("lock", &lock),
+    }
+}
+
+fn open_lock(path: &Path) -> Result<(PathBuf, File), EmbeddedError> {
+    let lock = path.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(&lock).doing("open", &lock)?;
+    Ok((lock, file))
 }
 
 /// Reads the announcement in `path`, if there is one.

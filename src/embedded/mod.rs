@@ -86,13 +86,11 @@ impl Embedded {
     /// # Errors
     /// The directory or its `servers.json` cannot be read.
     pub fn running(data_dir: &Path) -> Result<Option<Servers>, EmbeddedError> {
-        if !data_dir.exists() {
-            return Ok(None);
-        }
-        match DataDir::hold(data_dir)? {
-            // What a killed run announced is not there any more.
-            Hold::Ours(_) => Ok(None),
-            Hold::Others(path) => data_dir::announced(&path),
+        // What a killed run announced is not there any more.
+        if data_dir.exists() && data_dir::is_held(data_dir)? {
+            data_dir::announced(data_dir)
+        } else {
+            Ok(None)
         }
     }
 

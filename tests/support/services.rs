@@ -19,8 +19,6 @@ use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
 use tollgate::embedded::{EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
 
-const TEMPLATE: &str = "tollgate_template";
-
 /// A Redis for one test. Its files go with it unless the test fails.
 pub struct TestRedis {
     server: EmbeddedRedis,
@@ -58,28 +56,40 @@ pub fn redis_with(change: impl FnOnce(&mut RedisOptions)) -> TestRedis {
     TestRedis { server, directory: Some(directory) }
 }
 
-/// Makes a database for this test: a clone of the template, which the run's first caller makes with `migrate` (given
-/// the template's URL; it must close its connections). Every caller passes the same function.
-pub async fn database(migrate: impl AsyncFnOnce(String)) -> TestDatabase {
-    static MIGRATED: OnceCell<()> = OnceCell::const_new();
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    MIGRATED
-        .get_or_init(async || {
-            execute(&format!("CREATE DATABASE {TEMPLATE}")).await;
-            migrate(postgres().url_of(TEMPLATE)).await;
-        })
-        .await;
-    let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
-    execute(&format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
-    let url = postgres().url_of(&name);
-    TestDatabase { name, url }
+/// A database that is made once in a run and cloned for each test.
+pub struct Template {
+    name: &'static str,
+    made: OnceCell<()>,
+}
+
+impl Template {
+    /// Nothing is made before the first [`Self::database`]. Keep it in a static.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, made: OnceCell::const_new() }
+    }
+
+    /// Makes a database for this test, a clone of the template, which the first caller makes with `migrate`: it is
+    /// given the template's URL and must close its connections. Every caller passes the same function.
+    pub async fn database(&self, migrate: impl AsyncFnOnce(String)) -> TestDatabase {
+        self.made
+            .get_or_init(async || {
+                execute(&format!("CREATE DATABASE {}", self.name)).await;
+                migrate(postgres().url_of(self.name)).await;
+            })
+            .await;
+        create_database(&format!("TEMPLATE {}", self.name)).await
+    }
 }
 
 /// Makes an empty database for this test.
 pub async fn empty_database() -> TestDatabase {
+    create_database("").await
+}
+
+async fn create_database(from: &str) -> TestDatabase {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let name = format!("empty_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
-    execute(&format!("CREATE DATABASE {name}")).await;
+    let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
+    execute(&format!("CREATE DATABASE {name} {from}")).await;
     let url = postgres().url_of(&name);
     TestDatabase { name, url }
 }
