@@ -2,6 +2,7 @@
 
 pub mod amount;
 pub mod codec;
+pub mod entry;
 pub mod event;
 pub mod field_error;
 pub mod ids;

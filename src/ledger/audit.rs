@@ -1,0 +1,1 @@
+//! The audit log: who changed what, in the transaction that changed it.

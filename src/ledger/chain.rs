@@ -1,0 +1,1 @@
+//! The hash chains over the entries.
