@@ -33,7 +33,8 @@ impl Positions {
     /// Waits until `partition` is booked up to `id`.
     async fn reach(&self, partition: Partition, id: OutboxId) {
         let mut receiver = self.sender.subscribe();
-        let reached = |positions: &Vec<OutboxId>| positions.get(partition.index()).is_some_and(|known| *known >= id);
+        let reached =
+            |positions: &Vec<OutboxId>| positions.get(partition.index()).is_some_and(|known| *known >= id);
         // The sender lives as long as self, so waiting cannot fail.
         let _ = receiver.wait_for(reached).await;
     }
@@ -45,7 +46,12 @@ impl Operations {
     /// Returns once the ledger has booked `event`, the `step`-th change of `id`; the time limit is `ack_timeout`.
     ///
     /// Errors: `LedgerTimeout` when it has not by then, or when the event is in quarantine.
-    pub(super) async fn wait_until_booked(&self, id: ReservationId, step: u32, event: OutboxId) -> Answer<()> {
+    pub(super) async fn wait_until_booked(
+        &self,
+        id: ReservationId,
+        step: u32,
+        event: OutboxId,
+    ) -> Answer<()> {
         let booked = async {
             self.wait_for_cursor(id.partition(), event).await;
             loop {

@@ -52,15 +52,23 @@ pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Optio
             }
             for (index, (meter, amount)) in lines.iter().enumerate().take(LINES_MAX) {
                 match one_line(policy, meter, *amount) {
-                    Ok(line) if found.iter().any(|other| other.meter.id == *meter) => errors.push(FieldError::new(
-                        format!("/lines/{index}/meter"),
-                        format!("{} is named twice; give its amounts as one line", line.meter.id),
-                    )),
+                    Ok(line) if found.iter().any(|other| other.meter.id == *meter) => {
+                        errors.push(FieldError::new(
+                            format!("/lines/{index}/meter"),
+                            format!("{} is named twice; give its amounts as one line", line.meter.id),
+                        ))
+                    }
                     Ok(line) => found.push(line),
-                    Err((field, message)) => errors.push(FieldError::new(format!("/lines/{index}/{field}"), message)),
+                    Err((field, message)) => {
+                        errors.push(FieldError::new(format!("/lines/{index}/{field}"), message))
+                    }
                 }
             }
-            if errors.is_empty() { Ok((found, operation.clone())) } else { Err(OperationError::Invalid(errors)) }
+            if errors.is_empty() {
+                Ok((found, operation.clone()))
+            } else {
+                Err(OperationError::Invalid(errors))
+            }
         }
     }
 }
@@ -86,7 +94,10 @@ fn usable_meter(policy: &Policy, meter: &MeterId) -> Result<Arc<Meter>, String> 
     }
 }
 
-fn known_operation(policy: &Policy, operation: &OperationId) -> Answer<Arc<crate::domain::operation::Operation>> {
+fn known_operation(
+    policy: &Policy,
+    operation: &OperationId,
+) -> Answer<Arc<crate::domain::operation::Operation>> {
     match policy.operation(operation) {
         None => Err(OperationError::field("/operation", format!("there is no operation {operation}"))),
         Some(found) if found.archived => {
@@ -112,13 +123,18 @@ pub(super) fn costed_by(
     attributes: &serde_json::Map<String, serde_json::Value>,
 ) -> Answer<Vec<Line>> {
     let attributes = read_attributes(attributes)?;
-    let costs = rule
-        .cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals))
-        .map_err(|errors| OperationError::Invalid(errors.into_iter().map(|error| error.under("/attributes").into()).collect()))?;
+    let costs = rule.cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals)).map_err(
+        |errors| {
+            OperationError::Invalid(
+                errors.into_iter().map(|error| error.under("/attributes").into()).collect(),
+            )
+        },
+    )?;
     costs
         .into_iter()
         .map(|(meter, units)| {
-            let meter = usable_meter(policy, &meter).map_err(|message| OperationError::field("/operation", message))?;
+            let meter = usable_meter(policy, &meter)
+                .map_err(|message| OperationError::field("/operation", message))?;
             Ok(Line { meter, units })
         })
         .collect()

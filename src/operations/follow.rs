@@ -55,6 +55,11 @@ impl Operations {
         }
     }
 
+    /// Shows the policy version in the metrics.
+    pub(super) fn policy_version_seen(&self, version: u64) {
+        self.metrics.policy_version(i64::try_from(version).unwrap_or(i64::MAX));
+    }
+
     async fn refresh_keys(&self) {
         if let Err(error) = self.keys.refresh(&self.ledger).await {
             tracing::warn!(%error, "keys could not be read again; those known stay in force");
@@ -64,7 +69,7 @@ impl Operations {
     async fn refresh_policy(&self, seen_version: u64) -> u64 {
         match self.policy.refresh().await {
             Ok(version) => {
-                self.metrics.set_policy_version(version);
+                self.policy_version_seen(version);
                 version
             }
             Err(error) => {

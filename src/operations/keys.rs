@@ -12,16 +12,16 @@ use super::answers::{KeyAnswer, PageAnswer};
 use super::present::instant;
 use super::requests::{CreateKeyRequest, Page, Principal, Role};
 use super::{Answer, OperationError, Operations};
-use crate::domain::ids::TenantId;
-use crate::ledger::{KeyRow, Ledger, NewKey};
+use crate::ledger::{KeyPlace, Ledger, StoredKey};
 
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 const UNKNOWN_MAX: u64 = 10_000;
+const KEYS_PAGE: usize = 1000;
 
 /// The keys of this instance's memory.
 pub struct Keys {
     hashing: [u8; 32],
-    known: ArcSwap<HashMap<String, Arc<KeyRow>>>,
+    known: ArcSwap<HashMap<String, Arc<StoredKey>>>,
     unknown: Cache<String, ()>,
 }
 
@@ -39,8 +39,15 @@ impl Keys {
 
     /// Reads all keys again.
     pub async fn refresh(&self, ledger: &Ledger) -> Answer<()> {
-        let rows = ledger.all_keys().await?;
-        self.known.store(Arc::new(rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect()));
+        let mut all = HashMap::new();
+        let mut after = None;
+        loop {
+            let rows = ledger.list_keys(after.as_ref(), KEYS_PAGE).await?;
+            let Some(last) = rows.last() else { break };
+            after = Some(KeyPlace { created_at_ms: last.created_at_ms, id: last.id.clone() });
+            all.extend(rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))));
+        }
+        self.known.store(Arc::new(all));
         self.unknown.invalidate_all();
         Ok(())
     }
@@ -53,7 +60,8 @@ impl Keys {
 /// The id inside a well-formed key.
 fn id_of(bearer: &str) -> Option<&str> {
     let (id, secret) = bearer.strip_prefix("tg_")?.split_once('_')?;
-    let plain = |part: &str| !part.is_empty() && part.len() <= 128 && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    let plain =
+        |part: &str| !part.is_empty() && part.len() <= 128 && part.bytes().all(|b| b.is_ascii_alphanumeric());
     (plain(id) && plain(secret)).then_some(id)
 }
 
@@ -78,12 +86,12 @@ impl Operations {
         }
     }
 
-    async fn ask_for_key(&self, id: &str) -> Answer<Option<Arc<KeyRow>>> {
+    async fn ask_for_key(&self, id: &str) -> Answer<Option<Arc<StoredKey>>> {
         if self.keys.unknown.contains_key(id) {
             return Ok(None);
         }
         self.keys.unknown.insert(id.to_owned(), ()).await;
-        match self.ledger.key(id).await {
+        match self.ledger.find_key(id).await {
             Ok(Some(row)) => {
                 self.keys.refresh(&self.ledger).await?;
                 Ok(Some(Arc::new(row)))
@@ -118,19 +126,31 @@ impl Operations {
     /// Returns the key's text when it is new.
     pub async fn ensure_admin_key(&self, given: Option<&str>) -> Answer<Option<String>> {
         let now_ms = self.wall_clock.now_ms();
+        self.keys.refresh(&self.ledger).await?;
         let known = self.keys.known.load_full();
-        let request =
-            CreateKeyRequest { name: "first admin".into(), role: Role::Admin, tenant: None, expires_at_ms: None };
+        let request = CreateKeyRequest {
+            name: "first admin".into(),
+            role: Role::Admin,
+            tenant: None,
+            expires_at_ms: None,
+        };
         match given {
             Some(text) => {
                 let id = id_of(text).ok_or_else(|| {
-                    OperationError::Malformed("TOLLGATE_ADMIN_KEY must look like tg_<id>_<secret>, letters and digits".into())
+                    OperationError::Malformed(
+                        "TOLLGATE_ADMIN_KEY must look like tg_<id>_<secret>, letters and digits".into(),
+                    )
                 })?;
                 if text.len() < 40 {
-                    return Err(OperationError::Malformed("TOLLGATE_ADMIN_KEY is too short to be a secret: use at least 40 characters".into()));
+                    return Err(OperationError::Malformed(
+                        "TOLLGATE_ADMIN_KEY is too short to be a secret: use at least 40 characters".into(),
+                    ));
                 }
                 if !known.contains_key(id) {
-                    self.store_key(id.to_owned(), text, request, "installation").await?;
+                    match self.store_key(id.to_owned(), text, request, "installation").await {
+                        Ok(_) | Err(OperationError::InUse(_)) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 Ok(None)
             }
@@ -144,17 +164,24 @@ impl Operations {
         }
     }
 
-    async fn store_key(&self, id: String, text: &str, request: CreateKeyRequest, actor: &str) -> Answer<KeyRow> {
-        let new = NewKey {
+    async fn store_key(
+        &self,
+        id: String,
+        text: &str,
+        request: CreateKeyRequest,
+        actor: &str,
+    ) -> Answer<StoredKey> {
+        let row = StoredKey {
             id,
             name: request.name,
             role: role_name(request.role).into(),
             tenant: request.tenant,
-            hash: self.keys.hash(text).to_vec(),
+            hash: self.keys.hash(text),
             created_at_ms: self.wall_clock.now_ms(),
             expires_at_ms: request.expires_at_ms,
+            revoked_at_ms: None,
         };
-        let row = self.ledger.insert_key(new, actor).await?;
+        self.ledger.insert_key(row.clone(), actor).await?;
         self.keys.refresh(&self.ledger).await?;
         Ok(row)
     }
@@ -175,21 +202,18 @@ impl Operations {
 
     /// Revokes a key everywhere within a second; revoking it again changes nothing.
     pub async fn revoke_key(&self, id: &str, actor: &Principal) -> Answer<KeyAnswer> {
-        let revoked = self.ledger.revoke_key(id, self.wall_clock.now_ms(), &actor.key_id).await?;
-        let row = revoked.ok_or_else(|| OperationError::NotFound("there is no such key".into()))?;
+        let row = self.ledger.revoke_key(id, self.wall_clock.now_ms(), &actor.key_id).await?;
         self.keys.refresh(&self.ledger).await?;
         Ok(key_answer(&row))
     }
 }
 
-fn is_valid(row: &KeyRow, now_ms: i64) -> bool {
+fn is_valid(row: &StoredKey, now_ms: i64) -> bool {
     row.revoked_at_ms.is_none() && row.expires_at_ms.is_none_or(|at| now_ms < at)
 }
 
-fn principal(row: &KeyRow) -> Answer<Principal> {
-    let tenant = row.tenant.as_deref().map(TenantId::parse).transpose();
-    let tenant = tenant.map_err(|_| OperationError::Internal("a stored key names no tenant id".into()))?;
-    Ok(Principal { key_id: row.id.clone(), role: role_of(&row.role)?, tenant })
+fn principal(row: &StoredKey) -> Answer<Principal> {
+    Ok(Principal { key_id: row.id.clone(), role: role_of(&row.role)?, tenant: row.tenant.clone() })
 }
 
 fn role_name(role: Role) -> &'static str {
@@ -211,12 +235,12 @@ fn role_of(name: &str) -> Answer<Role> {
     }
 }
 
-fn key_answer(row: &KeyRow) -> KeyAnswer {
+fn key_answer(row: &StoredKey) -> KeyAnswer {
     KeyAnswer {
         id: row.id.clone(),
         name: row.name.clone(),
         role: role_of(&row.role).unwrap_or(Role::Tenant),
-        tenant: row.tenant.clone(),
+        tenant: row.tenant.as_ref().map(ToString::to_string),
         created_at: instant(row.created_at_ms),
         expires_at: row.expires_at_ms.map(instant),
         revoked_at: row.revoked_at_ms.map(instant),

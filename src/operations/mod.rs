@@ -4,6 +4,7 @@ mod acknowledge;
 pub mod answers;
 mod cost;
 mod error;
+mod expire;
 mod follow;
 mod health;
 mod keys;
@@ -14,8 +15,8 @@ mod policy;
 mod policy_store;
 mod present;
 mod quota;
-mod reserve;
 pub mod requests;
+mod reserve;
 mod resolve;
 mod restore;
 mod trust;
@@ -135,7 +136,8 @@ impl Operations {
 
     /// All metrics as OpenMetrics text.
     pub fn metrics_text(&self) -> String {
-        self.metrics.encode()
+        // Writing into a string cannot fail.
+        self.metrics.encode().unwrap_or_default()
     }
 
     /// The metrics, for those above that observe.
@@ -151,7 +153,11 @@ impl Operations {
 
 impl From<GateError> for OperationError {
     fn from(error: GateError) -> Self {
-        if error.is_transient() { Self::GateUnavailable(error.to_string()) } else { Self::Internal(error.to_string()) }
+        if error.is_transient() {
+            Self::GateUnavailable(error.to_string())
+        } else {
+            Self::Internal(error.to_string())
+        }
     }
 }
 
@@ -163,7 +169,9 @@ impl From<crate::ledger::LedgerError> for OperationError {
             LedgerError::Conflict(Conflict::Version { found, .. }) => {
                 Self::PreconditionFailed { current: found.unwrap_or_default() }
             }
-            LedgerError::Conflict(Conflict::Missing { kind, id }) => Self::NotFound(format!("there is no {kind} {id}")),
+            LedgerError::Conflict(Conflict::Missing { kind, id }) => {
+                Self::NotFound(format!("there is no {kind} {id}"))
+            }
             LedgerError::Conflict(conflict @ (Conflict::InUse { .. } | Conflict::Exists { .. })) => {
                 Self::InUse(conflict.to_string())
             }

@@ -41,7 +41,11 @@ impl Operations {
         let deleting = self.change_overrides(tenant, actor, |overrides| {
             let before = overrides.len();
             overrides.retain(|each| each["id"] != id);
-            if overrides.len() == before { Err(OperationError::NotFound(format!("there is no override {id}"))) } else { Ok(false) }
+            if overrides.len() == before {
+                Err(OperationError::NotFound(format!("there is no override {id}")))
+            } else {
+                Ok(false)
+            }
         });
         deleting.await.map(|_| ())
     }
@@ -49,20 +53,27 @@ impl Operations {
     /// The overrides of one tenant, or of the tenants of a page, by tenant and id.
     pub async fn list_overrides(&self, request: OverridesRequest) -> Answer<PageAnswer<Value>> {
         let (tenants, next) = match &request.tenant {
-            Some(tenant) => (vec![self.get_policy(PolicyKind::Tenants, tenant.as_str()).await?.definition], None),
+            Some(tenant) => {
+                (vec![self.get_policy(PolicyKind::Tenants, tenant.as_str()).await?.definition], None)
+            }
             None => {
                 let page = self.list_policy(PolicyKind::Tenants, request.page.clone()).await?;
                 (page.data, page.next)
             }
         };
-        let wanted = |each: &Value| request.limit.as_ref().is_none_or(|limit| each["limit"] == limit.as_str());
+        let wanted =
+            |each: &Value| request.limit.as_ref().is_none_or(|limit| each["limit"] == limit.as_str());
         let of_tenant = |tenant: Value| {
             let id = tenant["id"].clone();
             let overrides = tenant["overrides"].as_array().cloned().unwrap_or_default();
-            overrides.into_iter().filter(wanted).map(move |mut each| {
-                each["tenant"] = id.clone();
-                each
-            }).collect::<Vec<_>>()
+            overrides
+                .into_iter()
+                .filter(wanted)
+                .map(move |mut each| {
+                    each["tenant"] = id.clone();
+                    each
+                })
+                .collect::<Vec<_>>()
         };
         Ok(PageAnswer { data: tenants.into_iter().flat_map(of_tenant).collect(), next, as_of: None })
     }
@@ -75,16 +86,26 @@ impl Operations {
         change: impl Fn(&mut Vec<Value>) -> Answer<bool>,
     ) -> Answer<(bool, u64)> {
         for _ in 0..ATTEMPTS_MAX {
-            let stored = self.get_policy(PolicyKind::Tenants, tenant.as_str()).await.map_err(|error| match error {
-                OperationError::NotFound(why) => OperationError::field("/tenant", why),
-                other => other,
-            })?;
+            let stored =
+                self.get_policy(PolicyKind::Tenants, tenant.as_str()).await.map_err(|error| match error {
+                    OperationError::NotFound(why) => OperationError::field("/tenant", why),
+                    other => other,
+                })?;
             let mut definition = stored.definition;
             let mut overrides = definition["overrides"].as_array().cloned().unwrap_or_default();
             let created = change(&mut overrides)?;
             definition["overrides"] = Value::Array(overrides);
             let body = definition.to_string();
-            match self.put_policy(PolicyKind::Tenants, tenant.as_str(), body.as_bytes(), Some(stored.version), actor).await {
+            match self
+                .put_policy(
+                    PolicyKind::Tenants,
+                    tenant.as_str(),
+                    body.as_bytes(),
+                    Some(stored.version),
+                    actor,
+                )
+                .await
+            {
                 Ok(answer) => return Ok((created, answer.version)),
                 Err(OperationError::PreconditionFailed { .. }) => {}
                 Err(error) => return Err(error),
@@ -104,7 +125,9 @@ fn fields_of(body: &[u8]) -> Answer<Map<String, Value>> {
 
 fn take_tenant(fields: &mut Map<String, Value>) -> Answer<TenantId> {
     match fields.remove("tenant") {
-        Some(Value::String(text)) => TenantId::parse(&text).map_err(|e| OperationError::field("/tenant", e.to_string())),
+        Some(Value::String(text)) => {
+            TenantId::parse(&text).map_err(|e| OperationError::field("/tenant", e.to_string()))
+        }
         _ => Err(OperationError::field("/tenant", "must name the tenant the override is for")),
     }
 }

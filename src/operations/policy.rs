@@ -56,11 +56,17 @@ impl Operations {
             match self.ledger.put_objects(change).await {
                 Ok(written) => {
                     self.after_change(kind, id).await?;
-                    let object = written.objects.iter().find(|object| object.kind == object_kind(kind) && object.id == id);
-                    let (version, created) = object.map_or((written.version, false), |object| (object.version, object.created));
+                    let object = written
+                        .objects
+                        .iter()
+                        .find(|object| object.kind == object_kind(kind) && object.id == id);
+                    let (version, created) =
+                        object.map_or((written.version, false), |object| (object.version, object.created));
                     return Ok(PolicyAnswer { definition: definition(kind, id, &after)?, version, created });
                 }
-                Err(LedgerError::Conflict(crate::ledger::Conflict::PolicyMoved { .. }) | LedgerError::Busy(_)) => {}
+                Err(
+                    LedgerError::Conflict(crate::ledger::Conflict::PolicyMoved { .. }) | LedgerError::Busy(_),
+                ) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -71,7 +77,10 @@ impl Operations {
     pub async fn get_policy(&self, kind: PolicyKind, id: &str) -> Answer<PolicyAnswer> {
         let found = if kind == PolicyKind::Tenants {
             let tenant = TenantId::parse(id).map_err(|_| missing(kind, id))?;
-            self.ledger.read_tenant_definition(&tenant).await?.map(|stored| (stored.definition, stored.version))
+            self.ledger
+                .read_tenant_definition(&tenant)
+                .await?
+                .map(|stored| (stored.definition, stored.version))
         } else {
             let stored = self.ledger.read_policy().await?;
             let objects = stored.objects.into_iter();
@@ -103,7 +112,10 @@ impl Operations {
             remove(&mut after, kind, id);
             let broken = errors_after(&before.definitions, &after);
             if let Some(error) = broken.first() {
-                return Err(OperationError::InUse(format!("{id} is in use: {}: {}", error.pointer, error.message)));
+                return Err(OperationError::InUse(format!(
+                    "{id} is in use: {}: {}",
+                    error.pointer, error.message
+                )));
             }
             let change = PolicyWrite {
                 changes: vec![PolicyChange {
@@ -118,7 +130,9 @@ impl Operations {
             };
             match self.ledger.put_objects(change).await {
                 Ok(_) => return self.after_change(kind, id).await,
-                Err(LedgerError::Conflict(crate::ledger::Conflict::PolicyMoved { .. }) | LedgerError::Busy(_)) => {}
+                Err(
+                    LedgerError::Conflict(crate::ledger::Conflict::PolicyMoved { .. }) | LedgerError::Busy(_),
+                ) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -159,7 +173,8 @@ impl Operations {
     pub(super) async fn create_unknown_tenant(&self, id: &TenantId) -> Answer<bool> {
         let Some(plan) = &self.options.unknown_tenant_plan else { return Ok(false) };
         let body = serde_json::json!({ "id": id, "plan": plan });
-        let actor = Principal { key_id: "installation".into(), role: super::requests::Role::Admin, tenant: None };
+        let actor =
+            Principal { key_id: "installation".into(), role: super::requests::Role::Admin, tenant: None };
         self.put_policy(PolicyKind::Tenants, id.as_str(), body.to_string().as_bytes(), None, &actor).await?;
         Ok(true)
     }
@@ -191,7 +206,8 @@ impl Operations {
     async fn all_tenants(&self) -> Answer<Vec<StoredTenant>> {
         let mut all: Vec<StoredTenant> = Vec::new();
         loop {
-            let after = all.last().map(|row| TenantPlace { created_at_us: row.created_at_us, id: row.id.clone() });
+            let after =
+                all.last().map(|row| TenantPlace { created_at_us: row.created_at_us, id: row.id.clone() });
             let page = self.ledger.list_tenants(after.as_ref(), TENANTS_PAGE).await?;
             let is_last = page.len() < TENANTS_PAGE;
             all.extend(page);
@@ -203,8 +219,9 @@ impl Operations {
 
     async fn check(&self, kind: PolicyKind, id: &str, before: &Before, after: &Definitions) -> Answer<()> {
         let prefix = format!("/{}/{id}", list_name(kind));
-        let (own, other): (Vec<_>, Vec<_>) =
-            errors_after(&before.definitions, after).into_iter().partition(|error| error.pointer.starts_with(&prefix));
+        let (own, other): (Vec<_>, Vec<_>) = errors_after(&before.definitions, after)
+            .into_iter()
+            .partition(|error| error.pointer.starts_with(&prefix));
         let mut errors: Vec<_> = own
             .into_iter()
             .map(|error| FieldError::new(error.pointer.trim_start_matches(&prefix).to_owned(), error.message))
@@ -284,7 +301,7 @@ impl Operations {
             self.policy.forget_tenants();
         }
         let version = self.policy.refresh().await?;
-        self.metrics.set_policy_version(version);
+        self.policy_version_seen(version);
         Ok(())
     }
 }
@@ -324,7 +341,9 @@ fn document(kind: PolicyKind, id: &str, body: &[u8]) -> Answer<Document> {
             fields.insert("id".into(), Value::String(id.into()));
         }
         Some(Value::String(given)) if given == id => {}
-        Some(_) => return Err(OperationError::field("/id", format!("must be {id}, as in the path, or left out"))),
+        Some(_) => {
+            return Err(OperationError::field("/id", format!("must be {id}, as in the path, or left out")));
+        }
     }
     let file = serde_json::json!({ list_name(kind): [value] });
     let prefix = format!("/{}/0", list_name(kind));
@@ -350,10 +369,18 @@ fn unchanged(
     if if_match.is_some_and(|version| version != stored.version) {
         return Err(OperationError::PreconditionFailed { current: stored.version });
     }
-    Ok(Some(PolicyAnswer { definition: definition(kind, id, after)?, version: stored.version, created: false }))
+    Ok(Some(PolicyAnswer {
+        definition: definition(kind, id, after)?,
+        version: stored.version,
+        created: false,
+    }))
 }
 
-fn put_tenant(tenant: &Arc<TenantDefinition>, resets: Option<&Resets>, if_match: Option<u64>) -> Answer<PolicyChange> {
+fn put_tenant(
+    tenant: &Arc<TenantDefinition>,
+    resets: Option<&Resets>,
+    if_match: Option<u64>,
+) -> Answer<PolicyChange> {
     Ok(PolicyChange {
         kind: ObjectKind::Tenant,
         id: tenant.id.to_string(),
@@ -369,10 +396,14 @@ fn put_tenant(tenant: &Arc<TenantDefinition>, resets: Option<&Resets>, if_match:
 fn definition(kind: PolicyKind, id: &str, definitions: &Definitions) -> Answer<Value> {
     let found = match kind {
         PolicyKind::Meters => MeterId::parse(id).ok().and_then(|id| definitions.meters.get(&id)).map(to_json),
-        PolicyKind::Operations => OperationId::parse(id).ok().and_then(|id| definitions.operations.get(&id)).map(to_json),
+        PolicyKind::Operations => {
+            OperationId::parse(id).ok().and_then(|id| definitions.operations.get(&id)).map(to_json)
+        }
         PolicyKind::Limits => LimitId::parse(id).ok().and_then(|id| definitions.limits.get(&id)).map(to_json),
         PolicyKind::Plans => PlanId::parse(id).ok().and_then(|id| definitions.plans.get(&id)).map(to_json),
-        PolicyKind::Tenants => TenantId::parse(id).ok().and_then(|id| definitions.tenants.get(&id)).map(to_json),
+        PolicyKind::Tenants => {
+            TenantId::parse(id).ok().and_then(|id| definitions.tenants.get(&id)).map(to_json)
+        }
     };
     found.unwrap_or_else(|| Err(missing(kind, id)))
 }
@@ -425,7 +456,10 @@ fn list_name(kind: PolicyKind) -> &'static str {
 fn tenant_place(text: &str) -> Answer<TenantPlace> {
     let bad = || OperationError::Malformed("the cursor does not read".into());
     let (at, id) = text.split_once(':').ok_or_else(bad)?;
-    Ok(TenantPlace { created_at_us: at.parse().map_err(|_| bad())?, id: TenantId::parse(id).map_err(|_| bad())? })
+    Ok(TenantPlace {
+        created_at_us: at.parse().map_err(|_| bad())?,
+        id: TenantId::parse(id).map_err(|_| bad())?,
+    })
 }
 
 /// The stored table of generations as the domain reads it.

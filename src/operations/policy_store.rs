@@ -8,14 +8,14 @@ use arc_swap::ArcSwap;
 use moka::future::Cache;
 
 use super::{Answer, OperationError};
-use crate::domain::ids::{OperationId, Partition, PlanId, Subject, TenantId};
+use crate::domain::ids::{OperationId, Partition, Subject, TenantId};
 use crate::domain::operation::Operation;
 use crate::domain::period::Windows;
-use crate::domain::policy::counter::{Generations, Resets};
+use crate::domain::policy::counter::Resets;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
 use crate::domain::tenant::TenantDefinition;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, ObjectKind};
 
 const TENANTS_MAX: u64 = 1_000_000;
 const UNKNOWN_MAX: u64 = 100_000;
@@ -80,7 +80,7 @@ impl TenantEntry {
 
 /// The policy of this instance. Reads take no lock; a tenant not yet known asks the ledger once.
 pub struct PolicyStore {
-    ledger: Arc<Ledger>,
+    ledger: Ledger,
     partitions: u16,
     current: ArcSwap<Policy>,
     tenants: Cache<TenantId, Arc<TenantEntry>>,
@@ -90,7 +90,7 @@ pub struct PolicyStore {
 
 impl PolicyStore {
     /// Loads the snapshot. Errors: the ledger does not answer or holds definitions this version cannot read.
-    pub async fn load(ledger: Arc<Ledger>, partitions: u16, clock: crate::clock::Clock) -> Answer<Self> {
+    pub async fn load(ledger: Ledger, partitions: u16, clock: crate::clock::Clock) -> Answer<Self> {
         let policy = read_policy(&ledger).await?;
         Ok(Self {
             ledger,
@@ -124,21 +124,26 @@ impl PolicyStore {
         let snapshot = self.current.load_full();
         match self.tenants.get(id).await {
             Some(entry) if Arc::ptr_eq(&entry.snapshot, &snapshot) => Ok(Some(entry)),
-            Some(stale) => self.keep(snapshot, stale.definition.clone(), stale.resets.clone(), stale.version).await.map(Some),
+            Some(stale) => self
+                .keep(snapshot, stale.definition.clone(), stale.resets.clone(), stale.version)
+                .await
+                .map(Some),
             None if self.unknown.contains_key(id) => Ok(None),
             None => self.ask_ledger(id, snapshot).await,
         }
     }
 
     async fn ask_ledger(&self, id: &TenantId, snapshot: Arc<Policy>) -> Answer<Option<Arc<TenantEntry>>> {
-        match self.ledger.tenant(id).await? {
+        match self.ledger.read_tenant_definition(id).await? {
             None => {
                 self.unknown.insert(id.clone(), ()).await;
                 Ok(None)
             }
             Some(stored) => {
                 let definition = Arc::new(stored_json(&stored.definition)?);
-                self.keep(snapshot, definition, stored_json(&stored.resets)?, stored.version).await.map(Some)
+                self.keep(snapshot, definition, stored_json(&stored.counter_resets)?, stored.version)
+                    .await
+                    .map(Some)
             }
         }
     }
@@ -185,7 +190,10 @@ impl PolicyStore {
     pub async fn operation_at(&self, id: &OperationId, version: u64) -> Answer<Arc<Operation>> {
         match self.ledger.operation_at_version(id, version).await? {
             Some(definition) => Ok(Arc::new(stored_json(&definition)?)),
-            None => Err(OperationError::field("/attributes", format!("the operation {id} is not known any more; give `lines`"))),
+            None => Err(OperationError::field(
+                "/attributes",
+                format!("the operation {id} is not known any more; give `lines`"),
+            )),
         }
     }
 }
@@ -194,36 +202,39 @@ async fn read_policy(ledger: &Ledger) -> Answer<Policy> {
     let stored = ledger.read_policy().await?;
     let mut definitions = Definitions::default();
     for object in stored.objects {
-        add_object(&mut definitions, &object.kind, &object.definition)?;
+        add_object(&mut definitions, object.kind, &object.definition)?;
     }
-    let generations: Generations = stored.generations.into_iter().collect();
+    let generations = super::policy::generations(stored.generations)?;
     Ok(Policy::new(stored.version, definitions, generations))
 }
 
-/// Adds one stored definition of the kind `meter`, `operation`, `limit`, `plan` or `tenant`.
-pub(super) fn add_object(definitions: &mut Definitions, kind: &str, json: &serde_json::Value) -> Answer<()> {
+/// Adds one stored definition.
+pub(super) fn add_object(
+    definitions: &mut Definitions,
+    kind: ObjectKind,
+    json: &serde_json::Value,
+) -> Answer<()> {
     match kind {
-        "meter" => {
+        ObjectKind::Meter => {
             let meter: crate::domain::meter::Meter = stored_json(json)?;
             definitions.meters.insert(meter.id.clone(), Arc::new(meter));
         }
-        "operation" => {
+        ObjectKind::Operation => {
             let operation: Operation = stored_json(json)?;
             definitions.operations.insert(operation.id.clone(), Arc::new(operation));
         }
-        "limit" => {
+        ObjectKind::Limit => {
             let limit: crate::domain::limit::Limit = stored_json(json)?;
             definitions.limits.insert(limit.id.clone(), Arc::new(limit));
         }
-        "plan" => {
+        ObjectKind::Plan => {
             let plan: crate::domain::plan::PlanDefinition = stored_json(json)?;
             definitions.plans.insert(plan.id.clone(), Arc::new(plan));
         }
-        "tenant" => {
+        ObjectKind::Tenant => {
             let tenant: TenantDefinition = stored_json(json)?;
             definitions.tenants.insert(tenant.id.clone(), Arc::new(tenant));
         }
-        other => return Err(OperationError::Internal(format!("the ledger holds a policy object of kind {other}"))),
     }
     Ok(())
 }
@@ -233,6 +244,3 @@ pub(super) fn stored_json<T: serde::de::DeserializeOwned>(json: &serde_json::Val
     crate::domain::field_error::read_json(json)
         .map_err(|error| OperationError::Internal(format!("a stored definition does not read: {error}")))
 }
-
-/// The plan on which an unknown tenant is created at first use; none: it is refused.
-pub type UnknownTenantPlan = Option<PlanId>;

@@ -144,7 +144,10 @@ impl Counted<'_> {
         (near && used > 0).then(|| WarningAnswer {
             code: "near_limit".into(),
             limit: Some(answer.id.clone()),
-            detail: format!("{} of {} are left until {}", answer.remaining, answer.capacity, answer.resets_at),
+            detail: format!(
+                "{} of {} are left until {}",
+                answer.remaining, answer.capacity, answer.resets_at
+            ),
         })
     }
 }
@@ -154,7 +157,9 @@ fn subject_answer(subject: &Subject) -> SubjectAnswer {
 }
 
 /// The subjects of a reservation by kind.
-pub(super) fn subjects_by_kind<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> BTreeMap<String, String> {
+pub(super) fn subjects_by_kind<'a>(
+    subjects: impl IntoIterator<Item = &'a Subject>,
+) -> BTreeMap<String, String> {
     subjects.into_iter().map(|subject| (subject.kind.to_string(), subject.id.to_string())).collect()
 }
 
@@ -219,7 +224,11 @@ fn lines(record: &Record, uncharged: &[Units]) -> Vec<ConsumedLineAnswer> {
             reserved: write(units.held),
             consumed: write(units.consumed),
             returned: write(returned),
-            excess: write(if units.held == Units::ZERO && !record.head.late && record.head.step == 1 { Units::ZERO } else { units.excess() }),
+            excess: write(if units.held == Units::ZERO && !record.head.late && record.head.step == 1 {
+                Units::ZERO
+            } else {
+                units.excess()
+            }),
             uncharged: uncharged.get(index).filter(|units| **units > Units::ZERO).map(|units| write(*units)),
         }
     })
@@ -232,7 +241,10 @@ fn flags(record: &Record) -> Vec<WarningAnswer> {
         warnings.push(WarningAnswer {
             code: "late".into(),
             limit: None,
-            detail: format!("the reservation had expired at {}; what was used is charged once", instant(record.head.expires_at_ms)),
+            detail: format!(
+                "the reservation had expired at {}; what was used is charged once",
+                instant(record.head.expires_at_ms)
+            ),
         });
     }
     for (line, units) in record.body.lines.iter().zip(&record.units) {
@@ -240,7 +252,12 @@ fn flags(record: &Record) -> Vec<WarningAnswer> {
             warnings.push(WarningAnswer {
                 code: "excess".into(),
                 limit: None,
-                detail: format!("{} of {} were consumed above the hold of {}", amount(units.excess(), line.decimals), line.meter, amount(units.held, line.decimals)),
+                detail: format!(
+                    "{} of {} were consumed above the hold of {}",
+                    amount(units.excess(), line.decimals),
+                    line.meter,
+                    amount(units.held, line.decimals)
+                ),
             });
         }
     }

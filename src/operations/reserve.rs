@@ -12,11 +12,12 @@ use crate::domain::limit::Class;
 use crate::domain::meter::WithoutLimit;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{
-    Body, BodyRest, CounterPlace, Head, LineUnits, OnExcess, PlaceCapacity, Record, ReservationState, SUBJECTS_MAX,
-    SubjectHash,
+    Body, BodyRest, CounterPlace, Head, LineUnits, OnExcess, PlaceCapacity, Record, ReservationState,
+    SUBJECTS_MAX, SubjectHash,
 };
 use crate::gate::{
-    CheckCapacity, CounterCheck, CounterClass, CounterReading, GateError, ReserveCall, ReserveMode, ReserveOutcome,
+    CheckCapacity, CounterCheck, CounterClass, CounterReading, GateError, ReserveCall, ReserveMode,
+    ReserveOutcome,
 };
 
 /// How often a call is tried again after the gate asked for fresh windows, a restore, or a check of the node.
@@ -75,8 +76,13 @@ impl Operations {
         if ack == Ack::Ledger {
             self.wait_until_booked(prepared.id, record.head.step, record.head.last_event()).await?;
         }
-        let told =
-            Circumstances { replayed, ack_ledger: ack == Ack::Ledger, uncharged: Vec::new(), limits, warnings };
+        let told = Circumstances {
+            replayed,
+            ack_ledger: ack == Ack::Ledger,
+            uncharged: Vec::new(),
+            limits,
+            warnings,
+        };
         Ok(present::reservation(prepared.id, &record, told))
     }
 
@@ -125,7 +131,10 @@ impl Operations {
 
     fn prepare(&self, entry: &TenantEntry, request: &ReserveRequest, call: &str) -> Answer<Prepared> {
         if entry.definition.archived {
-            return Err(OperationError::field("/tenant", format!("the tenant {} is archived", request.tenant)));
+            return Err(OperationError::field(
+                "/tenant",
+                format!("the tenant {} is archived", request.tenant),
+            ));
         }
         let policy = self.policy.current();
         let (lines, operation) = lines_of(&policy, &request.work)?;
@@ -145,7 +154,9 @@ impl Operations {
             None => self.ids.fresh(entry.partition, self.clock.now_ms(), rand::random()),
         };
         let metadata = match &request.metadata {
-            Some(metadata) => serde_json::to_string(metadata).map_err(|e| OperationError::Internal(e.to_string()))?,
+            Some(metadata) => {
+                serde_json::to_string(metadata).map_err(|e| OperationError::Internal(e.to_string()))?
+            }
             None => String::new(),
         };
         Ok(Prepared {
@@ -209,7 +220,9 @@ impl Operations {
                 let meter = &line.meter.id;
                 return Err(OperationError::Refused(Box::new(Refusal {
                     code: RefusalCode::ExceedsPlan,
-                    detail: format!("the tenant's plan has neither a limit nor a quota for {meter}, and such meters are denied"),
+                    detail: format!(
+                        "the tenant's plan has neither a limit nor a quota for {meter}, and such meters are denied"
+                    ),
                     retry_after_ms: None,
                     decision_id: present::decision_id(),
                     refused_by: Vec::new(),
@@ -225,7 +238,8 @@ impl Operations {
         let best_effort = request.mode == Mode::BestEffort;
         match outcome {
             ReserveOutcome::Admitted { granted, expires_at_ms, readings, .. } => {
-                let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
                 Ok(ReserveAnswer {
                     id: Some(prepared.id.to_string()),
                     status: Some(ReservationState::Reserved.to_string()),
@@ -237,7 +251,8 @@ impl Operations {
                 })
             }
             ReserveOutcome::Allowed { granted, readings, .. } => {
-                let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
                 Ok(ReserveAnswer {
                     allowed: Some(true),
                     lines: reserved_lines(&prepared, &granted, best_effort),
@@ -260,9 +275,12 @@ impl Operations {
                 })
             }
             ReserveOutcome::Refused { granted_by_line, readings, .. }
-                if request.dry_run && best_effort && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
+                if request.dry_run
+                    && best_effort
+                    && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
             {
-                let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
                 Ok(ReserveAnswer {
                     allowed: Some(true),
                     lines: reserved_lines(&prepared, &granted_by_line, best_effort),
@@ -279,7 +297,11 @@ impl Operations {
                 let units = vec![Units::ZERO; prepared.units.len()];
                 Ok(ReserveAnswer {
                     allowed: Some(false),
-                    lines: reserved_lines(&prepared, if best_effort { &units } else { &prepared.units }, best_effort),
+                    lines: reserved_lines(
+                        &prepared,
+                        if best_effort { &units } else { &prepared.units },
+                        best_effort,
+                    ),
                     limits: refusal.limits,
                     refused_by: refusal.refused_by,
                     decision_id: refusal.decision_id,
@@ -302,7 +324,13 @@ impl Operations {
             ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
                 let now_ms = now_ms.max(policy_now_ms);
                 let counted = counted(resolved, prepared.subjects.iter().map(|(subject, _)| subject));
-                OperationError::Refused(Box::new(refusal(&prepared.units, &counted, &readings, &refusing, now_ms)))
+                OperationError::Refused(Box::new(refusal(
+                    &prepared.units,
+                    &counted,
+                    &readings,
+                    &refusing,
+                    now_ms,
+                )))
             }
             ReserveOutcome::KeyReused => OperationError::KeyReused,
             _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
@@ -311,21 +339,24 @@ impl Operations {
 }
 
 /// Every counter of a resolution in the order the gate is asked: limits, then quotas.
-pub(super) fn counted<'a>(resolved: &'a Resolved, subjects: impl IntoIterator<Item = &'a Subject>) -> Vec<Counted<'a>> {
+pub(super) fn counted<'a>(
+    resolved: &'a Resolved,
+    subjects: impl IntoIterator<Item = &'a Subject>,
+) -> Vec<Counted<'a>> {
     let subjects: Vec<_> = subjects.into_iter().collect();
-    let limits = resolved.limits.iter().map(|limit| {
-        Counted::Limit(limit, limit.subject.and_then(|index| subjects.get(index)).copied())
-    });
+    let limits = resolved
+        .limits
+        .iter()
+        .map(|limit| Counted::Limit(limit, limit.subject.and_then(|index| subjects.get(index)).copied()));
     limits.chain(resolved.quotas.iter().map(Counted::Quota)).collect()
 }
 
 fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterPlace> {
-    let capped = |line: usize| {
-        prepared.lines.get(line).is_some_and(|line| line.meter.on_excess == OnExcess::Cap)
-    };
+    let capped =
+        |line: usize| prepared.lines.get(line).is_some_and(|line| line.meter.on_excess == OnExcess::Cap);
     let pairs = |line: usize| u8::try_from(line).map(|line| (line, 1)).into_iter().collect();
     let limits = resolved.limits.iter().map(|limit| CounterPlace {
-        holder: limit.subject.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX)),
+        holder: holder_of(limit.subject),
         field: limit.field,
         window_start_ms: limit.window.start_ms,
         cap: capped(limit.line).then_some((limit.window.end_ms, PlaceCapacity::Limit(limit.capacity))),
@@ -341,22 +372,47 @@ fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterPlace> {
     limits.chain(quotas).collect()
 }
 
+/// The same counters to read alone: no line moves them.
+pub(super) fn checks_of(resolved: &Resolved) -> Vec<CounterCheck> {
+    let limits = resolved.limits.iter().map(|limit| (holder_of(limit.subject), limit.field, limit.window));
+    let quotas = resolved.quotas.iter().map(|quota| (0, quota.field, quota.window));
+    let places = limits.chain(quotas).map(|(holder, field, window)| CounterPlace {
+        holder,
+        field,
+        window_start_ms: window.start_ms,
+        cap: None,
+        pairs: vec![(0, 1)],
+    });
+    with_rules(resolved, places)
+}
+
+/// The hash a limit counts in: 0 is the tenant's, n the n-th subject's.
+fn holder_of(subject: Option<usize>) -> u8 {
+    subject.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX))
+}
+
 fn checks(resolved: &Resolved, body: &Body) -> Vec<CounterCheck> {
-    let places = body.rest.iter().flat_map(|rest| &rest.counters);
-    let rules = resolved
-        .limits
-        .iter()
-        .map(|limit| {
-            let class = match limit.limit.class {
-                Class::Quota => CounterClass::Quota,
-                Class::Rate => CounterClass::Rate,
-            };
-            (class, limit.since_ms, CheckCapacity::Limit(limit.capacity))
-        })
-        .chain(resolved.quotas.iter().map(|quota| (CounterClass::Quota, quota.since_ms, CheckCapacity::Quota { field: quota.field })));
+    with_rules(resolved, body.rest.iter().flat_map(|rest| rest.counters.iter().cloned()))
+}
+
+fn with_rules(resolved: &Resolved, places: impl Iterator<Item = CounterPlace>) -> Vec<CounterCheck> {
+    let rules =
+        resolved
+            .limits
+            .iter()
+            .map(|limit| {
+                let class = match limit.limit.class {
+                    Class::Quota => CounterClass::Quota,
+                    Class::Rate => CounterClass::Rate,
+                };
+                (class, limit.since_ms, CheckCapacity::Limit(limit.capacity))
+            })
+            .chain(resolved.quotas.iter().map(|quota| {
+                (CounterClass::Quota, quota.since_ms, CheckCapacity::Quota { field: quota.field })
+            }));
     places
         .zip(rules)
-        .map(|(place, (class, since_ms, capacity))| CounterCheck { place: place.clone(), class, since_ms, capacity })
+        .map(|(place, (class, since_ms, capacity))| CounterCheck { place, class, since_ms, capacity })
         .collect()
 }
 
@@ -438,8 +494,12 @@ fn refused_by_one(
             let needs = present::amount(needed, decimals);
             let has = format!("{} of {} left in this {}", limit.remaining, limit.capacity, limit.window);
             match (too_much, held_only) {
-                (true, _) => format!("{} needs {needs}, more than its whole capacity {}", limit.id, limit.capacity),
-                (_, true) => format!("{} needs {needs} and has {has}; the rest is held by running work", limit.id),
+                (true, _) => {
+                    format!("{} needs {needs}, more than its whole capacity {}", limit.id, limit.capacity)
+                }
+                (_, true) => {
+                    format!("{} needs {needs} and has {has}; the rest is held by running work", limit.id)
+                }
                 _ => format!("{} needs {needs} and has {has}; it resets at {}", limit.id, limit.resets_at),
             }
         },
@@ -507,13 +567,7 @@ fn replayed_lines(
         .collect()
 }
 
-fn usage_record(
-    body: &Body,
-    granted: &[Units],
-    event: OutboxId,
-    expires_at_ms: i64,
-    now_ms: i64,
-) -> Record {
+fn usage_record(body: &Body, granted: &[Units], event: OutboxId, expires_at_ms: i64, now_ms: i64) -> Record {
     Record {
         head: Head {
             state: ReservationState::Consumed,

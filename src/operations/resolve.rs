@@ -41,13 +41,16 @@ impl Operations {
     /// Gives back what was not used; what was incurred before the work was given up is charged.
     pub async fn release(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
         let incurred = match request.incurred {
-            Totals::Attributes(_) => return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`")),
+            Totals::Attributes(_) => {
+                return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`"));
+            }
             totals => self.totals(totals, request.id, request.bound.as_ref()).await?,
         };
         if let Some(reason) = &request.reason {
             tracing::info!(reservation = %request.id, reason, "released");
         }
-        let (record, told) = self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await?;
+        let (record, told) =
+            self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await?;
         Ok(present::reservation(request.id, &record, told))
     }
 
@@ -63,11 +66,19 @@ impl Operations {
     }
 
     /// A reservation in any state, from the gate, or from the ledger once the gate has forgotten it.
-    pub async fn read_reservation(&self, id: ReservationId, bound: Option<TenantId>) -> Answer<ReservationAnswer> {
+    pub async fn read_reservation(
+        &self,
+        id: ReservationId,
+        bound: Option<TenantId>,
+    ) -> Answer<ReservationAnswer> {
         let record = match self.gate.peek_record(id, bound.as_ref()).await.map(|peeked| peeked.record) {
             Ok(Some(record)) if record.body.rest.is_some() => record,
             Ok(known) => match self.row_of(id, bound.as_ref()).await {
-                Ok(row) => known.map_or(row.record.clone(), |known| Record { head: known.head, units: known.units, body: row.record.body.clone() }),
+                Ok(row) => known.map_or(row.record.clone(), |known| Record {
+                    head: known.head,
+                    units: known.units,
+                    body: row.record.body.clone(),
+                }),
                 Err(OperationError::NotFound(why)) => known.ok_or(OperationError::NotFound(why))?,
                 Err(error) => return Err(error),
             },
@@ -85,7 +96,9 @@ impl Operations {
     ) -> Answer<(Record, Circumstances)> {
         for _ in 0..ATTEMPTS_MAX {
             match self.call(id, bound, resolving).await {
-                Ok(ResolveOutcome::Unknown { last_id }) => self.recall_or_not_found(id, bound, last_id).await?,
+                Ok(ResolveOutcome::Unknown { last_id }) => {
+                    self.recall_or_not_found(id, bound, last_id).await?
+                }
                 Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(id, &cold).await?,
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
                 Err(error) => return Err(error.into()),
@@ -110,7 +123,9 @@ impl Operations {
             Resolving::Release { incurred } => {
                 self.gate.release(&ReleaseCall { id, bound, incurred: incurred.clone(), now_ms }).await
             }
-            Resolving::Extend { ttl_ms } => self.gate.extend(&ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms }).await,
+            Resolving::Extend { ttl_ms } => {
+                self.gate.extend(&ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms }).await
+            }
         }
     }
 
@@ -124,12 +139,12 @@ impl Operations {
                 let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
                 Ok((record, Circumstances { replayed: true, limits, warnings, ..Circumstances::default() }))
             }
-            ResolveOutcome::AlreadyResolved { record } => {
-                Err(OperationError::AlreadyResolved(Box::new(present::reservation(id, &record, Circumstances::default()))))
-            }
-            ResolveOutcome::Expired { record } => {
-                Err(OperationError::Expired(Box::new(present::reservation(id, &record, Circumstances::default()))))
-            }
+            ResolveOutcome::AlreadyResolved { record } => Err(OperationError::AlreadyResolved(Box::new(
+                present::reservation(id, &record, Circumstances::default()),
+            ))),
+            ResolveOutcome::Expired { record } => Err(OperationError::Expired(Box::new(
+                present::reservation(id, &record, Circumstances::default()),
+            ))),
             ResolveOutcome::AmountDecreased { line, record } => {
                 Err(OperationError::AmountDecreased { meter: meter_of(&record, line) })
             }
@@ -147,11 +162,17 @@ impl Operations {
             }
             ResolveOutcome::TooLarge { line, record } => Err(OperationError::field(
                 "/lines",
-                format!("the amount of {} is beyond {UNITS_MAX} of its smallest units", meter_of(&record, line)),
+                format!(
+                    "the amount of {} is beyond {UNITS_MAX} of its smallest units",
+                    meter_of(&record, line)
+                ),
             )),
             ResolveOutcome::ExcessRejected { line, record } => Err(OperationError::field(
                 "/lines",
-                format!("{} takes no more than was held (on_excess = reject); record the excess as usage", meter_of(&record, line)),
+                format!(
+                    "{} takes no more than was held (on_excess = reject); record the excess as usage",
+                    meter_of(&record, line)
+                ),
             )),
             ResolveOutcome::Unknown { .. } | ResolveOutcome::Cold(_) => {
                 Err(OperationError::Internal("the gate gave an answer that fits no request".into()))
@@ -166,28 +187,46 @@ impl Operations {
         readings: &[(CounterPlace, CounterReading)],
         now_ms: i64,
     ) -> (Vec<super::answers::LimitAnswer>, Vec<super::answers::WarningAnswer>) {
-        let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await) else {
+        let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
+        else {
             return Default::default();
         };
         let meters: Vec<_> = record.body.lines.iter().map(|line| &line.meter).collect();
         let subjects: Vec<_> = rest.subjects.iter().map(|(subject, _)| subject.clone()).collect();
         let windows = entry.windows(now_ms);
-        let Ok(mut resolved) = entry.policy.resolve(meters.iter().copied(), &subjects, rest.operation.as_ref(), now_ms, &windows) else {
+        let Ok(mut resolved) = entry.policy.resolve(
+            meters.iter().copied(),
+            &subjects,
+            rest.operation.as_ref(),
+            now_ms,
+            &windows,
+        ) else {
             return Default::default();
         };
         let reading = |field, holder: usize| {
-            readings.iter().find(|(place, reading)| place.field == field && usize::from(place.holder) == holder && reading.current).map(|(_, reading)| *reading)
+            readings
+                .iter()
+                .find(|(place, reading)| {
+                    place.field == field && usize::from(place.holder) == holder && reading.current
+                })
+                .map(|(_, reading)| *reading)
         };
         let holder_of = |limit: &ResolvedLimit| limit.subject.map_or(0, |index| index + 1);
         resolved.limits.retain(|limit| reading(limit.field, holder_of(limit)).is_some());
         resolved.quotas.retain(|quota| reading(quota.field, 0).is_some());
         let limits = resolved.limits.iter().filter_map(|limit| reading(limit.field, holder_of(limit)));
-        let all: Vec<_> = limits.chain(resolved.quotas.iter().filter_map(|quota| reading(quota.field, 0))).collect();
+        let all: Vec<_> =
+            limits.chain(resolved.quotas.iter().filter_map(|quota| reading(quota.field, 0))).collect();
         limit_answers(&resolved, &subjects, &all, now_ms)
     }
 
     /// Amounts as the script takes them: it alone knows the reservation's meters and decimals.
-    async fn totals(&self, totals: Totals, id: ReservationId, bound: Option<&TenantId>) -> Answer<gate::Totals> {
+    async fn totals(
+        &self,
+        totals: Totals,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<gate::Totals> {
         match totals {
             Totals::Held => Ok(gate::Totals::Default),
             Totals::Single(amount) => Ok(gate::Totals::Single(amount)),
@@ -196,7 +235,11 @@ impl Operations {
                     return Err(OperationError::field("/lines", "must have one to eight lines"));
                 }
                 let repeated = repeated_meters(lines.iter().map(|(meter, _)| meter));
-                if repeated.is_empty() { Ok(gate::Totals::ByMeter(lines)) } else { Err(OperationError::Invalid(repeated)) }
+                if repeated.is_empty() {
+                    Ok(gate::Totals::ByMeter(lines))
+                } else {
+                    Err(OperationError::Invalid(repeated))
+                }
             }
             Totals::Attributes(attributes) => self.costed_again(&attributes, id, bound).await,
         }
@@ -214,13 +257,19 @@ impl Operations {
             _ => self.row_of(id, bound).await?.record,
         };
         let rest = record.body.rest.as_ref();
-        let Some((operation, version)) = rest.and_then(|rest| Some((rest.operation.clone()?, rest.policy_version))) else {
-            return Err(OperationError::field("/attributes", "the reservation names no operation; give `amount` or `lines`"));
+        let Some((operation, version)) =
+            rest.and_then(|rest| Some((rest.operation.clone()?, rest.policy_version)))
+        else {
+            return Err(OperationError::field(
+                "/attributes",
+                "the reservation names no operation; give `amount` or `lines`",
+            ));
         };
         let policy = self.policy.current();
         let rule = self.policy.operation_at(&operation, version).await?;
         let lines = costed_by(&policy, &rule, attributes)?;
-        let amounts = lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
+        let amounts =
+            lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
         Ok(gate::Totals::ByMeter(amounts.collect()))
     }
 
@@ -231,7 +280,12 @@ impl Operations {
     }
 
     /// What to do about an id the gate does not know: its row decides, once the ledger has caught up.
-    async fn recall_or_not_found(&self, id: ReservationId, bound: Option<&TenantId>, last_id: OutboxId) -> Answer<()> {
+    async fn recall_or_not_found(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        last_id: OutboxId,
+    ) -> Answer<()> {
         self.catch_up(id.partition(), last_id).await?;
         let row = self.row_of(id, bound).await?;
         self.bring_back(row).await

@@ -7,12 +7,34 @@ use super::policy_store::TenantEntry;
 use super::present::Counted;
 use super::reserve::counted;
 use super::{Answer, OperationError, Operations};
+use crate::clock::Clock;
 use crate::domain::amount::Units;
 use crate::domain::ids::{OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
 use crate::domain::reservation::{CounterField, Record, ReservationState, SubjectHash};
-use crate::gate::{Cold, RestoredCounter, RestoredQuota, TenantRestore, RESTORE_PAGE_RECORDS_MAX};
-use crate::ledger::{CounterAsk, QuotaCapacity, ReservationRow, RestoreAsk, TenantSnapshot};
+use crate::gate::restore::PAGE_RECORDS_MAX;
+use crate::gate::{
+    Cold, ColdRecord, CounterReading, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
+};
+use crate::ledger::{CounterAsk, ReservationRow, RestoreAsk, TenantSnapshot};
+use crate::telemetry::labels::Restored;
+
+/// One restore of a tenant at a time in this instance: callers that met the same cold tenant wait for the first.
+#[derive(Default)]
+pub(super) struct Restores {
+    running: std::sync::Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Restores {
+    async fn enter(&self, tenant: &TenantId) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut running = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            running.retain(|_, lock| Arc::strong_count(lock) > 1);
+            running.entry(tenant.clone()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+}
 
 impl Operations {
     /// Restores whatever a reserve found cold, so that it can be tried again.
@@ -26,35 +48,40 @@ impl Operations {
     ) -> Answer<()> {
         let _one_at_a_time = self.restores.enter(&entry.definition.id).await;
         self.catch_up(entry.partition, cold.last_id).await?;
-        if cold.holders.contains(&0) {
+        if cold.tenant {
             self.restore_tenant(entry, at_ms).await?;
         }
-        for holder in cold.holders.iter().filter(|holder| **holder > 0) {
-            if let Some((subject, hash)) = subjects.get(usize::from(*holder) - 1) {
+        for holder in &cold.holders {
+            if let Some((subject, hash)) = subjects.get(usize::from(holder.saturating_sub(1))) {
                 self.restore_subject(entry, subject, *hash, at_ms).await?;
             }
         }
-        if cold.holders.is_empty() {
+        if !cold.tenant && cold.holders.is_empty() {
             self.restore_counters(entry, cold, resolved, subjects).await?;
         }
         Ok(())
     }
 
     /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
-    pub(super) async fn restore_cold_record(&self, id: ReservationId, cold: &Cold) -> Answer<()> {
-        let Some((tenant, subjects)) = &cold.owner else {
-            return Err(OperationError::Internal("a cold record without its tenant".into()));
-        };
-        let entry = self.policy.tenant(tenant).await?;
+    pub(super) async fn restore_cold_record(&self, id: ReservationId, cold: &ColdRecord) -> Answer<()> {
+        let entry = self.policy.tenant(&cold.tenant).await?;
         let now_ms = self.clock.now_ms();
-        let _one_at_a_time = self.restores.enter(tenant).await;
+        let _one_at_a_time = self.restores.enter(&cold.tenant).await;
         self.catch_up(id.partition(), cold.last_id).await?;
-        if cold.holders.contains(&0) {
+        if cold.tenant_cold {
             self.restore_tenant(&entry, now_ms).await?;
         }
-        for holder in cold.holders.iter().filter(|holder| **holder > 0) {
-            if let Some((subject, hash)) = subjects.get(usize::from(*holder) - 1) {
-                self.restore_subject(&entry, subject, *hash, now_ms).await?;
+        for (subject, hash) in &cold.subjects {
+            self.restore_subject(&entry, subject, *hash, now_ms).await?;
+        }
+        if !cold.counters.is_empty() {
+            let in_force = entry.tenant_counters(now_ms);
+            for quota in in_force
+                .quotas
+                .iter()
+                .filter(|quota| cold.counters.iter().any(|place| place.field == quota.field))
+            {
+                self.restore_quota(&entry, quota).await?;
             }
         }
         Ok(())
@@ -68,33 +95,54 @@ impl Operations {
         }
         let reached = self.wait_for_cursor(partition, last_id);
         tokio::time::timeout(self.options.restore_wait, reached).await.map_err(|_| {
-            OperationError::GateUnavailable("the ledger has not caught up with it yet; repeat the call".into())
+            OperationError::GateUnavailable(
+                "the ledger has not caught up with it yet; repeat the call".into(),
+            )
         })
     }
 
     /// Tells the gate a whole tenant: open reservations with their due entries, then every tenant counter and quota.
     async fn restore_tenant(&self, entry: &TenantEntry, at_ms: i64) -> Answer<()> {
-        let started = std::time::Instant::now();
+        let started = Clock::monotonic();
         let resolved = entry.tenant_counters(at_ms);
         let tenant = &entry.definition.id;
         let mut quotas = Vec::with_capacity(resolved.quotas.len());
         for quota in &resolved.quotas {
-            quotas.push((quota, self.open_period(tenant, quota).await?));
+            quotas.push(self.open_period(tenant, quota).await?);
         }
         let snapshot = self.snapshot(entry, &resolved, None).await?;
-        let restored = TenantRestore {
-            partition: entry.partition,
-            tenant,
-            epoch: self.epoch_of(entry.partition)?,
-            records: &snapshot.open,
+        let warm = WarmState {
+            ask_until_ms: snapshot
+                .latest_keyed_born_at_ms
+                .map_or(0, |born| born + self.options.keyed_memory_ms),
             counters: restored_counters(&resolved, &snapshot, None),
-            quotas: quotas.into_iter().map(|(quota, capacity)| restored_quota(quota.field, capacity)).collect(),
-            ask_until_ms: snapshot.keyed_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms),
+            capacities: quotas,
+        };
+        self.send_pages(entry, &snapshot.open, warm).await?;
+        self.metrics.restored(Restored::Tenant, started.elapsed());
+        tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
+        Ok(())
+    }
+
+    async fn send_pages(
+        &self,
+        entry: &TenantEntry,
+        open: &[(ReservationId, Record)],
+        warm: WarmState,
+    ) -> Answer<()> {
+        let pages: Vec<_> = open.chunks(PAGE_RECORDS_MAX).collect();
+        let (last, first) = pages.split_last().map_or((&[][..], &[][..]), |(last, first)| (*last, first));
+        let page = |records, last| RestorePage {
+            partition: entry.partition,
+            tenant: &entry.definition.id,
+            records,
+            last,
             now_ms: self.script_now(),
         };
-        self.gate.restore_tenant(&restored).await?;
-        self.metrics.restored_tenant(snapshot.open.len(), started.elapsed());
-        tracing::info!(%tenant, open = snapshot.open.len(), pages = snapshot.open.len() / RESTORE_PAGE_RECORDS_MAX + 1, "restored a tenant from the ledger");
+        for records in first {
+            self.gate.restore_page(&page(records, None)).await?;
+        }
+        self.gate.restore_page(&page(last, Some(warm))).await?;
         Ok(())
     }
 
@@ -105,14 +153,15 @@ impl Operations {
         hash: SubjectHash,
         at_ms: i64,
     ) -> Answer<()> {
+        let started = Clock::monotonic();
         let resolved = entry.subject_counters(subject, at_ms);
         let snapshot = self.snapshot(entry, &resolved, Some(subject)).await?;
         let counters = restored_counters(&resolved, &snapshot, Some(subject));
-        let epoch = self.epoch_of(entry.partition)?;
+        let warm = WarmState { counters, ..WarmState::default() };
         self.gate
-            .restore_subject(entry.partition, &entry.definition.id, hash, epoch, &counters, self.script_now())
+            .restore_subject(entry.partition, &entry.definition.id, hash, &warm, self.script_now())
             .await?;
-        self.metrics.restored_subject();
+        self.metrics.restored(Restored::Subject, started.elapsed());
         Ok(())
     }
 
@@ -124,44 +173,95 @@ impl Operations {
         resolved: &Resolved,
         subjects: &[(Subject, SubjectHash)],
     ) -> Answer<()> {
-        let all = counted(resolved);
+        let all = counted(resolved, subjects.iter().map(|(subject, _)| subject));
         for index in &cold.counters {
             match all.get(*index) {
-                Some(Counted::Quota(quota)) => {
-                    let capacity = self.open_period(&entry.definition.id, quota).await?;
-                    let only = Resolved { quotas: vec![(*quota).clone()], ..Resolved::default() };
-                    let snapshot = self.snapshot(entry, &only, None).await?;
-                    let counters = restored_counters(&only, &snapshot, None);
-                    let quotas = [restored_quota(quota.field, capacity)];
-                    self.tell_counters(entry, None, &counters, &quotas).await?;
+                Some(Counted::Quota(quota)) => self.restore_quota(entry, quota).await?,
+                Some(Counted::Limit(limit, subject)) => {
+                    let hash = limit.subject.and_then(|index| subjects.get(index)).map(|(_, hash)| *hash);
+                    self.restore_limit(entry, limit, *subject, hash).await?;
                 }
-                Some(Counted::Limit(limit)) => {
-                    let only = Resolved { limits: vec![(*limit).clone()], ..Resolved::default() };
-                    let snapshot = self.snapshot(entry, &only, limit.subject.as_ref()).await?;
-                    let counters = restored_counters(&only, &snapshot, limit.subject.as_ref());
-                    let hash = limit.subject_index.and_then(|index| subjects.get(index)).map(|(_, hash)| *hash);
-                    self.tell_counters(entry, hash, &counters, &[]).await?;
+                None => {
+                    return Err(OperationError::Internal(
+                        "the gate named a counter it was not asked about".into(),
+                    ));
                 }
-                None => return Err(OperationError::Internal("the gate named a counter it was not asked about".into())),
             }
         }
-        self.metrics.restored_counters();
         Ok(())
+    }
+
+    async fn restore_quota(&self, entry: &TenantEntry, quota: &ResolvedQuota) -> Answer<()> {
+        let capacity = self.open_period(&entry.definition.id, quota).await?;
+        let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
+        let snapshot = self.snapshot(entry, &only, None).await?;
+        let counters = restored_counters(&only, &snapshot, None);
+        self.tell_counters(entry, Holder::Tenant, &counters, &[capacity]).await
+    }
+
+    async fn restore_limit(
+        &self,
+        entry: &TenantEntry,
+        limit: &ResolvedLimit,
+        subject: Option<&Subject>,
+        hash: Option<SubjectHash>,
+    ) -> Answer<()> {
+        let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
+        let snapshot = self.snapshot(entry, &only, subject).await?;
+        let counters = restored_counters(&only, &snapshot, subject);
+        self.tell_counters(entry, hash.map_or(Holder::Tenant, Holder::Subject), &counters, &[]).await
     }
 
     async fn tell_counters(
         &self,
         entry: &TenantEntry,
-        subject: Option<SubjectHash>,
+        holder: Holder,
         counters: &[RestoredCounter],
-        quotas: &[RestoredQuota],
+        capacities: &[QuotaCapacity],
     ) -> Answer<()> {
-        let epoch = self.epoch_of(entry.partition)?;
+        let started = Clock::monotonic();
         let tenant = &entry.definition.id;
-        Ok(self.gate.restore_counters(entry.partition, tenant, subject, epoch, counters, quotas, self.script_now()).await?)
+        self.gate
+            .restore_counters(entry.partition, tenant, holder, counters, capacities, self.script_now())
+            .await?;
+        self.metrics.restored(Restored::Counter, started.elapsed());
+        Ok(())
     }
 
-    async fn snapshot(&self, entry: &TenantEntry, resolved: &Resolved, subject: Option<&Subject>) -> Answer<TenantSnapshot> {
+    /// The counters as the books have them, for a read while the gate is away.
+    pub(super) async fn readings_from_ledger(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        subject: Option<&Subject>,
+    ) -> Answer<Vec<CounterReading>> {
+        let mut readings = Vec::new();
+        for limit in &resolved.limits {
+            let of = limit.subject.and(subject);
+            let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
+            let snapshot = self.snapshot(entry, &only, of).await?;
+            readings.extend(
+                restored_counters(&only, &snapshot, of).first().map(|counter| reading(counter, None)),
+            );
+        }
+        for quota in &resolved.quotas {
+            let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
+            let snapshot = self.snapshot(entry, &only, None).await?;
+            let capacity = snapshot.quotas.first().and_then(|state| state.capacity.as_ref());
+            let capacity = capacity.and_then(|capacity| capacity.parts.last()).map(|(_, units)| *units);
+            readings.extend(
+                restored_counters(&only, &snapshot, None).first().map(|counter| reading(counter, capacity)),
+            );
+        }
+        Ok(readings)
+    }
+
+    async fn snapshot(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        subject: Option<&Subject>,
+    ) -> Answer<TenantSnapshot> {
         let ask = RestoreAsk {
             counters: resolved.limits.iter().map(|limit| counter_ask(limit, subject)).collect(),
             quotas: resolved
@@ -170,6 +270,7 @@ impl Operations {
                 .map(|quota| (quota.meter.clone(), quota.decimals, quota.window.start_ms))
                 .collect(),
             with_open: true,
+            keyed_since_ms: self.clock.now_ms() - self.options.keyed_memory_ms,
         };
         Ok(self.ledger.read_tenant(entry.partition, &entry.definition.id, &ask).await?)
     }
@@ -177,7 +278,16 @@ impl Operations {
     /// The quota's capacity for its period; the period's first use grants the included amount.
     async fn open_period(&self, tenant: &TenantId, quota: &ResolvedQuota) -> Answer<QuotaCapacity> {
         let period = (quota.window.start_ms, quota.window.end_ms);
-        Ok(self.ledger.open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.included).await?)
+        let opened = self
+            .ledger
+            .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.included)
+            .await?;
+        Ok(QuotaCapacity {
+            field: quota.field,
+            version: opened.version,
+            parts: opened.parts,
+            until_ms: opened.until_ms,
+        })
     }
 
     /// A keyed call that the gate does not know, of a tenant that had keyed calls before a loss: if the ledger has the
@@ -192,51 +302,72 @@ impl Operations {
 
     /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
     pub(super) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
-        let epoch = self.epoch_of(row.id.partition())?;
         if row.record.head.state == ReservationState::Reserved {
             let entry = self.policy.tenant(&row.tenant).await?;
             let _one_at_a_time = self.restores.enter(&row.tenant).await;
             return self.restore_tenant(&entry, self.clock.now_ms()).await;
         }
-        Ok(self.gate.restore_record(row.id, &row.record, epoch, self.script_now()).await?)
+        let started = Clock::monotonic();
+        self.gate.restore_record(row.id, &row.record, self.script_now()).await?;
+        self.metrics.restored(Restored::Reservation, started.elapsed());
+        Ok(())
     }
+}
 
-    fn epoch_of(&self, partition: Partition) -> Answer<crate::domain::ids::Epoch> {
-        self.gate
-            .epoch(partition)
-            .ok_or_else(|| OperationError::GateUnavailable("its partition has no epoch yet; repeat the call".into()))
+fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading {
+    CounterReading {
+        consumed: counter.consumed,
+        reserved: counter.reserved,
+        capacity,
+        next_hold_ends_at_ms: counter.next_hold_ends_at_ms,
+        current: true,
     }
 }
 
 fn counter_ask(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterAsk {
     CounterAsk {
-        meters: vec![(limit.meter.clone(), limit.decimals, 1)],
+        meters: vec![(limit.limit.meter.clone(), limit.decimals, 1)],
         subject: subject.cloned(),
-        operations: limit.operations.clone(),
+        operations: limit.limit.operations.clone(),
         window_start_ms: limit.window.start_ms,
         window_end_ms: limit.window.end_ms,
     }
 }
 
-fn restored_quota(field: CounterField, capacity: QuotaCapacity) -> RestoredQuota {
-    RestoredQuota { field, version: capacity.version, parts: capacity.parts, until_ms: capacity.until_ms }
-}
-
-/// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it.
-fn restored_counters(resolved: &Resolved, snapshot: &TenantSnapshot, subject: Option<&Subject>) -> Vec<RestoredCounter> {
-    let held = held_by_field(&snapshot.open, subject);
-    let reserved = |field: CounterField, start_ms: i64| {
-        held.get(&(field, start_ms)).copied().unwrap_or_default()
-    };
-    let limits = resolved.limits.iter().zip(&snapshot.counters).map(|(limit, consumed)| {
-        let (reserved, next_end_ms) = reserved(limit.field, limit.window.start_ms);
-        RestoredCounter { field: limit.field, window_start_ms: limit.window.start_ms, consumed: *consumed, reserved, next_end_ms }
-    });
-    let quotas = resolved.quotas.iter().zip(&snapshot.quotas).map(|(quota, consumed)| {
-        let (reserved, next_end_ms) = reserved(quota.field, quota.window.start_ms);
-        RestoredCounter { field: quota.field, window_start_ms: quota.window.start_ms, consumed: *consumed, reserved, next_end_ms }
-    });
-    limits.chain(quotas).collect()
+/// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it. Counters that only
+/// open reservations know come last, so that resolving these finds what they moved.
+fn restored_counters(
+    resolved: &Resolved,
+    snapshot: &TenantSnapshot,
+    subject: Option<&Subject>,
+) -> Vec<RestoredCounter> {
+    let mut held = held_by_field(&snapshot.open, subject);
+    let limits = resolved.limits.iter().zip(&snapshot.counters);
+    let limits = limits.map(|(limit, consumed)| (limit.field, limit.window.start_ms, *consumed));
+    let quotas = resolved.quotas.iter().zip(&snapshot.quotas);
+    let quotas = quotas.map(|(quota, state)| (quota.field, quota.window.start_ms, state.consumed));
+    let mut counters: Vec<_> = limits
+        .chain(quotas)
+        .map(|(field, window_start_ms, consumed)| {
+            let (reserved, next_end_ms) = held.remove(&(field, window_start_ms)).unwrap_or_default();
+            let next_hold_ends_at_ms = (next_end_ms > 0).then_some(next_end_ms);
+            RestoredCounter { field, window_start_ms, consumed, reserved, next_hold_ends_at_ms }
+        })
+        .collect();
+    for ((field, window_start_ms), (reserved, next_end_ms)) in held {
+        if counters.iter().all(|counter| counter.field != field) {
+            let consumed = Units::ZERO;
+            let next_hold_ends_at_ms = Some(next_end_ms);
+            counters.push(RestoredCounter {
+                field,
+                window_start_ms,
+                consumed,
+                reserved,
+                next_hold_ends_at_ms,
+            });
+        }
+    }
+    counters
 }
 
 type Held = HashMap<(CounterField, i64), (Units, i64)>;
@@ -248,7 +379,9 @@ fn held_by_field(open: &[(ReservationId, Record)], subject: Option<&Subject>) ->
         let Some(rest) = &record.body.rest else { continue };
         let holder = match subject {
             None => Some(0),
-            Some(subject) => rest.subjects.iter().position(|(named, _)| named == subject).map(|index| index + 1),
+            Some(subject) => {
+                rest.subjects.iter().position(|(named, _)| named == subject).map(|index| index + 1)
+            }
         };
         for place in rest.counters.iter().filter(|place| Some(usize::from(place.holder)) == holder) {
             let weighted = place.pairs.iter().filter_map(|(line, weight)| {

@@ -7,6 +7,7 @@ use tokio::sync::Mutex;
 use super::{Answer, OperationError, Operations};
 use crate::domain::ids::{Epoch, Partition};
 use crate::ledger::PartitionRow;
+use crate::telemetry::labels::Alarm;
 
 /// One check at a time; callers that met the same alarm wait for it and share its result.
 #[derive(Default)]
@@ -47,7 +48,12 @@ impl Operations {
             for row in &rows {
                 self.begin_epoch(row.partition, row.epoch, &run_id).await?;
             }
-            tracing::warn!(run_id, partitions = rows.len(), "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met");
+            self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
+            tracing::warn!(
+                run_id,
+                partitions = rows.len(),
+                "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
+            );
         }
         self.gate.load_scripts(&run_id).await?;
         Ok(())
@@ -61,7 +67,8 @@ impl Operations {
         let facts = self.gate.partition_facts(row.partition).await?;
         let known = row.cursor.max(self.gate.highest_known(row.partition));
         let nothing_known = known.sequence == 0 && known.epoch == Epoch(0);
-        let outbox_reaches = facts.last_id.map_or(nothing_known || known.epoch < row.epoch, |last| last >= known);
+        let outbox_reaches =
+            facts.last_id.map_or(nothing_known || known.epoch < row.epoch, |last| last >= known);
         Ok(facts.epoch == Some(row.epoch) && outbox_reaches)
     }
 
@@ -69,13 +76,12 @@ impl Operations {
         let issued = self.ledger.raise_epoch(partition, from, run_id).await?;
         let adopted = self.gate.adopt(partition, issued, self.script_now()).await?;
         self.gate.set_epoch(partition, adopted);
-        self.metrics.epoch_changed();
         Ok(())
     }
 
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
     pub(super) async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
-        self.metrics.alarm();
+        self.metrics.alarm(Alarm::Memory);
         tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
         self.verify_node().await.map_err(|error| match error {
             OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(

@@ -29,6 +29,11 @@ impl Policy {
         Self { version, definitions, generations }
     }
 
+    /// Whether everything but the version is the same.
+    pub fn says_the_same_as(&self, other: &Self) -> bool {
+        self.definitions == other.definitions && self.generations == other.generations
+    }
+
     /// The meter of this id, archived or not.
     pub fn meter(&self, id: &MeterId) -> Option<&Arc<Meter>> {
         self.definitions.meters.get(id)
