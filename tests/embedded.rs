@@ -16,6 +16,8 @@ use tollgate::embedded::{
     Appendfsync, Embedded, EmbeddedError, EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions,
 };
 
+use tollgate::settings::Settings;
+
 use crate::support::{
     services,
     wait::{wait_blocking_for, wait_for},
@@ -32,6 +34,8 @@ fn both_servers_start_and_answer_and_stop() {
     assert_eq!(ping(&embedded.servers().redis_url), "PONG");
     assert_eq!(query(&embedded.servers().postgres_url, "SELECT current_database()"), "tollgate");
     assert_eq!(Embedded::running(directory.path()).unwrap().as_ref(), Some(embedded.servers()));
+    let settings = Settings::of_process(None, embedded.settings()).unwrap();
+    assert_eq!(ping(settings.redis.url.expose_secret()), "PONG");
     embedded.stop().unwrap();
     assert_eq!(working_in(directory.path()), Vec::<i32>::new());
     assert_eq!(Embedded::running(directory.path()).unwrap(), None);

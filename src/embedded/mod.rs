@@ -26,7 +26,7 @@ use std::{
     thread,
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use self::data_dir::{DataDir, Hold};
 pub use self::{
@@ -122,6 +122,18 @@ impl Embedded {
     #[must_use]
     pub const fn secret(&self) -> &SecretString {
         &self.secret
+    }
+
+    /// What settings need to use these servers, as (key, value) for [`crate::settings::Settings::of_process`].
+    #[must_use]
+    pub fn settings(&self) -> Vec<(String, String)> {
+        [
+            ("redis.url", self.servers.redis_url.as_str()),
+            ("postgres.url", self.servers.postgres_url.as_str()),
+            ("installation.secret", self.secret.expose_secret()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .to_vec()
     }
 
     /// Whether this process started the servers, so that they end with it.
