@@ -107,10 +107,13 @@ pub fn apply(
     if prune.contains(&DefinitionKind::Tenant) {
         errors.push(FieldError::new("/tenants", "tenants are never pruned; archive or delete one by its id"));
     }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
     let places = Places::of(&file);
     let mut after = file.merge_into(current.clone());
     places.prune(&mut after, prune);
-    errors.extend(definition_errors(current, &after, &places));
+    let errors = definition_errors(current, &after, &places);
     if !errors.is_empty() {
         return Err(errors);
     }

@@ -379,6 +379,7 @@ pub fn tenant_resets_after(
         TenantPolicy::with_subjects(policy, tenant, resets, &subjects).map(|built| built.counters(now_ms))
     };
     let counters_before = build(before.policy, before.tenant, before.resets)?;
+    let fresh_start_ms = before.resets.fresh_start_ms(now_ms);
     let mut resets = before.resets.clone();
     // Subjects fall back on what holds for all, so that is decided first.
     for of_subjects in [false, true] {
@@ -389,7 +390,7 @@ pub fn tenant_resets_after(
                 continue;
             }
             let goes_on = counters_before.get(&key).filter(|old| old.shape == counter.shape);
-            let start_ms = goes_on.map_or_else(|| resets.fresh_start_ms(now_ms), |old| old.start_ms);
+            let start_ms = goes_on.map_or(fresh_start_ms, |old| old.start_ms);
             if start_ms != counter.start_ms {
                 resets.decide(key, start_ms, now_ms);
             }
