@@ -388,7 +388,9 @@ fn event_place(text: &str) -> Result<EventPlace, String> {
         let event = event.split_once('-').and_then(|_| event.parse().ok())?;
         Some(EventPlace { partition, event })
     };
-    parse().ok_or_else(|| "must be an id as `tollgate quarantine list` shows it, for example p07:1-42".to_owned())
+    parse().ok_or_else(|| {
+        "must be an id as `tollgate quarantine list` shows it, for example p07:1-42".to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -413,7 +415,8 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_refused_as_unknown() {
-        let exit = |line: &str| Arguments::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.exit_code());
+        let exit =
+            |line: &str| Arguments::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.exit_code());
         for line in [
             "tollgate doctor",
             "tollgate job run close",

@@ -43,7 +43,11 @@ pub(super) struct Unanswered {
 
 impl Client {
     /// A client for one service; `connections` are kept open, a call is given up after `timeout`.
-    pub(super) fn new(connection: &Connection, connections: usize, timeout: Duration) -> Result<Self, Failure> {
+    pub(super) fn new(
+        connection: &Connection,
+        connections: usize,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
         let mut key = HeaderValue::from_str(&format!("Bearer {}", connection.key.expose_secret()))
             .map_err(|_| Failure::new("the API key has characters that no key has").exit(Exit::Usage))?;
         key.set_sensitive(true);

@@ -81,7 +81,10 @@ fn checked_url(text: &str) -> Result<String, Failure> {
     if url.scheme() != "http" {
         return Err(wrong("must start with http://; put a proxy in front for anything else"));
     }
-    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some()
+    if !url.username().is_empty()
+        || url.password().is_some()
+        || url.query().is_some()
+        || url.fragment().is_some()
     {
         return Err(wrong("must be an address alone, without credentials, query or fragment"));
     }
@@ -104,7 +107,8 @@ mod tests {
     fn a_running_embedded_service_is_found_by_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(embedded_url(directory.path()), Ok(None));
-        std::fs::write(directory.path().join("service.json"), r#"{"url":"http://127.0.0.1:4711","pid":1}"#).unwrap();
+        std::fs::write(directory.path().join("service.json"), r#"{"url":"http://127.0.0.1:4711","pid":1}"#)
+            .unwrap();
         assert_eq!(embedded_url(directory.path()), Ok(Some("http://127.0.0.1:4711".into())));
         std::fs::write(directory.path().join("service.json"), "oops").unwrap();
         assert!(embedded_url(directory.path()).is_err());

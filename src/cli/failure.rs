@@ -75,9 +75,10 @@ impl std::error::Error for Failure {}
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let is_unreachable = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {
-            matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
-        });
+        let is_unreachable =
+            error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {
+                matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+            });
         let exit = if is_unreachable { Exit::Unreachable } else { Exit::Failure };
         Self::new(format!("{error:#}")).exit(exit)
     }

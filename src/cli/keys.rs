@@ -29,7 +29,8 @@ struct Key {
 pub(super) async fn run(command: KeyCommand, format: Format) -> Result<Exit, Failure> {
     let keys = match command {
         KeyCommand::Create { name, role, tenant, expires_at, connect } => {
-            let body = json!({ "name": name, "role": role.as_str(), "tenant": tenant, "expires_at": expires_at });
+            let body =
+                json!({ "name": name, "role": role.as_str(), "tenant": tenant, "expires_at": expires_at });
             vec![create(&client(&connect)?, body.to_string()).await?]
         }
         KeyCommand::List { connect } => client(&connect)?.list("/v1/admin/keys").await?,

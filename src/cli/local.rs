@@ -64,7 +64,7 @@ pub(super) async fn status(place: Place, config: Option<PathBuf>, format: Format
 /// `tollgate verify`.
 pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
     let report = app::verify(target(verify.place, config), verify.rebuild).await?;
-    output::print(&check_table(&report.checks).render(format)?)?;
+    output::print(&check_table(&report.checks, format).render(format)?)?;
     if format == Format::Table {
         let faults = report.checks.iter().flat_map(|check| &check.faults);
         let named: String = faults.map(|fault| format!("fault: {fault}\n")).collect();
@@ -74,19 +74,24 @@ pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Form
     Ok(if is_clean { Exit::Success } else { Exit::Differs })
 }
 
-/// Faults are counted in the table for people, which names them below, and named in the one for scripts.
-fn check_table(checks: &[CheckLine]) -> Table {
+/// The table for people has each check's first fault, and all are named below it; scripts find them all in their row.
+fn check_table(checks: &[CheckLine], format: Format) -> Table {
     let mut table = Table::new(&["check", ">checked", ">faults", "result"]);
     for check in checks {
         let result = match (&check.skipped, check.faults.as_slice()) {
             (Some(why), []) => format!("skipped: {why}"),
             (_, []) => "ok".to_owned(),
-            (_, faults) => {
-                let first = faults.first().map(ToString::to_string).unwrap_or_default();
-                if faults.len() == 1 { first } else { format!("{first} (and {} more)", faults.len() - 1) }
+            (_, [first, rest @ ..]) if format == Format::Table && !rest.is_empty() => {
+                format!("{first} (and {} more)", rest.len())
             }
+            (_, faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         };
-        table.row([check.name.to_string(), check.checked.to_string(), check.faults.len().to_string(), result]);
+        table.row([
+            check.name.to_string(),
+            check.checked.to_string(),
+            check.faults.len().to_string(),
+            result,
+        ]);
     }
     table
 }
@@ -143,7 +148,7 @@ mod tests {
             check("balances", &["acme/ocr.page: consumed is 3, entries say 2", "b"], None),
             check("gate against ledger", &[], Some("the writer is behind")),
         ];
-        let text = check_table(&checks).render(Format::Table).unwrap();
+        let text = check_table(&checks, Format::Table).render(Format::Table).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5, "{text}");
         assert!(lines[2].ends_with("ok"), "{text}");

@@ -78,7 +78,10 @@ fn table(report: &UsageReport, rows: &[UsageRow]) -> Table {
         }
         cells.push(row.meter.clone());
         cells.extend(split.iter().map(|group| row.group(*group)));
-        cells.extend([&row.consumed, &row.count.to_string(), &row.excess, &row.late, &row.corrections].map(Clone::clone));
+        cells.extend(
+            [&row.consumed, &row.count.to_string(), &row.excess, &row.late, &row.corrections]
+                .map(Clone::clone),
+        );
         table.row(cells);
     }
     table
@@ -91,7 +94,9 @@ impl UsageRow {
             GroupName::Tenant => self.tenant.clone(),
             GroupName::Plan => self.plan.clone(),
             GroupName::Operation => self.operation.clone(),
-            GroupName::Subject => self.subject.as_ref().map(|subject| format!("{}/{}", subject.kind, subject.id)),
+            GroupName::Subject => {
+                self.subject.as_ref().map(|subject| format!("{}/{}", subject.kind, subject.id))
+            }
         }
         .unwrap_or_default()
     }
