@@ -61,7 +61,7 @@ impl Table {
         table.add_rows(&self.rows);
         for (index, (_, is_number)) in self.columns.iter().enumerate() {
             if let Some(column) = table.column_mut(index) {
-                column.set_padding((0, 2));
+                column.set_padding((0, 1));
                 if *is_number {
                     column.set_cell_alignment(CellAlignment::Right);
                 }

@@ -4,7 +4,7 @@
 //! nobody has changed it since it was read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,13 +32,15 @@ pub(super) async fn run(command: PolicyCommand, format: Format) -> Result<Exit, 
             output::print(&export_text(&stored.definitions, format)?)?;
         }
         PolicyCommand::Diff { file, prune, connect } => {
-            let applied = Stored::read(&client(&connect)?).await?.apply(&file, &prune)?;
+            let file = File::read(&file)?;
+            let applied = Stored::read(&client(&connect)?).await?.apply(file, &prune)?;
             output::print(&changes_text(&applied.changes, format)?)?;
         }
         PolicyCommand::Apply { file, prune, yes, connect } => {
+            let file = File::read(&file)?;
             let client = client(&connect)?;
             let stored = Stored::read(&client).await?;
-            let applied = stored.apply(&file, &prune)?;
+            let applied = stored.apply(file, &prune)?;
             output::print(&changes_text(&applied.changes, format)?)?;
             if !applied.changes.is_empty() {
                 prompt::confirm(&format!("Apply these {} changes?", applied.changes.len()), yes)?;
@@ -72,10 +74,29 @@ impl Stored {
         Ok(Self { definitions, versions })
     }
 
-    fn apply(&self, path: &Path, prune: &[PruneKind]) -> Result<Applied, Failure> {
-        let (text, file) = read_file(path)?;
+    fn apply(&self, file: File, prune: &[PruneKind]) -> Result<Applied, Failure> {
         let prune: BTreeSet<DefinitionKind> = prune.iter().map(|kind| kind.definition_kind()).collect();
-        diff::apply(&self.definitions, file, &prune).map_err(|errors| file_failure(path, &text, &errors))
+        diff::apply(&self.definitions, file.policy, &prune)
+            .map_err(|errors| file_failure(&file.path, &file.text, &errors))
+    }
+}
+
+/// A policy file with its text, so that errors can name a line.
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    text: String,
+    policy: PolicyFile,
+}
+
+impl File {
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
+        match PolicyFile::from_toml(&text) {
+            Ok(policy) => Ok(Self { path: path.to_owned(), text, policy }),
+            Err(error) => Err(file_failure(path, &text, &[error])),
+        }
     }
 }
 
@@ -115,15 +136,6 @@ async fn list<T: DeserializeOwned>(
 
 fn by_id<Id: Ord + Clone, T>(items: Vec<T>, id: impl Fn(&T) -> &Id) -> BTreeMap<Id, Arc<T>> {
     items.into_iter().map(|item| (id(&item).clone(), Arc::new(item))).collect()
-}
-
-fn read_file(path: &Path) -> Result<(String, PolicyFile), Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
-    match PolicyFile::from_toml(&text) {
-        Ok(file) => Ok((text, file)),
-        Err(error) => Err(file_failure(path, &text, &[error])),
-    }
 }
 
 fn file_failure(path: &Path, text: &str, errors: &[FieldError]) -> Failure {
@@ -261,14 +273,14 @@ plan = "free"
     fn what_was_exported_changes_nothing_when_applied() {
         let stored = stored(FILE);
         let exported = file(&export_text(&stored.definitions, Format::Table).unwrap());
-        assert_eq!(stored.apply(exported.path(), &[]).unwrap().changes, []);
+        assert_eq!(stored.apply(File::read(exported.path()).unwrap(), &[]).unwrap().changes, []);
     }
 
     #[test]
     fn a_file_naming_one_tenant_deletes_none() {
         let stored = stored(&format!("{FILE}[[tenants]]\nid = \"beta\"\n"));
         let one = file("[[tenants]]\nid = \"acme\"\nplan = \"free\"\ntime_zone = \"Europe/Berlin\"\n");
-        let applied = stored.apply(one.path(), &[]).unwrap();
+        let applied = stored.apply(File::read(one.path()).unwrap(), &[]).unwrap();
         assert_eq!(applied.definitions.tenants.len(), 2);
         let text = changes_text(&applied.changes, Format::Csv).unwrap();
         assert_eq!(
@@ -280,13 +292,10 @@ plan = "free"
     #[test]
     fn errors_name_the_file_the_line_and_the_field() {
         let wrong = file(&FILE.replace("capacity = \"10\"", "capacity = \"-1\""));
-        let message = match read_file(wrong.path()) {
-            Err(failure) => failure.message,
-            Ok(_) => panic!("a negative capacity was taken"),
-        };
+        let message = File::read(wrong.path()).unwrap_err().message;
         assert!(message.contains(":6 /plans/0/limits/0/capacity: must not be negative"), "{message}");
         let dangling = file(&FILE.replace("plan = \"free\"", "plan = \"gold\""));
-        let message = stored("").apply(dangling.path(), &[]).unwrap_err().message;
+        let message = stored("").apply(File::read(dangling.path()).unwrap(), &[]).unwrap_err().message;
         assert!(message.contains(":10 /tenants/0/plan"), "{message}");
     }
 

@@ -51,16 +51,17 @@ pub(super) async fn prepare(client: &Client, tenants: u16, plan: Option<&PlanId>
 }
 
 async fn prepare_tenant(client: &Client, tenant: &str, plan: Option<&PlanId>) -> Result<bool, Failure> {
-    let mut definition = match find(client, "tenants", tenant).await? {
-        Found::There(definition) => definition,
-        Found::Missing => json!({ "id": tenant }),
+    let (mut definition, is_new) = match find(client, "tenants", tenant).await? {
+        Found::There(definition) => (definition, false),
+        Found::Missing => (json!({ "id": tenant }), true),
         Found::NotAllowed(failure) => return Err(failure),
     };
-    let is_missing = definition.as_object().is_some_and(|fields| fields.len() == 1);
-    if let Some(plan) = plan.filter(|plan| definition["plan"] != plan.as_str()) {
-        definition["plan"] = plan.as_str().into();
-    } else if !is_missing {
+    let other_plan = plan.filter(|plan| definition["plan"] != plan.as_str());
+    if !is_new && other_plan.is_none() {
         return Ok(false);
+    }
+    if let Some(plan) = other_plan {
+        definition["plan"] = plan.as_str().into();
     }
     put(client, "tenants", tenant, &definition).await?;
     Ok(true)
