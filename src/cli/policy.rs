@@ -24,6 +24,8 @@ use crate::domain::field_error::{FieldError, read_json};
 use crate::domain::policy::diff::{self, Action, Applied, Change, DefinitionKind};
 use crate::domain::policy::document::{Definitions, PolicyFile, export};
 
+const CORRECT: &str = "correct the file; nothing was changed";
+
 /// Runs a `policy` command.
 pub(super) async fn run(command: PolicyCommand, format: Format) -> Result<Exit, Failure> {
     match command {
@@ -95,9 +97,18 @@ impl File {
             .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
         match PolicyFile::from_toml(&text) {
             Ok(policy) => Ok(Self { path: path.to_owned(), text, policy }),
-            Err(error) => Err(file_failure(path, &text, &[error])),
+            Err(error) => Err(Failure::new(decoder_message(path, &text, &error)).remedy(CORRECT)),
         }
     }
+}
+
+/// A decoder knows the very line; the pure core knows the field.
+fn decoder_message(path: &Path, text: &str, error: &FieldError) -> String {
+    let Err(decoder) = toml::from_str::<PolicyFile>(text) else { return error.to_string() };
+    let before = decoder.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let field = if error.pointer.is_empty() { String::new() } else { format!(" {}", error.pointer) };
+    format!("{}:{line}{field}: {}", path.display(), decoder.message())
 }
 
 impl PruneKind {
@@ -145,7 +156,7 @@ fn file_failure(path: &Path, text: &str, errors: &[FieldError]) -> Failure {
         format!("{}{line}{field}: {}", path.display(), error.message)
     };
     let lines: Vec<String> = errors.iter().map(describe).collect();
-    Failure::new(lines.join("\n  ")).remedy("correct the file; nothing was changed")
+    Failure::new(lines.join("\n  ")).remedy(CORRECT)
 }
 
 /// The line on which the item that a pointer leads into begins: the n-th `[[list]]` of the file.
@@ -293,7 +304,7 @@ plan = "free"
     fn errors_name_the_file_the_line_and_the_field() {
         let wrong = file(&FILE.replace("capacity = \"10\"", "capacity = \"-1\""));
         let message = File::read(wrong.path()).unwrap_err().message;
-        assert!(message.contains(":6 /plans/0/limits/0/capacity: must not be negative"), "{message}");
+        assert!(message.contains(":8 /plans/0/limits/0/capacity: must not be negative"), "{message}");
         let dangling = file(&FILE.replace("plan = \"free\"", "plan = \"gold\""));
         let message = stored("").apply(File::read(dangling.path()).unwrap(), &[]).unwrap_err().message;
         assert!(message.contains(":10 /tenants/0/plan"), "{message}");

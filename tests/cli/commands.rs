@@ -56,7 +56,7 @@ fn a_wrong_policy_file_is_named_with_line_and_field_before_anything_is_asked() {
     let path = directory.path().join("policy.toml");
     for (text, expected) in [
         (None, "policy.toml cannot be read"),
-        (Some("[[meters]]\nid = \"a\"\nunit = \"page\"\ncolour = 1\n"), "policy.toml:1 /meters/0"),
+        (Some("[[meters]]\nid = \"a\"\nunit = \"page\"\ncolour = 1\n"), "policy.toml:4 /meters/0"),
         (Some("[[meters]\n"), "policy.toml"),
     ] {
         if let Some(text) = text {
