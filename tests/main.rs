@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside")]
 
+mod cli;
 mod embedded;
 mod support;
+mod tidy;
