@@ -144,7 +144,8 @@ impl App {
     pub async fn start(settings: &Settings, clock: Clock, roles: &[Role]) -> Result<Self, AppError> {
         let mut app = Self::connect(settings, clock).await?;
         let url = settings.postgres.url.expose_secret().to_owned();
-        app.spawn(follow_changes(app.operations.clone(), url, app.stopping()));
+        let poll_every = Duration::from_millis(settings.policy.poll_ms);
+        app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings).await?;
         }

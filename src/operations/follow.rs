@@ -7,17 +7,22 @@ use super::Operations;
 use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, Notice, Noticed};
 
-const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Notices that come together are answered by one reading.
 const GATHER_FOR: Duration = Duration::from_millis(10);
 
-/// Follows changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own.
-pub async fn follow_changes(operations: Arc<Operations>, url: String, stop: impl Future<Output = ()>) {
+/// Follows changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own;
+/// `poll_every` is how often the policy version is asked for besides.
+pub async fn follow_changes(
+    operations: Arc<Operations>,
+    url: String,
+    poll_every: Duration,
+    stop: impl Future<Output = ()>,
+) {
     let following = async {
         let mut notices = Ledger::listen(&url);
         let mut seen_version = 0;
         loop {
-            match tokio::time::timeout(POLL_EVERY, notices.next()).await {
+            match tokio::time::timeout(poll_every, notices.next()).await {
                 Ok(Some(first)) => {
                     operations.take_notice(first).await;
                     while let Ok(Some(more)) = tokio::time::timeout(GATHER_FOR, notices.next()).await {
@@ -25,7 +30,7 @@ pub async fn follow_changes(operations: Arc<Operations>, url: String, stop: impl
                     }
                     seen_version = operations.refresh_policy(seen_version).await;
                 }
-                Ok(None) => tokio::time::sleep(POLL_EVERY).await,
+                Ok(None) => tokio::time::sleep(poll_every).await,
                 Err(_) => seen_version = operations.poll_policy(seen_version).await,
             }
         }

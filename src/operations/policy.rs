@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::answers::{PageAnswer, PolicyAnswer};
-use super::policy_store::{add_object, stored_json};
+use super::policy_store::{TenantEntry, add_object, stored_json};
 use super::requests::{Page, PolicyKind, Principal};
 use super::{Answer, FieldError, OperationError, Operations};
 use crate::domain::field_error::read_json;
@@ -169,14 +169,22 @@ impl Operations {
         Ok(PageAnswer { data, next, as_of: None })
     }
 
-    /// Creates a tenant that nobody has made on the plan that the configuration names for such tenants.
-    pub(super) async fn create_unknown_tenant(&self, id: &TenantId) -> Answer<bool> {
-        let Some(plan) = &self.options.unknown_tenant_plan else { return Ok(false) };
+    /// The tenant; one that nobody has made is created where the configuration names a plan for such tenants.
+    pub(super) async fn tenant_or_new(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
+        match (self.policy.find_tenant(id).await?, &self.options.unknown_tenant_plan) {
+            (Some(entry), _) => return Ok(entry),
+            (None, Some(plan)) => self.create_on(id, plan).await?,
+            (None, None) => {}
+        }
+        self.policy.tenant(id).await
+    }
+
+    async fn create_on(&self, id: &TenantId, plan: &PlanId) -> Answer<()> {
         let body = serde_json::json!({ "id": id, "plan": plan });
         let actor =
             Principal { key_id: "installation".into(), role: super::requests::Role::Admin, tenant: None };
         self.put_policy(PolicyKind::Tenants, id.as_str(), body.to_string().as_bytes(), None, &actor).await?;
-        Ok(true)
+        Ok(())
     }
 
     async fn read_before(&self, kind: PolicyKind, id: &str, reach: Reach) -> Answer<Before> {

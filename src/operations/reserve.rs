@@ -87,7 +87,7 @@ impl Operations {
     }
 
     async fn decide(&self, request: &ReserveRequest, mode: ReserveMode, call: &str) -> Answer<Decided> {
-        let entry = self.policy.tenant(&request.tenant).await?;
+        let entry = self.tenant_or_new(&request.tenant).await?;
         let prepared = self.prepare(&entry, request, call)?;
         let mut at_ms = self.clock.now_ms();
         let mut ledger_asked = request.key.is_none();
