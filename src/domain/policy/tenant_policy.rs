@@ -107,10 +107,30 @@ impl TenantPolicy {
         at_ms: i64,
         windows: &Windows,
     ) -> Result<Resolved, TooManyCounters> {
+        let work = operation.map_or(Work::Lines, Work::Operation);
+        let resolved = self.collect(meters, subjects, work, at_ms, windows);
+        let counters = resolved.limits.len() + resolved.quotas.len();
+        if counters > COUNTERS_MAX { Err(TooManyCounters(counters)) } else { Ok(resolved) }
+    }
+
+    /// Every limit and quota that any work of the tenant and of `subjects` may fall under at `at_ms`: what a reader
+    /// is shown, and what a restore fills. A line's index is that of its meter in [`Self::meters`].
+    pub fn overview(&self, subjects: &[Subject], at_ms: i64, windows: &Windows) -> Resolved {
+        self.collect(self.meters(), subjects, Work::Any, at_ms, windows)
+    }
+
+    fn collect<'a>(
+        &self,
+        meters: impl IntoIterator<Item = &'a MeterId>,
+        subjects: &[Subject],
+        work: Work<'_>,
+        at_ms: i64,
+        windows: &Windows,
+    ) -> Resolved {
         let mut resolved = Resolved::default();
         for (line, meter) in meters.into_iter().enumerate() {
             let before = (resolved.limits.len(), resolved.quotas.len());
-            let request = Request { meter, line, operation, at_ms, windows };
+            let request = Request { meter, line, work, at_ms, windows };
             self.of_all.collect(&request, None, &mut resolved.limits);
             for (index, subject) in subjects.iter().enumerate() {
                 let rules = self.of_subjects.get(subject).unwrap_or(&self.of_all);
@@ -121,8 +141,7 @@ impl TenantPolicy {
                 resolved.without.push(line);
             }
         }
-        let counters = resolved.limits.len() + resolved.quotas.len();
-        if counters > COUNTERS_MAX { Err(TooManyCounters(counters)) } else { Ok(resolved) }
+        resolved
     }
 
     /// Every limit in force at `at_ms` whatever meter or operation it counts: the tenant's with its quotas, or one
@@ -181,11 +200,32 @@ impl TenantPolicy {
     }
 }
 
+/// What sort of work is asked about.
+#[derive(Clone, Copy)]
+enum Work<'a> {
+    /// Work under an operation.
+    Operation(&'a OperationId),
+    /// Work given by lines.
+    Lines,
+    /// Any of the two.
+    Any,
+}
+
+impl Work<'_> {
+    fn counts_under(self, limit: &Limit) -> bool {
+        match self {
+            Self::Operation(operation) => limit.counts(Some(operation)),
+            Self::Lines => limit.counts(None),
+            Self::Any => true,
+        }
+    }
+}
+
 /// One line of a request, and when it is asked.
 struct Request<'a> {
     meter: &'a MeterId,
     line: usize,
-    operation: Option<&'a OperationId>,
+    work: Work<'a>,
     at_ms: i64,
     windows: &'a Windows,
 }
@@ -208,7 +248,7 @@ impl Rules {
         for chain in self.0.get(request.meter).into_iter().flatten() {
             let Some(winner) = chain.winner(request.at_ms) else { continue };
             let limit = &winner.limit;
-            let counts = limit.meter == *request.meter && limit.counts(request.operation);
+            let counts = limit.meter == *request.meter && request.work.counts_under(limit);
             if counts && is_for(limit, subject.map(|(_, kind)| kind)) {
                 found.push(winner.resolve(request.line, subject.map(|(index, _)| index), request.windows));
             }
@@ -235,7 +275,7 @@ impl QuotaRule {
     }
 }
 
-fn own_subjects(tenant: &TenantDefinition) -> impl Iterator<Item = Subject> {
+pub(super) fn own_subjects(tenant: &TenantDefinition) -> impl Iterator<Item = Subject> {
     let with_plan = tenant.subjects.iter().map(|subject| subject.subject());
     with_plan.chain(tenant.overrides.iter().filter_map(Override::for_subject))
 }
@@ -348,59 +388,4 @@ fn says(each: &Override) -> Says {
         (Some(capacity), _) => Says::Capacity { capacity, until_ms },
         (None, factor) => Says::Factor { factor: factor.unwrap_or(crate::domain::rate::Rate::ONE), until_ms },
     }
-}
-
-/// A tenant before or after a change: the policy, its definition, and its resets so far.
-#[derive(Debug, Clone, Copy)]
-pub struct TenantBefore<'a> {
-    /// The policy before.
-    pub policy: &'a Policy,
-    /// The tenant before.
-    pub tenant: &'a TenantDefinition,
-    /// Its resets so far.
-    pub resets: &'a Resets,
-}
-
-/// The resets to store when a tenant comes under `policy` as `tenant`: by a change of its own, of its plan or of a
-/// plan's content. A counter whose shape stays goes on, whatever else changed; any other begins at `now_ms`.
-///
-/// A brand-new tenant needs no resets. `policy` must already hold the generations after the change.
-pub fn tenant_resets_after(
-    before: TenantBefore<'_>,
-    policy: &Policy,
-    tenant: &TenantDefinition,
-    now_ms: i64,
-) -> Result<Resets, Dangling> {
-    let subjects: BTreeSet<Subject> = own_subjects(before.tenant)
-        .chain(own_subjects(tenant))
-        .chain(before.resets.subjects().cloned())
-        .collect();
-    let build = |policy, tenant, resets: &Resets| {
-        TenantPolicy::with_subjects(policy, tenant, resets, &subjects).map(|built| built.counters(now_ms))
-    };
-    let counters_before = build(before.policy, before.tenant, before.resets)?;
-    let fresh_start_ms = before.resets.fresh_start_ms(now_ms);
-    let mut resets = before.resets.clone();
-    // Subjects fall back on what holds for all, so that is decided first.
-    for of_subjects in [false, true] {
-        for (key, counter) in build(policy, tenant, &resets)? {
-            if key.subject.is_some() != of_subjects
-                || is_new_generation(before.policy, policy, &key, &counter)
-            {
-                continue;
-            }
-            let goes_on = counters_before.get(&key).filter(|old| old.shape == counter.shape);
-            let start_ms = goes_on.map_or(fresh_start_ms, |old| old.start_ms);
-            if start_ms != counter.start_ms {
-                resets.decide(key, start_ms, now_ms);
-            }
-        }
-    }
-    Ok(resets)
-}
-
-/// Whether the change itself began a new generation: then the counter is new for everybody, without a reset.
-fn is_new_generation(before: &Policy, after: &Policy, key: &CounterKey, counter: &Counter) -> bool {
-    let number = |policy: &Policy| policy.generations.get(&key.counter, counter.shape).number;
-    number(before) != number(after)
 }

@@ -2,7 +2,7 @@ use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::domain::policy::counter::{CounterField, CounterName, GenerationRow, ShapeHash};
-use crate::domain::policy::tenant_policy::{TenantBefore, tenant_resets_after};
+use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
 use proptest::prelude::*;
 
 /// An installation that lives through changes as the storage does it.

@@ -55,6 +55,24 @@ fn a_request_falls_under_the_limits_of_its_meter_operation_and_subjects() {
 }
 
 #[test]
+fn an_overview_shows_the_limits_of_every_meter_and_operation() {
+    let definitions = with_tenant(json!({ "limits": [
+        { "id": "own", "meter": "token", "operations": ["ocr"], "window": "month", "capacity": "0.25" },
+    ] }));
+    let tenant = tenant_policy(&definitions, "acme");
+    let found = tenant.overview(&[subject("user", "u1")], NOW_MS, &tenant.calendar.windows(NOW_MS));
+    let expected = [
+        row("ocr-week", 900, Level::Default, None),
+        row("own", 25, Level::Tenant, None),
+        row("page-day", 100, Level::Plan, None),
+        row("user-hour", 20, Level::Default, Some(0)),
+    ];
+    assert_eq!(summary(&found), expected);
+    assert_eq!(tenant.meters().into_iter().collect::<Vec<_>>(), [&meter("page"), &meter("token")]);
+    assert_eq!((found.quotas.len(), found.without.len()), (1, 0));
+}
+
+#[test]
 fn a_line_that_nothing_counts_is_named() {
     let definitions = defined(demo());
     let found = resolve(&definitions, &["page", "token"], &[], None);
