@@ -13,7 +13,7 @@ use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, TenantId};
 use crate::domain::policy::counter::{GenerationRow, Resets, generations_after};
 use crate::domain::policy::diff::errors_after;
 use crate::domain::policy::document::{Definitions, PolicyFile};
-use crate::domain::policy::tenant_policy::{TenantBefore, tenant_resets_after};
+use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
 use crate::domain::policy::{Policy, counter};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{

@@ -64,12 +64,16 @@ impl TenantEntry {
 
     /// Every tenant-scoped limit and quota in force.
     pub fn tenant_counters(&self, at_ms: i64) -> Resolved {
-        self.policy.in_force(None, at_ms, &self.windows(at_ms))
+        self.policy.overview(&[], at_ms, &self.windows(at_ms))
     }
 
     /// Every limit in force for one subject.
     pub fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
-        self.policy.in_force(Some(subject), at_ms, &self.windows(at_ms))
+        let subjects = std::slice::from_ref(subject);
+        let mut resolved = self.policy.overview(subjects, at_ms, &self.windows(at_ms));
+        resolved.limits.retain(|limit| limit.subject.is_some());
+        resolved.quotas.clear();
+        resolved
     }
 
     /// When the tenant's counters last started anew.

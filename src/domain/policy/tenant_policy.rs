@@ -144,30 +144,6 @@ impl TenantPolicy {
         resolved
     }
 
-    /// Every limit in force at `at_ms` whatever meter or operation it counts: the tenant's with its quotas, or one
-    /// subject's. Their `line` and `subject` indexes mean nothing here.
-    pub fn in_force(&self, subject: Option<&Subject>, at_ms: i64, windows: &Windows) -> Resolved {
-        let rules = subject.and_then(|subject| self.of_subjects.get(subject)).unwrap_or(&self.of_all);
-        let mut resolved = Resolved::default();
-        for (meter, chains) in &rules.0 {
-            for winner in chains.iter().filter_map(|chain| chain.winner(at_ms)) {
-                if winner.limit.meter == *meter && is_for(&winner.limit, subject.map(|subject| &subject.kind))
-                {
-                    resolved.limits.push(winner.resolve(0, subject.map(|_| 0), windows));
-                }
-            }
-        }
-        if subject.is_none() {
-            let quotas = self.quotas.iter().map(|(meter, rule)| {
-                rule.resolve(&Request { meter, line: 0, operation: None, at_ms, windows })
-            });
-            resolved.quotas = quotas.collect();
-        }
-        resolved.limits.sort_by(|a, b| a.limit.id.cmp(&b.limit.id));
-        resolved.quotas.sort_by(|a, b| a.meter.cmp(&b.meter));
-        resolved
-    }
-
     /// The meters of which the tenant's plan includes a quota.
     pub fn quota_meters(&self) -> impl Iterator<Item = &MeterId> {
         self.quotas.keys()
