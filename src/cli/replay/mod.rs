@@ -87,7 +87,7 @@ pub enum AckName {
     Ledger,
 }
 
-/// Runs `replay`. Exit code 3 when the ledger's figures differ from the sums of the answers.
+/// Runs `replay`. Exit code 3 when the ledger's figures differ from the sums of the answers, 1 when jobs failed.
 pub(super) async fn run(arguments: ReplayArguments, format: Format) -> Result<Exit, Failure> {
     let facts = survey(arguments.file.clone()).await?;
     let connection = Connection::find(&arguments.connect, Prefer::Service)?;
@@ -101,14 +101,18 @@ pub(super) async fn run(arguments: ReplayArguments, format: Format) -> Result<Ex
 
     let sections: Vec<Section> = summary::sections(&facts, &done, &booked);
     output::print(&Section::render(&sections, format)?)?;
-    if booked == done.tally.units {
-        return Ok(Exit::Success);
+    if booked != done.tally.units {
+        eprintln!(
+            "error: the ledger's figures differ from what the service answered\n  next: `tollgate verify` and \
+             `tollgate status` say whether the writer is behind or something was lost"
+        );
+        return Ok(Exit::Differs);
     }
-    eprintln!(
-        "error: the ledger's figures differ from what the service answered\n  next: `tollgate verify` and \
-         `tollgate status` say whether the writer is behind or something was lost"
-    );
-    Ok(Exit::Differs)
+    match done.tally.failed() {
+        0 => Ok(Exit::Success),
+        failed => Err(Failure::new(format!("{failed} jobs failed; the last table says why"))
+            .remedy("a job that failed is tried again by the same command; one with another meaning needs another --run")),
+    }
 }
 
 async fn survey(path: PathBuf) -> Result<TraceFacts, Failure> {

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 /// How far a replay is. Shared by its workers.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Progress {
     }
 
     async fn show_bar(&self) {
-        let bar = ProgressBar::new(self.total);
+        let bar = ProgressBar::new(self.total).with_finish(ProgressFinish::AndClear);
         if let Ok(style) =
             ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} jobs, {per_sec}, {eta} left")
         {
