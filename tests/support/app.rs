@@ -199,14 +199,13 @@ impl TestApp {
     pub async fn drained(&self) {
         let app = self.app();
         wait_for("the outboxes are booked", Duration::from_secs(20), async || {
-            let cursors = app.ledger.cursors().await.map_err(|error| error.to_string())?;
-            for (partition, cursor) in cursors {
-                let facts = app.gate.partition_facts(partition).await.map_err(|error| error.to_string())?;
-                if facts.last_id.unwrap_or_default() > cursor {
-                    return Err(format!("{partition} is booked up to {cursor} of {:?}", facts.last_id));
+            for (partition, cursor) in app.ledger.cursors().await.ok()? {
+                let last = app.gate.partition_facts(partition).await.ok()?.last_id.unwrap_or_default();
+                if last > cursor {
+                    return None;
                 }
             }
-            Ok(())
+            Some(())
         })
         .await;
     }
