@@ -4,5 +4,6 @@
 
 mod cli;
 mod embedded;
+mod faults;
 mod support;
 mod tidy;

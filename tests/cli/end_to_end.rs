@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{example, tollgate};
-use crate::support::app::{App, spawn_app};
+use crate::support::app::{TestApp as App, spawn_app};
 
 /// Runs a command against `app` with its admin key, off the test's own threads.
 async fn against(app: &App, words: &[&str]) -> (i32, String, String) {
