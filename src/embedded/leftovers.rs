@@ -89,10 +89,20 @@ fn all_processes() -> impl Iterator<Item = Pid> {
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
+    stat(pid, 1)?.parse().ok().map(Pid::from_raw)
+}
+
+/// Whether a process has not ended; one that has, but was not reaped yet, has ended.
+pub(super) fn is_alive(pid: Pid) -> bool {
+    stat(pid, 0).is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// A field of /proc/<pid>/stat behind the name: 0 is the state, 1 the parent.
+fn stat(pid: Pid, field: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // `id (name) state parent …`: the name may itself hold spaces and parentheses.
     let after_name = stat.rsplit_once(')')?.1;
-    after_name.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+    after_name.split_whitespace().nth(field).map(str::to_owned)
 }
 
 /// For systems without /proc.

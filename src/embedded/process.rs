@@ -20,6 +20,8 @@ use crate::clock::Clock;
 
 /// How often a condition is looked at again while waiting for a server.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How long a killed process may take to be gone: longer only when the disk hangs.
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running server, child of this process. Dropping it kills it and everything it started.
 #[derive(Debug)]
@@ -72,18 +74,23 @@ impl ServerProcess {
         self.kill()
     }
 
-    /// Kills the server and every process that it started, at once, and reaps it.
+    /// Kills the server and every process that it started, at once, and waits until they are gone.
     pub(super) fn kill(&mut self) -> Result<(), EmbeddedError> {
         if self.exit_status().is_some() {
             return Ok(());
         }
         // Stopped first, so that it starts nothing between the listing and the end.
         self.signal_server(Signal::SIGSTOP)?;
-        for pid in leftovers::descendants(self.pid()) {
+        let started = leftovers::descendants(self.pid());
+        for &pid in &started {
             let _gone_already = kill(pid, Signal::SIGKILL);
         }
         self.signal_server(Signal::SIGKILL)?;
         let _reaped = self.child.wait();
+        // They are not our children, so they can be looked at but not waited for.
+        if !wait_until(KILL_PATIENCE, || !started.iter().any(|&pid| leftovers::is_alive(pid))) {
+            tracing::warn!(server = self.name, "a process that it started does not end");
+        }
         Ok(())
     }
 
