@@ -1,5 +1,6 @@
 //! Builds, starts and stops everything.
 
+mod bookkeeping;
 mod demo;
 mod operator;
 mod options;

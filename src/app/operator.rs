@@ -8,7 +8,7 @@ use super::serve::load;
 use super::up::{SERVICE_FILE, settings_of};
 use crate::clock::Clock;
 use crate::embedded::Embedded;
-use crate::ledger::{Quarantined, VerifyOptions};
+use crate::ledger::{Ledger, QuarantineStatus, Quarantined, VerifyOptions};
 use crate::settings::Settings;
 
 /// An installation reached for one command, with the servers it may have had to start.
@@ -149,9 +149,25 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
 /// Lists, retries or discards events that could not be booked.
 pub async fn quarantine(target: Target, action: QuarantineAction) -> anyhow::Result<Vec<QuarantineLine>> {
     let reached = Reached::reach(target).await?;
-    let lines = act(&reached.app, action).await?;
+    let lines = act(&reached.app.ledger, action).await?;
     reached.leave().await?;
     Ok(lines.iter().map(line).collect())
+}
+
+const QUARANTINE_LIST_MAX: usize = 1000;
+
+async fn act(ledger: &Ledger, action: QuarantineAction) -> anyhow::Result<Vec<Quarantined>> {
+    match action {
+        QuarantineAction::List => {}
+        QuarantineAction::Retry { partition, event } => {
+            let retried = crate::writer::retry(ledger, partition, event).await?;
+            tracing::info!(resolved = retried.resolved, waiting = retried.waiting, "tried again");
+        }
+        QuarantineAction::Discard { partition, event, reason } => {
+            ledger.discard_quarantined(partition, event, &reason, "operator").await?;
+        }
+    }
+    Ok(ledger.quarantined(Some(QuarantineStatus::Open), QUARANTINE_LIST_MAX).await?)
 }
 
 fn line(event: &Quarantined) -> QuarantineLine {

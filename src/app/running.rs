@@ -8,16 +8,18 @@ use secrecy::ExposeSecret;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::bookkeeping::Bookkeeping;
 use super::options::Role;
 use crate::clock::Clock;
 use crate::domain::ids::PlanId;
 use crate::gate::{Gate, GateOptions};
-use crate::http::{HttpOptions, HttpServers};
+use crate::http::{HeaderSwitches, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::operations::{Operations, OperationsOptions, Positions, follow_changes};
 use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
-use crate::{http, jobs, writer};
+use crate::writer::{GateOutbox, Writer, WriterOptions};
+use crate::{http, jobs};
 
 /// Why an instance does not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,9 @@ pub struct App {
     pub gate: Arc<Gate>,
     /// The ledger it uses.
     pub ledger: Ledger,
-    http: Option<HttpServers>,
+    http: Option<Running>,
+    positions: Arc<Positions>,
+    stop_http: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -106,17 +110,21 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
     })
 }
 
-fn http_options(settings: &Settings) -> HttpOptions {
+fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     HttpOptions {
         listen: settings.http.listen,
         ops_listen: settings.http.ops_listen,
-        workers: settings.http.workers,
+        workers: if settings.http.workers == 0 { cores } else { settings.http.workers },
         request_timeout: Duration::from_millis(settings.http.request_timeout_ms),
         body_timeout: Duration::from_millis(settings.http.request_timeout_ms),
         shutdown_timeout: Duration::from_millis(settings.http.shutdown_timeout_ms),
         max_connections: settings.http.max_connections,
-        ratelimit_headers_legacy: settings.http.ratelimit_headers_legacy,
-        x_ratelimit_headers: settings.http.x_ratelimit_headers,
+        headers: HeaderSwitches {
+            rate_limit_trio: settings.http.ratelimit_headers_legacy,
+            x_rate_limit_trio: settings.http.x_ratelimit_headers,
+        },
+        observe: Arc::new(move |seen| metrics.http_request(Some(seen.route), seen.status, seen.elapsed)),
     }
 }
 
@@ -133,9 +141,10 @@ impl App {
         let positions = Arc::new(Positions::new(settings.gate.partitions));
         let options = operations_options(settings)?;
         let operations =
-            Operations::start(gate.clone(), ledger.clone(), clock, metrics, positions, options).await?;
-        let (stop, _) = watch::channel(false);
-        Ok(Self { operations: Arc::new(operations), gate, ledger, http: None, stop, tasks: Vec::new() })
+            Operations::start(gate.clone(), ledger.clone(), clock, metrics, positions.clone(), options).await?;
+        let (stop, stop_http) = (watch::Sender::new(false), watch::Sender::new(false));
+        let operations = Arc::new(operations);
+        Ok(Self { operations, gate, ledger, http: None, positions, stop_http, stop, tasks: Vec::new() })
     }
 
     /// Starts an instance with the given roles; it serves when this returns.
@@ -147,16 +156,36 @@ impl App {
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
         if roles.contains(&Role::Writer) {
-            app.start_writer(settings).await?;
+            app.start_writer(settings);
         }
         if roles.contains(&Role::Jobs) {
             app.start_jobs();
         }
         if roles.contains(&Role::Http) {
-            let servers = http::serve(app.operations.clone(), http_options(settings)).await?;
-            app.http = Some(servers);
+            let options = http_options(settings, app.operations.metrics().clone());
+            let mut stop = app.stop_http.subscribe();
+            let stopping = async move {
+                // An ended sender means the app is gone: that is a stop too.
+                let _ = stop.wait_for(|stop| *stop).await;
+            };
+            app.http = Some(http::serve(app.operations.clone(), options, stopping).await?);
         }
         Ok(app)
+    }
+
+    fn start_writer(&mut self, settings: &Settings) {
+        let watch = Bookkeeping::new(self.operations.clone(), self.gate.clone(), self.positions.clone());
+        let options = WriterOptions {
+            owner: uuid::Uuid::now_v7().to_string(),
+            batch_events: settings.writer.batch_events,
+            idle_poll: Duration::from_millis(settings.writer.idle_poll_ms),
+            safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
+            safety_tail_bytes: usize::try_from(settings.writer.safety_tail_bytes).unwrap_or(usize::MAX)
+                / usize::from(settings.gate.partitions.max(1)),
+            ..WriterOptions::default()
+        };
+        let writer = Writer::new(GateOutbox::new(self.gate.clone()), self.ledger.clone(), watch, options);
+        self.spawn(writer.run(self.stopping()));
     }
 
     fn start_jobs(&mut self) {
@@ -185,18 +214,22 @@ impl App {
 
     /// Where calls are taken, as a URL; empty without the http role.
     pub fn url(&self) -> String {
-        self.http.as_ref().map(|http| format!("http://{}", http.public_address())).unwrap_or_default()
+        self.http.as_ref().map(|http| format!("http://{}", http.address)).unwrap_or_default()
     }
 
     /// Where metrics are served, as a URL; empty without the http role.
     pub fn ops_url(&self) -> String {
-        self.http.as_ref().map(|http| format!("http://{}", http.ops_address())).unwrap_or_default()
+        self.http.as_ref().map(|http| format!("http://{}", http.ops_address)).unwrap_or_default()
     }
 
     /// Stops in order: unready, no new calls, calls under way to their end, then writer and jobs.
     pub async fn stop(mut self) {
         if let Some(http) = self.http.take() {
-            http.stop().await;
+            // Nobody may be listening any more; then it has stopped.
+            let _ = self.stop_http.send(true);
+            if let Err(error) = http.stopped().await {
+                tracing::warn!(%error, "http did not stop well");
+            }
         }
         // Nobody may be listening any more; then there is nothing to stop.
         let _ = self.stop.send(true);

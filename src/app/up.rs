@@ -51,13 +51,8 @@ async fn serve_embedded(options: &UpOptions, embedded: &Embedded) -> anyhow::Res
 
 /// The settings of a running or stopped embedded installation: as configured, with its private servers and secret.
 pub(super) fn settings_of(options: &UpOptions, embedded: &Embedded) -> anyhow::Result<Settings> {
-    let servers = embedded.servers();
-    let mut given = vec![
-        ("redis.url".to_owned(), servers.redis_url.clone()),
-        ("postgres.url".to_owned(), servers.postgres_url.clone()),
-        ("installation.secret".to_owned(), embedded.secret().expose_secret().to_owned()),
-        ("http.ops_listen".to_owned(), "127.0.0.1:0".to_owned()),
-    ];
+    let mut given = embedded.settings();
+    given.push(("http.ops_listen".to_owned(), "127.0.0.1:0".to_owned()));
     given.extend(options.listen.map(|listen| ("http.listen".to_owned(), listen.to_string())));
     Ok(Settings::of_process(options.config.as_deref(), given)?)
 }

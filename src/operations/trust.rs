@@ -79,6 +79,13 @@ impl Operations {
         Ok(())
     }
 
+    /// The writer found that a partition's outbox went back: the node is checked, and its epoch changes.
+    pub async fn doubt(&self, partition: Partition) {
+        if let Err(error) = self.verify_node().await {
+            tracing::error!(%partition, %error, "the node could not be checked; the next call tries again");
+        }
+    }
+
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
     pub(super) async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
         self.metrics.alarm(Alarm::Memory);
