@@ -178,7 +178,7 @@ mod tests {
     #[actix_web::test]
     async fn a_slow_body_is_cut_off() {
         let never = futures::stream::pending::<Result<web::Bytes, actix_web::error::PayloadError>>();
-        let payload = Payload::Stream { payload: Box::pin(never) };
+        let payload = Payload::Stream { payload: never.boxed_local() };
         let problem = read(payload, 10, Duration::from_millis(1)).await.unwrap_err();
         assert_eq!(problem.code(), "request_timeout");
     }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn error(json: &str) -> (StatusCode, String) {
-        let problem = well_formed(json.as_bytes()).and_then(|text| typed::<Sample>(text)).expect_err(json);
+        let problem = well_formed(json.as_bytes()).and_then(typed::<Sample>).expect_err(json);
         let document: serde_json::Value = serde_json::from_slice(&problem.to_json("r")).unwrap();
         (problem.status(), document["errors"][0]["pointer"].as_str().unwrap_or("-").to_owned())
     }

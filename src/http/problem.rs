@@ -363,3 +363,6 @@ impl ResponseError for Problem {
         HttpResponse::new(self.status())
     }
 }
+
+#[cfg(test)]
+mod tests;
