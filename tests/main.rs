@@ -1,1 +1,6 @@
-//! t
+//! The integration tests: one binary, so that everything is linked once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside")]
+
+mod embedded;
+mod support;
