@@ -386,8 +386,8 @@ pub struct Entry {
     pub step: u32,
     /// What moved.
     pub movement: Movement,
-    /// The period it belongs to, as start and end (unix ms).
-    pub period_ms: (i64, i64),
+    /// The start of the period it belongs to (unix ms).
+    pub period_start_ms: i64,
     /// When it happened (unix ms).
     pub happened_at_ms: i64,
     /// The name of the operation; empty when none was given.
@@ -407,7 +407,7 @@ impl Entry {
             operation_id: ReservationId::uuid(event.reservation),
             step: booking.after.head.step,
             movement: movement.clone(),
-            period_ms: rest.period_ms,
+            period_start_ms: rest.period_ms.0,
             happened_at_ms: event.gate_time_ms,
             operation: rest.operation.as_ref().map_or_else(String::new, ToString::to_string),
             hour_start_ms: rest.hour_start_ms,

@@ -66,7 +66,7 @@ impl Ledger {
             subjects: KnownSubjects::default(),
         };
         let ledger = Self { shared: Arc::new(shared) };
-        ledger.connection().await?;
+        drop(ledger.connection().await?);
         Ok(ledger)
     }
 

@@ -4,7 +4,7 @@
 //! something runs in one transaction in a task of its own, and every wait is bounded ([`LedgerOptions`]).
 //! Instants are unix milliseconds in the interface and `timestamptz` in the tables.
 
-pub mod audit;
+mod audit;
 pub mod balances;
 pub mod chain;
 mod connection;
@@ -20,6 +20,7 @@ pub mod leases;
 pub mod migrations;
 pub mod months;
 pub mod notices;
+mod number;
 pub mod policy;
 pub mod quarantine;
 pub mod quotas;
