@@ -164,10 +164,19 @@ async fn act(ledger: &Ledger, action: QuarantineAction) -> anyhow::Result<Vec<Qu
             tracing::info!(resolved = retried.resolved, waiting = retried.waiting, "tried again");
         }
         QuarantineAction::Discard { partition, event, reason } => {
-            ledger.discard_quarantined(partition, event, &reason, "operator").await?;
+            tracing::info!(%partition, %event, reason, "discarded");
+            ledger.discard_quarantined(partition, event, "operator").await?;
         }
     }
-    Ok(ledger.quarantined(Some(QuarantineStatus::Open), QUARANTINE_LIST_MAX).await?)
+    Ok(ledger.quarantined(false, None, QUARANTINE_LIST_MAX).await?)
+}
+
+fn status_word(status: QuarantineStatus) -> &'static str {
+    match status {
+        QuarantineStatus::Open => "open",
+        QuarantineStatus::Resolved => "resolved",
+        QuarantineStatus::Discarded => "discarded",
+    }
 }
 
 fn line(event: &Quarantined) -> QuarantineLine {
@@ -176,6 +185,6 @@ fn line(event: &Quarantined) -> QuarantineLine {
         event: event.outbox_id,
         reservation: event.reservation.map(|id| id.to_string()),
         reason: event.reason.clone(),
-        status: event.status.as_str().to_owned(),
+        status: status_word(event.status).to_owned(),
     }
 }

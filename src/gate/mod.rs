@@ -3,6 +3,7 @@
 //! One script is one transition (`lua/`); one method calls one script. Every mutating call carries the expected epoch
 //! and the instant at which the caller stops waiting.
 
+mod engine;
 pub mod error;
 pub mod expire;
 pub mod outbox;
@@ -16,7 +17,10 @@ use std::time::Duration;
 
 use crate::domain::ids::{Epoch, OutboxId};
 
+pub use engine::Gate;
 pub use error::GateError;
+pub use outbox::OutboxBatch;
+pub use status::Status;
 pub use expire::ExpireReport;
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
 pub use reserve::{

@@ -198,7 +198,7 @@ fn entry_row(stored: &StoredEntry) -> Answer<EntryRow> {
         operation_id: entry.operation_id.to_string(),
         step: entry.step.into(),
         meter: movement.meter.to_string(),
-        period_start: instant(entry.period_ms.0),
+        period_start: instant(entry.period_start_ms),
         credit: movement.credit.as_str().into(),
         debit: movement.debit.as_str().into(),
         amount: movement.amount.to_string(),

@@ -52,7 +52,9 @@ impl Operations {
 
     /// Why the two cannot be compared now: an outbox whose end is not booked yet.
     async fn behind(&self) -> Answer<Option<String>> {
-        for (partition, cursor) in self.ledger.cursors().await? {
+        for cursor in self.ledger.cursors().await? {
+            let partition = cursor.partition;
+            let cursor = cursor.booked;
             let last = self.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
             if last > cursor {
                 return Ok(Some(format!(

@@ -199,9 +199,9 @@ impl TestApp {
     pub async fn drained(&self) {
         let app = self.app();
         wait_for("the outboxes are booked", Duration::from_secs(20), async || {
-            for (partition, cursor) in app.ledger.cursors().await.ok()? {
-                let last = app.gate.partition_facts(partition).await.ok()?.last_id.unwrap_or_default();
-                if last > cursor {
+            for cursor in app.ledger.cursors().await.ok()? {
+                let facts = app.gate.partition_facts(cursor.partition).await.ok()?;
+                if facts.last_id.unwrap_or_default() > cursor.booked {
                     return None;
                 }
             }
