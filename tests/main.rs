@@ -5,5 +5,6 @@
 mod cli;
 mod embedded;
 mod faults;
+mod smoke;
 mod support;
 mod tidy;
