@@ -3,4 +3,6 @@
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside")]
 
 mod embedded;
+mod ledger;
 mod support;
+mod writer;
