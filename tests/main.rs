@@ -5,6 +5,7 @@
 mod cli;
 mod embedded;
 mod faults;
-mod smoke;
+mod ledger;
 mod support;
 mod tidy;
+mod writer;

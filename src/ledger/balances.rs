@@ -64,7 +64,10 @@ pub(crate) fn apply(accounts: &mut [Decimal; 13], movement: &Movement) {
 pub(crate) const ACCOUNT_COLUMNS: &str = "granted, rolled_in, carried_in, overage, adjusted, available, reserved, consumed, lapsed, voided, rolled_out, carried_out, repaid";
 
 /// Adds the changes, in order of their keys.
-pub(crate) async fn add(connection: &mut AsyncPgConnection, changes: &BalanceChanges) -> Result<(), LedgerError> {
+pub(crate) async fn add(
+    connection: &mut AsyncPgConnection,
+    changes: &BalanceChanges,
+) -> Result<(), LedgerError> {
     if changes.0.is_empty() {
         return Ok(());
     }
@@ -84,9 +87,12 @@ pub(crate) async fn add(connection: &mut AsyncPgConnection, changes: &BalanceCha
         .bind::<Array<Text>, _>(keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.2))?)
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(changes.0.values().map(|change| change.period_end_ms))?);
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
+            changes.0.values().map(|change| change.period_end_ms),
+        )?);
     for account in Account::ALL {
-        let column: Vec<Decimal> = changes.0.values().map(|change| change.accounts[account.index()]).collect();
+        let column: Vec<Decimal> =
+            changes.0.values().map(|change| change.accounts[account.index()]).collect();
         query = query.bind::<Array<Numeric>, _>(column);
     }
     query.execute(connection).await?;
@@ -130,7 +136,8 @@ impl Ledger {
         );
         let rows = self
             .read(|connection| {
-                let query = sql_query(query.as_str()).bind::<Text, _>(tenant.to_string()).bind::<Timestamptz, _>(at);
+                let query =
+                    sql_query(query.as_str()).bind::<Text, _>(tenant.to_string()).bind::<Timestamptz, _>(at);
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })
             .await?;

@@ -108,7 +108,10 @@ struct HeadRow {
 }
 
 /// The heads of these chains, in their order; what serialises the chains' users must be locked before.
-pub(crate) async fn heads(connection: &mut AsyncPgConnection, chains: &[Chain]) -> Result<Vec<Head>, LedgerError> {
+pub(crate) async fn heads(
+    connection: &mut AsyncPgConnection,
+    chains: &[Chain],
+) -> Result<Vec<Head>, LedgerError> {
     let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
     let rows: Vec<HeadRow> = sql_query(
         "SELECT c.chain, b.number, b.hash FROM unnest($1::smallint[]) AS c(chain) \

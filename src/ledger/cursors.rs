@@ -47,7 +47,10 @@ impl CursorRow {
     fn read(self) -> Result<Cursor, LedgerError> {
         Ok(Cursor {
             partition: number::partition(self.partition)?,
-            booked: OutboxId { epoch: Epoch(number::unsigned(self.epoch)?), sequence: number::unsigned(self.sequence)? },
+            booked: OutboxId {
+                epoch: Epoch(number::unsigned(self.epoch)?),
+                sequence: number::unsigned(self.sequence)?,
+            },
             event_hash: self.event_hash.map(number::hash).transpose()?,
         })
     }
@@ -58,17 +61,7 @@ const COLUMNS: &str = "SELECT partition, epoch, sequence, event_hash, now() AS n
 impl Ledger {
     /// The last event booked of a partition; `0-0` when none was.
     pub async fn cursor(&self, partition: Partition) -> Result<OutboxId, LedgerError> {
-        let query = format!("{COLUMNS} WHERE partition = $1");
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str()).bind::<SmallInt, _>(number::of_partition(partition));
-                async move { Ok(query.load::<CursorRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        match rows.into_iter().next() {
-            Some(row) => Ok(row.read()?.booked),
-            None => Err(LedgerError::Refused(format!("partition {partition} is not one of this installation"))),
-        }
+        self.read(|connection| read(connection, partition).boxed()).await
     }
 
     /// The cursors of all partitions, in order.
@@ -84,6 +77,21 @@ impl Ledger {
     }
 }
 
+/// The last event booked of a partition, as this transaction sees it.
+pub(crate) async fn read(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+) -> Result<OutboxId, LedgerError> {
+    let rows: Vec<CursorRow> = sql_query(format!("{COLUMNS} WHERE partition = $1"))
+        .bind::<SmallInt, _>(number::of_partition(partition))
+        .load(connection)
+        .await?;
+    match rows.into_iter().next() {
+        Some(row) => Ok(row.read()?.booked),
+        None => Err(LedgerError::Refused(format!("partition {partition} is not one of this installation"))),
+    }
+}
+
 /// Locks the cursors of these partitions, in order, so that nobody else books them before this transaction ends.
 /// Returns them and the transaction's instant.
 pub(crate) async fn lock(
@@ -91,10 +99,11 @@ pub(crate) async fn lock(
     partitions: &[Partition],
 ) -> Result<(Vec<Cursor>, DateTime<Utc>), LedgerError> {
     let numbers: Vec<i16> = partitions.iter().map(|p| number::of_partition(*p)).collect();
-    let rows: Vec<CursorRow> = sql_query(format!("{COLUMNS} WHERE partition = ANY($1) ORDER BY partition FOR UPDATE"))
-        .bind::<Array<SmallInt>, _>(&numbers)
-        .load(connection)
-        .await?;
+    let rows: Vec<CursorRow> =
+        sql_query(format!("{COLUMNS} WHERE partition = ANY($1) ORDER BY partition FOR UPDATE"))
+            .bind::<Array<SmallInt>, _>(&numbers)
+            .load(connection)
+            .await?;
     let now = rows.as_slice().first().map(|row| row.now);
     let cursors = rows.into_iter().map(CursorRow::read).collect::<Result<_, _>>()?;
     Ok((cursors, now.ok_or_else(|| LedgerError::Refused("no such partition is installed".into()))?))
@@ -112,7 +121,9 @@ pub(crate) async fn advance(
             return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));
         }
     }
-    let column = |pick: fn(&CursorMove) -> u64| moves.iter().map(|step| number::signed(pick(step))).collect::<Vec<_>>();
+    let column = |pick: fn(&CursorMove) -> u64| {
+        moves.iter().map(|step| number::signed(pick(step))).collect::<Vec<_>>()
+    };
     let partitions: Vec<i16> = moves.iter().map(|step| number::of_partition(step.partition)).collect();
     let moved = sql_query(
         "UPDATE cursors c SET epoch = m.epoch, sequence = m.sequence, event_hash = m.event_hash, booked_at = now() \

@@ -69,9 +69,12 @@ pub(crate) async fn insert(
     batches: &[Batch],
     booked_at: DateTime<Utc>,
 ) -> Result<(), LedgerError> {
-    let rows: Vec<(&Batch, &Entry)> = batches.iter().flat_map(|b| b.rows.iter().map(move |row| (b, row))).collect();
+    let rows: Vec<(&Batch, &Entry)> =
+        batches.iter().flat_map(|b| b.rows.iter().map(move |row| (b, row))).collect();
     let texts = |pick: fn(&Entry) -> &str| rows.iter().map(|(_, row)| pick(row)).collect::<Vec<&str>>();
-    let flags = |pick: fn(&EntryFlags) -> bool| rows.iter().map(|(_, row)| pick(&row.movement.flags)).collect::<Vec<_>>();
+    let flags = |pick: fn(&EntryFlags) -> bool| {
+        rows.iter().map(|(_, row)| pick(&row.movement.flags)).collect::<Vec<_>>()
+    };
     let instants = |pick: fn(&Entry) -> i64| instant::all_from_ms(rows.iter().map(|(_, row)| pick(row)));
     let small = |pick: fn(&Entry) -> u8| rows.iter().map(|(_, row)| i16::from(pick(row))).collect::<Vec<_>>();
     sql_query(
@@ -167,7 +170,8 @@ pub(crate) const COLUMNS: &str = "SELECT tenant, operation_id, step, line, leg, 
 
 impl EntryRow {
     pub(crate) fn read(self) -> Result<StoredEntry, LedgerError> {
-        let name = format!("the entry {} step {} line {} leg {}", self.operation_id, self.step, self.line, self.leg);
+        let name =
+            format!("the entry {} step {} line {} leg {}", self.operation_id, self.step, self.line, self.leg);
         let damaged = |what: &str| LedgerError::Damaged(format!("{what} of {name}"));
         let flag = |index: usize| self.flags.get(index).copied().unwrap_or_default();
         let movement = Movement {
@@ -223,7 +227,9 @@ impl Ledger {
                     .bind::<Nullable<sql_types::Uuid>, _>(filter.operation_id)
                     .bind::<Nullable<Timestamptz>, _>(place_at)
                     .bind::<Nullable<sql_types::Uuid>, _>(after.map(|place| place.operation_id))
-                    .bind::<Nullable<Integer>, _>(after.map(|place| i32::try_from(place.step).unwrap_or(i32::MAX)))
+                    .bind::<Nullable<Integer>, _>(
+                        after.map(|place| i32::try_from(place.step).unwrap_or(i32::MAX)),
+                    )
                     .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.line)))
                     .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.leg)))
                     .bind::<BigInt, _>(number::limit(limit));

@@ -117,6 +117,9 @@ fn from_database(
             (Some(constraint), _) => LedgerError::Refused(sentence(constraint, message)),
             (None, Standing::Busy) => LedgerError::Busy(message.into()),
             (None, Standing::Gone) => LedgerError::Unavailable(message.into()),
+            (None, Standing::Other) if message.starts_with("time zone") => {
+                LedgerError::Refused(message.into())
+            }
             (None, Standing::Other) => LedgerError::Database(message.into()),
         },
     }

@@ -30,7 +30,8 @@ pub(crate) async fn add(connection: &mut AsyncPgConnection, gaps: &[Found]) -> R
     if gaps.is_empty() {
         return Ok(());
     }
-    let column = |pick: fn(&Found) -> u64| gaps.iter().map(|gap| number::signed(pick(gap))).collect::<Vec<_>>();
+    let column =
+        |pick: fn(&Found) -> u64| gaps.iter().map(|gap| number::signed(pick(gap))).collect::<Vec<_>>();
     sql_query(
         "INSERT INTO gaps (partition, after_epoch, after_sequence, found_epoch, found_sequence) \
          SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) ON CONFLICT DO NOTHING",

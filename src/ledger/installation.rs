@@ -23,9 +23,12 @@ impl Ledger {
     /// Errors: [`LedgerError::Refused`] when the ledger was installed with other partitions or another secret.
     pub async fn install(&self, partitions: u16, secret_fingerprint: [u8; 32]) -> Result<(), LedgerError> {
         if !(1..=PARTITIONS_MAX).contains(&partitions) {
-            return Err(LedgerError::Refused(format!("{partitions} partitions: choose 1 to {PARTITIONS_MAX}")));
+            return Err(LedgerError::Refused(format!(
+                "{partitions} partitions: choose 1 to {PARTITIONS_MAX}"
+            )));
         }
-        self.transact(BEGIN, move |connection| install(connection, partitions, secret_fingerprint).boxed()).await?;
+        self.transact(BEGIN, move |connection| install(connection, partitions, secret_fingerprint).boxed())
+            .await?;
         let _ = self.shared.partitions.set(partitions);
         Ok(())
     }
@@ -38,7 +41,9 @@ impl Ledger {
             return Ok(*known);
         }
         let row = self.read(|connection| read(connection).boxed()).await?;
-        let row = row.ok_or_else(|| LedgerError::Refused("the ledger is not installed: start the service once".into()))?;
+        let row = row.ok_or_else(|| {
+            LedgerError::Refused("the ledger is not installed: start the service once".into())
+        })?;
         let partitions = u16::try_from(row.partitions).unwrap_or_default();
         Ok(*self.shared.partitions.get_or_init(|| partitions))
     }
@@ -61,12 +66,16 @@ async fn install(
     secret_fingerprint: [u8; 32],
 ) -> Result<(), LedgerError> {
     let count = i16::try_from(partitions).unwrap_or(i16::MAX);
-    sql_query("INSERT INTO installation (partitions, secret_fingerprint) VALUES ($1, $2) ON CONFLICT DO NOTHING")
-        .bind::<SmallInt, _>(count)
-        .bind::<Binary, _>(secret_fingerprint.as_slice())
-        .execute(connection)
-        .await?;
-    let row = read(connection).await?.ok_or_else(|| LedgerError::Damaged("the installation's row is gone".into()))?;
+    sql_query(
+        "INSERT INTO installation (partitions, secret_fingerprint) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+    )
+    .bind::<SmallInt, _>(count)
+    .bind::<Binary, _>(secret_fingerprint.as_slice())
+    .execute(connection)
+    .await?;
+    let row = read(connection)
+        .await?
+        .ok_or_else(|| LedgerError::Damaged("the installation's row is gone".into()))?;
     if row.partitions != count {
         return Err(LedgerError::Refused(format!(
             "this ledger was installed with {} partitions, which cannot be changed: configure {0}, not {partitions}",

@@ -53,8 +53,9 @@ where
     let url = url.to_owned();
     let task = tokio::spawn(async move {
         let unavailable = |error: diesel::ConnectionError| LedgerError::Unavailable(error.to_string());
-        let mut connection =
-            <AsyncPgConnection as diesel_async::AsyncConnection>::establish(&url).await.map_err(unavailable)?;
+        let mut connection = <AsyncPgConnection as diesel_async::AsyncConnection>::establish(&url)
+            .await
+            .map_err(unavailable)?;
         // The lock is the connection's: it goes with it, also when this fails.
         connection.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await?;
         work(&mut Harness::new(connection))

@@ -22,6 +22,7 @@ pub mod months;
 pub mod notices;
 mod number;
 pub mod policy;
+mod policy_write;
 pub mod quarantine;
 pub mod quotas;
 pub mod reservations;

@@ -57,7 +57,10 @@ impl Ledger {
     }
 
     /// Makes the partitions of the months that these instants (unix ms) fall in.
-    pub(crate) async fn ensure_months_of(&self, instants_ms: impl Iterator<Item = i64>) -> Result<usize, LedgerError> {
+    pub(crate) async fn ensure_months_of(
+        &self,
+        instants_ms: impl Iterator<Item = i64>,
+    ) -> Result<usize, LedgerError> {
         let months = instants_ms.map(month_of).collect::<Result<BTreeSet<_>, _>>()?;
         self.ensure_months(months).await
     }
@@ -73,7 +76,8 @@ impl Ledger {
             let row: Made = self
                 .transact(BEGIN, move |connection| {
                     async move {
-                        let query = sql_query("SELECT ensure_entries_month($1) AS made").bind::<Date, _>(month);
+                        let query =
+                            sql_query("SELECT ensure_entries_month($1) AS made").bind::<Date, _>(month);
                         Ok(query.get_result(connection).await?)
                     }
                     .boxed()

@@ -8,7 +8,8 @@ use crate::domain::ids::{Partition, TenantId};
 
 /// A stored number that cannot be negative.
 pub(crate) fn unsigned(value: i64) -> Result<u64, LedgerError> {
-    u64::try_from(value).map_err(|_| LedgerError::Damaged(format!("{value} where only zero and above make sense")))
+    u64::try_from(value)
+        .map_err(|_| LedgerError::Damaged(format!("{value} where only zero and above make sense")))
 }
 
 /// As the database takes it; counts that could pass its range do not occur.

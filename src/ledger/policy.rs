@@ -1,9 +1,14 @@
 //! The policy as stored: objects by kind and id, every version of them, and the counters' generations.
 
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{BigInt, Bool, Jsonb, Nullable, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
 use serde_json::Value;
 
-use super::{Ledger, LedgerError};
-use crate::domain::ids::{OperationId, TenantId};
+use super::{BEGIN_SNAPSHOT, Ledger, LedgerError, number};
+use crate::domain::ids::{MeterId, OperationId, TenantId};
 
 /// Which kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,15 +185,112 @@ pub struct TenantPlace {
     pub id: TenantId,
 }
 
+#[derive(QueryableByName)]
+struct ObjectRow {
+    #[diesel(sql_type = Text)]
+    kind: String,
+    #[diesel(sql_type = Text)]
+    id: String,
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+    #[diesel(sql_type = Jsonb)]
+    definition: Value,
+    #[diesel(sql_type = Bool)]
+    archived: bool,
+}
+
+#[derive(QueryableByName)]
+struct TenantRow {
+    #[diesel(sql_type = Text)]
+    id: String,
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+    #[diesel(sql_type = Jsonb)]
+    definition: Value,
+    #[diesel(sql_type = Jsonb)]
+    counter_resets: Value,
+    #[diesel(sql_type = Bool)]
+    archived: bool,
+    #[diesel(sql_type = Timestamptz)]
+    created_at: DateTime<Utc>,
+}
+
+#[derive(QueryableByName)]
+struct GenerationRow {
+    #[diesel(sql_type = Text)]
+    limit_id: String,
+    #[diesel(sql_type = Text)]
+    shape: String,
+    #[diesel(sql_type = BigInt)]
+    generation: i64,
+    #[diesel(sql_type = BigInt)]
+    since_ms: i64,
+}
+
+#[derive(QueryableByName)]
+struct VersionRow {
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+}
+
+#[derive(QueryableByName)]
+struct DefinitionRow {
+    #[diesel(sql_type = Nullable<Jsonb>)]
+    definition: Option<Value>,
+}
+
+#[derive(QueryableByName)]
+struct ExistsRow {
+    #[diesel(sql_type = Bool)]
+    found: bool,
+}
+
+impl ObjectRow {
+    fn read(self) -> Result<StoredObject, LedgerError> {
+        let kind = ObjectKind::from_word(&self.kind);
+        Ok(StoredObject {
+            kind: kind
+                .ok_or_else(|| LedgerError::Damaged(format!("{:?} is no kind of object", self.kind)))?,
+            id: self.id,
+            version: number::unsigned(self.version)?,
+            definition: self.definition,
+            archived: self.archived,
+        })
+    }
+}
+
+impl TenantRow {
+    fn read(self) -> Result<StoredTenant, LedgerError> {
+        Ok(StoredTenant {
+            id: number::tenant(&self.id)?,
+            version: number::unsigned(self.version)?,
+            definition: self.definition,
+            counter_resets: self.counter_resets,
+            archived: self.archived,
+            created_at_us: self.created_at.timestamp_micros(),
+        })
+    }
+}
+
+impl GenerationRow {
+    fn read(self) -> Result<Generation, LedgerError> {
+        let generation = number::unsigned(self.generation)?;
+        Ok(Generation { limit_id: self.limit_id, shape: self.shape, generation, since_ms: self.since_ms })
+    }
+}
+
+const TENANT_COLUMNS: &str =
+    "SELECT id, version, definition, counter_resets, archived, created_at FROM tenants";
+
 impl Ledger {
     /// Everything but the tenants, as of one instant.
     pub async fn read_policy(&self) -> Result<StoredPolicy, LedgerError> {
-        pending()
+        self.transact(BEGIN_SNAPSHOT, |connection| read_policy(connection).boxed()).await
     }
 
     /// The policy's version.
     pub async fn policy_version(&self) -> Result<u64, LedgerError> {
-        pending()
+        self.read(|connection| read_version(connection).boxed()).await
     }
 
     /// One tenant as stored.
@@ -196,7 +298,14 @@ impl Ledger {
         &self,
         tenant: &TenantId,
     ) -> Result<Option<StoredTenant>, LedgerError> {
-        pending()
+        let rows = self
+            .read(|connection| {
+                let query =
+                    sql_query(format!("{TENANT_COLUMNS} WHERE id = $1")).bind::<Text, _>(tenant.to_string());
+                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().next().map(TenantRow::read).transpose()
     }
 
     /// Tenants, newest first, at most `limit`, from behind `after`.
@@ -205,31 +314,94 @@ impl Ledger {
         after: Option<&TenantPlace>,
         limit: usize,
     ) -> Result<Vec<StoredTenant>, LedgerError> {
-        pending()
+        let place_at = after.map(|place| place_instant(place.created_at_us)).transpose()?;
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(format!(
+                    "{TENANT_COLUMNS} WHERE $1 IS NULL OR (created_at, id) < ($1, $2) \
+                     ORDER BY created_at DESC, id DESC LIMIT $3"
+                ))
+                .bind::<Nullable<Timestamptz>, _>(place_at)
+                .bind::<Nullable<Text>, _>(after.map(|place| place.id.to_string()))
+                .bind::<BigInt, _>(number::limit(limit));
+                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().map(TenantRow::read).collect()
     }
 
-    /// Makes the changes in one transaction, with history, generations, audit and a notice for each.
-    ///
-    /// Errors: [`LedgerError::Conflict`] when a version is not the expected one or a deletion meets something booked.
-    pub async fn put_objects(&self, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {
-        pending()
-    }
-
-    /// An operation's definition as it stood at a version of the policy.
+    /// An operation's definition as it stood at a version of the policy; none when there was none.
     pub async fn operation_at_version(
         &self,
         operation: &OperationId,
         policy_version: u64,
     ) -> Result<Option<Value>, LedgerError> {
-        pending()
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(
+                    "SELECT definition FROM policy_history WHERE kind = 'operation' AND id = $1 AND policy_version <= $2 \
+                     ORDER BY version DESC LIMIT 1",
+                )
+                .bind::<Text, _>(operation.to_string())
+                .bind::<BigInt, _>(number::signed(policy_version));
+                async move { Ok(query.load::<DefinitionRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        Ok(rows.into_iter().next().and_then(|row| row.definition))
     }
 
     /// Whether anything was booked on the meter, so that its unit and decimals are fixed.
-    pub async fn is_meter_booked(&self, meter: &crate::domain::ids::MeterId) -> Result<bool, LedgerError> {
-        pending()
+    pub async fn is_meter_booked(&self, meter: &MeterId) -> Result<bool, LedgerError> {
+        let meter = meter.to_string();
+        self.read(|connection| {
+            let meter = meter.clone();
+            async move { is_meter_booked(connection, &meter).await }.boxed()
+        })
+        .await
     }
 }
 
-fn pending<T>() -> Result<T, LedgerError> {
-    Err(LedgerError::Unavailable("not written yet".into()))
+fn place_instant(us: i64) -> Result<DateTime<Utc>, LedgerError> {
+    DateTime::from_timestamp_micros(us).ok_or_else(|| LedgerError::Refused(format!("{us} is not an instant")))
+}
+
+async fn read_policy(connection: &mut AsyncPgConnection) -> Result<StoredPolicy, LedgerError> {
+    let objects: Vec<ObjectRow> =
+        sql_query("SELECT kind, id, version, definition, archived FROM policy_objects ORDER BY kind, id")
+            .load(connection)
+            .await?;
+    let generations: Vec<GenerationRow> = sql_query(
+        "SELECT limit_id, shape, generation, since_ms FROM counter_generations ORDER BY limit_id, shape",
+    )
+    .load(connection)
+    .await?;
+    Ok(StoredPolicy {
+        version: read_version(connection).await?,
+        objects: objects.into_iter().map(ObjectRow::read).collect::<Result<_, _>>()?,
+        generations: generations.into_iter().map(GenerationRow::read).collect::<Result<_, _>>()?,
+    })
+}
+
+async fn read_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerError> {
+    let row: VersionRow = sql_query("SELECT version FROM policy_version").get_result(connection).await?;
+    number::unsigned(row.version)
+}
+
+pub(super) async fn is_meter_booked(
+    connection: &mut AsyncPgConnection,
+    meter: &str,
+) -> Result<bool, LedgerError> {
+    let query = "SELECT EXISTS (SELECT FROM balances WHERE meter = $1) AS found";
+    let row: ExistsRow = sql_query(query).bind::<Text, _>(meter).get_result(connection).await?;
+    Ok(row.found)
+}
+
+pub(super) async fn has_reservations(
+    connection: &mut AsyncPgConnection,
+    tenant: &str,
+) -> Result<bool, LedgerError> {
+    let query = "SELECT EXISTS (SELECT FROM reservations WHERE tenant = $1) \
+                 OR EXISTS (SELECT FROM balances WHERE tenant = $1) AS found";
+    let row: ExistsRow = sql_query(query).bind::<Text, _>(tenant).get_result(connection).await?;
+    Ok(row.found)
 }

@@ -91,7 +91,8 @@ pub(crate) async fn waiting(
     connection: &mut AsyncPgConnection,
     ids: &[ReservationId],
 ) -> Result<Vec<ReservationId>, LedgerError> {
-    let query = "SELECT DISTINCT reservation_id FROM quarantine WHERE status = 'open' AND reservation_id = ANY($1)";
+    let query =
+        "SELECT DISTINCT reservation_id FROM quarantine WHERE status = 'open' AND reservation_id = ANY($1)";
     let rows: Vec<IdRow> = sql_query(query)
         .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>())
         .load(connection)
@@ -164,8 +165,7 @@ struct Row {
     first_at: DateTime<Utc>,
 }
 
-const COLUMNS: &str =
-    "SELECT partition, epoch, sequence, reservation_id, tenant, event, reason, status, tries, first_at FROM quarantine";
+const COLUMNS: &str = "SELECT partition, epoch, sequence, reservation_id, tenant, event, reason, status, tries, first_at FROM quarantine";
 
 impl Row {
     fn read(self) -> Result<Quarantined, LedgerError> {
@@ -176,7 +176,10 @@ impl Row {
         };
         Ok(Quarantined {
             partition: number::partition(self.partition)?,
-            outbox_id: OutboxId { epoch: Epoch(number::unsigned(self.epoch)?), sequence: number::unsigned(self.sequence)? },
+            outbox_id: OutboxId {
+                epoch: Epoch(number::unsigned(self.epoch)?),
+                sequence: number::unsigned(self.sequence)?,
+            },
             reservation: self.reservation_id.map(|id| ReservationId::from_bytes(id.into_bytes())),
             tenant: self.tenant.as_deref().map(number::tenant).transpose()?,
             event: self.event,
@@ -211,7 +214,9 @@ impl Ledger {
             .read(|connection| {
                 let query = sql_query(query.as_str())
                     .bind::<Bool, _>(all)
-                    .bind::<Nullable<SmallInt>, _>(after.map(|(partition, _)| number::of_partition(partition)))
+                    .bind::<Nullable<SmallInt>, _>(
+                        after.map(|(partition, _)| number::of_partition(partition)),
+                    )
                     .bind::<Nullable<BigInt>, _>(after.map(|(_, id)| number::signed(id.epoch.0)))
                     .bind::<Nullable<BigInt>, _>(after.map(|(_, id)| number::signed(id.sequence)))
                     .bind::<BigInt, _>(number::limit(limit));
@@ -253,9 +258,19 @@ impl Ledger {
                 .await?;
                 let place = format!("{partition}/{id}");
                 if discarded == 0 {
-                    return Err(LedgerError::Conflict(Conflict::Missing { kind: "open event in quarantine", id: place }));
+                    return Err(LedgerError::Conflict(Conflict::Missing {
+                        kind: "open event in quarantine",
+                        id: place,
+                    }));
                 }
-                audit::note(connection, &actor, "discard", &format!("quarantine {place}"), serde_json::json!({})).await
+                audit::note(
+                    connection,
+                    &actor,
+                    "discard",
+                    &format!("quarantine {place}"),
+                    serde_json::json!({}),
+                )
+                .await
             }
             .boxed()
         })

@@ -98,8 +98,8 @@ const COLUMNS: &str = "SELECT r.id, r.record, r.uncharged, r.resolved_at, \
 impl Row {
     fn read(self) -> Result<ReservationRow, LedgerError> {
         let id = ReservationId::from_bytes(self.id.into_bytes());
-        let record =
-            Record::decode(&self.record).map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))?;
+        let record = Record::decode(&self.record)
+            .map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))?;
         let uncharged = self.uncharged.unwrap_or_default().into_iter().filter_map(Units::new).collect();
         Ok(ReservationRow {
             id,
@@ -124,7 +124,9 @@ pub(crate) async fn read_many(
         "{COLUMNS} JOIN unnest($1::smallint[], $2::uuid[]) AS w(partition, id) ON r.partition = w.partition AND r.id = w.id"
     );
     let rows: Vec<Row> = sql_query(query)
-        .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
+        .bind::<Array<SmallInt>, _>(
+            ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>(),
+        )
         .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>())
         .load(connection)
         .await?;
@@ -213,7 +215,12 @@ impl Ledger {
 
     /// Whether `event`, the `step`-th change of a reservation, is in the books: the cursor decides within the event's
     /// epoch, the reservation's row after it.
-    pub async fn is_booked(&self, id: ReservationId, step: u32, event: OutboxId) -> Result<Booked, LedgerError> {
+    pub async fn is_booked(
+        &self,
+        id: ReservationId,
+        step: u32,
+        event: OutboxId,
+    ) -> Result<Booked, LedgerError> {
         let query = "SELECT c.epoch, c.sequence, (SELECT max(step) FROM reservations WHERE partition = $1 AND id = $2) AS step, \
                         EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = $2 \
                                 AND (q.epoch, q.sequence) <= ($3, $4)) AS quarantined \

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use diesel::sql_query;
-use diesel::sql_types::{Array, BigInt, Numeric, Text, Timestamptz};
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::{Ledger, LedgerError, instant};
+use super::{Ledger, LedgerError, instant, number};
 use crate::domain::entry::{Account, Entry};
-use crate::domain::ids::{MeterId, Subject, TenantId};
+use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
 
 /// Changes of hourly usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,7 +64,10 @@ impl UsageChanges {
 }
 
 /// Adds the changes, in order of their keys.
-pub(crate) async fn add(connection: &mut AsyncPgConnection, changes: &UsageChanges) -> Result<(), LedgerError> {
+pub(crate) async fn add(
+    connection: &mut AsyncPgConnection,
+    changes: &UsageChanges,
+) -> Result<(), LedgerError> {
     if changes.0.is_empty() {
         return Ok(());
     }
@@ -184,15 +189,128 @@ pub struct UsagePage {
     pub as_of_ms: i64,
 }
 
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    start_at: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Text)]
+    place: String,
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = Text)]
+    plan: String,
+    #[diesel(sql_type = Text)]
+    meter: String,
+    #[diesel(sql_type = Text)]
+    operation: String,
+    #[diesel(sql_type = Text)]
+    kind: String,
+    #[diesel(sql_type = Text)]
+    subject: String,
+    #[diesel(sql_type = Numeric)]
+    consumed: Decimal,
+    #[diesel(sql_type = BigInt)]
+    count: i64,
+    #[diesel(sql_type = Numeric)]
+    excess: Decimal,
+    #[diesel(sql_type = Numeric)]
+    late: Decimal,
+}
+
+#[derive(QueryableByName)]
+struct NowRow {
+    #[diesel(sql_type = Timestamptz)]
+    now: DateTime<Utc>,
+}
+
+impl Row {
+    fn read(self, query: &UsageQuery) -> Result<UsageFigures, LedgerError> {
+        let told = |group: GroupBy| query.group_by.contains(&group);
+        let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of a row of usage"));
+        let subject = || -> Result<Subject, LedgerError> {
+            let kind = SubjectKind::parse(&self.kind).map_err(|_| damaged("subject"))?;
+            Ok(Subject { kind, id: SubjectId::parse(&self.subject).map_err(|_| damaged("subject"))? })
+        };
+        let start_ms = self.start_at.map(|at| at.timestamp_millis());
+        Ok(UsageFigures {
+            place: UsagePlace { start_ms: start_ms.unwrap_or_default(), group: self.place.clone() },
+            start_ms,
+            tenant: told(GroupBy::Tenant).then(|| number::tenant(&self.tenant)).transpose()?,
+            plan: told(GroupBy::Plan).then(|| self.plan.clone()),
+            meter: MeterId::parse(&self.meter).map_err(|_| damaged("meter"))?,
+            operation: told(GroupBy::Operation).then(|| self.operation.clone()),
+            subject: told(GroupBy::Subject).then(subject).transpose()?,
+            consumed: self.consumed,
+            count: number::unsigned(self.count)?,
+            excess: self.excess,
+            late: self.late,
+        })
+    }
+}
+
 impl Ledger {
     /// Usage by hour, day or month and by the groups asked for, newest first.
     ///
     /// Errors: [`LedgerError::Refused`] for a zone that the database does not know.
     pub async fn usage(&self, query: &UsageQuery) -> Result<UsagePage, LedgerError> {
-        pending()
+        let (from, to) = (instant::from_ms(query.from_ms)?, instant::from_ms(query.to_ms)?);
+        let place_at = query.after.as_ref().map(|place| instant::from_ms(place.start_ms)).transpose()?;
+        let text = usage_sql(query);
+        let (rows, now) = self
+            .read(|connection| {
+                let subject = query.subject.as_ref();
+                let question = sql_query(text.as_str())
+                    .bind::<Timestamptz, _>(from)
+                    .bind::<Timestamptz, _>(to)
+                    .bind::<Nullable<Text>, _>(query.tenant.as_ref().map(ToString::to_string))
+                    .bind::<Nullable<Text>, _>(query.meter.as_ref().map(ToString::to_string))
+                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.kind.to_string()))
+                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.id.to_string()))
+                    .bind::<Text, _>(query.zone.clone())
+                    .bind::<Nullable<Timestamptz>, _>(place_at)
+                    .bind::<Nullable<Text>, _>(query.after.as_ref().map(|place| place.group.clone()))
+                    .bind::<BigInt, _>(number::limit(query.limit));
+                async move {
+                    let now: NowRow = sql_query("SELECT now() AS now").get_result(connection).await?;
+                    Ok((question.load::<Row>(connection).await?, now.now))
+                }
+                .boxed()
+            })
+            .await?;
+        let rows = rows.into_iter().map(|row| row.read(query)).collect::<Result<_, _>>()?;
+        Ok(UsagePage { rows, as_of_ms: now.timestamp_millis() })
     }
 }
 
-fn pending<T>() -> Result<T, LedgerError> {
-    Err(LedgerError::Unavailable("not written yet".into()))
+/// Groups first, pages after: a page begins behind (start, place), newest first.
+fn usage_sql(query: &UsageQuery) -> String {
+    let told =
+        |group: GroupBy, column: &'static str| if query.group_by.contains(&group) { column } else { "''" };
+    let start = match query.granularity {
+        None => "NULL::timestamptz",
+        Some(Granularity::Hour) => "u.hour_at",
+        Some(Granularity::Day) => "date_trunc('day', u.hour_at, $7)",
+        Some(Granularity::Month) => "date_trunc('month', u.hour_at, $7)",
+    };
+    let by_subject = query.subject.is_some() || query.group_by.contains(&GroupBy::Subject);
+    let subjects = if by_subject { "s.number = u.subject" } else { "u.subject = 0 AND s.number IS NULL" };
+    format!(
+        "SELECT * FROM (SELECT g.*, concat_ws(chr(1), tenant, plan, meter, operation, kind, subject) COLLATE \"C\" AS place FROM ( \
+             SELECT {start} AS start_at, {tenant} AS tenant, {plan} AS plan, u.meter, {operation} AS operation, {kind} AS kind, \
+                 {subject} AS subject, sum(u.consumed)::numeric(28, 9) AS consumed, sum(u.count)::bigint AS count, \
+                 sum(u.excess)::numeric(28, 9) AS excess, sum(u.late)::numeric(28, 9) AS late \
+             FROM usage_hourly u LEFT JOIN subjects s ON s.tenant = u.tenant AND s.number = u.subject \
+                 LEFT JOIN tenants t ON t.id = u.tenant \
+             WHERE u.hour_at >= $1 AND u.hour_at < $2 AND {subjects} AND ($3 IS NULL OR u.tenant = $3) \
+                 AND ($4 IS NULL OR u.meter = $4) AND ($5 IS NULL OR (s.kind = $5 AND s.id = $6)) AND $7 IS NOT NULL \
+             GROUP BY 1, 2, 3, 4, 5, 6, 7) g) p \
+         WHERE $8 IS NULL OR start_at < $8 OR (start_at IS NOT DISTINCT FROM $8 AND place > $9) \
+             OR (start_at IS NULL AND place > $9) \
+         ORDER BY start_at DESC, place LIMIT $10",
+        tenant = told(GroupBy::Tenant, "u.tenant"),
+        plan = told(GroupBy::Plan, "coalesce(t.definition->>'plan', '')"),
+        operation = told(GroupBy::Operation, "u.operation"),
+        kind = told(GroupBy::Subject, "s.kind"),
+        subject = told(GroupBy::Subject, "s.id"),
+    )
 }

@@ -66,7 +66,11 @@ pub async fn apply(
     result
 }
 
-async fn run(ledger: &Ledger, parts: Vec<PartitionEvents>, fail_points: Arc<FailPoints>) -> Result<Applied, LedgerError> {
+async fn run(
+    ledger: &Ledger,
+    parts: Vec<PartitionEvents>,
+    fail_points: Arc<FailPoints>,
+) -> Result<Applied, LedgerError> {
     let here = ledger.clone();
     ledger
         .transact(BEGIN, move |connection| {

@@ -114,7 +114,10 @@ pub(crate) struct Known {
 }
 
 /// The subjects that the batch's entries will name.
-pub(crate) fn subjects_of(arrivals: &[Arrival], records: &HashMap<ReservationId, Record>) -> BTreeSet<TenantSubject> {
+pub(crate) fn subjects_of(
+    arrivals: &[Arrival],
+    records: &HashMap<ReservationId, Record>,
+) -> BTreeSet<TenantSubject> {
     let new = arrivals.iter().filter_map(|arrival| match &arrival.event {
         Ok(Event { change: Change::Reserve(record) | Change::Usage(record), .. }) => Some(record),
         _ => None,
@@ -262,7 +265,9 @@ impl Planner {
 
     fn tenant_of(&self, id: ReservationId, arrival: &Arrival) -> Option<TenantId> {
         match &arrival.event {
-            Ok(Event { change: Change::Reserve(record) | Change::Usage(record), .. }) => Some(record.body.tenant.clone()),
+            Ok(Event { change: Change::Reserve(record) | Change::Usage(record), .. }) => {
+                Some(record.body.tenant.clone())
+            }
             _ => self.known.records.get(&id).map(|record| record.body.tenant.clone()),
         }
     }
@@ -271,7 +276,8 @@ impl Planner {
 /// Whether the books have this event's change already; an error when they have another one in its place.
 fn is_known(event: &Event, before: &Record) -> Result<bool, String> {
     if let Change::Reserve(record) | Change::Usage(record) = &event.change {
-        let same = record.body.fingerprint == before.body.fingerprint && record.body.tenant == before.body.tenant;
+        let same =
+            record.body.fingerprint == before.body.fingerprint && record.body.tenant == before.body.tenant;
         return if same { Ok(true) } else { Err("another request with this id is booked".into()) };
     }
     let (head, booked) = (event.head(), &before.head);
@@ -282,6 +288,9 @@ fn is_known(event: &Event, before: &Record) -> Result<bool, String> {
     let same = head.step == booked.step && head.state == booked.state && units == before.units;
     let passed = head.step < booked.step
         && units.len() == before.units.len()
-        && units.iter().zip(&before.units).all(|(now, was)| now.held == was.held && now.consumed <= was.consumed);
+        && units
+            .iter()
+            .zip(&before.units)
+            .all(|(now, was)| now.held == was.held && now.consumed <= was.consumed);
     if same || passed { Ok(true) } else { Err("it differs from what is booked as this step".into()) }
 }

@@ -215,7 +215,8 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             if !held.contains(&lease_name(row.partition)) || row.partition != cursor.partition {
                 continue;
             }
-            let position = self.partitions.entry(row.partition).or_insert_with(|| Position::new(cursor.booked));
+            let position =
+                self.partitions.entry(row.partition).or_insert_with(|| Position::new(cursor.booked));
             position.issued = row.epoch;
             if position.booked != cursor.booked {
                 // Another writer went on, or Postgres went back: what was remembered of the tail no longer holds.
@@ -278,7 +279,8 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             self.watch.booked(*partition, *id);
         }
         for (partition, outbox_id, reason) in &applied.quarantined {
-            let alarm = Alarm::Quarantined { partition: *partition, outbox_id: *outbox_id, reason: reason.clone() };
+            let alarm =
+                Alarm::Quarantined { partition: *partition, outbox_id: *outbox_id, reason: reason.clone() };
             self.watch.alarm(&alarm);
         }
         if applied.events + applied.quarantined.len() > 0 {
@@ -321,7 +323,14 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
 
 impl Position {
     fn new(booked: OutboxId) -> Self {
-        Self { booked, booked_hash: None, issued: booked.epoch, doubted: None, tail: VecDeque::new(), tail_bytes: 0 }
+        Self {
+            booked,
+            booked_hash: None,
+            issued: booked.epoch,
+            doubted: None,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+        }
     }
 
     /// From the cursor, the cursor included.

@@ -1,0 +1,3 @@
+//! The writer on a real Postgres: every step twice, every step failed.
+
+mod apply;
