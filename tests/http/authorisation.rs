@@ -109,9 +109,10 @@ async fn a_bound_key_may_leave_its_tenant_out() {
 #[tokio::test]
 async fn guessing_keys_is_slowed_down_and_a_good_key_is_not() {
     let world = World::empty().await;
+    let guesser = world.admin.at_address([127, 0, 0, 9]);
     let mut refused = 0;
     for guess in 0..1000 {
-        let answer = world.admin.with_key(Some(&format!("tg_{guess}_guess"))).get("/v1/admin/plans").await;
+        let answer = guesser.with_key(Some(&format!("tg_{guess}_guess"))).get("/v1/admin/plans").await;
         if answer.status == 429 {
             answer.is_problem(429, "rate_limited");
             assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
@@ -122,5 +123,5 @@ async fn guessing_keys_is_slowed_down_and_a_good_key_is_not() {
         }
     }
     assert!(refused > 500, "{refused}");
-    assert_eq!(world.admin.get("/v1/admin/plans").await.status, 200);
+    assert_eq!(guesser.get("/v1/admin/plans").await.status, 200);
 }

@@ -4,6 +4,7 @@ mod admin;
 mod authorisation;
 mod batch;
 mod documents;
+mod framing;
 mod health;
 mod hostile;
 mod reports;
@@ -11,11 +12,14 @@ mod reservations;
 mod tenants;
 mod usage;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 
 use crate::support::app::{App, spawn_app};
 
@@ -66,9 +70,30 @@ impl Caller {
         }
     }
 
+    /// The key itself.
+    pub fn key(&self) -> &str {
+        self.key.as_deref().unwrap_or_default()
+    }
+
     /// The same way with another key, or none.
     pub fn with_key(&self, key: Option<&str>) -> Self {
         Self { key: key.map(str::to_owned), ..self.clone() }
+    }
+
+    /// The same way from another address of this machine.
+    pub fn at_address(&self, address: [u8; 4]) -> Self {
+        let client = reqwest::Client::builder().local_address(IpAddr::from(address)).build().unwrap();
+        Self { client, ..self.clone() }
+    }
+
+    /// Sends bytes as they are on a connection of their own, and reads the answer's status line.
+    pub async fn send_raw(&self, bytes: &[u8]) -> String {
+        let address = self.url.trim_start_matches("http://");
+        let mut stream = BufReader::new(TcpStream::connect(address).await.unwrap());
+        stream.write_all(bytes).await.unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).await.unwrap();
+        line.trim_end().to_owned()
     }
 
     /// A request that can still be changed.
