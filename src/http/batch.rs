@@ -132,7 +132,7 @@ fn in_order_of_reservation(items: Vec<Value>) -> Vec<Vec<Parsed>> {
     let mut groups: Vec<Vec<Parsed>> = Vec::new();
     let mut group_of: HashMap<String, usize> = HashMap::new();
     for (index, item) in items.into_iter().enumerate() {
-        let item = json::typed_part::<BatchItem>(item, "");
+        let item = json::typed_part::<BatchItem>(item);
         let name = item.as_ref().map_or_else(|_| format!("broken {index}"), |item| group_name(item, index));
         let group = *group_of.entry(name).or_insert_with(|| {
             groups.push(Vec::new());
@@ -174,25 +174,42 @@ async fn run_group(call: Arc<Call>, group: Vec<Parsed>, request_id: Arc<str>) ->
 async fn run_item(call: &Call, item: BatchItem) -> Result<GateAnswer, Problem> {
     let Some(key) = item.idempotency_key else { return Err(OperationError::KeyRequired.into()) };
     let body = Value::Object(item.body.unwrap_or_default());
-    let id = || item.id.as_deref().ok_or_else(|| wrong_id("is required for this call"));
-    if matches!(item.call, BatchCall::Reserve | BatchCall::Usage) && item.id.is_some() {
-        return Err(wrong_id("belongs to consume, release and extend only"));
-    }
-    match item.call {
-        BatchCall::Reserve => {
-            let body: ReserveBody = json::typed_part(body, "/body")?;
-            agree(&key, body.idempotency_key.as_ref())?;
-            call.reserve(body, Some(key)).await
+    let answer = match (item.call, item.id) {
+        (BatchCall::Reserve, None) => reserve(call, key, body).await,
+        (BatchCall::Usage, None) => record_usage(call, key, body).await,
+        (BatchCall::Reserve | BatchCall::Usage, Some(_)) => {
+            return Err(wrong_id("belongs to consume, release and extend only"));
         }
-        BatchCall::Usage => {
-            let body: UsageBody = json::typed_part(body, "/body")?;
-            agree(&key, body.idempotency_key().as_ref())?;
-            call.record_usage(body, Some(key)).await
-        }
-        BatchCall::Consume => call.consume(id()?, json::typed_part::<ConsumeBody>(body, "/body")?).await,
-        BatchCall::Release => call.release(id()?, json::typed_part::<ReleaseBody>(body, "/body")?).await,
-        BatchCall::Extend => call.extend(id()?, json::typed_part::<ExtendBody>(body, "/body")?).await,
-    }
+        (_, None) => return Err(wrong_id("is required for this call")),
+        (BatchCall::Consume, Some(id)) => consume(call, &id, body).await,
+        (BatchCall::Release, Some(id)) => release(call, &id, body).await,
+        (BatchCall::Extend, Some(id)) => extend(call, &id, body).await,
+    };
+    answer.map_err(|problem| problem.map_pointers(|pointer| Some(format!("/body{pointer}"))))
+}
+
+async fn reserve(call: &Call, key: IdempotencyKey, body: Value) -> Result<GateAnswer, Problem> {
+    let body: ReserveBody = json::typed_part(body)?;
+    agree(&key, body.idempotency_key.as_ref())?;
+    call.reserve(body, Some(key)).await
+}
+
+async fn record_usage(call: &Call, key: IdempotencyKey, body: Value) -> Result<GateAnswer, Problem> {
+    let body: UsageBody = json::typed_part(body)?;
+    agree(&key, body.idempotency_key().as_ref())?;
+    call.record_usage(body, Some(key)).await
+}
+
+async fn consume(call: &Call, id: &str, body: Value) -> Result<GateAnswer, Problem> {
+    call.consume(id, json::typed_part::<ConsumeBody>(body)?).await
+}
+
+async fn release(call: &Call, id: &str, body: Value) -> Result<GateAnswer, Problem> {
+    call.release(id, json::typed_part::<ReleaseBody>(body)?).await
+}
+
+async fn extend(call: &Call, id: &str, body: Value) -> Result<GateAnswer, Problem> {
+    call.extend(id, json::typed_part::<ExtendBody>(body)?).await
 }
 
 fn agree(key: &IdempotencyKey, in_body: Option<&IdempotencyKey>) -> Result<(), Problem> {
@@ -256,7 +273,7 @@ mod tests {
             json!({ "call": "reserve", "x": 1 }),
             json!([]),
         ] {
-            let problem = json::typed_part::<BatchItem>(item, "").unwrap_err();
+            let problem = json::typed_part::<BatchItem>(item).unwrap_err();
             assert_eq!(problem.code(), "validation_failed");
         }
     }

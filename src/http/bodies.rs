@@ -306,6 +306,11 @@ impl ExtendBody {
 }
 
 impl ReserveBody {
+    /// Whether the work is named by `meter` and `amount`; the verbs know it as the first of `lines`.
+    pub(super) fn is_short(&self) -> bool {
+        self.lines.is_none() && self.meter.is_some()
+    }
+
     /// The request for `tenant` under `key`; names every wrong field.
     pub(super) fn into_request(
         self,

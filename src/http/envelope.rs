@@ -56,7 +56,7 @@ async fn around(
         "request", method = %request.method(), route = pattern, request_id = %id,
         status = tracing::field::Empty, key_id = tracing::field::Empty
     );
-    let mut response = answer(request, next, &state, found).instrument(span.clone()).await;
+    let mut response = answer(request, next, &state, found).instrument(span.clone()).await?;
     response = span.in_scope(|| finished(response, &state, &id));
     let status = response.status().as_u16();
     span.record("status", status);
@@ -64,22 +64,16 @@ async fn around(
     Ok(response)
 }
 
-/// Refuses, or lets the handler answer.
+/// Refuses, or lets the handler answer. The request must not be cloned on its way in: routing wants it for itself.
 async fn answer(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
     state: &State,
     found: Found,
-) -> ServiceResponse {
+) -> Result<ServiceResponse, Error> {
     match admitted(&request, state, found).await {
-        Ok(()) => {
-            let parts = request.request().clone();
-            match next.call(request).await {
-                Ok(response) => response.map_into_boxed_body(),
-                Err(error) => ServiceResponse::from_err(error, parts),
-            }
-        }
-        Err(problem) => request.error_response(problem),
+        Ok(()) => next.call(request).await.map(ServiceResponse::map_into_boxed_body),
+        Err(problem) => Ok(request.error_response(problem)),
     }
 }
 

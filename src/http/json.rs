@@ -54,18 +54,18 @@ pub(super) fn typed<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut deserializer)
         .map(|Object(value)| value)
-        .map_err(|error| Problem::fields(vec![field_error("", &error)]))
+        .map_err(|error| Problem::fields(vec![field_error(&error)]))
 }
 
-/// Reads a part of a document as `T`; pointers start with `at`.
-pub(super) fn typed_part<T: DeserializeOwned>(value: serde_json::Value, at: &str) -> Result<T, Problem> {
+/// Reads a part of a well-formed document as `T`; pointers start at that part.
+pub(super) fn typed_part<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(value)
         .map(|Object(value)| value)
-        .map_err(|error| Problem::fields(vec![field_error(at, &error)]))
+        .map_err(|error| Problem::fields(vec![field_error(&error)]))
 }
 
-fn field_error(at: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> FieldError {
-    let mut pointer = at.to_owned();
+fn field_error(error: &serde_path_to_error::Error<serde_json::Error>) -> FieldError {
+    let mut pointer = String::new();
     for segment in error.path().iter() {
         match segment {
             Segment::Seq { index } => pointer.push_str(&format!("/{index}")),

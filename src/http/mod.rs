@@ -20,6 +20,7 @@ mod health;
 mod idempotency;
 mod json;
 mod list;
+mod mutations;
 mod openapi;
 mod problem;
 mod query;

@@ -209,6 +209,21 @@ impl Problem {
         self
     }
 
+    /// With its fields' pointers changed: a verb names fields by its request, the caller sent another shape.
+    pub(super) fn map_pointers(mut self, change: impl Fn(&str) -> Option<String>) -> Self {
+        for error in &mut self.0.errors {
+            if let Some(pointer) = change(&error.pointer) {
+                if let Some(rest) =
+                    self.0.detail.strip_prefix(&error.pointer).filter(|_| !error.pointer.is_empty())
+                {
+                    self.0.detail = format!("{pointer}{rest}");
+                }
+                error.pointer = pointer;
+            }
+        }
+        self
+    }
+
     /// With more advice at the end of the detail.
     pub(super) fn advise(mut self, advice: &str) -> Self {
         self.0.detail = format!("{}. {advice}", self.0.detail.trim_end_matches('.'));

@@ -13,9 +13,9 @@ use super::idempotency;
 use super::problem::Problem;
 use super::state::State;
 use crate::domain::ids::IdempotencyKey;
-use crate::operations::Operations;
 use crate::operations::answers::{ReservationAnswer, ReserveAnswer};
 use crate::operations::requests::{ConsumeRequest, ExtendRequest, ReleaseRequest};
+use crate::operations::{OperationError, Operations};
 
 /// What to do about a reservation that is not there.
 const RECORD_AS_USAGE: &str = "If work was done, record it with POST /v1/usage under a key of its own.";
@@ -38,8 +38,10 @@ impl Call {
         key: Option<IdempotencyKey>,
     ) -> Result<GateAnswer, Problem> {
         let tenant = self.caller.tenant(body.tenant.clone())?;
+        let is_short = body.is_short();
         let request = body.into_request(tenant, key)?;
-        GateAnswer::of_reserve(self.operations.reserve(request).await?)
+        let answer = self.operations.reserve(request).await;
+        GateAnswer::of_reserve(answer.map_err(|error| as_sent(error, is_short))?)
     }
 
     /// Consumes totals so far.
@@ -56,7 +58,7 @@ impl Call {
         let id = self.operations.parse_reservation_id(id).map_err(missing)?;
         let (incurred, reason) = body.into_parts()?;
         let request = ReleaseRequest { id, bound: self.caller.bound(), incurred, reason };
-        GateAnswer::of_reservation(self.operations.release(request).await.map_err(missing)?)
+        GateAnswer::of_reservation(self.operations.release(request).await.map_err(as_incurred)?)
     }
 
     /// Moves a hold's expiry.
@@ -67,7 +69,21 @@ impl Call {
     }
 }
 
-fn missing(error: crate::operations::OperationError) -> Problem {
+/// The verbs name fields of `lines`; a caller who sent `meter` and `amount` is answered in those words.
+pub(super) fn as_sent(error: OperationError, is_short: bool) -> Problem {
+    let problem = Problem::from(error);
+    if !is_short {
+        return problem;
+    }
+    problem.map_pointers(|pointer| pointer.strip_prefix("/lines/0").map(str::to_owned))
+}
+
+/// A release calls its single amount `incurred`.
+fn as_incurred(error: OperationError) -> Problem {
+    missing(error).map_pointers(|pointer| (pointer == "/amount").then(|| "/incurred".to_owned()))
+}
+
+fn missing(error: OperationError) -> Problem {
     let problem = Problem::from(error);
     if problem.code() == "not_found" { problem.advise(RECORD_AS_USAGE) } else { problem }
 }

@@ -1,20 +1,17 @@
-//! What every handler shares: the verbs, the options, and the run of a mutation to its end.
+//! What every handler shares: the verbs, the options, and what protects them.
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::web::Bytes;
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tracing::Instrument;
-
 use super::auth::FailedKeys;
 use super::cursor::CursorKey;
 use super::headers::HeaderSwitches;
+use super::mutations::Mutations;
 use super::problem::{Code, Problem};
 use crate::operations::{Answer, Operations};
+use actix_web::web::Bytes;
 
 /// One answered request, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +75,7 @@ pub(super) struct State {
     pub(super) cursor_key: CursorKey,
     pub(super) failed_keys: FailedKeys,
     pub(super) openapi: Bytes,
-    runtime: Handle,
-    running: watch::Sender<usize>,
+    mutations: Mutations,
 }
 
 impl State {
@@ -89,8 +85,7 @@ impl State {
             cursor_key: CursorKey::new(&operations.cursor_key()),
             openapi: serde_json::to_vec(&super::openapi()).unwrap_or_default().into(),
             failed_keys: FailedKeys::new(),
-            runtime: Handle::current(),
-            running: watch::Sender::new(0),
+            mutations: Mutations::new(options.request_timeout),
             operations,
             options,
         }
@@ -101,60 +96,24 @@ impl State {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Problem> {
-        let running = Running::begin(self.running.clone());
-        let task = async move {
-            let answer = work.await;
-            drop(running);
-            answer
-        };
-        match tokio::time::timeout(self.options.request_timeout, self.runtime.spawn(task.in_current_span()))
-            .await
-        {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(fault)) => {
-                tracing::error!(%fault, "a mutation broke off");
-                Err(Problem::new(Code::Internal, "The service failed to answer; the fault has been logged."))
-            }
-            Err(_) => {
-                Err(timed_out("The call is still running; repeat it with the same key to learn its answer."))
-            }
-        }
+        self.mutations.run(work).await
     }
 
     /// Waits for a read, within the request's time.
     pub(super) async fn read<T>(&self, work: impl Future<Output = Answer<T>>) -> Result<T, Problem> {
         match tokio::time::timeout(self.options.request_timeout, work).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(timed_out("The answer took too long; ask again.")),
+            Err(_) => {
+                Err(Problem::new(Code::Overloaded, "The answer took too long; ask again.")
+                    .retry_after_ms(1_000))
+            }
         }
     }
 
     /// Waits until no mutation is running, at most for the shutdown timeout.
     pub(super) async fn idle(&self) {
-        let mut running = self.running.subscribe();
-        let idle = running.wait_for(|count| *count == 0);
-        if tokio::time::timeout(self.options.shutdown_timeout, idle).await.is_err() {
+        if !self.mutations.idle(self.options.shutdown_timeout).await {
             tracing::warn!("stopping although mutations are still running");
         }
-    }
-}
-
-fn timed_out(detail: &str) -> Problem {
-    Problem::new(Code::Overloaded, detail).retry_after_ms(1_000)
-}
-
-/// Counts one running mutation for as long as it lives, panics included.
-struct Running(watch::Sender<usize>);
-
-impl Running {
-    fn begin(count: watch::Sender<usize>) -> Self {
-        count.send_modify(|running| *running += 1);
-        Self(count)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.send_modify(|running| *running -= 1);
     }
 }

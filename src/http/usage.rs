@@ -8,7 +8,7 @@ use super::bodies::UsageBody;
 use super::body::JsonBody;
 use super::idempotency;
 use super::problem::Problem;
-use super::reservations::Call;
+use super::reservations::{Call, as_sent};
 use super::state::State;
 use crate::domain::ids::IdempotencyKey;
 use crate::operations::OperationError;
@@ -24,11 +24,14 @@ impl Call {
         let (body, ack) = body.into_parts();
         let Some(key) = key else { return Err(OperationError::KeyRequired.into()) };
         let tenant = self.caller.tenant(body.tenant.clone())?;
+        let is_short = body.is_short();
         let request = body.into_request(tenant, Some(key))?;
         if request.dry_run {
-            return GateAnswer::of_reserve(self.operations.reserve(request).await?);
+            let answer = self.operations.reserve(request).await;
+            return GateAnswer::of_reserve(answer.map_err(|error| as_sent(error, is_short))?);
         }
-        GateAnswer::of_usage(self.operations.record_usage(request, ack).await?)
+        let answer = self.operations.record_usage(request, ack).await;
+        GateAnswer::of_usage(answer.map_err(|error| as_sent(error, is_short))?)
     }
 }
 

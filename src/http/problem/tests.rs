@@ -166,3 +166,14 @@ fn wrong_fields_are_all_named() {
     );
     assert_eq!(document["detail"], "/a: one");
 }
+
+#[test]
+fn pointers_follow_the_shape_that_was_sent() {
+    let errors = vec![FieldError::new("/lines/0/amount", "m"), FieldError::new("/tenant", "m")];
+    let problem = Problem::from(OperationError::Invalid(errors))
+        .map_pointers(|pointer| pointer.strip_prefix("/lines/0").map(str::to_owned));
+    let document = document(&problem);
+    assert_eq!(document["errors"][0]["pointer"], "/amount");
+    assert_eq!(document["errors"][1]["pointer"], "/tenant");
+    assert_eq!(document["detail"], "/amount: m");
+}
