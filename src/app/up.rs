@@ -73,7 +73,7 @@ fn welcome(app: &App, new_key: Option<&str>, has_demo: bool) {
         let key = new_key.unwrap_or("$TOLLGATE_ADMIN_KEY");
         println!("try it:");
         println!(
-            "  curl -s {url}/v1/reservations -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \
+            "  curl -s {url}/v1/reservations -H \"Authorization: Bearer {key}\" -H 'Content-Type: application/json' \
              -d '{{\"tenant\":\"{DEMO_TENANT}\",\"subject\":\"user-42\",\"operation\":\"ocr.submit\",\"attributes\":{{\"pages\":3}}}}'"
         );
     }
