@@ -1,7 +1,8 @@
 use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::domain::policy::counter::{CounterField, CounterName, GenerationRow, ShapeHash};
+use crate::domain::policy::counter::{CounterName, GenerationRow, ShapeHash};
+use crate::domain::reservation::CounterField;
 use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
 use proptest::prelude::*;
 
