@@ -123,13 +123,9 @@ pub(super) fn costed_by(
     attributes: &serde_json::Map<String, serde_json::Value>,
 ) -> Answer<Vec<Line>> {
     let attributes = read_attributes(attributes)?;
-    let costs = rule.cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals)).map_err(
-        |errors| {
-            OperationError::Invalid(
-                errors.into_iter().map(|error| error.under("/attributes").into()).collect(),
-            )
-        },
-    )?;
+    let costs = rule
+        .cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals))
+        .map_err(OperationError::Invalid)?;
     costs
         .into_iter()
         .map(|(meter, units)| {
@@ -144,5 +140,5 @@ fn read_attributes(
     attributes: &serde_json::Map<String, serde_json::Value>,
 ) -> Answer<std::collections::BTreeMap<String, crate::domain::operation::AttributeValue>> {
     crate::domain::field_error::read_json(&serde_json::Value::Object(attributes.clone()))
-        .map_err(|error| OperationError::Invalid(vec![error.under("/attributes").into()]))
+        .map_err(|error| OperationError::Invalid(vec![error.under("/attributes")]))
 }

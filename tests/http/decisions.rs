@@ -5,7 +5,11 @@ use serde_json::{Value, json};
 use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
 
 async fn with_day_of(app: &TestApp, capacity: &str) {
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]), json!([])).await;
+    app.with_plan(
+        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]),
+        json!([]),
+    )
+    .await;
 }
 
 fn pages(amount: &str) -> Value {
@@ -61,7 +65,9 @@ async fn all_lines_pass_or_nothing_moves() {
     )
     .await;
     let lines = json!([{ "meter": "page", "amount": "5" }, { "meter": "token", "amount": "101" }]);
-    app.post("/v1/reservations", json!({ "tenant": "acme", "lines": lines })).await.is_problem(402, "exceeds_plan");
+    app.post("/v1/reservations", json!({ "tenant": "acme", "lines": lines }))
+        .await
+        .is_problem(402, "exceeds_plan");
     let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
     for limit in quota.body["limits"].as_array().unwrap() {
         assert_eq!((&limit["consumed"], &limit["reserved"]), (&json!("0"), &json!("0")), "{limit}");
@@ -82,15 +88,29 @@ async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
     held(&app, pages("4")).await;
     let refused = app.post("/v1/reservations", pages("5")).await;
     refused.is_problem(429, "quota_exceeded");
-    let by: Vec<_> = refused.body["refused_by"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    let by: Vec<_> = refused.body["refused_by"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect();
     assert_eq!(by, ["hour", "month", "quota:page"], "{refused:?}");
     for one in refused.body["refused_by"].as_array().unwrap() {
         // Six are free of consumption, two of them of holds too: only running work stands in the way.
-        assert_eq!((&one["cause"], &one["needed"], &one["shortfall"]), (&json!("reserved"), &json!("5"), &json!("3")), "{one}");
+        assert_eq!(
+            (&one["cause"], &one["needed"], &one["shortfall"]),
+            (&json!("reserved"), &json!("5"), &json!("3")),
+            "{one}"
+        );
         assert!(one["next_hold_ends_at"].is_string(), "{one}");
     }
     assert_eq!(refused.text("/refused_by/1/message"), "ask your sales contact");
-    let longest = refused.body["refused_by"].as_array().unwrap().iter().filter_map(|one| one["retry_after_ms"].as_i64()).max();
+    let longest = refused.body["refused_by"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["retry_after_ms"].as_i64())
+        .max();
     assert_eq!(refused.body["retry_after_ms"].as_i64(), longest);
     assert_eq!(refused.header("retry-after"), refused.body["retry_after_seconds"].to_string());
     app.post("/v1/reservations", pages("7")).await.is_problem(429, "quota_exceeded");
@@ -99,17 +119,27 @@ async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
 
 #[tokio::test]
 async fn thirty_two_limits_stack_on_one_request_and_one_more_is_refused() {
+    const WINDOWS: [&str; 4] = ["hour", "day", "week", "month"];
     let app = spawn_app().await;
     let limits = |count: usize| -> Vec<Value> {
-        (0..count).map(|n| json!({ "id": format!("l{n}"), "meter": "page", "window": ["hour", "day", "week", "month"][n % 4], "capacity": (100 + n).to_string() })).collect()
+        (0..count).map(|n| json!({ "id": format!("l{n}"), "meter": "page", "window": WINDOWS[n % 4], "capacity": (100 + n).to_string() })).collect()
     };
     app.with_plan(json!(limits(32)), json!([])).await;
     let reserved = app.post("/v1/reservations", pages("7")).await.expect(201);
     let shown = reserved.body["limits"].as_array().unwrap();
     assert_eq!(shown.len(), 32);
     assert!(shown.iter().all(|limit| limit["reserved"] == "7"), "{shown:?}");
-    let done = app.post(&format!("/v1/reservations/{}/consume", reserved.text("/id")), json!({ "amount": "3" })).await.expect(200);
-    assert!(done.body["limits"].as_array().unwrap().iter().all(|limit| limit["consumed"] == "3" && limit["reserved"] == "0"));
+    let done = app
+        .post(&format!("/v1/reservations/{}/consume", reserved.text("/id")), json!({ "amount": "3" }))
+        .await
+        .expect(200);
+    assert!(
+        done.body["limits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|limit| limit["consumed"] == "3" && limit["reserved"] == "0")
+    );
     app.put("/v1/admin/plans/plan", json!({ "limits": limits(33) })).await;
     let refused = app.post("/v1/reservations", pages("1")).await;
     refused.is_problem(422, "validation_failed");
@@ -120,10 +150,12 @@ async fn thirty_two_limits_stack_on_one_request_and_one_more_is_refused() {
 async fn what_exceeds_the_hold_is_recorded_capped_or_rejected_as_the_meter_says() {
     let app = spawn_app().await;
     with_day_of(&app, "10").await;
-    let meter = |on_excess: &str| json!({ "unit": "page", "without_limit": "unlimited", "on_excess": on_excess });
+    let meter =
+        |on_excess: &str| json!({ "unit": "page", "without_limit": "unlimited", "on_excess": on_excess });
     // Recorded in full and flagged, also above the limit.
     let id = held(&app, pages("4")).await;
-    let recorded = app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "6" })).await.expect(200);
+    let recorded =
+        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "6" })).await.expect(200);
     assert_eq!((recorded.text("/lines/0/consumed"), recorded.text("/lines/0/excess")), ("6", "2"));
     assert_eq!(recorded.text("/warnings/0/code"), "excess", "{recorded:?}");
     // Rejected: nothing changes, and the hold can still be consumed.
@@ -137,7 +169,11 @@ async fn what_exceeds_the_hold_is_recorded_capped_or_rejected_as_the_meter_says(
     let id = held(&app, pages("1")).await;
     let path = format!("/v1/reservations/{id}/consume");
     let capped = app.post(&path, json!({ "amount": "7" })).await.expect(200);
-    assert_eq!((capped.text("/lines/0/consumed"), capped.text("/lines/0/uncharged")), ("2", "5"), "{capped:?}");
+    assert_eq!(
+        (capped.text("/lines/0/consumed"), capped.text("/lines/0/uncharged")),
+        ("2", "5"),
+        "{capped:?}"
+    );
     let again = app.post(&path, json!({ "amount": "7" })).await.expect(200);
     assert_eq!((again.text("/lines/0/consumed"), &again.body["replayed"]), ("2", &json!(true)), "{again:?}");
     let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
@@ -168,8 +204,15 @@ async fn an_operation_costs_its_weights_times_its_factors_within_its_clamp() {
     // Costed again by the rule of the reserve, whatever it is now.
     let body = json!({ "tenant": "acme", "operation": "submit", "attributes": { "pages": 4 } });
     let id = held(&app, body).await;
-    app.put("/v1/admin/operations/submit", json!({ "costs": [{ "meter": "page", "weights": { "pages": "10" } }] })).await;
-    let consumed = app.post(&format!("/v1/reservations/{id}/consume"), json!({ "attributes": { "pages": 2 } })).await.expect(200);
+    app.put(
+        "/v1/admin/operations/submit",
+        json!({ "costs": [{ "meter": "page", "weights": { "pages": "10" } }] }),
+    )
+    .await;
+    let consumed = app
+        .post(&format!("/v1/reservations/{id}/consume"), json!({ "attributes": { "pages": 2 } }))
+        .await
+        .expect(200);
     assert_eq!((consumed.text("/lines/0/consumed"), consumed.text("/lines/0/returned")), ("2", "2"));
     app.finish().await;
 }
@@ -178,15 +221,29 @@ async fn an_operation_costs_its_weights_times_its_factors_within_its_clamp() {
 async fn decimals_are_exact_and_more_of_them_than_the_meter_has_are_refused() {
     let app = spawn_app().await;
     app.with_plan(json!([]), json!([])).await;
-    app.put("/v1/admin/meters/second", json!({ "unit": "second", "decimals": 3, "without_limit": "unlimited" })).await;
-    app.put("/v1/admin/plans/plan", json!({ "limits": [{ "id": "day", "meter": "second", "window": "day", "capacity": "0.3" }] })).await;
+    app.put(
+        "/v1/admin/meters/second",
+        json!({ "unit": "second", "decimals": 3, "without_limit": "unlimited" }),
+    )
+    .await;
+    app.put(
+        "/v1/admin/plans/plan",
+        json!({ "limits": [{ "id": "day", "meter": "second", "window": "day", "capacity": "0.3" }] }),
+    )
+    .await;
     for key in ["a", "b", "c"] {
-        app.post_keyed("/v1/usage", key, json!({ "tenant": "acme", "meter": "second", "amount": "0.1" })).await.expect(201);
+        app.post_keyed("/v1/usage", key, json!({ "tenant": "acme", "meter": "second", "amount": "0.1" }))
+            .await
+            .expect(201);
     }
     let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
     assert_eq!((quota.text("/limits/0/consumed"), quota.text("/limits/0/remaining")), ("0.3", "0"));
-    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.001" })).await.is_problem(429, "quota_exceeded");
-    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.0001" })).await.is_problem(422, "validation_failed");
+    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.001" }))
+        .await
+        .is_problem(429, "quota_exceeded");
+    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.0001" }))
+        .await
+        .is_problem(422, "validation_failed");
     app.finish().await;
 }
 
@@ -196,7 +253,9 @@ async fn a_meter_without_limit_is_unlimited_or_denied_as_it_says_and_else_as_con
         let settings = vec![("policy.without_limit", configured.to_owned())];
         let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
         app.with_plan(json!([]), json!([])).await;
-        for (without_limit, admitted) in [("unlimited", true), ("deny", false), ("config", configured == "unlimited")] {
+        for (without_limit, admitted) in
+            [("unlimited", true), ("deny", false), ("config", configured == "unlimited")]
+        {
             app.put("/v1/admin/meters/page", json!({ "unit": "page", "without_limit": without_limit })).await;
             let answer = app.post("/v1/reservations", pages("1")).await;
             if admitted {
@@ -213,8 +272,10 @@ async fn a_meter_without_limit_is_unlimited_or_denied_as_it_says_and_else_as_con
 async fn an_unknown_tenant_is_made_on_the_configured_plan_at_its_first_use() {
     let settings = vec![("policy.unknown_tenant", "plan".to_owned())];
     let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5" }]), json!([])).await;
-    let reserved = app.post("/v1/reservations", with(pages("2"), "tenant", json!("newcomer"))).await.expect(201);
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5" }]), json!([]))
+        .await;
+    let reserved =
+        app.post("/v1/reservations", with(pages("2"), "tenant", json!("newcomer"))).await.expect(201);
     assert_eq!((reserved.text("/limits/0/level"), reserved.text("/limits/0/remaining")), ("plan", "3"));
     let made = app.get("/v1/admin/tenants/newcomer").await.expect(200);
     assert_eq!(made.text("/plan"), "plan");
@@ -222,11 +283,15 @@ async fn an_unknown_tenant_is_made_on_the_configured_plan_at_its_first_use() {
 }
 
 #[tokio::test]
-async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writer_says_that_the_gate_has_it() {
+async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writer_says_that_the_gate_has_it()
+{
     let app = spawn_app().await;
     with_day_of(&app, "100").await;
     let id = held(&app, pages("5")).await;
-    let consumed = app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" })).await.expect(200);
+    let consumed = app
+        .post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" }))
+        .await
+        .expect(200);
     assert_eq!(consumed.text("/ack"), "ledger");
     let entries = app.get(&format!("/v1/tenants/acme/entries?reservation={id}")).await.expect(200);
     assert_eq!(entries.body["data"].as_array().unwrap().len(), 3, "{entries:?}");
@@ -237,7 +302,9 @@ async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writ
     with_day_of(&app, "100").await;
     let id = held(&app, pages("5")).await;
     for _ in 0..2 {
-        let late = app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" })).await;
+        let late = app
+            .post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" }))
+            .await;
         late.is_problem(503, "ledger_timeout");
         assert_eq!(late.text("/applied"), "gate", "{late:?}");
     }

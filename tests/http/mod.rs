@@ -8,8 +8,10 @@ mod documents;
 mod framing;
 mod health;
 mod hostile;
+mod instances;
 mod movements;
 mod periods;
+mod precedence;
 mod reports;
 mod reservations;
 mod state_table;
@@ -36,7 +38,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    fn admin(app: &TestApp) -> Self {
+    /// An administrator's way.
+    pub fn admin(app: &TestApp) -> Self {
         Self {
             client: app.client().clone(),
             url: app.url().to_string(),

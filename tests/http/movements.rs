@@ -38,9 +38,17 @@ async fn movements(app: &TestApp, id: &str) -> Vec<String> {
         .iter()
         .map(|row| {
             let word = |field: &str| row[field].as_str().unwrap().to_owned();
-            let flags: Vec<_> = row["flags"].as_array().unwrap().iter().map(|flag| format!(" {}", flag.as_str().unwrap())).collect();
+            let flags: Vec<_> = row["flags"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|flag| format!(" {}", flag.as_str().unwrap()))
+                .collect();
             assert_eq!(word("class"), "usage", "{row}");
-            (row["step"].as_i64(), format!("{} > {} {}{}", word("credit"), word("debit"), word("amount"), flags.concat()))
+            (
+                row["step"].as_i64(),
+                format!("{} > {} {}{}", word("credit"), word("debit"), word("amount"), flags.concat()),
+            )
         })
         .collect();
     movements.sort_by_key(|(step, _)| *step);
@@ -56,8 +64,12 @@ async fn a_reserve_and_nothing_more_books_the_hold() {
     call(&app, &id, "extend", json!({ "ttl_seconds": 600 })).await;
     assert_eq!(movements(&app, &id).await, [HELD_5]);
     let quota = app.get("/v1/tenants/acme/entries?meter=page").await;
-    let granted = quota.body["data"].as_array().unwrap().iter().find(|row| row["class"] == "grant").unwrap().clone();
-    assert_eq!((&granted["credit"], &granted["debit"], &granted["amount"]), (&json!("granted"), &json!("available"), &json!("90")));
+    let granted =
+        quota.body["data"].as_array().unwrap().iter().find(|row| row["class"] == "grant").unwrap().clone();
+    assert_eq!(
+        (&granted["credit"], &granted["debit"], &granted["amount"]),
+        (&json!("granted"), &json!("available"), &json!("90"))
+    );
     app.finish().await;
 }
 
@@ -67,10 +79,16 @@ async fn a_refused_reserve_and_a_dry_run_book_nothing() {
     let id = held(&app, "5").await;
     let body = json!({ "tenant": "acme", "meter": "page", "amount": "90" });
     app.post("/v1/reservations", body).await.is_problem(429, "quota_exceeded");
-    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "page", "amount": "5", "dry_run": true })).await.expect(200);
+    app.post(
+        "/v1/reservations",
+        json!({ "tenant": "acme", "meter": "page", "amount": "5", "dry_run": true }),
+    )
+    .await
+    .expect(200);
     app.drained().await;
     let entries = app.get("/v1/tenants/acme/entries").await.expect(200);
-    let usage: Vec<_> = entries.body["data"].as_array().unwrap().iter().filter(|row| row["class"] == "usage").collect();
+    let usage: Vec<_> =
+        entries.body["data"].as_array().unwrap().iter().filter(|row| row["class"] == "usage").collect();
     assert_eq!(usage.len(), 1, "{usage:?}");
     assert_eq!(usage[0]["operation_id"], id);
     app.finish().await;
@@ -88,11 +106,28 @@ async fn each_consume_books_its_line_of_the_table() {
         (vec![("7", true)], vec![HELD_5, "reserved > consumed 5", "available > consumed 2 excess"]),
         // partial
         (vec![("2", false), ("4", false)], vec![HELD_5, "reserved > consumed 2", "reserved > consumed 2"]),
-        (vec![("2", false), ("6", false)], vec![HELD_5, "reserved > consumed 2", "reserved > consumed 3", "available > consumed 1 excess"]),
+        (
+            vec![("2", false), ("6", false)],
+            vec![HELD_5, "reserved > consumed 2", "reserved > consumed 3", "available > consumed 1 excess"],
+        ),
         // partial, then final
-        (vec![("2", false), ("3", true)], vec![HELD_5, "reserved > consumed 2", "reserved > consumed 1", "reserved > available 2"]),
-        (vec![("6", false), ("8", true)], vec![HELD_5, "reserved > consumed 5", "available > consumed 1 excess", "available > consumed 2 excess"]),
-        (vec![("6", false), ("6", true)], vec![HELD_5, "reserved > consumed 5", "available > consumed 1 excess"]),
+        (
+            vec![("2", false), ("3", true)],
+            vec![HELD_5, "reserved > consumed 2", "reserved > consumed 1", "reserved > available 2"],
+        ),
+        (
+            vec![("6", false), ("8", true)],
+            vec![
+                HELD_5,
+                "reserved > consumed 5",
+                "available > consumed 1 excess",
+                "available > consumed 2 excess",
+            ],
+        ),
+        (
+            vec![("6", false), ("6", true)],
+            vec![HELD_5, "reserved > consumed 5", "available > consumed 1 excess"],
+        ),
     ] {
         let id = held(&app, "5").await;
         for (amount, is_final) in &consumes {
@@ -111,8 +146,16 @@ async fn each_release_books_its_line_of_the_table() {
         (Some("2"), json!({}), vec![HELD_5, "reserved > consumed 2", "reserved > available 3"]),
         (Some("6"), json!({}), vec![HELD_5, "reserved > consumed 5", "available > consumed 1 excess"]),
         (None, json!({ "incurred": "2" }), vec![HELD_5, "reserved > consumed 2", "reserved > available 3"]),
-        (Some("2"), json!({ "incurred": "4" }), vec![HELD_5, "reserved > consumed 2", "reserved > consumed 2", "reserved > available 1"]),
-        (None, json!({ "incurred": "7" }), vec![HELD_5, "reserved > consumed 5", "available > consumed 2 excess"]),
+        (
+            Some("2"),
+            json!({ "incurred": "4" }),
+            vec![HELD_5, "reserved > consumed 2", "reserved > consumed 2", "reserved > available 1"],
+        ),
+        (
+            None,
+            json!({ "incurred": "7" }),
+            vec![HELD_5, "reserved > consumed 5", "available > consumed 2 excess"],
+        ),
     ] {
         let id = held(&app, "5").await;
         if let Some(amount) = partial {

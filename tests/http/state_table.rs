@@ -150,7 +150,11 @@ async fn an_expired_one_is_consumed_late_and_charged_once() {
 async fn an_expired_one_is_gone_where_the_meter_takes_no_late_consume() {
     let app = at_noon().await;
     let id = expired(&app, "strict").await;
-    for (verb, body) in [("consume", json!({})), ("consume", json!({ "amount": "1" })), ("release", json!({ "incurred": "1" }))] {
+    for (verb, body) in [
+        ("consume", json!({})),
+        ("consume", json!({ "amount": "1" })),
+        ("release", json!({ "incurred": "1" })),
+    ] {
         carries(&call(&app, &id, verb, body).await, 410, "reservation_expired", "expired");
     }
     app.finish().await;
@@ -176,7 +180,11 @@ async fn releasing_an_expired_one_changes_nothing_unless_something_was_incurred(
     assert_eq!((released.text("/status"), &released.body["late"]), ("expired", &json!(false)));
     assert_eq!(counted(&app).await, both("0", "0"));
     let incurred = call(&app, &id, "release", json!({ "incurred": "2" })).await.expect(200);
-    assert_eq!((incurred.text("/status"), &incurred.body["late"]), ("consumed", &json!(true)), "{incurred:?}");
+    assert_eq!(
+        (incurred.text("/status"), &incurred.body["late"]),
+        ("consumed", &json!(true)),
+        "{incurred:?}"
+    );
     assert_eq!(counted(&app).await, both("2", "0"));
     app.finish().await;
 }
@@ -192,7 +200,11 @@ async fn an_expired_one_is_not_extended() {
 #[tokio::test]
 async fn a_reservation_is_kept_by_extending_it_in_time_but_not_beyond_its_life() {
     let app = at_noon().await;
-    app.put("/v1/admin/meters/strict", json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject", "max_life_seconds": 90 })).await;
+    app.put(
+        "/v1/admin/meters/strict",
+        json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject", "max_life_seconds": 90 }),
+    )
+    .await;
     let id = held(&app, "strict", "5").await;
     let extended = call(&app, &id, "extend", json!({ "ttl_seconds": 600 })).await.expect(200);
     assert_eq!(extended.text("/expires_at"), "2026-03-10T12:01:30Z");

@@ -20,7 +20,8 @@ pub async fn database() -> TestDatabase {
         .database(async |url| {
             // A runtime of their own, because the migrations block and a test's runtime may have one thread only.
             let migrating = tokio::task::spawn_blocking(move || {
-                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+                let runtime =
+                    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
                 runtime.expect("a runtime").block_on(Ledger::migrate(&url)).expect("the migrations run");
             });
             migrating.await.expect("the migrations end");
@@ -195,7 +196,8 @@ impl TestApp {
     /// `POST` as admin under an idempotency key.
     pub async fn post_keyed(&self, path: &str, key: &str, body: Value) -> Answered {
         let request = self.client.post(format!("{}{path}", self.url())).bearer_auth(&self.admin_key);
-        answered(request.header("Idempotency-Key", key).json(&body).send().await.expect("the app answers")).await
+        answered(request.header("Idempotency-Key", key).json(&body).send().await.expect("the app answers"))
+            .await
     }
 
     /// `PUT` as admin; it must succeed.
@@ -231,7 +233,8 @@ impl TestApp {
         if let Some(app) = self.app.take() {
             app.stop().await;
         }
-        self.app = Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
+        self.app =
+            Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
     }
 
     /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
