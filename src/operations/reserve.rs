@@ -115,8 +115,8 @@ impl Operations {
                 Ok(ReserveOutcome::Cold(cold)) => {
                     self.restore_cold(&entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
                 }
-                Ok(ReserveOutcome::AskLedger { last_id }) => {
-                    self.recall(prepared.id, last_id).await?;
+                Ok(ReserveOutcome::AskLedger { .. }) => {
+                    self.recall(prepared.id).await?;
                     ledger_asked = true;
                 }
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
