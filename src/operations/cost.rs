@@ -125,9 +125,7 @@ pub(super) fn costed_by(
     let attributes = read_attributes(attributes)?;
     let costs = rule.cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals)).map_err(
         |errors| {
-            OperationError::Invalid(
-                errors.into_iter().map(|error| error.under("/attributes").into()).collect(),
-            )
+            OperationError::Invalid(errors.into_iter().map(|error| error.under("/attributes")).collect())
         },
     )?;
     costs
@@ -144,5 +142,5 @@ fn read_attributes(
     attributes: &serde_json::Map<String, serde_json::Value>,
 ) -> Answer<std::collections::BTreeMap<String, crate::domain::operation::AttributeValue>> {
     crate::domain::field_error::read_json(&serde_json::Value::Object(attributes.clone()))
-        .map_err(|error| OperationError::Invalid(vec![error.under("/attributes").into()]))
+        .map_err(|error| OperationError::Invalid(vec![error.under("/attributes")]))
 }

@@ -66,7 +66,7 @@ impl Check {
 }
 
 /// The most faults one check names.
-pub const FAULTS_MAX: usize = 100;
+pub(super) const FAULTS_MAX: usize = 100;
 
 /// What verifying came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
