@@ -34,7 +34,7 @@ impl FailPoints {
     }
 
     /// Stops here if told so.
-    pub(crate) fn check(&self, point: FailPoint) -> Result<(), Killed> {
+    pub(super) fn check(&self, point: FailPoint) -> Result<(), Killed> {
         let is_set = cfg!(debug_assertions) && self.set.load(Ordering::SeqCst) == number(point);
         if is_set { Err(Killed) } else { Ok(()) }
     }
