@@ -5,6 +5,7 @@
 mod cli;
 mod embedded;
 mod faults;
+mod http;
 mod ledger;
 mod support;
 mod tidy;

@@ -3,16 +3,16 @@
 use serde_json::Value;
 
 use super::{example, tollgate};
-use crate::support::app::{TestApp as App, spawn_app};
+use crate::support::app::{TestApp, spawn_app};
 
 /// Runs a command against `app` with its admin key, off the test's own threads.
-async fn against(app: &App, words: &[&str]) -> (i32, String, String) {
+async fn against(app: &TestApp, words: &[&str]) -> (i32, String, String) {
     let mut command = tollgate(words);
-    command.args(["--url", app.url()]).env("TOLLGATE_ADMIN_KEY", app.admin_key());
+    command.args(["--url", &app.url()]).env("TOLLGATE_ADMIN_KEY", app.admin_key());
     tokio::task::spawn_blocking(move || super::run(&mut command)).await.unwrap()
 }
 
-async fn replay(app: &App, options: &[&str]) -> Value {
+async fn replay(app: &TestApp, options: &[&str]) -> Value {
     let path = example("trace.csv");
     let words = [&["replay", path.to_str().unwrap(), "--output", "json"], options].concat();
     let (code, out, error) = against(app, &words).await;

@@ -1,6 +1,7 @@
 //! The command line: what it prints, how it fails, and that a replay ends with exact figures.
 
 mod commands;
+mod end_to_end;
 mod replay;
 mod service;
 mod tables;

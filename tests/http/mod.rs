@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use crate::support::app::{App, spawn_app};
+use crate::support::app::{TestApp, spawn_app};
 
 /// An answer, read to its end.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    fn admin(app: &App) -> Self {
+    fn admin(app: &TestApp) -> Self {
         Self {
             client: app.client().clone(),
             url: app.url().to_string(),
@@ -147,7 +147,7 @@ impl Caller {
 pub struct World {
     pub admin: Caller,
     name: String,
-    _app: App,
+    _app: TestApp,
 }
 
 impl World {

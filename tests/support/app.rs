@@ -93,8 +93,8 @@ fn settings(redis: &TestRedis, database: &TestDatabase, more: &[(&'static str, S
         ("http.ops_listen".to_owned(), "127.0.0.1:0".to_owned()),
         ("http.workers".to_owned(), "1".to_owned()),
         ("redis.response_timeout_ms".to_owned(), "2000".to_owned()),
-        ("ledger.ack_timeout_ms".to_owned(), "10000".to_owned()),
-        ("ledger.restore_wait_ms".to_owned(), "10000".to_owned()),
+        ("ledger.ack_timeout_ms".to_owned(), "8000".to_owned()),
+        ("ledger.restore_wait_ms".to_owned(), "8000".to_owned()),
     ];
     given.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
     let read_secret = |_: &std::path::Path| Err(std::io::Error::other("tests have no secret files"));
