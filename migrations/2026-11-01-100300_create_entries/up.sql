@@ -66,7 +66,8 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtext('ensure_entries_month'));
-    IF to_regclass(name) IS NOT NULL THEN
+    -- Asked of the catalogue's rows: waiting for the lock does not refresh what to_regclass remembers.
+    IF EXISTS (SELECT FROM pg_class WHERE relname = name AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'entries'::regclass)) THEN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE %I (LIKE entries INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);

@@ -127,6 +127,8 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         loop {
             let pause = match self.try_pass().await {
                 Ok(pass) if pass.more => Duration::ZERO,
+                // Others have every lease: nothing to wait for at the gate.
+                Ok(_) if self.partitions.is_empty() => self.options.pause,
                 Ok(_) => {
                     let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.booked)).collect();
                     tokio::select! {

@@ -44,7 +44,7 @@ pub struct Check {
     pub name: &'static str,
     /// How many things.
     pub checked: u64,
-    /// What is wrong; at most [`FAULTS_MAX`] are named.
+    /// What is wrong; at most a hundred are named.
     pub faults: Vec<Fault>,
     /// Remarkable, but not wrong: open quarantine, gaps.
     pub warnings: Vec<Fault>,
@@ -66,7 +66,7 @@ impl Check {
 }
 
 /// The most faults one check names.
-pub const FAULTS_MAX: usize = 100;
+pub(super) const FAULTS_MAX: usize = 100;
 
 /// What verifying came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
