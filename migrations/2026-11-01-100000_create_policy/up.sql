@@ -39,7 +39,7 @@ CREATE TABLE tenants (
     partition smallint NOT NULL,
     version bigint NOT NULL,
     definition jsonb NOT NULL,
-    counter_resets jsonb NOT NULL DEFAULT '{}',
+    counter_resets jsonb NOT NULL DEFAULT '[]',
     archived boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now()

@@ -189,7 +189,7 @@ async fn put_tenant(
     let tenant = number::tenant(&change.id)?;
     sql_query(
         "INSERT INTO tenants AS t (id, partition, version, definition, archived, counter_resets) \
-         VALUES ($1, $2, $3, $4, $5, coalesce($6, '{}')) \
+         VALUES ($1, $2, $3, $4, $5, coalesce($6, '[]')) \
          ON CONFLICT (id) DO UPDATE SET version = excluded.version, definition = excluded.definition, \
              archived = excluded.archived, counter_resets = coalesce($6, t.counter_resets), updated_at = now()",
     )

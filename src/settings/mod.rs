@@ -160,6 +160,8 @@ pub struct LedgerSettings {
 pub struct PolicySettings {
     /// What happens to a tenant that nobody has made.
     pub unknown_tenant: UnknownTenant,
+    /// What becomes of work on a meter that leaves it to the configuration.
+    pub without_limit: WithoutLimit,
     /// How often the policy is looked at besides being told, in milliseconds.
     pub poll_ms: u64,
 }
@@ -172,6 +174,16 @@ pub enum UnknownTenant {
     Refuse,
     /// It is made at its first use, on the plan with this id.
     Plan(String),
+}
+
+/// What becomes of a tenant's work on a meter on which it has neither limit nor quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WithoutLimit {
+    /// It is refused.
+    Deny,
+    /// It is admitted and booked.
+    Unlimited,
 }
 
 /// `[logs]`.

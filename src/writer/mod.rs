@@ -7,6 +7,7 @@
 mod apply;
 pub mod batch;
 mod fail_point;
+mod gate_outbox;
 mod outbox;
 mod retry;
 mod run;
@@ -14,6 +15,7 @@ mod watch;
 
 pub use apply::{Applied, PartitionEvents, apply};
 pub use fail_point::{FailPoint, FailPoints};
+pub use gate_outbox::GateOutbox;
 pub use outbox::{Outbox, OutboxEntry, OutboxError};
 pub use retry::{Retried, retry};
 pub use run::{Pass, Writer, WriterOptions};

@@ -1,0 +1,64 @@
+//! Why the gate could not decide. A decision, also a refusal, is never an error.
+
+use crate::domain::codec::Undecodable;
+use crate::domain::ids::Partition;
+
+/// Why a call to the gate has no decision.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum GateError {
+    /// The node's memory cannot be trusted: every partition on it must be checked before anything is loaded.
+    #[error("the memory of partition {partition} is in doubt: {reason}")]
+    Alarm {
+        /// Where it was noticed.
+        partition: Partition,
+        /// What was noticed.
+        reason: String,
+    },
+    /// No answer within the response timeout; the command cannot run later than that.
+    #[error("Redis did not answer in time")]
+    Timeout,
+    /// The script ran after the caller had stopped waiting, and did nothing.
+    #[error("the call reached Redis too late and did nothing")]
+    TooLate,
+    /// The server cannot be reached or cannot serve now.
+    #[error("Redis is not available: {0}")]
+    Unavailable(String),
+    /// This instance has not been told the partition's epoch yet.
+    #[error("partition {0} has no epoch yet: the ledger must name it first")]
+    NoEpoch(Partition),
+    /// The server is not safe to keep counters in; the sentence says what to change.
+    #[error("{0}")]
+    UnsafeServer(String),
+    /// The address or another setting cannot be used.
+    #[error("{0}")]
+    Settings(String),
+    /// The call contradicts itself: a defect of the caller.
+    #[error("the call to {script} is malformed: {reason}")]
+    Malformed {
+        /// Which script it was for.
+        script: &'static str,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The script failed before its first write.
+    #[error("script {script} failed: {message}")]
+    Script {
+        /// Which script.
+        script: &'static str,
+        /// What Redis said.
+        message: String,
+    },
+    /// What Redis holds or answered does not read as what it should be.
+    #[error(transparent)]
+    Undecodable(#[from] Undecodable),
+}
+
+impl GateError {
+    /// Whether the same call may succeed in a moment.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Alarm { .. } | Self::Timeout | Self::TooLate | Self::Unavailable(_) | Self::NoEpoch(_)
+        )
+    }
+}

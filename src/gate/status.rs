@@ -1,0 +1,79 @@
+//! What a script decided, as one small integer. The order is the order of precedence.
+
+/// Declares the statuses once: for Rust and, as `local NAME = number` lines, for the scripts.
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $lua:literal;)*) => {
+        /// What a script decided. A Lua error is never a decision.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Status {
+            $($(#[$doc])* $name = $code,)*
+        }
+
+        impl Status {
+            /// All statuses, in order of precedence.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The number that scripts answer.
+            pub fn code(self) -> i64 {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The name that scripts use for it.
+            pub fn lua_name(self) -> &'static str {
+                match self { $(Self::$name => $lua,)* }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// The partition's memory is missing or of another epoch.
+    Alarm = 1, "ALARM";
+    /// No such reservation in this epoch, or another tenant's.
+    Unknown = 2, "UNKNOWN";
+    /// The call had its effect before; nothing was written.
+    Replayed = 3, "REPLAYED";
+    /// The id is taken by a call with another meaning.
+    KeyReused = 4, "KEY_REUSED";
+    /// The caller had stopped waiting; the attempt did nothing.
+    TooLate = 5, "TOO_LATE";
+    /// A window of the call does not contain the script's time.
+    StaleWindow = 6, "STALE_WINDOW";
+    /// The gate does not know the tenant, a subject, a counter or a quota's capacity.
+    Cold = 7, "COLD";
+    /// A keyed call that may be a retry from before a loss.
+    AskLedger = 8, "ASK_LEDGER";
+    /// The reservation was resolved otherwise.
+    AlreadyResolved = 9, "ALREADY_RESOLVED";
+    /// The reservation expired and the call cannot be taken any more.
+    Expired = 10, "EXPIRED";
+    /// An amount without a meter for a reservation of several lines.
+    AmountNeedsOneLine = 11, "AMOUNT_NEEDS_ONE_LINE";
+    /// A meter that the reservation has no line for.
+    MeterNotReserved = 12, "METER_NOT_RESERVED";
+    /// More decimals than the meter has.
+    TooPrecise = 13, "TOO_PRECISE";
+    /// A total, or the counter it would make, beyond the largest amount.
+    TooLarge = 14, "TOO_LARGE";
+    /// A total below what is consumed already.
+    AmountDecreased = 15, "AMOUNT_DECREASED";
+    /// A total above the hold of a meter that refuses excess.
+    ExcessRejected = 16, "EXCESS_REJECTED";
+    /// A limit or quota does not allow it.
+    Refused = 17, "REFUSED";
+    /// A dry run that would have been admitted.
+    Allowed = 18, "ALLOWED";
+    /// The tenant or subject is warm in this epoch already.
+    Warm = 19, "WARM";
+    /// What is stored is as new or newer; nothing was written.
+    Kept = 20, "KEPT";
+    /// Done, and appended to the outbox where an event belongs to it.
+    Done = 21, "DONE";
+}
+
+impl Status {
+    /// The status with this number.
+    pub fn from_code(code: i64) -> Option<Self> {
+        Self::ALL.iter().copied().find(|status| status.code() == code)
+    }
+}
