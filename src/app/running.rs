@@ -141,7 +141,8 @@ impl App {
         let positions = Arc::new(Positions::new(settings.gate.partitions));
         let options = operations_options(settings)?;
         let operations =
-            Operations::start(gate.clone(), ledger.clone(), clock, metrics, positions.clone(), options).await?;
+            Operations::start(gate.clone(), ledger.clone(), clock, metrics, positions.clone(), options)
+                .await?;
         let (stop, stop_http) = (watch::Sender::new(false), watch::Sender::new(false));
         let operations = Arc::new(operations);
         Ok(Self { operations, gate, ledger, http: None, positions, stop_http, stop, tasks: Vec::new() })

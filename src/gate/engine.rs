@@ -267,7 +267,8 @@ fn pack_capacities(capacities: &[QuotaCapacity]) -> Vec<u8> {
 #[allow(missing_docs, reason = "documented by the trait of the same methods")]
 impl Gate {
     pub async fn connect(options: GateOptions) -> Result<Self, GateError> {
-        let client = redis::Client::open(options.url.as_str()).map_err(|e| GateError::Settings(e.to_string()))?;
+        let client =
+            redis::Client::open(options.url.as_str()).map_err(|e| GateError::Settings(e.to_string()))?;
         let config = ConnectionManagerConfig::new()
             .set_response_timeout(Some(options.response_timeout))
             .set_connection_timeout(Some(options.connect_timeout));
@@ -277,10 +278,14 @@ impl Gate {
             connections.push(made.map_err(|e| unavailable(&e))?);
         }
         let bell_config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let bell = client.get_multiplexed_async_connection_with_config(&bell_config).await.map_err(|e| unavailable(&e))?;
+        let bell = client
+            .get_multiplexed_async_connection_with_config(&bell_config)
+            .await
+            .map_err(|e| unavailable(&e))?;
         let count = usize::from(options.partitions);
         let mut first = connections[0].clone();
-        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut first).await.map_err(|e| unavailable(&e))?;
+        let (seconds, micros): (i64, i64) =
+            redis::cmd("TIME").query_async(&mut first).await.map_err(|e| unavailable(&e))?;
         let real = seconds * 1000 + micros / 1000;
         Ok(Self {
             tags: tags(options.partitions),
@@ -316,7 +321,8 @@ impl Gate {
             hasher.update(part.as_bytes());
             hasher.update(&[0]);
         }
-        let text = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&hasher.finalize().as_bytes()[..9]);
+        let text =
+            base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&hasher.finalize().as_bytes()[..9]);
         let mut hash = [b'='; 13];
         hash[1..].copy_from_slice(text.as_bytes());
         SubjectHash(hash)
@@ -340,13 +346,17 @@ impl Gate {
     }
 
     pub fn highest_known(&self, p: Partition) -> OutboxId {
-        self.known
-            .get(p.index())
-            .map_or_else(OutboxId::default, |slot| *slot.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        self.known.get(p.index()).map_or_else(OutboxId::default, |slot| {
+            *slot.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        })
     }
 
     pub async fn run_id(&self) -> Result<String, GateError> {
-        let info: String = redis::cmd("INFO").arg("server").query_async(&mut self.connection()).await.map_err(|e| unavailable(&e))?;
+        let info: String = redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut self.connection())
+            .await
+            .map_err(|e| unavailable(&e))?;
         let found = info.lines().find_map(|line| line.strip_prefix("run_id:"));
         found.map(|id| id.trim().to_owned()).ok_or_else(|| GateError::Unavailable("no run_id in INFO".into()))
     }
@@ -357,11 +367,16 @@ impl Gate {
             let flags = if flags.is_empty() { "" } else { flags };
             let mut text = source(text, flags, run_id);
             text = text.replacen("#!lua \n", "#!lua\n", 1);
-            let digest: String =
-                redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(&mut self.connection()).await.map_err(|e| GateError::Script { script: "load", message: e.to_string() })?;
+            let digest: String = redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(text)
+                .query_async(&mut self.connection())
+                .await
+                .map_err(|e| GateError::Script { script: "load", message: e.to_string() })?;
             digests.push(digest);
         }
-        *self.loaded.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(Loaded { digests });
+        *self.loaded.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Arc::new(Loaded { digests });
         Ok(())
     }
 
@@ -378,10 +393,20 @@ impl Gate {
         })
     }
 
-    async fn call(&self, script: Script, p: Partition, keys: &[String], epoch: u64, now: Option<i64>, args: &[&[u8]]) -> Result<Reply, GateError> {
+    async fn call(
+        &self,
+        script: Script,
+        p: Partition,
+        keys: &[String],
+        epoch: u64,
+        now: Option<i64>,
+        args: &[&[u8]],
+    ) -> Result<Reply, GateError> {
         let loaded = self.loaded.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let alarm = |reason: &str| GateError::Alarm { partition: p, reason: reason.into() };
-        let Some(digest) = loaded.digests.get(script as usize) else { return Err(alarm("scripts are not loaded")) };
+        let Some(digest) = loaded.digests.get(script as usize) else {
+            return Err(alarm("scripts are not loaded"));
+        };
         let local = jiff_free_now_ms();
         let timeout = i64::try_from(self.options.response_timeout.as_millis()).unwrap_or(i64::MAX);
         let not_after = local + self.offset_ms.load(Ordering::Relaxed) + timeout;
@@ -396,7 +421,9 @@ impl Gate {
         }
         let value: Value = cmd.query_async(&mut self.connection()).await.map_err(|e| {
             let text = e.to_string();
-            if text.contains("NOSCRIPT") || e.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript) {
+            if text.contains("NOSCRIPT")
+                || e.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript)
+            {
                 alarm("the server does not know the scripts")
             } else if matches!(e.kind(), redis::ErrorKind::Server(redis::ServerErrorKind::ResponseError)) {
                 GateError::Script { script: SCRIPTS[script as usize].1, message: text }
@@ -405,7 +432,10 @@ impl Gate {
             }
         })?;
         let Value::Array(values) = value else {
-            return Err(GateError::Script { script: SCRIPTS[script as usize].1, message: format!("{value:?}") });
+            return Err(GateError::Script {
+                script: SCRIPTS[script as usize].1,
+                message: format!("{value:?}"),
+            });
         };
         let reply = Reply { values };
         let real = reply.integer(1)?;
@@ -423,7 +453,10 @@ impl Gate {
 
     fn acknowledged(&self, p: Partition, before: OutboxId, id: OutboxId) -> Result<(), GateError> {
         if id <= before {
-            return Err(GateError::Alarm { partition: p, reason: format!("the outbox gave {id} after {before}") });
+            return Err(GateError::Alarm {
+                partition: p,
+                reason: format!("the outbox gave {id} after {before}"),
+            });
         }
         self.note_cursor(p, id);
         Ok(())
@@ -435,7 +468,8 @@ impl Gate {
         let mut cmd = Cmd::new();
         cmd.arg("EVAL").arg(text).arg(1).arg(self.key(p, "meta")).arg(epoch.0).arg(0);
         cmd.arg(now.map(|n| n.to_string()).unwrap_or_default()).arg(self.options.due_bucket_ms);
-        let values: Vec<Value> = cmd.query_async(&mut self.connection()).await.map_err(|e| unavailable(&e))?;
+        let values: Vec<Value> =
+            cmd.query_async(&mut self.connection()).await.map_err(|e| unavailable(&e))?;
         let adopted = Reply { values }.integer(3)?;
         Ok(Epoch(u64::try_from(adopted).unwrap_or_default()))
     }
@@ -445,7 +479,12 @@ impl Gate {
         let epoch = self.expected(p)?;
         let before = self.highest_known(p);
         let state = self.key(p, &format!("state:{}", call.tenant));
-        let mut keys = vec![self.key(p, "meta"), self.key(p, "outbox"), self.key(p, &format!("rsv:{}", call.id.to_hex())), state.clone()];
+        let mut keys = vec![
+            self.key(p, "meta"),
+            self.key(p, "outbox"),
+            self.key(p, &format!("rsv:{}", call.id.to_hex())),
+            state.clone(),
+        ];
         keys.extend(call.subjects.iter().map(|(_, hash)| format!("{state}:{}", hash.as_str())));
         let mode = match call.mode {
             ReserveMode::AllOrNothing => "1",
@@ -477,7 +516,11 @@ impl Gate {
         let reply = self.call(Script::Reserve, p, &keys, epoch, call.now_ms, &args).await?;
         let now_ms = reply.integer(2)?;
         match reply.status()? {
-            Status::Replayed => Ok(ReserveOutcome::Replayed { record: reply.record(3)?, readings: reply.readings(4)?, now_ms }),
+            Status::Replayed => Ok(ReserveOutcome::Replayed {
+                record: reply.record(3)?,
+                readings: reply.readings(4)?,
+                now_ms,
+            }),
             Status::KeyReused => Ok(ReserveOutcome::KeyReused),
             Status::StaleWindow => Ok(ReserveOutcome::StaleWindow { now_ms }),
             Status::Cold => Ok(ReserveOutcome::Cold(Cold {
@@ -487,15 +530,30 @@ impl Gate {
                 counters: reply.indexes(6)?,
             })),
             Status::AskLedger => Ok(ReserveOutcome::AskLedger { last_id: reply.id(3)? }),
-            Status::Refused => Ok(ReserveOutcome::Refused { now_ms, readings: reply.readings(3)?, refusing: reply.indexes(4)?, granted_by_line: reply.units(5)? }),
-            Status::Allowed => Ok(ReserveOutcome::Allowed { granted: reply.units(5)?, now_ms, readings: reply.readings(3)? }),
+            Status::Refused => Ok(ReserveOutcome::Refused {
+                now_ms,
+                readings: reply.readings(3)?,
+                refusing: reply.indexes(4)?,
+                granted_by_line: reply.units(5)?,
+            }),
+            Status::Allowed => {
+                Ok(ReserveOutcome::Allowed { granted: reply.units(5)?, now_ms, readings: reply.readings(3)? })
+            }
             Status::Done => {
                 let sequence = u64::try_from(reply.integer(5)?).unwrap_or_default();
                 let event = OutboxId { epoch: Epoch(epoch), sequence };
                 self.acknowledged(p, before, event)?;
-                Ok(ReserveOutcome::Admitted { granted: reply.units(4)?, expires_at_ms: reply.integer(6)?, event, now_ms, readings: reply.readings(3)? })
+                Ok(ReserveOutcome::Admitted {
+                    granted: reply.units(4)?,
+                    expires_at_ms: reply.integer(6)?,
+                    event,
+                    now_ms,
+                    readings: reply.readings(3)?,
+                })
             }
-            _ => Err(GateError::Script { script: "reserve", message: "an answer that fits no request".into() }),
+            _ => {
+                Err(GateError::Script { script: "reserve", message: "an answer that fits no request".into() })
+            }
         }
     }
 
@@ -520,11 +578,24 @@ impl Gate {
         self.resolve(Script::Release, call.id, call.bound, call.now_ms, &[&totals]).await
     }
 
-    async fn resolve(&self, script: Script, id: ReservationId, bound: Option<&TenantId>, now: Option<i64>, rest: &[&[u8]]) -> Result<ResolveOutcome, GateError> {
+    async fn resolve(
+        &self,
+        script: Script,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        now: Option<i64>,
+        rest: &[&[u8]],
+    ) -> Result<ResolveOutcome, GateError> {
         let p = id.partition();
         let states = self.key(p, "state:");
         let (keyed, unkeyed) = (self.tombstone(true).to_string(), self.tombstone(false).to_string());
-        let mut args: Vec<&[u8]> = vec![bound.map_or("", TenantId::as_str).as_bytes(), states.as_bytes(), id.as_bytes(), keyed.as_bytes(), unkeyed.as_bytes()];
+        let mut args: Vec<&[u8]> = vec![
+            bound.map_or("", TenantId::as_str).as_bytes(),
+            states.as_bytes(),
+            id.as_bytes(),
+            keyed.as_bytes(),
+            unkeyed.as_bytes(),
+        ];
         args.extend_from_slice(rest);
         self.resolved(script, id, now, &args).await
     }
@@ -545,7 +616,13 @@ impl Gate {
         self.resolved(Script::Extend, call.id, call.now_ms, &args).await
     }
 
-    async fn resolved(&self, script: Script, id: ReservationId, now: Option<i64>, args: &[&[u8]]) -> Result<ResolveOutcome, GateError> {
+    async fn resolved(
+        &self,
+        script: Script,
+        id: ReservationId,
+        now: Option<i64>,
+        args: &[&[u8]],
+    ) -> Result<ResolveOutcome, GateError> {
         let p = id.partition();
         let epoch = self.expected(p)?;
         let before = self.highest_known(p);
@@ -566,7 +643,8 @@ impl Gate {
             Status::AmountNeedsOneLine => ResolveOutcome::AmountNeedsOneLine,
             Status::MeterNotReserved => {
                 let name = String::from_utf8(reply.bytes(3)?).unwrap_or_default();
-                let meter = crate::domain::ids::MeterId::parse(&name).map_err(|_| GateError::Undecodable(crate::domain::codec::Undecodable("meter")))?;
+                let meter = crate::domain::ids::MeterId::parse(&name)
+                    .map_err(|_| GateError::Undecodable(crate::domain::codec::Undecodable("meter")))?;
                 ResolveOutcome::MeterNotReserved { meter }
             }
             Status::TooPrecise => {
@@ -587,30 +665,59 @@ impl Gate {
             }
             Status::Cold => {
                 let record = reply.record(7)?;
-                let rest: &BodyRest = record.body.rest.as_ref().ok_or(GateError::Undecodable(crate::domain::codec::Undecodable("rest")))?;
+                let rest: &BodyRest = record
+                    .body
+                    .rest
+                    .as_ref()
+                    .ok_or(GateError::Undecodable(crate::domain::codec::Undecodable("rest")))?;
                 let holders = reply.bytes(5)?;
                 ResolveOutcome::Cold(ColdRecord {
                     last_id: reply.id(3)?,
                     tenant_cold: reply.integer(4)? == 1,
-                    subjects: holders.iter().filter_map(|h| rest.subjects.get(usize::from(*h) - 1).cloned()).collect(),
-                    counters: reply.indexes(6)?.into_iter().filter_map(|at| rest.counters.get(at).cloned()).collect(),
+                    subjects: holders
+                        .iter()
+                        .filter_map(|h| rest.subjects.get(usize::from(*h) - 1).cloned())
+                        .collect(),
+                    counters: reply
+                        .indexes(6)?
+                        .into_iter()
+                        .filter_map(|at| rest.counters.get(at).cloned())
+                        .collect(),
                     tenant: record.body.tenant.clone(),
                 })
             }
             Status::Done => {
                 let record = reply.record(3)?;
                 let readings = places(&record, reply.readings(4)?);
-                let event = OutboxId { epoch: Epoch(epoch), sequence: u64::try_from(reply.integer(5)?).unwrap_or_default() };
+                let event = OutboxId {
+                    epoch: Epoch(epoch),
+                    sequence: u64::try_from(reply.integer(5)?).unwrap_or_default(),
+                };
                 self.acknowledged(p, before, event)?;
                 let consumed = reply.units(6)?;
-                let previous = record.units.iter().zip(consumed).map(|(units, consumed)| LineUnits { held: units.held, consumed }).collect();
+                let previous = record
+                    .units
+                    .iter()
+                    .zip(consumed)
+                    .map(|(units, consumed)| LineUnits { held: units.held, consumed })
+                    .collect();
                 ResolveOutcome::Done { record, previous, event, uncharged: reply.units(7)?, readings, now_ms }
             }
-            _ => return Err(GateError::Script { script: "resolve", message: "an answer that fits no request".into() }),
+            _ => {
+                return Err(GateError::Script {
+                    script: "resolve",
+                    message: "an answer that fits no request".into(),
+                });
+            }
         })
     }
 
-    pub async fn expire(&self, p: Partition, batch: u32, now: Option<i64>) -> Result<ExpireReport, GateError> {
+    pub async fn expire(
+        &self,
+        p: Partition,
+        batch: u32,
+        now: Option<i64>,
+    ) -> Result<ExpireReport, GateError> {
         let epoch = self.expected(p)?;
         let args = [
             self.key(p, "due:"),
@@ -623,7 +730,9 @@ impl Gate {
             "5000".to_owned(),
         ];
         let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
-        let reply = self.call(Script::Expire, p, &[self.key(p, "meta"), self.key(p, "outbox")], epoch, now, &args).await?;
+        let reply = self
+            .call(Script::Expire, p, &[self.key(p, "meta"), self.key(p, "outbox")], epoch, now, &args)
+            .await?;
         let count = |at| reply.integer(at).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         Ok(ExpireReport {
             expired: count(3)?,
@@ -643,27 +752,53 @@ impl Gate {
         let mut keys = vec![self.key(p, "meta"), self.key(p, "outbox"), state.clone()];
         keys.extend(call.subjects.iter().map(|hash| format!("{state}:{}", hash.as_str())));
         let checks = pack_checks(call.checks);
-        let reply = self.call(Script::Peek, p, &keys, epoch, call.now_ms, &[b"counters", b"", &checks]).await?;
+        let reply =
+            self.call(Script::Peek, p, &keys, epoch, call.now_ms, &[b"counters", b"", &checks]).await?;
         let last_id = reply.id(4)?;
-        let cold = Cold { last_id, tenant: reply.integer(5)? == 1, holders: reply.bytes(6)?, counters: reply.indexes(7)? };
+        let cold = Cold {
+            last_id,
+            tenant: reply.integer(5)? == 1,
+            holders: reply.bytes(6)?,
+            counters: reply.indexes(7)?,
+        };
         let is_cold = cold.tenant || !cold.holders.is_empty() || !cold.counters.is_empty();
-        Ok(PeekedCounters { readings: reply.readings(3)?, cold: is_cold.then_some(cold), last_id, now_ms: reply.integer(2)? })
+        Ok(PeekedCounters {
+            readings: reply.readings(3)?,
+            cold: is_cold.then_some(cold),
+            last_id,
+            now_ms: reply.integer(2)?,
+        })
     }
 
-    pub async fn peek_record(&self, id: ReservationId, bound: Option<&TenantId>) -> Result<PeekedRecord, GateError> {
+    pub async fn peek_record(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Result<PeekedRecord, GateError> {
         let p = id.partition();
         let epoch = self.expected(p)?;
         let bound = bound.map_or("", TenantId::as_str).as_bytes();
-        let reply = self.call(Script::Peek, p, &self.resolve_keys(id), epoch, None, &[b"record", bound, b""]).await?;
+        let reply =
+            self.call(Script::Peek, p, &self.resolve_keys(id), epoch, None, &[b"record", bound, b""]).await?;
         let now_ms = reply.integer(2)?;
         match reply.status()? {
-            Status::Done => Ok(PeekedRecord { record: Some(reply.record(3)?), last_id: reply.id(4)?, now_ms }),
+            Status::Done => {
+                Ok(PeekedRecord { record: Some(reply.record(3)?), last_id: reply.id(4)?, now_ms })
+            }
             _ => Ok(PeekedRecord { record: None, last_id: reply.id(3)?, now_ms }),
         }
     }
 
     #[allow(clippy::too_many_arguments, reason = "one private call behind the restores")]
-    async fn tell(&self, p: Partition, state: String, what: &str, warm: &WarmState, records: &[(ReservationId, Record)], now: Option<i64>) -> Result<RestoreOutcome, GateError> {
+    async fn tell(
+        &self,
+        p: Partition,
+        state: String,
+        what: &str,
+        warm: &WarmState,
+        records: &[(ReservationId, Record)],
+        now: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
         let epoch = self.expected(p)?;
         let mut keys = vec![self.key(p, "meta"), self.key(p, "outbox"), state];
         keys.extend(records.iter().map(|(id, _)| self.key(p, &format!("rsv:{}", id.to_hex()))));
@@ -699,27 +834,49 @@ impl Gate {
 
     pub async fn restore_page(&self, page: &RestorePage<'_>) -> Result<RestoreOutcome, GateError> {
         let state = self.key(page.partition, &format!("state:{}", page.tenant));
-        let (what, empty) = if page.last.is_some() { ("last", None) } else { ("page", Some(WarmState::default())) };
+        let (what, empty) =
+            if page.last.is_some() { ("last", None) } else { ("page", Some(WarmState::default())) };
         let warm = page.last.as_ref().or(empty.as_ref());
         let default = WarmState::default();
         self.tell(page.partition, state, what, warm.unwrap_or(&default), page.records, page.now_ms).await
     }
 
-    pub async fn restore_subject(&self, p: Partition, tenant: &TenantId, hash: SubjectHash, warm: &WarmState, now: Option<i64>) -> Result<RestoreOutcome, GateError> {
+    pub async fn restore_subject(
+        &self,
+        p: Partition,
+        tenant: &TenantId,
+        hash: SubjectHash,
+        warm: &WarmState,
+        now: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
         let state = self.key(p, &format!("state:{tenant}:{}", hash.as_str()));
         self.tell(p, state, "subject", warm, &[], now).await
     }
 
-    pub async fn restore_counters(&self, p: Partition, tenant: &TenantId, holder: Holder, counters: &[RestoredCounter], capacities: &[QuotaCapacity], now: Option<i64>) -> Result<RestoreOutcome, GateError> {
+    pub async fn restore_counters(
+        &self,
+        p: Partition,
+        tenant: &TenantId,
+        holder: Holder,
+        counters: &[RestoredCounter],
+        capacities: &[QuotaCapacity],
+        now: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
         let state = match holder {
             Holder::Tenant => self.key(p, &format!("state:{tenant}")),
             Holder::Subject(hash) => self.key(p, &format!("state:{tenant}:{}", hash.as_str())),
         };
-        let warm = WarmState { ask_until_ms: 0, counters: counters.to_vec(), capacities: capacities.to_vec() };
+        let warm =
+            WarmState { ask_until_ms: 0, counters: counters.to_vec(), capacities: capacities.to_vec() };
         self.tell(p, state, "counters", &warm, &[], now).await
     }
 
-    pub async fn restore_record(&self, id: ReservationId, record: &Record, now: Option<i64>) -> Result<RestoreOutcome, GateError> {
+    pub async fn restore_record(
+        &self,
+        id: ReservationId,
+        record: &Record,
+        now: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
         let p = id.partition();
         let state = self.key(p, &format!("state:{}", record.body.tenant));
         self.tell(p, state, "record", &WarmState::default(), &[(id, record.clone())], now).await
@@ -727,15 +884,27 @@ impl Gate {
 
     pub async fn publish(&self, p: Partition, id: OutboxId) -> Result<(), GateError> {
         let sequence = id.sequence.to_string();
-        self.call(Script::Publish, p, &[self.key(p, "meta")], id.epoch.0, None, &[sequence.as_bytes()]).await.map(|_| ())
+        self.call(Script::Publish, p, &[self.key(p, "meta")], id.epoch.0, None, &[sequence.as_bytes()])
+            .await
+            .map(|_| ())
     }
 
-    pub async fn read_outbox(&self, from: &[(Partition, OutboxId)], count: usize) -> Result<Vec<OutboxBatch>, GateError> {
+    pub async fn read_outbox(
+        &self,
+        from: &[(Partition, OutboxId)],
+        count: usize,
+    ) -> Result<Vec<OutboxBatch>, GateError> {
         let mut pipe = redis::pipe();
         for (p, id) in from {
-            pipe.cmd("XRANGE").arg(self.key(*p, "outbox")).arg(id.to_string()).arg("+").arg("COUNT").arg(count);
+            pipe.cmd("XRANGE")
+                .arg(self.key(*p, "outbox"))
+                .arg(id.to_string())
+                .arg("+")
+                .arg("COUNT")
+                .arg(count);
         }
-        let replies: Vec<redis::streams::StreamRangeReply> = pipe.query_async(&mut self.connection()).await.map_err(|e| unavailable(&e))?;
+        let replies: Vec<redis::streams::StreamRangeReply> =
+            pipe.query_async(&mut self.connection()).await.map_err(|e| unavailable(&e))?;
         let read = from.iter().zip(replies).map(|((p, _), reply)| {
             let entries = reply.ids.into_iter().filter_map(|entry| {
                 let id = entry.id.parse().ok()?;
@@ -750,9 +919,17 @@ impl Gate {
         Ok(read.collect())
     }
 
-    pub async fn wait_outbox(&self, after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), GateError> {
+    pub async fn wait_outbox(
+        &self,
+        after: &[(Partition, OutboxId)],
+        timeout: Duration,
+    ) -> Result<(), GateError> {
         let mut cmd = redis::cmd("XREAD");
-        cmd.arg("COUNT").arg(1).arg("BLOCK").arg(u64::try_from(timeout.as_millis().max(1)).unwrap_or(1)).arg("STREAMS");
+        cmd.arg("COUNT")
+            .arg(1)
+            .arg("BLOCK")
+            .arg(u64::try_from(timeout.as_millis().max(1)).unwrap_or(1))
+            .arg("STREAMS");
         for (p, _) in after {
             cmd.arg(self.key(*p, "outbox"));
         }
@@ -760,12 +937,21 @@ impl Gate {
             cmd.arg(id.to_string());
         }
         let mut bell = self.bell.lock().await;
-        let asked: Result<Value, _> = tokio::time::timeout(timeout + self.options.response_timeout, cmd.query_async(&mut *bell)).await.map_err(|_| GateError::Timeout)?;
+        let asked: Result<Value, _> =
+            tokio::time::timeout(timeout + self.options.response_timeout, cmd.query_async(&mut *bell))
+                .await
+                .map_err(|_| GateError::Timeout)?;
         asked.map(|_| ()).map_err(|e| unavailable(&e))
     }
 
     pub async fn trim_outbox(&self, p: Partition, below: OutboxId) -> Result<(), GateError> {
-        redis::cmd("XTRIM").arg(self.key(p, "outbox")).arg("MINID").arg(below.to_string()).exec_async(&mut self.connection()).await.map_err(|e| unavailable(&e))
+        redis::cmd("XTRIM")
+            .arg(self.key(p, "outbox"))
+            .arg("MINID")
+            .arg(below.to_string())
+            .exec_async(&mut self.connection())
+            .await
+            .map_err(|e| unavailable(&e))
     }
 }
 

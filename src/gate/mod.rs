@@ -19,15 +19,15 @@ use crate::domain::ids::{Epoch, OutboxId};
 
 pub use engine::Gate;
 pub use error::GateError;
-pub use outbox::OutboxBatch;
-pub use status::Status;
 pub use expire::ExpireReport;
+pub use outbox::OutboxBatch;
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
 pub use reserve::{
     CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
 };
 pub use resolve::{ColdRecord, ConsumeCall, ExtendCall, ReleaseCall, ResolveOutcome, Totals};
 pub use restore::{Holder, QuotaCapacity, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
+pub use status::Status;
 
 /// How to reach the gate and how it keeps time.
 #[derive(Debug, Clone)]

@@ -20,9 +20,14 @@ fn shuffle<T>(items: &mut [T], mut seed: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_partial_consumes_sent_twice_and_shuffled_end_at_the_largest_total() {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5000" }]), json!([])).await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5000" }]), json!([]))
+        .await;
     let reserved = app
-        .post_keyed("/v1/reservations", "stream", json!({ "tenant": "acme", "meter": "page", "amount": "1000" }))
+        .post_keyed(
+            "/v1/reservations",
+            "stream",
+            json!({ "tenant": "acme", "meter": "page", "amount": "1000" }),
+        )
         .await;
     assert_eq!(reserved.status, 201, "{reserved:?}");
     let path = format!("/v1/reservations/{}/consume", reserved.body["id"].as_str().unwrap());
@@ -34,7 +39,8 @@ async fn a_thousand_partial_consumes_sent_twice_and_shuffled_end_at_the_largest_
     let callers = (0..16).map(|_| {
         let (app, next, totals, path) = (app.clone(), next.clone(), totals.clone(), path.clone());
         tokio::spawn(async move {
-            while let Some(total) = totals.get(usize::try_from(next.fetch_add(1, Ordering::SeqCst)).unwrap()) {
+            while let Some(total) = totals.get(usize::try_from(next.fetch_add(1, Ordering::SeqCst)).unwrap())
+            {
                 let answer = app.post(&path, json!({ "amount": total.to_string(), "final": false })).await;
                 match answer.status {
                     200 => {}

@@ -25,7 +25,8 @@ async fn used(app: &TestApp) {
 
 /// Runs SQL as the owner of the tables, with their triggers off.
 async fn tamper(app: &TestApp, sql: &str) {
-    let (client, connection) = tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
     let driver = tokio::spawn(connection);
     client.batch_execute("SET session_replication_role = replica").await.unwrap();
     let touched = client.execute(sql, &[]).await.unwrap();
@@ -71,7 +72,11 @@ async fn one_deleted_entry_is_found_and_named() {
 async fn one_changed_balance_is_found_and_named() {
     let app = spawn_app().await;
     used(&app).await;
-    tamper(&app, "UPDATE balances SET consumed = consumed + 1, available = available - 1 WHERE tenant = 'acme'").await;
+    tamper(
+        &app,
+        "UPDATE balances SET consumed = consumed + 1, available = available - 1 WHERE tenant = 'acme'",
+    )
+    .await;
     let faults = faults(&app).await;
     assert!(faults.contains("acme") && faults.contains("page"), "{faults}");
 }

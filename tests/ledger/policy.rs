@@ -48,7 +48,7 @@ async fn policy_is_written_together_versioned_and_told_to_listeners() {
     let stored = ledger.read_policy().await.unwrap();
     assert_eq!((stored.version, stored.objects.len(), stored.generations), (1, 1, vec![generation]));
     let acme = ledger.read_tenant_definition(&tenant("acme")).await.unwrap().unwrap();
-    assert_eq!((acme.definition, acme.counter_resets), (json!({ "plan": "free" }), json!({})));
+    assert_eq!((acme.definition, acme.counter_resets), (json!({ "plan": "free" }), json!([])));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -156,7 +156,8 @@ impl TestApp {
     /// `POST` as admin under an idempotency key.
     pub async fn post_keyed(&self, path: &str, key: &str, body: Value) -> Answered {
         let request = self.client.post(format!("{}{path}", self.url())).bearer_auth(&self.admin_key);
-        answered(request.header("Idempotency-Key", key).json(&body).send().await.expect("the app answers")).await
+        answered(request.header("Idempotency-Key", key).json(&body).send().await.expect("the app answers"))
+            .await
     }
 
     /// `PUT` as admin; it must succeed.
@@ -192,7 +193,8 @@ impl TestApp {
         if let Some(app) = self.app.take() {
             app.stop().await;
         }
-        self.app = Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
+        self.app =
+            Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
     }
 
     /// Waits until the ledger has booked everything that the outboxes hold.
