@@ -25,7 +25,7 @@ pub struct FailPoints {
 
 /// The writer met the place it was told to fail at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Killed;
+pub(crate) struct Killed;
 
 impl FailPoints {
     /// Makes the writer stop at `point`.
@@ -34,7 +34,7 @@ impl FailPoints {
     }
 
     /// Stops here if told so.
-    pub(super) fn check(&self, point: FailPoint) -> Result<(), Killed> {
+    pub(crate) fn check(&self, point: FailPoint) -> Result<(), Killed> {
         let is_set = cfg!(debug_assertions) && self.set.load(Ordering::SeqCst) == number(point);
         if is_set { Err(Killed) } else { Ok(()) }
     }

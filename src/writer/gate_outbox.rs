@@ -39,9 +39,8 @@ impl Outbox for GateOutbox {
     }
 
     async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
-        for (partition, id) in booked {
-            self.gate.publish(*partition, *id).await?;
-        }
+        let told = booked.iter().map(|(partition, id)| self.gate.publish(*partition, *id));
+        futures::future::try_join_all(told).await?;
         Ok(())
     }
 
