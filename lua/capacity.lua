@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- capacity: a quota's new capacity from the ledger; a version that is not higher than the stored one is ignored.
+-- KEYS     1 meta  2 outbox  3 tenant's state
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 field  5 capacity
+-- returns  { status, real time, time, '' }    DONE    KEPT: as new or newer is stored    COLD: the whole hash is    ALARM: epoch found
+-- event    none
+-- include statuses
+-- include clock
+
+-- read
+local real, now = clock(ARGV[3])
+local found = redis.call('HGET', KEYS[1], 'epoch')
+local stored = redis.call('HMGET', KEYS[3], 'h', ARGV[4])
+
+-- check
+if found ~= ARGV[1] then
+  return { ALARM, real, now, '', found or '' }
+end
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+if not stored[1] or struct.unpack('<i8', stored[1]) ~= tonumber(ARGV[1]) then
+  return { COLD, real, now, '' }
+end
+if stored[2] and struct.unpack('<i8', stored[2]) >= struct.unpack('<i8', ARGV[5]) then
+  return { KEPT, real, now, '' }
+end
+
+-- write
+redis.call('HSET', KEYS[3], ARGV[4], ARGV[5])
+return { DONE, real, now, '' }

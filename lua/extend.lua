@@ -1,0 +1,48 @@
+#!lua
+-- extend: moves a reservation's expiry to now + ttl where that is later, at most to its latest permitted expiry.
+-- KEYS     1 meta  2 outbox  3 reservation
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 ttl ms  7 due bucket ms
+-- returns  { status, real time, time, outbox id, ... }
+--          DONE, REPLAYED (nothing changes): record, lines before, '', readings    COLD: record, tenant, holders, counters
+--          others about the record: record    ALARM: epoch found
+-- event    extend
+-- include resolving
+-- include due_key
+
+-- read
+local expires_at = math.min(now + tonumber(ARGV[6]), record.latest_expiry)
+local due = due_key(prefix, expires_at, tonumber(ARGV[7]), tonumber(found[2]))
+redis.call('LLEN', due)
+
+-- check
+if real > not_after then
+  return { TOO_LATE, real, now, '' }
+end
+if cold then
+  return about_cold('')
+end
+if record.state == STATE_EXPIRED then
+  return about_record(EXPIRED)
+end
+if record.state ~= STATE_RESERVED then
+  return about_record(ALREADY_RESOLVED)
+end
+if expires_at <= record.expires_at then
+  return about_counters(REPLAYED, '', '', '')
+end
+
+-- write
+for _, counter in ipairs(record.counters) do
+  if counter.current and counter.next_end == record.expires_at then
+    counter.next_end = 0
+    counter.moved = true
+  end
+end
+record.step = record.step + 1
+record.expires_at = expires_at
+local id = append(outbox, ARGV[1], pack_event(EVENT_EXTEND, now, ARGV[4], 0, pack_head(record)))
+record.sequence = sequence_of(id)
+store(reservation, record)
+redis.call('RPUSH', due, string.match(reservation, '%x+$'))
+write_counters(holders, record.counters)
+return about_counters(DONE, id, pack_lines(record), '')
