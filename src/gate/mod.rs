@@ -31,7 +31,6 @@ use connections::{Link, plain_error};
 use keys::Keys;
 use scripts::{Digests, Script};
 
-pub use engine::Gate;
 pub use error::GateError;
 pub use expire::ExpireReport;
 pub use outbox::{OutboxBatch, OutboxFrom};
@@ -41,7 +40,6 @@ pub use reserve::{
 };
 pub use resolve::{ColdRecord, ConsumeCall, ExtendCall, ReleaseCall, ResolveOutcome, Totals};
 pub use restore::{Holder, QuotaCapacity, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
-pub use status::Status;
 
 pub use server::Durability;
 

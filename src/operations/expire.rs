@@ -12,7 +12,7 @@ impl Operations {
     /// Expires what is due in one partition now, one bounded batch; the report says whether more is due.
     pub async fn expire_due(&self, partition: Partition) -> Answer<ExpireReport> {
         let report =
-            match self.timed(Script::Expire, self.gate.expire(partition, BATCH, self.script_now())).await {
+            match self.timed(Script::Expire, self.gate.expire(partition, self.script_now(), BATCH)).await {
                 Ok(report) => report,
                 Err(GateError::Alarm { partition, reason }) => {
                     self.after_alarm(partition, &reason).await?;

@@ -92,7 +92,12 @@ impl Operations {
         id: ReservationId,
         bound: Option<TenantId>,
     ) -> Answer<ReservationAnswer> {
-        let record = match self.gate.peek_record(id, bound.as_ref()).await.map(|peeked| peeked.record) {
+        let record = match self
+            .gate
+            .peek_record(id, bound.as_ref(), self.script_now())
+            .await
+            .map(|peeked| peeked.record)
+        {
             Ok(Some(record)) if record.body.rest.is_some() => record,
             Ok(known) => match self.row_of(id, bound.as_ref()).await {
                 Ok(row) => known.map_or(row.record.clone(), |known| Record {
@@ -276,7 +281,7 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<gate::Totals> {
-        let record = match self.gate.peek_record(id, bound).await?.record {
+        let record = match self.gate.peek_record(id, bound, self.script_now()).await?.record {
             Some(record) if record.body.rest.is_some() => record,
             _ => self.row_of(id, bound).await?.record,
         };

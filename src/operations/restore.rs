@@ -221,9 +221,12 @@ impl Operations {
     ) -> Answer<()> {
         let started = Clock::monotonic();
         let tenant = &entry.definition.id;
-        self.gate
-            .restore_counters(entry.partition, tenant, holder, counters, capacities, self.script_now())
-            .await?;
+        let told = WarmState {
+            counters: counters.to_vec(),
+            capacities: capacities.to_vec(),
+            ..WarmState::default()
+        };
+        self.gate.restore_counters(entry.partition, tenant, holder, &told, self.script_now()).await?;
         self.metrics.restored(Restored::Counter, started.elapsed());
         Ok(())
     }

@@ -35,7 +35,8 @@ impl Outbox for GateOutbox {
     }
 
     async fn wait(&self, after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {
-        Ok(self.gate.wait_outbox(after, timeout).await?)
+        self.gate.wait_outbox(after, timeout).await?;
+        Ok(())
     }
 
     async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
@@ -45,6 +46,7 @@ impl Outbox for GateOutbox {
     }
 
     async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
-        Ok(self.gate.trim_outbox(partition, below).await?)
+        self.gate.trim_outbox(partition, below).await?;
+        Ok(())
     }
 }

@@ -2,8 +2,8 @@ use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::domain::policy::counter::{CounterName, GenerationRow, ShapeHash};
-use crate::domain::reservation::CounterField;
 use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
+use crate::domain::reservation::CounterField;
 use proptest::prelude::*;
 
 /// An installation that lives through changes as the storage does it.
