@@ -37,6 +37,26 @@ pub(super) async fn list_overrides(
     listing.answer(&state.cursor_key, rows)
 }
 
+/// Read an override of a tenant; `version` and `ETag` are the tenant's.
+#[utoipa::path(
+    tag = "admin",
+    params(
+        ("id" = String, Path, description = "The override."),
+        ("tenant" = String, Query, description = "Whose override."),
+    ),
+    responses((status = 200, description = "The override with its `tenant`.", body = Object))
+)]
+#[get("/v1/admin/overrides/{id}")]
+pub(super) async fn get_override(
+    state: web::Data<State>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let id = override_id(&id)?;
+    let tenant = tenant_of(&request)?;
+    version::versioned(state.read(state.operations.get_override(&tenant, id.as_str())).await?)
+}
+
 /// Create or replace an override of the tenant that the body names.
 #[utoipa::path(
     tag = "admin",
@@ -85,14 +105,19 @@ pub(super) async fn delete_override(
 ) -> Result<HttpResponse, Problem> {
     version::no_if_match(request.headers())?;
     let id = override_id(&id)?;
-    let mut query = Query::of(&request)?;
+    let tenant = tenant_of(&request)?;
+    let operations = state.operations.clone();
+    state.mutate(async move { operations.delete_override(&tenant, id.as_str(), &caller.0).await }).await??;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+fn tenant_of(request: &HttpRequest) -> Result<TenantId, Problem> {
+    let mut query = Query::of(request)?;
     let tenant = query
         .parsed::<TenantId>("tenant")?
         .ok_or_else(|| Problem::parameter("tenant", "is required: whose override it is"))?;
     query.finish()?;
-    let operations = state.operations.clone();
-    state.mutate(async move { operations.delete_override(&tenant, id.as_str(), &caller.0).await }).await??;
-    Ok(HttpResponse::NoContent().finish())
+    Ok(tenant)
 }
 
 fn override_id(text: &str) -> Result<OverrideId, Problem> {

@@ -111,6 +111,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::PUT, "/v1/admin/limits/{id}", Access::Admin),
     route(Method::DELETE, "/v1/admin/limits/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/overrides", Access::AdminRead),
+    route(Method::GET, "/v1/admin/overrides/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/overrides/{id}", Access::Admin),
     route(Method::DELETE, "/v1/admin/overrides/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/keys", Access::AdminRead),
@@ -145,6 +146,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .configure(admin_policy::operations::configure)
         .configure(admin_policy::limits::configure)
         .service(admin_overrides::list_overrides)
+        .service(admin_overrides::get_override)
         .service(admin_overrides::put_override)
         .service(admin_overrides::delete_override)
         .service(admin_keys::list_keys)

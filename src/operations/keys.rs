@@ -110,8 +110,8 @@ impl Operations {
         if request.role == Role::Tenant && request.tenant.is_none() {
             return Err(OperationError::field("/tenant", "a tenant key is bound to a tenant"));
         }
-        if matches!(request.role, Role::Admin | Role::Finance) && request.tenant.is_some() {
-            return Err(OperationError::field("/tenant", "an admin or finance key is not bound to a tenant"));
+        if request.role == Role::Admin && request.tenant.is_some() {
+            return Err(OperationError::field("/tenant", "an admin key is not bound to a tenant"));
         }
         if request.expires_at_ms.is_some_and(|at| at <= self.wall_clock.now_ms()) {
             return Err(OperationError::field("/expires_at", "must be in the future"));

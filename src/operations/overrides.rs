@@ -36,16 +36,22 @@ impl Operations {
         Ok(PolicyAnswer { definition: Value::Object(fields), version, created })
     }
 
+    /// An override of a tenant, with the tenant's version.
+    pub async fn get_override(&self, tenant: &TenantId, id: &str) -> Answer<PolicyAnswer> {
+        let stored = self.get_policy(PolicyKind::Tenants, tenant.as_str()).await?;
+        let overrides = stored.definition["overrides"].as_array().into_iter().flatten();
+        let found = overrides.filter(|each| each["id"] == id).find_map(Value::as_object);
+        let mut fields = found.cloned().ok_or_else(|| missing(id))?;
+        fields.insert("tenant".into(), tenant.to_string().into());
+        Ok(PolicyAnswer { definition: Value::Object(fields), version: stored.version, created: false })
+    }
+
     /// Deletes an override of a tenant.
     pub async fn delete_override(&self, tenant: &TenantId, id: &str, actor: &Principal) -> Answer<()> {
         let deleting = self.change_overrides(tenant, actor, |overrides| {
             let before = overrides.len();
             overrides.retain(|each| each["id"] != id);
-            if overrides.len() == before {
-                Err(OperationError::NotFound(format!("there is no override {id}")))
-            } else {
-                Ok(false)
-            }
+            if overrides.len() == before { Err(missing(id)) } else { Ok(false) }
         });
         deleting.await.map(|_| ())
     }
@@ -113,6 +119,10 @@ impl Operations {
         }
         Err(OperationError::Overloaded)
     }
+}
+
+fn missing(id: &str) -> OperationError {
+    OperationError::NotFound(format!("there is no override {id}"))
 }
 
 fn fields_of(body: &[u8]) -> Answer<Map<String, Value>> {

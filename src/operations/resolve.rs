@@ -44,9 +44,14 @@ impl Operations {
         Ok(present::reservation(request.id, &record, told))
     }
 
+<<<<<<< HEAD
     /// Gives back what was not used; what was incurred before the work was given up is charged.
     ///
     /// A release of an expired reservation, with nothing incurred, changes nothing and answers it as it is.
+=======
+    /// Gives back what was not used; what was incurred before the work was given up is charged. One that has expired
+    /// has nothing to give back and stays as it is; what was incurred on it is a late consume.
+>>>>>>> ht
     pub async fn release(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
         let answer = match self.release_now(request).await {
             Err(OperationError::Expired(reservation)) => Ok(*reservation),
@@ -65,9 +70,13 @@ impl Operations {
         if let Some(reason) = &request.reason {
             tracing::info!(reservation = %request.id, reason, "released");
         }
-        let (record, told) =
-            self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await?;
-        Ok(present::reservation(request.id, &record, told))
+        let nothing_incurred = matches!(incurred, gate::Totals::Default);
+        match self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await {
+            // Its expiry gave everything back already: that is what was asked for.
+            Err(OperationError::Expired(found)) if nothing_incurred => Ok(*found),
+            Err(error) => Err(error),
+            Ok((record, told)) => Ok(present::reservation(request.id, &record, told)),
+        }
     }
 
     /// Moves the expiry to now + ttl if that is later, within the reservation's total life.

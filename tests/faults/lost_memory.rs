@@ -54,6 +54,7 @@ async fn after_flushall_a_repeat_of_keyed_work_is_still_the_same_reservation() {
     let app = spawn_app().await;
     with_limits(&app).await;
     let first = app.post_keyed("/v1/reservations", "job-1", reserve(20)).await;
+    assert_eq!(first.status, 201, "{first:?}");
     let id = first.body["id"].as_str().unwrap().to_owned();
     app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "15" })).await;
     let open = app.post_keyed("/v1/reservations", "job-2", reserve(10)).await;

@@ -3,55 +3,31 @@
 mod admin;
 mod authorisation;
 mod batch;
+mod decisions;
 mod documents;
 mod framing;
 mod health;
 mod hostile;
+mod instances;
+mod movements;
+mod periods;
+mod precedence;
 mod reports;
 mod reservations;
+mod state_table;
 mod tenants;
 mod usage;
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use crate::support::app::{TestApp, spawn_app};
-
-/// An answer, read to its end.
-#[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub body: Value,
-}
-
-impl Answer {
-    /// A header's text, empty where it is absent.
-    pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
-    }
-
-    /// The pointers of a 422's errors.
-    pub fn pointers(&self) -> Vec<&str> {
-        self.body["errors"].as_array().unwrap().iter().map(|e| e["pointer"].as_str().unwrap()).collect()
-    }
-
-    /// Checks that this is a problem document with this status and code.
-    #[track_caller]
-    pub fn is_problem(&self, status: u16, code: &str) {
-        assert_eq!((self.status, self.body["code"].as_str().unwrap_or("")), (status, code), "{self:?}");
-        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
-        assert_eq!(self.body["status"], status);
-        assert_eq!(self.body["type"], format!("/problems/{code}"));
-        assert_eq!(self.body["request_id"], self.header("x-request-id"));
-    }
-}
+pub use crate::support::app::Answered as Answer;
+use crate::support::app::{TestApp, answered, spawn_app};
 
 /// One key's way to the service.
 #[derive(Clone)]
@@ -62,7 +38,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    fn admin(app: &TestApp) -> Self {
+    /// An administrator's way.
+    pub fn admin(app: &TestApp) -> Self {
         Self {
             client: app.client().clone(),
             url: app.url().to_string(),
@@ -78,6 +55,11 @@ impl Caller {
     /// The same way with another key, or none.
     pub fn with_key(&self, key: Option<&str>) -> Self {
         Self { key: key.map(str::to_owned), ..self.clone() }
+    }
+
+    /// The same way to another instance.
+    pub fn at(&self, url: String) -> Self {
+        Self { url, ..self.clone() }
     }
 
     /// The same way from another address of this machine.
@@ -107,11 +89,7 @@ impl Caller {
 
     /// Sends a request and reads its answer.
     pub async fn send(&self, request: RequestBuilder) -> Answer {
-        let response = request.send().await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let text = response.text().await.unwrap();
-        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Answer { status, headers, body }
+        answered(request.send().await.unwrap()).await
     }
 
     pub async fn get(&self, path: &str) -> Answer {

@@ -18,7 +18,13 @@ static MIGRATED: Template = Template::new("migrated");
 pub async fn database() -> TestDatabase {
     MIGRATED
         .database(async |url| {
-            Ledger::migrate(&url).await.expect("the migrations run");
+            // A runtime of their own, because the migrations block and a test's runtime may have one thread only.
+            let migrating = tokio::task::spawn_blocking(move || {
+                let runtime =
+                    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+                runtime.expect("a runtime").block_on(Ledger::migrate(&url)).expect("the migrations run");
+            });
+            migrating.await.expect("the migrations end");
         })
         .await
 }
@@ -56,10 +62,44 @@ pub struct TestApp {
 pub struct Answered {
     /// The status.
     pub status: u16,
-    /// The body; null where there was none.
+    /// The body; a text where it is not JSON.
     pub body: Value,
     /// The headers.
     pub headers: reqwest::header::HeaderMap,
+}
+
+impl Answered {
+    /// A header's text, empty where it is absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The pointers of a 422's errors.
+    pub fn pointers(&self) -> Vec<&str> {
+        self.body["errors"].as_array().unwrap().iter().map(|e| e["pointer"].as_str().unwrap()).collect()
+    }
+
+    /// A text of the body, by pointer; empty where it is absent.
+    pub fn text(&self, pointer: &str) -> &str {
+        self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Checks the status, and hands the answer on.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    /// Checks that this is a problem document with this status and code.
+    #[track_caller]
+    pub fn is_problem(&self, status: u16, code: &str) {
+        assert_eq!((self.status, self.body["code"].as_str().unwrap_or("")), (status, code), "{self:?}");
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
+        assert_eq!(self.body["status"], status);
+        assert_eq!(self.body["type"], format!("/problems/{code}"));
+        assert_eq!(self.body["request_id"], self.header("x-request-id"));
+    }
 }
 
 /// Starts an ordinary instance.
@@ -195,6 +235,19 @@ impl TestApp {
         }
         self.app =
             Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
+<<<<<<< HEAD
+=======
+    }
+
+    /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
+    pub async fn another_instance(&self) -> App {
+        App::start(&self.settings, self.clock.clone(), &[Role::Http]).await.expect("one more instance")
+    }
+
+    /// Moves the test clock to this RFC 3339 time.
+    pub async fn move_clock(&self, to: &str) {
+        self.call(Method::PUT, "/v1/admin/clock", serde_json::json!({ "now": to })).await.expect(200);
+>>>>>>> ht
     }
 
     /// Waits until the ledger has booked everything that the outboxes hold.
@@ -233,10 +286,11 @@ impl TestApp {
     }
 }
 
-async fn answered(response: Response) -> Answered {
+/// Reads an answer to its end.
+pub async fn answered(response: Response) -> Answered {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let text = response.text().await.expect("a body");
-    let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
     Answered { status, body, headers }
 }
