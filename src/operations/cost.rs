@@ -123,17 +123,9 @@ pub(super) fn costed_by(
     attributes: &serde_json::Map<String, serde_json::Value>,
 ) -> Answer<Vec<Line>> {
     let attributes = read_attributes(attributes)?;
-<<<<<<< HEAD
-    let costs = rule.cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals)).map_err(
-        |errors| {
-            OperationError::Invalid(errors.into_iter().map(|error| error.under("/attributes")).collect())
-        },
-    )?;
-=======
     let costs = rule
         .cost(&attributes, |meter| policy.meter(meter).map(|meter| meter.decimals))
         .map_err(OperationError::Invalid)?;
->>>>>>> ht
     costs
         .into_iter()
         .map(|(meter, units)| {

@@ -44,19 +44,10 @@ impl Operations {
         Ok(present::reservation(request.id, &record, told))
     }
 
-<<<<<<< HEAD
-    /// Gives back what was not used; what was incurred before the work was given up is charged.
-    ///
-    /// A release of an expired reservation, with nothing incurred, changes nothing and answers it as it is.
-=======
     /// Gives back what was not used; what was incurred before the work was given up is charged. One that has expired
     /// has nothing to give back and stays as it is; what was incurred on it is a late consume.
->>>>>>> ht
     pub async fn release(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
-        let answer = match self.release_now(request).await {
-            Err(OperationError::Expired(reservation)) => Ok(*reservation),
-            other => other,
-        };
+        let answer = self.release_now(request).await;
         self.decided(Call::Release, answer, |answer| answer.replayed)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::app::{Answered, spawn_app};
+use crate::support::app::spawn_app;
 
 /// A small generator, so that a failure can be repeated from its seed.
 fn shuffle<T>(items: &mut [T], mut seed: u64) {
@@ -100,10 +100,11 @@ async fn sixty_four_callers_with_ten_thousand_attempts_never_exceed_a_limit_and_
 async fn one_attempt(app: &crate::support::app::TestApp, attempt: u64) -> u64 {
     let user = format!("user-{}", attempt % 3);
     let body = json!({ "tenant": "acme", "subject": user, "meter": "page", "amount": "3" });
-    let reserved = until_decided(async || {
-        app.post_keyed("/v1/reservations", &format!("attempt-{attempt}"), body.clone()).await
-    })
-    .await;
+    // A machine under load may answer 503: the same call again is what a client does, and it is harmless.
+    let mut reserved = app.post_keyed("/v1/reservations", &format!("attempt-{attempt}"), body.clone()).await;
+    while reserved.status == 503 {
+        reserved = app.post_keyed("/v1/reservations", &format!("attempt-{attempt}"), body.clone()).await;
+    }
     if reserved.status == 429 {
         assert!(!reserved.body["refused_by"].as_array().unwrap().is_empty(), "{reserved:?}");
         return 0;
@@ -120,18 +121,11 @@ async fn one_attempt(app: &crate::support::app::TestApp, attempt: u64) -> u64 {
         _ => ("consume", json!({ "amount": "2" }), 2),
     };
     let path = format!("/v1/reservations/{id}/{verb}");
-    let resolved = until_decided(async || app.post(&path, body.clone()).await).await;
+    let mut resolved = app.post(&path, body.clone()).await;
+    while resolved.status == 503 {
+        resolved = app.post(&path, body.clone()).await;
+    }
     assert_eq!(resolved.status, 200, "{resolved:?}");
     assert_ne!(resolved.body["lines"], Value::Null);
     consumed
-}
-
-/// A machine under load may answer 503: the same call again is what a client does, and it is harmless.
-async fn until_decided(call: impl AsyncFn() -> Answered) -> Answered {
-    loop {
-        let answer = call().await;
-        if answer.status != 503 {
-            return answer;
-        }
-    }
 }

@@ -235,8 +235,6 @@ impl TestApp {
         }
         self.app =
             Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
-<<<<<<< HEAD
-=======
     }
 
     /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
@@ -247,7 +245,6 @@ impl TestApp {
     /// Moves the test clock to this RFC 3339 time.
     pub async fn move_clock(&self, to: &str) {
         self.call(Method::PUT, "/v1/admin/clock", serde_json::json!({ "now": to })).await.expect(200);
->>>>>>> ht
     }
 
     /// Waits until the ledger has booked everything that the outboxes hold.
