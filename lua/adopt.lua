@@ -1,20 +1,27 @@
 #!lua flags=allow-oom
--- Adopts an epoch that the ledger issued; only ever raises it.
---
--- KEYS  1 meta
--- ARGV  1 epoch  2 unused  3 now (test clock, ms, or empty)  4 width of a due bucket (ms)
--- Returns {status, real time, now, epoch}: DONE · KEPT where the epoch is as high or higher already
--- Event none
--- include status
+-- adopt: the partition's epoch, as the ledger issued it; it only rises.
+-- KEYS     1 meta
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms
+-- returns  { status, real time, time, '', epoch }    DONE    KEPT: as high is adopted
+-- event    none
+-- include statuses
 -- include clock
+-- include integer
 
+-- read
 local real, now = clock(ARGV[3])
-local meta = redis.call('HMGET', KEYS[1], 'epoch', 'swept')
-if meta[1] and tonumber(meta[1]) >= tonumber(ARGV[1]) then
-  return { KEPT, real, now, tonumber(meta[1]) }
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'swept')
+
+-- check
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
-if not meta[2] then
-  redis.call('HSET', KEYS[1], 'swept', string.format('%.0f', math.floor(now / tonumber(ARGV[4])) - 1))
+if found[1] and found[2] and tonumber(found[1]) >= tonumber(ARGV[1]) then
+  return { KEPT, real, now, '', found[1] }
 end
-return { DONE, real, now, tonumber(ARGV[1]) }
+
+-- write
+local epoch = found[1] and integer(math.max(tonumber(found[1]), tonumber(ARGV[1]))) or ARGV[1]
+local swept = found[2] or integer(math.floor(now / tonumber(ARGV[4])) - 1)
+redis.call('HSET', KEYS[1], 'epoch', epoch, 'swept', swept)
+return { DONE, real, now, '', epoch }

@@ -1,28 +1,31 @@
 #!lua flags=allow-oom
--- A quota's new capacity, an absolute with a version; a lower or equal one is ignored.
---
--- KEYS  1 meta  2 the tenant's state
--- ARGV  1 epoch  2 not_after (real ms)  3 now (test clock, ms, or empty)  4 field (c8)  5 packed capacity
--- Returns {status, real time, now}: ALARM {epoch found} · TOO_LATE · COLD · KEPT · DONE
--- Event none
--- include status
+-- capacity: a quota's new capacity from the ledger; a version that is not higher than the stored one is ignored.
+-- KEYS     1 meta  2 outbox  3 tenant's state
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 field  5 capacity
+-- returns  { status, real time, time, '' }    DONE    KEPT: as new or newer is stored    COLD: the whole hash is    ALARM: epoch found
+-- event    none
+-- include statuses
 -- include clock
 
+-- read
 local real, now = clock(ARGV[3])
-local meta = redis.call('HGET', KEYS[1], 'epoch')
-if meta ~= ARGV[1] then
-  return { ALARM, real, now, meta or '' }
+local found = redis.call('HGET', KEYS[1], 'epoch')
+local stored = redis.call('HMGET', KEYS[3], 'h', ARGV[4])
+
+-- check
+if found ~= ARGV[1] then
+  return { ALARM, real, now, '', found or '' }
 end
-local header = redis.call('HGET', KEYS[2], 'h')
-local stored = redis.call('HGET', KEYS[2], 'q' .. ARGV[4])
 if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now }
+  return { TOO_LATE, real, now, '' }
 end
-if not header or struct.unpack('<i8', header) ~= tonumber(ARGV[1]) then
-  return { COLD, real, now }
+if not stored[1] or struct.unpack('<i8', stored[1]) ~= tonumber(ARGV[1]) then
+  return { COLD, real, now, '' }
 end
-if stored and struct.unpack('<i8', stored) >= struct.unpack('<i8', ARGV[5]) then
-  return { KEPT, real, now }
+if stored[2] and struct.unpack('<i8', stored[2]) >= struct.unpack('<i8', ARGV[5]) then
+  return { KEPT, real, now, '' }
 end
-redis.call('HSET', KEYS[2], 'q' .. ARGV[4], ARGV[5])
-return { DONE, real, now }
+
+-- write
+redis.call('HSET', KEYS[3], ARGV[4], ARGV[5])
+return { DONE, real, now, '' }

@@ -1,38 +1,82 @@
-#!lua {flags}
--- Moves a reservation's totals and, when final or late, resolves it. Totals are for the reservation so far.
---
--- KEYS  1 meta  2 outbox  3 reservation
--- ARGV  1 epoch  2 not_after (real ms)  3 now (test clock, ms, or empty)  4 the caller's tenant, or empty  5 prefix of states
---       6 id (16 bytes)  7 tombstone life, keyed (ms)  8 tombstone life, unkeyed (ms)  9 totals (include/resolve)  10 1 when final
--- Returns {status, real time, now, …}: ALARM {epoch found} · UNKNOWN {last id} · REPLAYED, ALREADY_RESOLVED, EXPIRED {record,
---       readings} · COLD {last id, tenant cold, subjects, counters, record} · AMOUNT_NEEDS_ONE_LINE · METER_NOT_RESERVED {meter} ·
---       TOO_PRECISE, TOO_LARGE, AMOUNT_DECREASED, EXCESS_REJECTED {line, record} · DONE {record, readings, sequence, totals before, uncharged}
--- Event consume (3)
--- include status
--- include clock
--- include last_id
--- include record
--- include counters
--- include outbox
--- include resolve
--- include consume
+#!lua flags=allow-oom
+-- consume: totals so far of a reservation; final ones resolve it, ones after expiry are late and always final.
+--          Loaded twice: as consume_final under this first line, as consume_part under one without the flag.
+-- KEYS     1 meta  2 outbox  3 reservation
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 totals (packed in gate/resolve.rs)
+--          7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
+-- returns  { status, real time, time, outbox id, ... }
+--          DONE, REPLAYED: record, lines before, uncharged, readings    COLD: record, tenant, holders, counters
+--          others about the record: record, line from 0, meter    ALARM: epoch found
+-- event    consume, with what a cap kept uncharged
+-- include resolving
+-- include same_totals
+-- include late_rejected
+-- include decreased_line
+-- include rejected_line
+-- include cap_totals
+-- include plan_moves
 
-local real, now = clock(ARGV[3])
-local meta = redis.call('HGET', KEYS[1], 'epoch')
-if meta ~= ARGV[1] then
-  return { ALARM, real, now, meta or '' }
-end
-local epoch = tonumber(ARGV[1])
-local record = load_record(KEYS[3], epoch, ARGV[4])
-if not record then
-  return { UNKNOWN, real, now, last_id(KEYS[2]) }
-end
-return consume(record, {
-  real = real, now = now, epoch = epoch, totals = ARGV[9], is_final = ARGV[10] == '1',
-  otherwise = function(line)
-    if ARGV[10] == '1' or record.state ~= 1 then
-      return math.max(record.held[line], record.consumed[line])
-    end
+-- read
+local totals, failure = read_totals(ARGV[6], record, function(line, named)
+  if named and ARGV[9] == '0' and record.state == STATE_RESERVED then
     return record.consumed[line]
-  end,
-})
+  end
+  return math.max(record.held[line], record.consumed[line])
+end)
+local late = record.state == STATE_EXPIRED
+local resolves = late or ARGV[9] == '1'
+
+-- check
+if not failure and same_totals(record, totals) then
+  if record.state == STATE_CONSUMED or (record.state == STATE_RESERVED and not resolves) then
+    return about_counters(REPLAYED, '', '', '')
+  end
+end
+if real > not_after then
+  return { TOO_LATE, real, now, '' }
+end
+if cold then
+  return about_cold('')
+end
+if record.state == STATE_CONSUMED or record.state == STATE_RELEASED then
+  return about_record(ALREADY_RESOLVED)
+end
+if late and late_rejected(record, now) then
+  return about_record(EXPIRED)
+end
+if failure then
+  return about_record(failure.status, failure.line, failure.meter)
+end
+local line = decreased_line(record, totals)
+if line then
+  return about_record(AMOUNT_DECREASED, line)
+end
+line = rejected_line(record, totals)
+if line then
+  return about_record(EXCESS_REJECTED, line)
+end
+local before = pack_lines(record)
+local uncharged, unknown = cap_totals(record, totals, now)
+if unknown then
+  return about_cold(string.char(unknown))
+end
+if not resolves and same_totals(record, totals) then
+  return about_counters(REPLAYED, '', '', '')
+end
+line = plan_moves(record, totals, resolves)
+if line then
+  return about_record(TOO_LARGE, line)
+end
+
+-- write
+record.step = record.step + 1
+record.state = resolves and STATE_CONSUMED or STATE_RESERVED
+record.late = late
+record.capped = #uncharged > 0
+local kept = pack_units(uncharged)
+local event_flags = (resolves and 1 or 0) + (kept ~= '' and 2 or 0)
+local id = append(outbox, ARGV[1], pack_event(EVENT_CONSUME, now, ARGV[4], event_flags, pack_head(record) .. kept))
+record.sequence = sequence_of(id)
+store(reservation, record, ARGV[7], ARGV[8])
+write_counters(holders, record.counters)
+return about_counters(DONE, id, before, kept)

@@ -1,92 +1,103 @@
 #!lua flags=allow-oom
--- Expires what is due: one bounded walk over the due buckets, each reservation a transition of its own.
---
--- KEYS  1 meta  2 outbox
--- ARGV  1 epoch  2 not_after (real ms)  3 now (test clock, ms, or empty)  4 prefix of due buckets  5 prefix of reservations
---       6 prefix of states  7 width of a due bucket (ms)  8 reservations at most  9 tombstone life, keyed (ms)
---       10 tombstone life, unkeyed (ms)  11 how long a hold of a cold tenant is put off (ms)
--- Returns {status, real time, now, …}: ALARM {epoch found} · DONE {expired, skipped, missing, postponed, inconsistent, more, swept}
--- Event expire (6), one for each
--- include status
+-- expire: sweeps the due buckets in order and returns what open holds have outlived. Each reservation is one transition:
+--         read, check, write; an entry that is gone, resolved, extended or of another epoch is passed over.
+-- KEYS     1 meta  2 outbox
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 entries at most  6 empty buckets at most
+--          7 keyed tombstone ms  8 unkeyed tombstone ms
+-- returns  { status, real time, time, id of the last event or '', ... }
+--          DONE: expired, skipped, missing, postponed, inconsistent, more ('1' or '0'), swept    ALARM: epoch found
+-- event    expire, one a reservation
+-- include statuses
+-- include states
+-- include kinds
+-- include integer
 -- include clock
--- include record
--- include counters
--- include outbox
--- include resolve
--- include due
-local BUCKETS_MAX = 1000
+-- include append
+-- include sequence_of
+-- include read_record
+-- include read_body
+-- include measure
+-- include holder_keys
+-- include cold_record
+-- include pack_head
+-- include pack_event
+-- include write_counters
+-- include store
+-- include release_holds
 
+local POSTPONE_MS = 5000
+
+-- read
+local meta, outbox = KEYS[1], KEYS[2]
+local prefix = string.sub(meta, 1, -5)
+local epoch, due_ms = tonumber(ARGV[1]), tonumber(ARGV[4])
 local real, now = clock(ARGV[3])
-local meta = redis.call('HMGET', KEYS[1], 'epoch', 'swept')
-if meta[1] ~= ARGV[1] then
-  return { ALARM, real, now, meta[1] or '' }
+local found = redis.call('HMGET', meta, 'epoch', 'swept')
+redis.call('XLEN', outbox)
+
+-- check
+if found[1] ~= ARGV[1] or not found[2] then
+  return { ALARM, real, now, '', found[1] or '' }
 end
 if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now }
-end
-local epoch, swept, bucket_ms = tonumber(ARGV[1]), tonumber(meta[2]), tonumber(ARGV[7])
-local last = math.floor(now / bucket_ms)
-local done = { expired = 0, skipped = 0, missing = 0, postponed = 0, inconsistent = 0 }
-
--- The id's sixteen bytes, as events carry them.
-local function id_bytes(hex)
-  return (string.gsub(hex, '..', function(pair)
-    return string.char(tonumber(pair, 16))
-  end))
+  return { TOO_LATE, real, now, '' }
 end
 
-local function put_off(hex)
-  local due = due_bucket(ARGV[4], bucket_ms, now + tonumber(ARGV[11]), last)
-  redis.call('RPUSH', due, hex)
-end
+local swept, last_event = tonumber(found[2]), ''
+local counts = { expired = 0, skipped = 0, missing = 0, postponed = 0, inconsistent = 0 }
 
--- One due entry; the list has let go of it already.
-local function expire(hex)
-  local key = ARGV[5] .. hex
-  local packed = redis.call('GET', key)
-  if not packed then
+-- One due entry: says what became of it.
+local function expire(hex, bucket)
+  -- read
+  local reservation = prefix .. 'rsv:' .. hex
+  local raw = redis.call('GET', reservation)
+  if not raw then
     return 'missing'
   end
-  local record = read_record(packed)
-  if record.epoch ~= epoch or record.state ~= 1 or record.expires > now then
+  local record = read_record(raw, epoch)
+  if not record or record.state ~= STATE_RESERVED or math.ceil(record.expires_at / due_ms) > bucket then
     return 'skipped'
   end
-  read_core(record)
-  local seen = read_moved(record, ARGV[6], epoch, now)
-  if seen.cold then
-    put_off(hex)
-    return 'postponed'
+  read_body(record)
+  local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
+  local later = prefix .. 'due:' .. integer(math.max(math.ceil((now + POSTPONE_MS) / due_ms), bucket + 1))
+  redis.call('LLEN', later)
+  -- check
+  local is_cold = cold_record(holders) ~= nil
+  if is_cold or not release_holds(record) then
+    redis.call('RPUSH', later, hex)
+    return is_cold and 'postponed' or 'inconsistent'
   end
-  if not plan_moves(record, 4, record.consumed, 0) then
-    put_off(hex)
-    return 'inconsistent'
-  end
-  local keyed = struct.unpack('<B', record.packed, record.tail + 1) == 1
-  record.state, record.step = 4, record.step + 1
-  local sequence = append(KEYS[2], epoch, 6, now, id_bytes(hex), 0, pack_head(record, 0))
-  local whole = pack_head(record, sequence) .. string.sub(record.packed, record.body)
-  redis.call('SET', key, whole, 'PX', keyed and ARGV[9] or ARGV[10])
-  write_moves(record)
+  -- write
+  record.state, record.step = STATE_EXPIRED, record.step + 1
+  local id = string.gsub(hex, '%x%x', function(byte)
+    return string.char(tonumber(byte, 16))
+  end)
+  last_event = append(outbox, ARGV[1], pack_event(EVENT_EXPIRE, now, id, 0, pack_head(record)))
+  record.sequence = sequence_of(last_event)
+  store(reservation, record, ARGV[7], ARGV[8])
+  write_counters(holders, record.counters)
   return 'expired'
 end
 
-local budget, buckets = tonumber(ARGV[8]), 0
-while swept < last and budget > 0 and buckets < BUCKETS_MAX do
-  local due = ARGV[4] .. string.format('%.0f', swept + 1)
-  local entries = redis.call('LPOP', due, budget)
-  if entries then
-    for _, hex in ipairs(entries) do
-      local outcome = expire(hex)
-      done[outcome] = done[outcome] + 1
-    end
-    budget = budget - #entries
+local entries_left, buckets_left = tonumber(ARGV[5]), tonumber(ARGV[6])
+while entries_left > 0 and buckets_left > 0 and (swept + 1) * due_ms <= now do
+  local bucket = swept + 1
+  local due = prefix .. 'due:' .. integer(bucket)
+  local entries = redis.call('LRANGE', due, 0, entries_left - 1)
+  for _, hex in ipairs(entries) do
+    local became = expire(hex, bucket)
+    counts[became] = counts[became] + 1
   end
-  if redis.call('EXISTS', due) == 0 then
-    swept, buckets = swept + 1, buckets + 1
+  if #entries == 0 then
+    buckets_left = buckets_left - 1
+    swept = bucket
+  else
+    redis.call('LTRIM', due, #entries, -1)
+    entries_left = entries_left - #entries
   end
 end
-redis.call('HSET', KEYS[1], 'swept', string.format('%.0f', swept))
-return {
-  DONE, real, now, done.expired, done.skipped, done.missing, done.postponed, done.inconsistent,
-  swept < last and 1 or 0, swept,
-}
+redis.call('HSET', meta, 'swept', integer(swept))
+local more = (swept + 1) * due_ms <= now
+return { DONE, real, now, last_event, counts.expired, counts.skipped, counts.missing, counts.postponed,
+  counts.inconsistent, more and '1' or '0', integer(swept) }

@@ -1,42 +1,33 @@
 #!lua flags=no-writes
--- Reads only: counters of a tenant and its subjects, or one reservation.
---
--- KEYS  1 meta  2 outbox  3 reservation, or the tenant's state  4… the subjects' states
--- ARGV  1 epoch  2 unused  3 now (test clock, ms, or empty)  4 `record` or `counters`  5 the caller's tenant, or empty
---       6 checks (include/counters)
--- Returns {status, real time, now, …}: ALARM {epoch found} · UNKNOWN {last id} · DONE {record, last id} for a record ·
---       DONE {readings, last id, tenant cold, subjects, counters} for counters
--- Event none
--- include status
+-- peek: reads counters as they are.
+-- KEYS     1 meta  2 outbox  3 tenant's state  4.. subjects' states
+-- ARGV     1 epoch  2 now ('' = Redis's)  3 counters (packed in gate/reserve.rs)
+-- returns  { status, real time, time, outbox's last id, ... }
+--          DONE: readings    COLD: readings, tenant, holders, counters    ALARM: epoch found
+-- event    none
+-- include statuses
 -- include clock
 -- include last_id
--- include record
--- include counters
+-- include read_checks
+-- include measure
+-- include find_cold
+-- include pack_readings
 
-local real, now = clock(ARGV[3])
-local meta = redis.call('HGET', KEYS[1], 'epoch')
-if meta ~= ARGV[1] then
-  return { ALARM, real, now, meta or '' }
+local real, now = clock(ARGV[2])
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch ~= ARGV[1] then
+  return { ALARM, real, now, '', epoch or '' }
 end
-local epoch = tonumber(ARGV[1])
-if ARGV[4] == 'record' then
-  local packed = redis.call('GET', KEYS[3])
-  if packed then
-    local record = read_record(packed)
-    read_core(record)
-    if record.epoch == epoch and (ARGV[5] == '' or ARGV[5] == record.tenant) then
-      return { DONE, real, now, packed, last_id(KEYS[2]) }
-    end
-  end
-  return { UNKNOWN, real, now, last_id(KEYS[2]) }
+local keys = {}
+for number = 3, #KEYS do
+  keys[number - 2] = KEYS[number]
 end
-local states = {}
-for holder = 0, #KEYS - 3 do
-  states[holder] = KEYS[3 + holder]
+local checks = read_checks(ARGV[3], 1)
+local cold = find_cold(measure(keys, checks, tonumber(epoch), now), checks)
+local readings = pack_readings(checks, function(check)
+  return check.known and not check.later
+end)
+if cold then
+  return { COLD, real, now, last_id(KEYS[2]), readings, cold.tenant, cold.holders, cold.counters }
 end
-local checks = read_checks(ARGV[6])
-local seen = read_counters(states, #KEYS - 3, checks, epoch, now)
-return {
-  DONE, real, now, pack_readings(checks), last_id(KEYS[2]), seen.tenant_cold, table.concat(seen.cold_holders),
-  table.concat(seen.cold_counters),
-}
+return { DONE, real, now, last_id(KEYS[2]), readings }

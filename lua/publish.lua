@@ -1,21 +1,28 @@
 #!lua flags=allow-oom
--- The writer's position in a partition; only ever raises it.
---
--- KEYS  1 meta
--- ARGV  1 epoch booked  2 unused  3 empty  4 sequence booked
--- Returns {status, real time, now}: DONE · KEPT
--- Event none
--- include status
+-- publish: the writer's position, up to which the ledger has committed; it only rises.
+-- KEYS     1 meta
+-- ARGV     1 epoch  2 now ('' = Redis's)  3 epoch of the position  4 sequence of the position
+-- returns  { status, real time, time, '' }    DONE    KEPT: as high is stored    ALARM: epoch found
+-- event    none
+-- include statuses
 -- include clock
 
-local real, now = clock(ARGV[3])
-local stored = redis.call('HGET', KEYS[1], 'writer')
-if stored then
-  local dash = string.find(stored, '-', 1, true)
-  local epoch, sequence = tonumber(string.sub(stored, 1, dash - 1)), tonumber(string.sub(stored, dash + 1))
-  if epoch > tonumber(ARGV[1]) or (epoch == tonumber(ARGV[1]) and sequence >= tonumber(ARGV[4])) then
-    return { KEPT, real, now }
+-- read
+local real, now = clock(ARGV[2])
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'writer')
+
+-- check
+if found[1] ~= ARGV[1] then
+  return { ALARM, real, now, '', found[1] or '' }
+end
+if found[2] then
+  local epoch, sequence = string.match(found[2], '^(%d+)-(%d+)$')
+  epoch, sequence = tonumber(epoch), tonumber(sequence)
+  if epoch > tonumber(ARGV[3]) or (epoch == tonumber(ARGV[3]) and sequence >= tonumber(ARGV[4])) then
+    return { KEPT, real, now, '' }
   end
 end
-redis.call('HSET', KEYS[1], 'writer', ARGV[1] .. '-' .. ARGV[4])
-return { DONE, real, now }
+
+-- write
+redis.call('HSET', KEYS[1], 'writer', ARGV[3] .. '-' .. ARGV[4])
+return { DONE, real, now, '' }

@@ -1,43 +1,77 @@
 #!lua flags=allow-oom
--- Gives back what a reservation still holds; what was incurred before the work was given up is charged.
---
--- KEYS  1 meta  2 outbox  3 reservation
--- ARGV  1 epoch  2 not_after (real ms)  3 now (test clock, ms, or empty)  4 the caller's tenant, or empty  5 prefix of states
---       6 id (16 bytes)  7 tombstone life, keyed (ms)  8 tombstone life, unkeyed (ms)  9 incurred totals (include/resolve)
--- Returns as consume
--- Event release (4); consume (3) where something was incurred on an expired reservation
--- include status
--- include clock
--- include last_id
--- include record
--- include counters
--- include outbox
--- include resolve
--- include consume
+-- release: returns what is held; may charge an incurred part. After expiry an incurred part is a late consume.
+-- KEYS     1 meta  2 outbox  3 reservation
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 incurred totals (packed in gate/resolve.rs)
+--          7 keyed tombstone ms  8 unkeyed tombstone ms
+-- returns  { status, real time, time, outbox id, ... }
+--          DONE, REPLAYED: record, lines before, uncharged, readings    COLD: record, tenant, holders, counters
+--          others about the record: record, line from 0, meter    ALARM: epoch found
+-- event    release, or consume when late
+-- include resolving
+-- include same_totals
+-- include late_rejected
+-- include decreased_line
+-- include rejected_line
+-- include cap_totals
+-- include plan_moves
 
-local real, now = clock(ARGV[3])
-local meta = redis.call('HGET', KEYS[1], 'epoch')
-if meta ~= ARGV[1] then
-  return { ALARM, real, now, meta or '' }
+-- read
+local totals, failure, named = read_totals(ARGV[6], record, function(line)
+  return record.consumed[line]
+end)
+local late = record.state == STATE_EXPIRED
+
+-- check
+local repeats_late = record.state == STATE_CONSUMED and record.late and named and not failure
+if record.state == STATE_RELEASED or (repeats_late and same_totals(record, totals)) then
+  return about_counters(REPLAYED, '', '', '')
 end
-local epoch = tonumber(ARGV[1])
-local record = load_record(KEYS[3], epoch, ARGV[4])
-if not record then
-  return { UNKNOWN, real, now, last_id(KEYS[2]) }
+if real > not_after then
+  return { TOO_LATE, real, now, '' }
 end
-if record.state == 3 then
-  return { REPLAYED, real, now, record.packed, '' }
+if cold then
+  return about_cold('')
 end
-if record.state == 4 and string.byte(ARGV[9], 1) == 0 then
-  return { EXPIRED, real, now, record.packed, '' }
+if record.state == STATE_CONSUMED then
+  return about_record(ALREADY_RESOLVED)
 end
-local call = {
-  real = real, now = now, epoch = epoch, totals = ARGV[9], is_final = true,
-  otherwise = function(line)
-    return record.consumed[line]
-  end,
-}
-if record.state ~= 4 then
-  call.kind, call.final_state = 4, 3
+if late and (not named or late_rejected(record, now)) then
+  return about_record(EXPIRED)
 end
-return consume(record, call)
+if failure then
+  return about_record(failure.status, failure.line, failure.meter)
+end
+local line = decreased_line(record, totals)
+if line then
+  return about_record(AMOUNT_DECREASED, line)
+end
+local before = pack_lines(record)
+local uncharged, unknown = {}, nil
+if late then
+  line = rejected_line(record, totals)
+  if line then
+    return about_record(EXCESS_REJECTED, line)
+  end
+  uncharged, unknown = cap_totals(record, totals, now)
+  if unknown then
+    return about_cold(string.char(unknown))
+  end
+end
+line = plan_moves(record, totals, true)
+if line then
+  return about_record(TOO_LARGE, line)
+end
+
+-- write
+record.step = record.step + 1
+record.state = late and STATE_CONSUMED or STATE_RELEASED
+record.late = late
+record.capped = #uncharged > 0
+local kept = pack_units(uncharged)
+local event_flags = late and 1 + (kept ~= '' and 2 or 0) or 0
+local kind = late and EVENT_CONSUME or EVENT_RELEASE
+local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], event_flags, pack_head(record) .. kept))
+record.sequence = sequence_of(id)
+store(reservation, record, ARGV[7], ARGV[8])
+write_counters(holders, record.counters)
+return about_counters(DONE, id, before, kept)

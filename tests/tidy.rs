@@ -123,7 +123,9 @@ fn the_invariants_name_tests_that_exist() {
         .split('`')
         .skip(1)
         .step_by(2)
-        .filter(|word| word.matches('_').count() >= 3 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        .filter(|word| {
+            word.matches('_').count() >= 3 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        })
         .collect();
     for number in 1..=10 {
         assert!(text.contains(&format!("## {number}.")), "promise {number} has no section");

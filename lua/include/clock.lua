@@ -1,9 +1,6 @@
--- Real Redis time and the gate's time, both in unix ms; `given` is the test clock's, or empty.
+-- Redis's own time in ms, and the time the script goes by: the test clock's where one is given.
 local function clock(given)
   local time = redis.call('TIME')
   local real = time[1] * 1000 + math.floor(time[2] / 1000)
-  if given == '' then
-    return real, real
-  end
-  return real, tonumber(given)
+  return real, given == '' and real or tonumber(given)
 end

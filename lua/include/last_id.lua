@@ -1,5 +1,5 @@
--- The outbox's last id, or 0-0: what the ledger must have booked before it is asked.
+-- The id of the outbox's last entry, 0-0 when it has none.
 local function last_id(outbox)
-  local entry = redis.call('XREVRANGE', outbox, '+', '-', 'COUNT', 1)
-  return entry[1] and entry[1][1] or '0-0'
+  local entry = redis.call('XREVRANGE', outbox, '+', '-', 'COUNT', 1)[1]
+  return entry and entry[1] or '0-0'
 end

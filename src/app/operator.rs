@@ -119,7 +119,7 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
 /// Checks the books, and the gate against them. `rebuild` recomputes the derived tables and compares.
 pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyReport> {
     let reached = Reached::reach(target).await?;
-    let options = VerifyOptions { rebuild, ..VerifyOptions::default() };
+    let options = VerifyOptions { rebuild };
     let books = crate::ledger::verify(&reached.app.ledger, options).await?;
     let mut checks: Vec<_> = books
         .checks

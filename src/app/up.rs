@@ -12,7 +12,7 @@ use super::serve::wait_for_signal;
 use crate::clock::Clock;
 use crate::embedded::Embedded;
 use crate::ledger::Ledger;
-use crate::settings::{Settings, admin_key_from_environment};
+use crate::settings::{Settings, key_from_environment};
 use crate::telemetry;
 
 /// The file in which a running `up` says where it serves, for the other commands.
@@ -39,7 +39,7 @@ async fn serve_embedded(options: &UpOptions, embedded: &Embedded) -> anyhow::Res
     Ledger::migrate(settings.postgres.url.expose_secret()).await?;
     let clock = options.test_clock.map_or_else(Clock::system, |start| Clock::test(start.as_millisecond()));
     let app = App::start(&settings, clock, &[Role::Http, Role::Writer, Role::Jobs]).await?;
-    let given = admin_key_from_environment();
+    let given = key_from_environment(&["TOLLGATE_ADMIN_KEY"]);
     let new_key = app.operations.ensure_admin_key(given.as_ref().map(|key| key.expose_secret())).await?;
     let has_demo = !options.no_demo && write_demo_policy(&app.operations).await?;
     announce(&app, embedded.path())?;

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::output::Format;
 use super::replay::ReplayArguments;
+use crate::clock::Clock;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 
 const EXIT_CODES: &str = "\
@@ -378,7 +379,7 @@ pub(super) fn word<Value: ValueEnum>(value: Value) -> String {
 }
 
 fn instant_or_now(text: &str) -> Result<Timestamp, jiff::Error> {
-    if text == "now" { Ok(Timestamp::now()) } else { text.parse() }
+    if text == "now" { Timestamp::from_millisecond(Clock::system().now_ms()) } else { text.parse() }
 }
 
 fn event_place(text: &str) -> Result<EventPlace, String> {

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
 use super::arguments::Connect;
 use super::failure::{Exit, Failure};
+use crate::settings::key_from_environment;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
@@ -49,7 +50,7 @@ fn key_of_environment(prefer: Prefer) -> Option<String> {
         Prefer::Service => ["TOLLGATE_KEY", "TOLLGATE_ADMIN_KEY"],
         Prefer::Admin => ["TOLLGATE_ADMIN_KEY", "TOLLGATE_KEY"],
     };
-    names.into_iter().filter_map(|name| std::env::var(name).ok()).find(|key| !key.trim().is_empty())
+    key_from_environment(&names).map(|key| key.expose_secret().to_owned())
 }
 
 #[derive(Deserialize)]

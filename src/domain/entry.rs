@@ -416,3 +416,6 @@ impl Entry {
         Ok(booking.movements.iter().map(entry).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

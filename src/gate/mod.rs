@@ -3,31 +3,45 @@
 //! One script is one transition (`lua/`); one method calls one script. Every mutating call carries the expected epoch
 //! and the instant at which the caller stops waiting.
 
-mod engine;
+mod call;
+mod connections;
 pub mod error;
 pub mod expire;
+pub mod keys;
 pub mod outbox;
 pub mod peek;
 pub mod reserve;
 pub mod resolve;
 pub mod restore;
+pub mod scripts;
+mod server;
 pub mod status;
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::domain::ids::{Epoch, OutboxId};
+use arc_swap::ArcSwapOption;
+use redis::Value;
 
-pub use engine::Gate;
+use crate::domain::ids::{Epoch, OutboxId, PARTITIONS_MAX, Partition, Subject, TenantId};
+use crate::domain::reservation::SubjectHash;
+
+use connections::{Link, plain_error};
+use keys::Keys;
+use scripts::{Digests, Script};
+
 pub use error::GateError;
-pub use outbox::OutboxBatch;
-pub use status::Status;
 pub use expire::ExpireReport;
+pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
 pub use reserve::{
     CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
 };
 pub use resolve::{ColdRecord, ConsumeCall, ExtendCall, ReleaseCall, ResolveOutcome, Totals};
 pub use restore::{Holder, QuotaCapacity, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
+
+pub use server::Durability;
 
 /// How to reach the gate and how it keeps time.
 #[derive(Debug, Clone)]
@@ -63,4 +77,212 @@ pub struct PartitionFacts {
     pub last_id: Option<OutboxId>,
     /// The last due bucket finished.
     pub swept: Option<i64>,
+}
+
+/// A client needs this long to notice that its answer is overdue; scripts are told not to run after the shorter time.
+const TIMEOUT_SLACK: Duration = Duration::from_millis(5);
+
+/// The gate: one Redis node, its partitions, and what this instance knows about them.
+pub struct Gate {
+    options: GateOptions,
+    timeout_ms: i64,
+    keys: Keys,
+    links: Vec<Link>,
+    next: AtomicUsize,
+    outbox_link: Link,
+    bell_link: Link,
+    digests: ArcSwapOption<Digests>,
+    epochs: Vec<AtomicU64>,
+    highest: Vec<Mutex<OutboxId>>,
+    started: Instant,
+    redis_offset_ms: AtomicI64,
+    durability: Durability,
+}
+
+impl Gate {
+    /// Connects and refuses a server that is not safe to keep counters in. Loads no scripts: see [`Self::load_scripts`].
+    pub async fn connect(options: GateOptions) -> Result<Self, GateError> {
+        check_options(&options)?;
+        let client = redis::Client::open(options.url.as_str())
+            .map_err(|error| GateError::Settings(format!("the gate's url cannot be used: {error}")))?;
+        let runtime = tokio::runtime::Handle::current();
+        let link = |response_timeout| {
+            Link::new(client.clone(), options.connect_timeout, response_timeout, runtime.clone())
+        };
+        let mut gate = Self {
+            timeout_ms: i64::try_from(options.response_timeout.as_millis()).unwrap_or(i64::MAX),
+            keys: Keys::new(options.partitions, &options.secret),
+            links: (0..options.connections.max(1)).map(|_| link(Some(options.response_timeout))).collect(),
+            next: AtomicUsize::new(0),
+            outbox_link: link(Some(options.response_timeout)),
+            bell_link: link(None),
+            digests: ArcSwapOption::empty(),
+            epochs: (0..options.partitions).map(|_| AtomicU64::new(0)).collect(),
+            highest: (0..options.partitions).map(|_| Mutex::default()).collect(),
+            started: Instant::now(),
+            redis_offset_ms: AtomicI64::new(0),
+            durability: Durability::None,
+            options,
+        };
+        let info = gate.info().await?;
+        server::check_safety(&info, gate.options.allow_unsafe)?;
+        let appendfsync = gate.plain(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok();
+        gate.durability = server::durability(&info, appendfsync.as_ref());
+        gate.measure_time().await?;
+        Ok(gate)
+    }
+
+    /// What acknowledged writes survive.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// The tenant's partition.
+    pub fn partition_of(&self, tenant: &TenantId) -> Partition {
+        Partition::of(tenant, self.options.partitions)
+    }
+
+    /// All partitions of the installation.
+    pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        Partition::all(self.options.partitions)
+    }
+
+    /// The name that stands for a subject in keys and records.
+    pub fn subject_hash(&self, tenant: &TenantId, subject: &Subject) -> SubjectHash {
+        self.keys.subject_hash(tenant, subject)
+    }
+
+    /// Sets the epoch that the ledger names for a partition; it only rises.
+    pub fn set_epoch(&self, partition: Partition, epoch: Epoch) {
+        if let Some(slot) = self.epochs.get(partition.index()) {
+            slot.fetch_max(epoch.0, Ordering::AcqRel);
+        }
+    }
+
+    /// The expected epoch of a partition, once the ledger has named it.
+    pub fn epoch(&self, partition: Partition) -> Option<Epoch> {
+        let epoch = self.epochs.get(partition.index())?.load(Ordering::Acquire);
+        (epoch > 0).then_some(Epoch(epoch))
+    }
+
+    /// Notes a place that the outbox is known to have reached: the ledger's published cursor, or an answer's event.
+    pub fn note_cursor(&self, partition: Partition, id: OutboxId) {
+        if let Some(mut highest) = self.lock_highest(partition) {
+            *highest = (*highest).max(id);
+        }
+    }
+
+    /// The highest place that this instance knows the partition's outbox to have reached.
+    pub fn highest_known(&self, partition: Partition) -> OutboxId {
+        self.lock_highest(partition).map_or_else(OutboxId::default, |highest| *highest)
+    }
+
+    fn lock_highest(&self, partition: Partition) -> Option<MutexGuard<'_, OutboxId>> {
+        let slot = self.highest.get(partition.index())?;
+        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The id of the node's present run: another one means a restart or another node.
+    pub async fn run_id(&self) -> Result<String, GateError> {
+        let info = self.info().await?;
+        server::info_field(&info, "run_id")
+            .map(str::to_owned)
+            .ok_or_else(|| GateError::Unavailable("INFO names no run_id".into()))
+    }
+
+    /// Loads all scripts, salted with the run id. Only after the caller verified the node's partitions.
+    pub async fn load_scripts(&self, run_id: &str) -> Result<(), GateError> {
+        let mut digests = Vec::with_capacity(Script::ALL.len());
+        for script in Script::ALL {
+            let text = script.text(run_id)?;
+            let digest = self.plain(redis::cmd("SCRIPT").arg("LOAD").arg(text)).await?;
+            digests.push(call::text(&digest)?.to_owned());
+        }
+        self.digests.store(Some(Arc::new(Digests(digests))));
+        Ok(())
+    }
+
+    /// What a partition's memory says about itself, by plain commands: for the check after an alarm.
+    pub async fn partition_facts(&self, partition: Partition) -> Result<PartitionFacts, GateError> {
+        let meta = self.keys.meta(partition);
+        let fields =
+            self.plain(redis::cmd("HMGET").arg(meta).arg(&["epoch", "swept"])).await?.into_sequence();
+        let last = self
+            .plain(redis::cmd("XREVRANGE").arg(self.keys.outbox(partition)).arg(&["+", "-", "COUNT", "1"]))
+            .await?;
+        let fields = fields.map_err(|_| crate::domain::codec::Undecodable("meta"))?;
+        let number = |at: usize| match fields.get(at) {
+            Some(value @ Value::BulkString(_)) => call::integer(value).map(Some),
+            _ => Ok(None),
+        };
+        let epoch = number(0)?.and_then(|epoch| u64::try_from(epoch).ok()).map(Epoch);
+        let last_id = outbox::read_entries(last)?.first().map(|(id, _)| *id);
+        Ok(PartitionFacts { epoch, last_id, swept: number(1)? })
+    }
+
+    async fn info(&self) -> Result<String, GateError> {
+        let info = self.plain(redis::cmd("INFO").arg("everything")).await?;
+        match info {
+            Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Value::VerbatimString { text, .. } => Ok(text),
+            _ => Err(GateError::Unavailable("INFO answers nothing".into())),
+        }
+    }
+
+    async fn measure_time(&self) -> Result<(), GateError> {
+        let time = self.plain(&redis::cmd("TIME")).await?;
+        let Value::Array(parts) = time else {
+            return Err(GateError::Unavailable("TIME answers nothing".into()));
+        };
+        let part = |at: usize| {
+            parts.get(at).ok_or(crate::domain::codec::Undecodable("TIME")).and_then(call::integer)
+        };
+        self.note_redis_time(part(0)? * 1000 + part(1)? / 1000);
+        Ok(())
+    }
+
+    /// One plain command, never a script.
+    async fn plain(&self, command: &redis::Cmd) -> Result<Value, GateError> {
+        let answer = tokio::time::timeout(
+            self.patience() + self.options.connect_timeout,
+            self.next_link().send(command),
+        );
+        answer.await.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))
+    }
+
+    fn next_link(&self) -> &Link {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
+        &self.links[at]
+    }
+
+    fn patience(&self) -> Duration {
+        self.options.response_timeout + TIMEOUT_SLACK
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Redis's own time now, as its last answer lets this instance estimate it: never ahead of it by more than drift.
+    pub fn redis_time_ms(&self) -> i64 {
+        self.elapsed_ms().saturating_add(self.redis_offset_ms.load(Ordering::Relaxed))
+    }
+
+    fn note_redis_time(&self, real_ms: i64) {
+        self.redis_offset_ms.store(real_ms.saturating_sub(self.elapsed_ms()), Ordering::Relaxed);
+    }
+}
+
+fn check_options(options: &GateOptions) -> Result<(), GateError> {
+    let wrong = |what: &str| Err(GateError::Settings(what.to_owned()));
+    if !(1..=PARTITIONS_MAX).contains(&options.partitions) {
+        return wrong("gate.partitions must be 1 to 256");
+    }
+    if options.due_bucket_ms < 1 {
+        return wrong("gate.due_bucket_ms must be at least 1");
+    }
+    if options.tombstone_keyed_ms < 1 || options.tombstone_unkeyed_ms < 1 {
+        return wrong("gate.tombstone_keyed_ms and gate.tombstone_unkeyed_ms must be at least 1");
+    }
+    Ok(())
 }

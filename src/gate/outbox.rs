@@ -1,9 +1,109 @@
-//! Reading and trimming the outboxes: for the writer.
+//! Reading and trimming the outboxes: for the writer, on connections of their own.
 
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use crate::domain::codec::Undecodable;
+use crate::domain::event::EVENT_FIELD;
 use crate::domain::ids::{OutboxId, Partition};
+
+use super::Gate;
+use super::call::{integer, text};
+use super::connections::plain_error;
+use super::error::GateError;
 
 /// Where to read an outbox from.
 pub type OutboxFrom = (Partition, OutboxId);
 
 /// Events of one outbox as they stand: each with its place.
 pub type OutboxBatch = (Partition, Vec<(OutboxId, Vec<u8>)>);
+
+impl Gate {
+    /// Reads at most `count` events of each outbox from its place on, **inclusively**, in one pipeline.
+    pub async fn read_outbox(
+        &self,
+        from: &[OutboxFrom],
+        count: usize,
+    ) -> Result<Vec<OutboxBatch>, GateError> {
+        if from.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::with_capacity(from.len());
+        for (partition, place) in from {
+            let command = pipeline.cmd("XRANGE").arg(self.keys.outbox(*partition));
+            command.arg(place.to_string()).arg("+").arg("COUNT").arg(count);
+        }
+        let patience = self.patience() + self.options.connect_timeout;
+        let answers = tokio::time::timeout(patience, self.outbox_link.send_all(&pipeline, from.len()))
+            .await
+            .map_err(|_| GateError::Timeout)?
+            .map_err(|error| plain_error(&error))?;
+        from.iter()
+            .zip(answers)
+            .map(|((partition, _), answer)| {
+                let answer = answer.extract_error().map_err(|error| plain_error(&error))?;
+                Ok((*partition, read_entries(answer)?))
+            })
+            .collect()
+    }
+
+    /// Waits until one of the outboxes has an event after its place, at most `timeout`. Answers whether one has.
+    pub async fn wait_outbox(&self, after: &[OutboxFrom], timeout: Duration) -> Result<bool, GateError> {
+        if after.is_empty() {
+            tokio::time::sleep(timeout).await;
+            return Ok(false);
+        }
+        let mut command = redis::cmd("XREAD");
+        let block_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
+        command.arg("COUNT").arg(1).arg("BLOCK").arg(block_ms).arg("STREAMS");
+        for (partition, _) in after {
+            command.arg(self.keys.outbox(*partition));
+        }
+        for (_, place) in after {
+            command.arg(place.to_string());
+        }
+        let patience = timeout + self.patience() + self.options.connect_timeout;
+        let answer = tokio::time::timeout(patience, self.bell_link.send(&command)).await;
+        let answer = answer.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))?;
+        Ok(answer != Value::Nil)
+    }
+
+    /// Drops the events below this place. The caller keeps the last booked one and its safety tail. Answers how many were dropped.
+    pub async fn trim_outbox(&self, partition: Partition, below: OutboxId) -> Result<u64, GateError> {
+        let key = self.keys.outbox(partition);
+        let dropped = self.plain(redis::cmd("XTRIM").arg(key).arg("MINID").arg(below.to_string())).await?;
+        Ok(u64::try_from(integer(&dropped)?).unwrap_or_default())
+    }
+
+    /// How many events the outbox holds.
+    pub async fn outbox_length(&self, partition: Partition) -> Result<u64, GateError> {
+        let length = self.plain(redis::cmd("XLEN").arg(self.keys.outbox(partition))).await?;
+        Ok(u64::try_from(integer(&length)?).unwrap_or_default())
+    }
+}
+
+/// Reads an answer of XRANGE.
+pub(super) fn read_entries(answer: Value) -> Result<Vec<(OutboxId, Vec<u8>)>, Undecodable> {
+    let Value::Array(entries) = answer else { return Err(Undecodable("an outbox")) };
+    entries.into_iter().map(read_entry).collect()
+}
+
+/// An entry that is not one event reads as empty bytes: the writer's decoding puts it aside.
+fn read_entry(entry: Value) -> Result<(OutboxId, Vec<u8>), Undecodable> {
+    let Value::Array(parts) = entry else { return Err(Undecodable("an outbox entry")) };
+    let mut parts = parts.into_iter();
+    let id = parts.next().ok_or(Undecodable("an outbox entry"))?;
+    let id = text(&id)?.parse().map_err(|_| Undecodable("an outbox id"))?;
+    let event = match parts.next() {
+        Some(Value::Array(fields)) => {
+            let mut fields = fields.into_iter();
+            match (fields.next(), fields.next(), fields.next()) {
+                (Some(name), Some(Value::BulkString(event)), None) if text(&name) == Ok(EVENT_FIELD) => event,
+                _ => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    };
+    Ok((id, event))
+}

@@ -1,9 +1,15 @@
 //! `peek`: reads only.
 
-use crate::domain::ids::{OutboxId, Partition, TenantId};
+use crate::domain::codec::Undecodable;
+use crate::domain::ids::{OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::reservation::{Record, SubjectHash};
 
-use super::reserve::{Cold, CounterCheck, CounterReading};
+use super::Gate;
+use super::call::time_argument;
+use super::error::GateError;
+use super::reserve::{Cold, CounterCheck, CounterReading, check_places, pack_checks, read_cold};
+use super::scripts::Script;
+use super::status::Status;
 
 /// Counters to read.
 #[derive(Debug)]
@@ -42,4 +48,49 @@ pub struct PeekedRecord {
     pub last_id: OutboxId,
     /// The script's time (unix ms).
     pub now_ms: i64,
+}
+
+impl Gate {
+    /// Reads counters as they are, also of a tenant that is cold in part.
+    pub async fn peek_counters(&self, call: &PeekCall<'_>) -> Result<PeekedCounters, GateError> {
+        let malformed = |reason| GateError::Malformed { script: "peek", reason };
+        if call.checks.len() > usize::from(u8::MAX) {
+            return Err(malformed("more than 255 counters"));
+        }
+        check_places(call.checks, call.subjects.len(), usize::from(u8::MAX)).map_err(malformed)?;
+        let partition = call.partition;
+        let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
+        keys.push(self.keys.tenant(partition, call.tenant));
+        keys.extend(call.subjects.iter().map(|hash| self.keys.subject(partition, call.tenant, *hash)));
+        let mut packed = Vec::with_capacity(1 + 48 * call.checks.len());
+        pack_checks(call.checks, &mut packed);
+        let arguments = [self.epoch_argument(partition)?, time_argument(call.now_ms), packed];
+        let reply = self.run(partition, Script::Peek, &keys, &arguments).await?;
+        let cold = match reply.status {
+            Status::Done => None,
+            Status::Cold => Some(read_cold(&reply, 1)?),
+            _ => return Err(Undecodable("a status of peek").into()),
+        };
+        Ok(PeekedCounters { readings: reply.readings(0)?, cold, last_id: reply.id, now_ms: reply.now_ms })
+    }
+
+    /// Reads one reservation, unless it is another tenant's than the one the caller is bound to.
+    pub async fn peek_record(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        now_ms: Option<i64>,
+    ) -> Result<PeekedRecord, GateError> {
+        let partition = id.partition();
+        let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
+        let bound = bound.map_or_else(Vec::new, |tenant| tenant.as_str().as_bytes().to_vec());
+        let arguments = [self.epoch_argument(partition)?, time_argument(now_ms), bound];
+        let reply = self.run(partition, Script::PeekRecord, &keys, &arguments).await?;
+        let record = match reply.status {
+            Status::Done => Some(reply.record(0)?),
+            Status::Unknown => None,
+            _ => return Err(Undecodable("a status of peek_record").into()),
+        };
+        Ok(PeekedRecord { record, last_id: reply.id, now_ms: reply.now_ms })
+    }
 }

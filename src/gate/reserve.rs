@@ -1,8 +1,17 @@
 //! `reserve`: the only admission. Holds amounts, or counts usage after the fact under the same limits.
 
 use crate::domain::amount::Units;
+use crate::domain::codec::{Undecodable, Write};
 use crate::domain::ids::{OutboxId, Partition, ReservationId, Subject, TenantId};
-use crate::domain::reservation::{Body, CounterField, CounterPlace, Record, SubjectHash};
+use crate::domain::reservation::{
+    Body, COUNTERS_MAX, CounterField, CounterPlace, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
+};
+
+use super::call::Reply;
+use super::error::GateError;
+use super::scripts::Script;
+use super::status::Status;
+use super::{Gate, GateOptions};
 
 /// How a reserve treats what does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +120,7 @@ pub struct Cold {
 }
 
 /// What a reserve came to.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReserveOutcome {
     /// Held (or, as usage, consumed).
@@ -169,4 +179,167 @@ pub enum ReserveOutcome {
         /// The outbox's last id: the ledger must have booked up to it before it is asked.
         last_id: OutboxId,
     },
+}
+
+const QUOTA_CAPACITY: i64 = -2;
+const WEIGHTED: u8 = 16;
+const RATE: u8 = 32;
+const KEYED: u8 = 1;
+const LEDGER_ASKED: u8 = 2;
+
+impl Gate {
+    /// Holds the call's amounts, counts them as usage, or says why not. One round trip.
+    pub async fn reserve(&self, call: &ReserveCall<'_>) -> Result<ReserveOutcome, GateError> {
+        check_call(call)?;
+        let partition = call.partition;
+        let mut keys =
+            vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
+        keys.push(self.keys.tenant(partition, call.tenant));
+        keys.extend(call.subjects.iter().map(|(_, hash)| self.keys.subject(partition, call.tenant, *hash)));
+        let mut arguments = self.mutating(partition, call.now_ms)?;
+        arguments.push(call.id.as_bytes().to_vec());
+        arguments.push(pack_call(call, &self.options));
+        arguments.push(call.body.encode());
+        let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
+        Ok(read_outcome(&reply)?)
+    }
+}
+
+fn check_call(call: &ReserveCall<'_>) -> Result<(), GateError> {
+    let malformed = |reason| Err(GateError::Malformed { script: "reserve", reason });
+    let Some(rest) = &call.body.rest else { return malformed("the body is cut to a tombstone") };
+    if call.id.partition() != call.partition {
+        return malformed("the id is of another partition");
+    }
+    if !(1..=LINES_MAX).contains(&call.amounts.len()) || call.amounts.len() != call.body.lines.len() {
+        return malformed("the amounts are not one for each of the body's 1 to 8 lines");
+    }
+    if call.subjects.len() > SUBJECTS_MAX || call.subjects != rest.subjects {
+        return malformed("the subjects are not the body's");
+    }
+    let places = call.checks.iter().map(|check| &check.place);
+    if call.checks.len() > COUNTERS_MAX || !places.eq(&rest.counters) {
+        return malformed("the checks are not the body's counters");
+    }
+    check_places(&call.checks, call.subjects.len(), call.amounts.len())
+        .map_err(|reason| GateError::Malformed { script: "reserve", reason })
+}
+
+/// What scripts take for granted of the counters they are given.
+pub(super) fn check_places(
+    checks: &[CounterCheck],
+    subject_count: usize,
+    line_count: usize,
+) -> Result<(), &'static str> {
+    for (at, CounterCheck { place, .. }) in checks.iter().enumerate() {
+        if usize::from(place.holder) > subject_count {
+            return Err("a counter's holder is not among the subjects");
+        }
+        let pair_is_wrong = |&(line, weight): &(u8, i64)| usize::from(line) >= line_count || weight < 1;
+        if place.pairs.len() > LINES_MAX || place.pairs.iter().any(pair_is_wrong) {
+            return Err("a counter's lines or weights are out of bounds");
+        }
+        let same =
+            |other: &CounterCheck| (other.place.holder, other.place.field) == (place.holder, place.field);
+        if checks[..at].iter().any(same) {
+            return Err("a counter is named twice");
+        }
+    }
+    Ok(())
+}
+
+/// Layout: `B mode  B flags  i8 ttl  i8 max_life  i8 valid_from  i8 valid_until  i8 tombstone  i8 due_bucket  B lines  i8 each`,
+/// then the counters as [`pack_checks`] has them.
+fn pack_call(call: &ReserveCall<'_>, options: &GateOptions) -> Vec<u8> {
+    let keyed = call.body.rest.as_ref().is_some_and(|rest| rest.keyed);
+    let mut out = Vec::with_capacity(64 + 8 * call.amounts.len() + 48 * call.checks.len());
+    out.put_byte(match call.mode {
+        ReserveMode::AllOrNothing => 0,
+        ReserveMode::BestEffort => 1,
+        ReserveMode::DryRun => 2,
+        ReserveMode::Usage => 3,
+    });
+    out.put_byte(if keyed { KEYED } else { 0 } | if call.ledger_asked { LEDGER_ASKED } else { 0 });
+    out.put_8(call.ttl_ms);
+    out.put_8(call.max_life_ms);
+    out.put_8(call.valid.0);
+    out.put_8(call.valid.1);
+    out.put_8(if keyed { options.tombstone_keyed_ms } else { options.tombstone_unkeyed_ms });
+    out.put_8(options.due_bucket_ms);
+    out.put_byte(u8::try_from(call.amounts.len()).unwrap_or(u8::MAX));
+    for amount in &call.amounts {
+        out.put_8(amount.get());
+    }
+    pack_checks(&call.checks, &mut out);
+    out
+}
+
+/// Layout: `B count`, then per counter `B holder  c8 field  i8 window_start  i8 since  i8 capacity  B shape  [c8 quota field]`
+/// and per pair `B line  [i8 weight]`. A capacity of -2 is the quota's; shape = pairs + 16 weighted + 32 rate.
+pub(super) fn pack_checks(checks: &[CounterCheck], out: &mut Vec<u8>) {
+    out.put_byte(u8::try_from(checks.len()).unwrap_or(u8::MAX));
+    for check in checks {
+        let place = &check.place;
+        let weighted = place.pairs.iter().any(|(_, weight)| *weight != 1);
+        out.put_byte(place.holder);
+        out.extend_from_slice(&place.field.0);
+        out.put_8(place.window_start_ms);
+        out.put_8(check.since_ms);
+        out.put_8(match check.capacity {
+            CheckCapacity::Limit(units) => units.get(),
+            CheckCapacity::Quota { .. } => QUOTA_CAPACITY,
+        });
+        let pairs = u8::try_from(place.pairs.len()).unwrap_or(u8::MAX);
+        let rate = check.class == CounterClass::Rate;
+        out.put_byte(pairs | if weighted { WEIGHTED } else { 0 } | if rate { RATE } else { 0 });
+        if let CheckCapacity::Quota { field } = check.capacity {
+            out.extend_from_slice(&field.0);
+        }
+        for (line, weight) in &place.pairs {
+            out.put_byte(*line);
+            if weighted {
+                out.put_8(*weight);
+            }
+        }
+    }
+}
+
+fn read_outcome(reply: &Reply) -> Result<ReserveOutcome, Undecodable> {
+    let now_ms = reply.now_ms;
+    Ok(match reply.status {
+        Status::Done => ReserveOutcome::Admitted {
+            expires_at_ms: reply.integer(0)?,
+            granted: reply.units(1)?,
+            readings: reply.readings(2)?,
+            event: reply.id,
+            now_ms,
+        },
+        Status::Allowed => {
+            ReserveOutcome::Allowed { granted: reply.units(0)?, readings: reply.readings(1)?, now_ms }
+        }
+        Status::Replayed => {
+            ReserveOutcome::Replayed { record: reply.record(0)?, readings: reply.readings(1)?, now_ms }
+        }
+        Status::Refused => ReserveOutcome::Refused {
+            granted_by_line: reply.units(0)?,
+            readings: reply.readings(1)?,
+            refusing: reply.indexes(2)?,
+            now_ms,
+        },
+        Status::KeyReused => ReserveOutcome::KeyReused,
+        Status::StaleWindow => ReserveOutcome::StaleWindow { now_ms },
+        Status::Cold => ReserveOutcome::Cold(read_cold(reply, 0)?),
+        Status::AskLedger => ReserveOutcome::AskLedger { last_id: reply.id },
+        _ => return Err(Undecodable("a status of reserve")),
+    })
+}
+
+/// What is cold, from three values of the answer.
+pub(super) fn read_cold(reply: &Reply, at: usize) -> Result<Cold, Undecodable> {
+    Ok(Cold {
+        last_id: reply.id,
+        tenant: reply.integer(at)? == 1,
+        holders: reply.bytes(at + 1)?.to_vec(),
+        counters: reply.indexes(at + 2)?,
+    })
 }

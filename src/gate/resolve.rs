@@ -1,10 +1,16 @@
 //! `consume`, `release` and `extend`: what becomes of a reservation.
 
-use crate::domain::amount::{Amount, Units};
+use crate::domain::amount::{Amount, UNITS_MAX, Units};
+use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::ids::{MeterId, OutboxId, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{CounterPlace, LineUnits, Record, SubjectHash};
 
+use super::Gate;
+use super::call::Reply;
+use super::error::GateError;
 use super::reserve::CounterReading;
+use super::scripts::Script;
+use super::status::Status;
 
 /// Totals for the reservation so far, as the caller names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,4 +158,150 @@ pub enum ResolveOutcome {
     },
     /// The ledger must tell the gate first.
     Cold(ColdRecord),
+}
+
+impl Gate {
+    /// Records totals; final ones resolve the reservation. One round trip.
+    pub async fn consume(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
+        let script = if call.is_final { Script::ConsumeFinal } else { Script::ConsumePart };
+
+        let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
+        arguments.push(pack_totals(&call.totals)?);
+        arguments.extend(self.tombstone_arguments());
+        arguments.push(if call.is_final { b"1".to_vec() } else { b"0".to_vec() });
+        self.resolve(call.id, script, &arguments).await
+    }
+
+    /// Returns what is held, and charges what was incurred. One round trip.
+    pub async fn release(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
+        let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
+        arguments.push(pack_totals(&call.incurred)?);
+        arguments.extend(self.tombstone_arguments());
+        self.resolve(call.id, Script::Release, &arguments).await
+    }
+
+    /// Moves the expiry. One round trip.
+    pub async fn extend(&self, call: &ExtendCall<'_>) -> Result<ResolveOutcome, GateError> {
+        let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
+        arguments.push(call.ttl_ms.to_string().into_bytes());
+        arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
+        self.resolve(call.id, Script::Extend, &arguments).await
+    }
+
+    fn resolving(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        now_ms: Option<i64>,
+    ) -> Result<Vec<Vec<u8>>, GateError> {
+        let mut arguments = self.mutating(id.partition(), now_ms)?;
+        arguments.push(id.as_bytes().to_vec());
+        arguments.push(bound.map_or_else(Vec::new, |tenant| tenant.as_str().as_bytes().to_vec()));
+        Ok(arguments)
+    }
+
+    /// How long tombstones of keyed and of unkeyed calls are kept.
+    pub(super) fn tombstone_arguments(&self) -> [Vec<u8>; 2] {
+        [self.options.tombstone_keyed_ms, self.options.tombstone_unkeyed_ms]
+            .map(|ms| ms.to_string().into_bytes())
+    }
+
+    async fn resolve(
+        &self,
+        id: ReservationId,
+        script: Script,
+        arguments: &[Vec<u8>],
+    ) -> Result<ResolveOutcome, GateError> {
+        let partition = id.partition();
+        let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
+        let reply = self.run(partition, script, &keys, arguments).await?;
+        Ok(read_outcome(&reply)?)
+    }
+}
+
+/// Layout: `B count`, then per total `Bc0 meter ('' = the single line)  i8 mantissa  B scale`.
+fn pack_totals(totals: &Totals) -> Result<Vec<u8>, GateError> {
+    let named: Vec<(&str, Amount)> = match totals {
+        Totals::Default => Vec::new(),
+        Totals::Single(amount) => vec![("", *amount)],
+        Totals::ByMeter(amounts) => amounts.iter().map(|(meter, amount)| (meter.as_str(), *amount)).collect(),
+    };
+    let too_many = GateError::Malformed { script: "consume", reason: "more than 255 totals" };
+    let mut out = Vec::with_capacity(1 + 32 * named.len());
+    out.put_byte(u8::try_from(named.len()).map_err(|_| too_many)?);
+    for (meter, amount) in named {
+        // What no meter can hold is passed as one unit more than the largest amount: the script refuses it in its turn.
+        let (mantissa, scale) = amount.mantissa_and_scale().unwrap_or((UNITS_MAX + 1, 0));
+        out.put_text(meter);
+        out.put_8(mantissa);
+        out.put_byte(scale);
+    }
+    Ok(out)
+}
+
+fn read_outcome(reply: &Reply) -> Result<ResolveOutcome, Undecodable> {
+    let line = || reply.integer(1).map(|line| usize::try_from(line).unwrap_or_default());
+    let record = || reply.record(0);
+    Ok(match reply.status {
+        Status::Done => {
+            let record = record()?;
+            let readings = read_places(&record, reply)?;
+            ResolveOutcome::Done {
+                previous: read_lines(reply.bytes(1)?)?,
+                event: reply.id,
+                uncharged: reply.units(2)?,
+                readings,
+                record,
+                now_ms: reply.now_ms,
+            }
+        }
+        Status::Replayed => {
+            let record = record()?;
+            let readings = read_places(&record, reply)?;
+            ResolveOutcome::Replayed { record, readings, now_ms: reply.now_ms }
+        }
+        Status::Unknown => ResolveOutcome::Unknown { last_id: reply.id },
+        Status::AlreadyResolved => ResolveOutcome::AlreadyResolved { record: record()? },
+        Status::Expired => ResolveOutcome::Expired { record: record()? },
+        Status::AmountNeedsOneLine => ResolveOutcome::AmountNeedsOneLine,
+        Status::MeterNotReserved => {
+            let meter = MeterId::parse(reply.text(2)?).map_err(|_| Undecodable("a meter"))?;
+            ResolveOutcome::MeterNotReserved { meter }
+        }
+        Status::TooPrecise => ResolveOutcome::TooPrecise { line: line()?, record: record()? },
+        Status::TooLarge => ResolveOutcome::TooLarge { line: line()?, record: record()? },
+        Status::AmountDecreased => ResolveOutcome::AmountDecreased { line: line()?, record: record()? },
+        Status::ExcessRejected => ResolveOutcome::ExcessRejected { line: line()?, record: record()? },
+        Status::Cold => ResolveOutcome::Cold(read_cold_record(reply)?),
+        _ => return Err(Undecodable("a status of consume, release or extend")),
+    })
+}
+
+fn read_lines(bytes: &[u8]) -> Result<Vec<LineUnits>, Undecodable> {
+    let mut reader = Reader::new(bytes);
+    let mut lines = Vec::new();
+    while !reader.rest().is_empty() {
+        let mut next = || Units::new(reader.i64()?).ok_or(Undecodable("units"));
+        lines.push(LineUnits { held: next()?, consumed: next()? });
+    }
+    Ok(lines)
+}
+
+fn read_places(record: &Record, reply: &Reply) -> Result<Vec<(CounterPlace, CounterReading)>, Undecodable> {
+    let places = record.body.rest.iter().flat_map(|rest| rest.counters.iter().cloned());
+    Ok(places.zip(reply.readings(3)?).collect())
+}
+
+fn read_cold_record(reply: &Reply) -> Result<ColdRecord, Undecodable> {
+    let record = reply.record(0)?;
+    let rest = record.body.rest.as_ref();
+    let subject = |number: &u8| rest?.subjects.get(usize::from(number.checked_sub(1)?)).cloned();
+    let counter = |index: usize| rest?.counters.get(index).cloned();
+    Ok(ColdRecord {
+        last_id: reply.id,
+        tenant_cold: reply.integer(1)? == 1,
+        subjects: reply.bytes(2)?.iter().filter_map(subject).collect(),
+        counters: reply.indexes(3)?.into_iter().filter_map(counter).collect(),
+        tenant: record.body.tenant,
+    })
 }

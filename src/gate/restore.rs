@@ -1,11 +1,21 @@
 //! What the ledger tells the gate: `adopt`, `restore`, `capacity`, `publish`.
 
 use crate::domain::amount::Units;
-use crate::domain::ids::{Partition, ReservationId, TenantId};
-use crate::domain::reservation::{CounterField, Record, SubjectHash};
+use crate::domain::codec::{Undecodable, Write};
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
+use crate::domain::reservation::{CounterField, Record, ReservationState, SubjectHash};
+
+use super::Gate;
+use super::call::{Reply, time_argument};
+use super::error::GateError;
+use super::scripts::Script;
+use super::status::Status;
 
 /// The most records of one page.
 pub const PAGE_RECORDS_MAX: usize = 500;
+
+/// The most parts of a quota's capacity.
+pub const CAPACITY_PARTS_MAX: usize = 16;
 
 /// A counter's absolute figures as of the snapshot.
 ///
@@ -82,4 +92,214 @@ pub enum Holder {
     Tenant,
     /// A subject's.
     Subject(SubjectHash),
+}
+
+impl Gate {
+    /// Raises the partition's epoch in Redis to the one that the ledger issued; answers the one in force, and expects it from now on.
+    pub async fn adopt(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        now_ms: Option<i64>,
+    ) -> Result<Epoch, GateError> {
+        let not_after = self.redis_time_ms() + self.timeout_ms;
+        let arguments = [
+            epoch.0.to_string().into_bytes(),
+            not_after.to_string().into_bytes(),
+            time_argument(now_ms),
+            self.options.due_bucket_ms.to_string().into_bytes(),
+        ];
+        let reply = self.run_adopt(partition, &[self.keys.meta(partition)], &arguments).await?;
+        let adopted = Epoch(u64::try_from(reply.integer(0)?).map_err(|_| Undecodable("an epoch"))?);
+        self.set_epoch(partition, adopted);
+        Ok(adopted)
+    }
+
+    /// Writes one page of a cold tenant's restore; the last one makes it warm.
+    pub async fn restore_page(&self, page: &RestorePage<'_>) -> Result<RestoreOutcome, GateError> {
+        let state = self.keys.tenant(page.partition, page.tenant);
+        self.restore(page.partition, state, page.records, page.last.as_ref(), page.now_ms).await
+    }
+
+    /// Makes one cold subject hash warm.
+    pub async fn restore_subject(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        subject: SubjectHash,
+        warm: &WarmState,
+        now_ms: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
+        let state = self.keys.subject(partition, tenant, subject);
+        self.restore(partition, state, &[], Some(warm), now_ms).await
+    }
+
+    async fn restore(
+        &self,
+        partition: Partition,
+        state: String,
+        records: &[(ReservationId, Record)],
+        last: Option<&WarmState>,
+        now_ms: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
+        let malformed = |reason| GateError::Malformed { script: "restore", reason };
+        if records.len() > PAGE_RECORDS_MAX {
+            return Err(malformed("more than 500 records in a page"));
+        }
+        if records.iter().any(|(id, record)| !is_open(record) || id.partition() != partition) {
+            return Err(malformed("a page carries open reservations of the partition only"));
+        }
+        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        let mut arguments = self.mutating(partition, now_ms)?;
+        arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
+        arguments.push(if last.is_some() { b"1".to_vec() } else { b"0".to_vec() });
+        arguments.push(last.map_or(0, |warm| warm.ask_until_ms).to_string().into_bytes());
+        arguments.push(records.len().to_string().into_bytes());
+        for (id, record) in records {
+            arguments.push(id.to_hex().into_bytes());
+            arguments.push(with_epoch(record, epoch).encode());
+        }
+        if let Some(warm) = last {
+            arguments.extend(warm.counters.iter().flat_map(pack_counter));
+            for capacity in &warm.capacities {
+                arguments.extend(pack_capacity(capacity)?);
+            }
+        }
+        self.tell(partition, Script::Restore, state, &arguments).await
+    }
+
+    /// Tells single counters and capacities of a warm tenant or subject; what is known already stays.
+    pub async fn restore_counters(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        holder: Holder,
+        warm: &WarmState,
+        now_ms: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
+        for capacity in &warm.capacities {
+            if self.set_capacity(partition, tenant, capacity, now_ms).await? == RestoreOutcome::StillCold {
+                return Ok(RestoreOutcome::StillCold);
+            }
+        }
+        if warm.counters.is_empty() {
+            return Ok(RestoreOutcome::Done);
+        }
+        let state = match holder {
+            Holder::Tenant => self.keys.tenant(partition, tenant),
+            Holder::Subject(hash) => self.keys.subject(partition, tenant, hash),
+        };
+        let mut arguments = self.mutating(partition, now_ms)?;
+        arguments.extend(warm.counters.iter().flat_map(pack_counter));
+        self.tell(partition, Script::RestoreCounters, state, &arguments).await
+    }
+
+    /// Tells one resolved reservation; it is remembered as long as any tombstone.
+    pub async fn restore_record(
+        &self,
+        id: ReservationId,
+        record: &Record,
+        now_ms: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
+        let partition = id.partition();
+        if is_open(record) {
+            let reason = "an open reservation comes back with its tenant only";
+            return Err(GateError::Malformed { script: "restore_record", reason });
+        }
+        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        let keyed = record.body.rest.as_ref().is_none_or(|rest| rest.keyed);
+        let mut kept = with_epoch(record, epoch);
+        if kept.head.state != ReservationState::Expired {
+            kept.body.rest = None;
+        }
+        let [keyed_ms, unkeyed_ms] = self.tombstone_arguments();
+        let mut arguments = self.mutating(partition, now_ms)?;
+        arguments.push(kept.encode());
+        arguments.push(if keyed { keyed_ms } else { unkeyed_ms });
+        self.tell(partition, Script::RestoreRecord, self.keys.reservation(id), &arguments).await
+    }
+
+    /// Sets a quota's capacity on a warm tenant, unless the stored version is as high.
+    pub async fn set_capacity(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        capacity: &QuotaCapacity,
+        now_ms: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
+        let mut arguments = self.mutating(partition, now_ms)?;
+        arguments.extend(pack_capacity(capacity)?);
+        self.tell(partition, Script::Capacity, self.keys.tenant(partition, tenant), &arguments).await
+    }
+
+    /// Publishes the position up to which the ledger has committed the partition's events; it only rises.
+    pub async fn publish(&self, partition: Partition, position: OutboxId) -> Result<(), GateError> {
+        let arguments = [
+            self.epoch_argument(partition)?,
+            Vec::new(),
+            position.epoch.0.to_string().into_bytes(),
+            position.sequence.to_string().into_bytes(),
+        ];
+        self.run(partition, Script::Publish, &[self.keys.meta(partition)], &arguments).await?;
+        self.note_cursor(partition, position);
+        Ok(())
+    }
+
+    async fn tell(
+        &self,
+        partition: Partition,
+        script: Script,
+        key: String,
+        arguments: &[Vec<u8>],
+    ) -> Result<RestoreOutcome, GateError> {
+        let keys = [self.keys.meta(partition), self.keys.outbox(partition), key];
+        let reply: Reply = self.run(partition, script, &keys, arguments).await?;
+        match reply.status {
+            Status::Done => Ok(RestoreOutcome::Done),
+            Status::Warm | Status::Kept => Ok(RestoreOutcome::AlreadyWarm),
+            Status::Cold => Ok(RestoreOutcome::StillCold),
+            _ => Err(Undecodable("a status of a restore").into()),
+        }
+    }
+}
+
+fn is_open(record: &Record) -> bool {
+    record.head.state == ReservationState::Reserved
+}
+
+fn with_epoch(record: &Record, epoch: Epoch) -> Record {
+    let mut record = record.clone();
+    record.head.epoch = epoch;
+    record
+}
+
+/// Name and value of a counter's field: `i8 window_start  i8 consumed  i8 reserved  i8 next_end`.
+fn pack_counter(counter: &RestoredCounter) -> [Vec<u8>; 2] {
+    let mut value = Vec::with_capacity(32);
+    value.put_8(counter.window_start_ms);
+    value.put_8(counter.consumed.get());
+    value.put_8(counter.reserved.get());
+    value.put_8(counter.next_hold_ends_at_ms.unwrap_or_default());
+    [counter.field.0.to_vec(), value]
+}
+
+/// Name and value of a capacity's field: `i8 version  B parts`, per part `i8 from  i8 amount`, then `i8 until`.
+fn pack_capacity(capacity: &QuotaCapacity) -> Result<[Vec<u8>; 2], GateError> {
+    let malformed = |reason| GateError::Malformed { script: "capacity", reason };
+    if !(1..=CAPACITY_PARTS_MAX).contains(&capacity.parts.len())
+        || !capacity.parts.is_sorted_by_key(|part| part.0)
+    {
+        return Err(malformed("a capacity has 1 to 16 parts in ascending order"));
+    }
+    let mut name = b"q".to_vec();
+    name.extend_from_slice(&capacity.field.0);
+    let mut value = Vec::with_capacity(17 + 16 * capacity.parts.len());
+    value.put_8(i64::try_from(capacity.version).map_err(|_| malformed("a version beyond 2^63"))?);
+    value.put_byte(u8::try_from(capacity.parts.len()).unwrap_or(u8::MAX));
+    for (from_ms, amount) in &capacity.parts {
+        value.put_8(*from_ms);
+        value.put_8(amount.get());
+    }
+    value.put_8(capacity.until_ms);
+    Ok([name, value])
 }

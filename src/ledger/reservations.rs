@@ -98,8 +98,7 @@ const COLUMNS: &str = "SELECT r.id, r.record, r.uncharged, r.resolved_at, \
 impl Row {
     fn read(self) -> Result<ReservationRow, LedgerError> {
         let id = ReservationId::from_bytes(self.id.into_bytes());
-        let record = Record::decode(&self.record)
-            .map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))?;
+        let record = decode(id, &self.record)?;
         let uncharged = self.uncharged.unwrap_or_default().into_iter().filter_map(Units::new).collect();
         Ok(ReservationRow {
             id,
@@ -115,22 +114,37 @@ impl Row {
     }
 }
 
-/// Reads the reservations of these ids that are booked.
-pub(crate) async fn read_many(
+#[derive(QueryableByName)]
+struct RecordRow {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: uuid::Uuid,
+    #[diesel(sql_type = Binary)]
+    record: Vec<u8>,
+}
+
+/// Reads the records of these reservations that are booked.
+pub(crate) async fn read_records(
     connection: &mut AsyncPgConnection,
     ids: &[ReservationId],
-) -> Result<Vec<ReservationRow>, LedgerError> {
-    let query = format!(
-        "{COLUMNS} JOIN unnest($1::smallint[], $2::uuid[]) AS w(partition, id) ON r.partition = w.partition AND r.id = w.id"
-    );
-    let rows: Vec<Row> = sql_query(query)
-        .bind::<Array<SmallInt>, _>(
-            ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>(),
-        )
-        .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>())
-        .load(connection)
-        .await?;
-    rows.into_iter().map(Row::read).collect()
+) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
+    let rows: Vec<RecordRow> = sql_query(
+        "SELECT r.id, r.record FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) \
+         JOIN reservations r ON r.partition = w.partition AND r.id = w.id",
+    )
+    .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
+    .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>())
+    .load(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let id = ReservationId::from_bytes(row.id.into_bytes());
+            Ok((id, decode(id, &row.record)?))
+        })
+        .collect()
+}
+
+fn decode(id: ReservationId, record: &[u8]) -> Result<Record, LedgerError> {
+    Record::decode(record).map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))
 }
 
 /// Writes reservations as they are after this transaction, whole new rows and changed ones alike.
@@ -209,8 +223,16 @@ struct BookedRow {
 impl Ledger {
     /// A reservation by its id, of whichever tenant: the caller compares the tenant before it tells anything.
     pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {
-        let rows = self.read(|connection| async move { read_many(connection, &[id]).await }.boxed()).await?;
-        Ok(rows.into_iter().next())
+        let query = format!("{COLUMNS} WHERE r.partition = $1 AND r.id = $2");
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(query.as_str())
+                    .bind::<SmallInt, _>(number::of_partition(id.partition()))
+                    .bind::<sql_types::Uuid, _>(id.uuid());
+                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().next().map(Row::read).transpose()
     }
 
     /// Whether `event`, the `step`-th change of a reservation, is in the books: the cursor decides within the event's

@@ -19,7 +19,7 @@ const UNKNOWN_MAX: u64 = 10_000;
 const KEYS_PAGE: usize = 1000;
 
 /// The keys of this instance's memory.
-pub struct Keys {
+pub(super) struct Keys {
     hashing: [u8; 32],
     known: ArcSwap<HashMap<String, Arc<StoredKey>>>,
     unknown: Cache<String, ()>,
@@ -27,7 +27,7 @@ pub struct Keys {
 
 impl Keys {
     /// Loads all keys. `secret` is the installation's.
-    pub async fn load(ledger: &Ledger, secret: &[u8; 32]) -> Answer<Self> {
+    pub(super) async fn load(ledger: &Ledger, secret: &[u8; 32]) -> Answer<Self> {
         let keys = Self {
             hashing: blake3::derive_key("tollgate api keys v1", secret),
             known: ArcSwap::default(),
@@ -38,7 +38,7 @@ impl Keys {
     }
 
     /// Reads all keys again.
-    pub async fn refresh(&self, ledger: &Ledger) -> Answer<()> {
+    pub(super) async fn refresh(&self, ledger: &Ledger) -> Answer<()> {
         let mut all = HashMap::new();
         let mut after = None;
         loop {

@@ -10,6 +10,7 @@ mod health;
 mod keys;
 mod lists;
 mod meaning;
+mod observe;
 mod overrides;
 mod policy;
 mod policy_store;

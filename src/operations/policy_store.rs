@@ -22,15 +22,15 @@ const UNKNOWN_MAX: u64 = 100_000;
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// A tenant as this instance keeps it: its definition, its policy under one snapshot, its windows of now.
-pub struct TenantEntry {
+pub(super) struct TenantEntry {
     /// As it is stored.
-    pub definition: Arc<TenantDefinition>,
+    pub(super) definition: Arc<TenantDefinition>,
     /// The version of the tenant's row.
-    pub version: u64,
+    pub(super) version: u64,
     /// Where its keys are.
-    pub partition: Partition,
+    pub(super) partition: Partition,
     /// Its limits and quotas.
-    pub policy: TenantPolicy,
+    pub(super) policy: TenantPolicy,
     resets: Resets,
     snapshot: Arc<Policy>,
     windows: ArcSwap<Windows>,
@@ -52,7 +52,7 @@ impl TenantEntry {
     }
 
     /// The tenant's windows around `at_ms`; worked out anew only when one of them has turned.
-    pub fn windows(&self, at_ms: i64) -> Windows {
+    pub(super) fn windows(&self, at_ms: i64) -> Windows {
         let cached = self.windows.load();
         if cached.valid().contains(at_ms) {
             return **cached;
@@ -63,27 +63,22 @@ impl TenantEntry {
     }
 
     /// Every tenant-scoped limit and quota in force.
-    pub fn tenant_counters(&self, at_ms: i64) -> Resolved {
+    pub(super) fn tenant_counters(&self, at_ms: i64) -> Resolved {
         self.policy.overview(&[], at_ms, &self.windows(at_ms))
     }
 
     /// Every limit in force for one subject.
-    pub fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
+    pub(super) fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
         let subjects = std::slice::from_ref(subject);
         let mut resolved = self.policy.overview(subjects, at_ms, &self.windows(at_ms));
         resolved.limits.retain(|limit| limit.subject.is_some());
         resolved.quotas.clear();
         resolved
     }
-
-    /// When the tenant's counters last started anew.
-    pub fn resets(&self) -> &Resets {
-        &self.resets
-    }
 }
 
 /// The policy of this instance. Reads take no lock; a tenant not yet known asks the ledger once.
-pub struct PolicyStore {
+pub(super) struct PolicyStore {
     ledger: Ledger,
     partitions: u16,
     current: ArcSwap<Policy>,
@@ -94,7 +89,7 @@ pub struct PolicyStore {
 
 impl PolicyStore {
     /// Loads the snapshot. Errors: the ledger does not answer or holds definitions this version cannot read.
-    pub async fn load(ledger: Ledger, partitions: u16, clock: crate::clock::Clock) -> Answer<Self> {
+    pub(super) async fn load(ledger: Ledger, partitions: u16, clock: crate::clock::Clock) -> Answer<Self> {
         let policy = read_policy(&ledger).await?;
         Ok(Self {
             ledger,
@@ -107,24 +102,24 @@ impl PolicyStore {
     }
 
     /// The snapshot in force.
-    pub fn current(&self) -> Arc<Policy> {
+    pub(super) fn current(&self) -> Arc<Policy> {
         self.current.load_full()
     }
 
     /// How many partitions the installation has.
-    pub fn partitions(&self) -> u16 {
+    pub(super) fn partitions(&self) -> u16 {
         self.partitions
     }
 
     /// The tenant, or an error naming `/tenant` when there is none.
-    pub async fn tenant(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
+    pub(super) async fn tenant(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
         self.find_tenant(id)
             .await?
             .ok_or_else(|| OperationError::field("/tenant", format!("there is no tenant {id}")))
     }
 
     /// The tenant, if there is one.
-    pub async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
+    pub(super) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
         let snapshot = self.current.load_full();
         match self.tenants.get(id).await {
             Some(entry) if Arc::ptr_eq(&entry.snapshot, &snapshot) => Ok(Some(entry)),
@@ -168,7 +163,7 @@ impl PolicyStore {
     }
 
     /// Reads the snapshot again; the old one stays when nothing in it has changed.
-    pub async fn refresh(&self) -> Answer<u64> {
+    pub(super) async fn refresh(&self) -> Answer<u64> {
         let fresh = read_policy(&self.ledger).await?;
         let version = fresh.version;
         let current = self.current.load();
@@ -179,19 +174,19 @@ impl PolicyStore {
     }
 
     /// Forgets a tenant, so that its next use asks the ledger.
-    pub async fn forget_tenant(&self, id: &TenantId) {
+    pub(super) async fn forget_tenant(&self, id: &TenantId) {
         self.unknown.invalidate(id).await;
         self.tenants.invalidate(id).await;
     }
 
     /// Forgets all tenants: after notices may have been missed.
-    pub fn forget_tenants(&self) {
+    pub(super) fn forget_tenants(&self) {
         self.unknown.invalidate_all();
         self.tenants.invalidate_all();
     }
 
     /// The rule of an operation as it was at a policy version.
-    pub async fn operation_at(&self, id: &OperationId, version: u64) -> Answer<Arc<Operation>> {
+    pub(super) async fn operation_at(&self, id: &OperationId, version: u64) -> Answer<Arc<Operation>> {
         match self.ledger.operation_at_version(id, version).await? {
             Some(definition) => Ok(Arc::new(stored_json(&definition)?)),
             None => Err(OperationError::field(

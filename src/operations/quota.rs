@@ -11,6 +11,7 @@ use crate::domain::ids::Subject;
 use crate::domain::policy::{Resolved, ResolvedQuota};
 use crate::domain::reservation::SubjectHash;
 use crate::gate::{CounterReading, GateError, PeekCall};
+use crate::telemetry::labels::Script;
 
 impl Operations {
     /// Quotas and limits of a tenant (and of one subject), as they stand now.
@@ -64,7 +65,7 @@ impl Operations {
             checks: &checks,
             now_ms: self.script_now(),
         };
-        self.gate.peek_counters(&call).await
+        self.timed(Script::Peek, self.gate.peek_counters(&call)).await
     }
 
     /// The same figures from the books, as far as they have come.

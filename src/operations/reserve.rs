@@ -19,6 +19,7 @@ use crate::gate::{
     CheckCapacity, CounterCheck, CounterClass, CounterReading, GateError, ReserveCall, ReserveMode,
     ReserveOutcome,
 };
+use crate::telemetry::labels::{Call, Script};
 
 /// How often a call is tried again after the gate asked for fresh windows, a restore, or a check of the node.
 pub(super) const ATTEMPTS_MAX: usize = 8;
@@ -56,12 +57,20 @@ impl Operations {
             (false, Mode::AllOrNothing) => ReserveMode::AllOrNothing,
             (false, Mode::BestEffort) => ReserveMode::BestEffort,
         };
-        let decided = self.decide(&request, mode, "reserve").await?;
-        self.answer_reserve(&request, decided)
+        let answer = match self.decide(&request, mode, "reserve").await {
+            Ok(decided) => self.answer_reserve(&request, decided),
+            Err(error) => Err(error),
+        };
+        self.decided(Call::Reserve, answer, |answer| answer.replayed)
     }
 
     /// Reserves and consumes in one: refused like a reserve, answered like a consume.
     pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
+        let answer = self.usage(request, ack).await;
+        self.decided(Call::Usage, answer, |answer| answer.replayed)
+    }
+
+    async fn usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
         let decided = self.decide(&request, ReserveMode::Usage, "usage").await?;
         let Decided { prepared, resolved, body, outcome, policy_now_ms } = decided;
         let (record, readings, replayed) = match outcome {
@@ -110,13 +119,13 @@ impl Operations {
                 ledger_asked,
                 now_ms: self.script_now(),
             };
-            match self.gate.reserve(&gate_call).await {
+            match self.timed(Script::Reserve, self.gate.reserve(&gate_call)).await {
                 Ok(ReserveOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
                 Ok(ReserveOutcome::Cold(cold)) => {
                     self.restore_cold(&entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
                 }
-                Ok(ReserveOutcome::AskLedger { last_id }) => {
-                    self.recall(prepared.id, last_id).await?;
+                Ok(ReserveOutcome::AskLedger { .. }) => {
+                    self.recall(prepared.id).await?;
                     ledger_asked = true;
                 }
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,

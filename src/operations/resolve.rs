@@ -13,6 +13,7 @@ use crate::domain::policy::resolve::repeated_meters;
 use crate::domain::reservation::{CounterPlace, Record};
 use crate::gate::{self, ConsumeCall, CounterReading, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
 use crate::ledger::ReservationRow;
+use crate::telemetry::labels::{Call, Script};
 
 const EXTEND_SECONDS_DEFAULT: u32 = 60;
 const EXTEND_SECONDS_MAX: u32 = 86_400;
@@ -28,6 +29,11 @@ impl Operations {
     /// Moves a reservation's totals, and resolves it when final. Totals are for the reservation so far, so that a
     /// repeat is harmless. With `Ack::Ledger` it returns once the books have it.
     pub async fn consume(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
+        let answer = self.consume_now(request).await;
+        self.decided(Call::Consume, answer, |answer| answer.replayed)
+    }
+
+    async fn consume_now(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
         let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
         let resolving = Resolving::Consume { totals, is_final: request.is_final };
         let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
@@ -41,6 +47,11 @@ impl Operations {
     /// Gives back what was not used; what was incurred before the work was given up is charged. One that has expired
     /// has nothing to give back and stays as it is; what was incurred on it is a late consume.
     pub async fn release(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
+        let answer = self.release_now(request).await;
+        self.decided(Call::Release, answer, |answer| answer.replayed)
+    }
+
+    async fn release_now(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
         let incurred = match request.incurred {
             Totals::Attributes(_) => {
                 return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`"));
@@ -61,6 +72,11 @@ impl Operations {
 
     /// Moves the expiry to now + ttl if that is later, within the reservation's total life.
     pub async fn extend(&self, request: ExtendRequest) -> Answer<ReservationAnswer> {
+        let answer = self.extend_now(request).await;
+        self.decided(Call::Extend, answer, |answer| answer.replayed)
+    }
+
+    async fn extend_now(&self, request: ExtendRequest) -> Answer<ReservationAnswer> {
         let ttl_seconds = request.ttl_seconds.unwrap_or(EXTEND_SECONDS_DEFAULT);
         if !(1..=EXTEND_SECONDS_MAX).contains(&ttl_seconds) {
             return Err(OperationError::field("/ttl_seconds", "must be 1 to 86400 seconds"));
@@ -76,7 +92,12 @@ impl Operations {
         id: ReservationId,
         bound: Option<TenantId>,
     ) -> Answer<ReservationAnswer> {
-        let record = match self.gate.peek_record(id, bound.as_ref()).await.map(|peeked| peeked.record) {
+        let record = match self
+            .gate
+            .peek_record(id, bound.as_ref(), self.script_now())
+            .await
+            .map(|peeked| peeked.record)
+        {
             Ok(Some(record)) if record.body.rest.is_some() => record,
             Ok(known) => match self.row_of(id, bound.as_ref()).await {
                 Ok(row) => known.map_or(row.record.clone(), |known| Record {
@@ -123,13 +144,16 @@ impl Operations {
         match resolving {
             Resolving::Consume { totals, is_final } => {
                 let totals = totals.clone();
-                self.gate.consume(&ConsumeCall { id, bound, totals, is_final: *is_final, now_ms }).await
+                let call = ConsumeCall { id, bound, totals, is_final: *is_final, now_ms };
+                self.timed(Script::Consume, self.gate.consume(&call)).await
             }
             Resolving::Release { incurred } => {
-                self.gate.release(&ReleaseCall { id, bound, incurred: incurred.clone(), now_ms }).await
+                let call = ReleaseCall { id, bound, incurred: incurred.clone(), now_ms };
+                self.timed(Script::Release, self.gate.release(&call)).await
             }
             Resolving::Extend { ttl_ms } => {
-                self.gate.extend(&ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms }).await
+                let call = ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms };
+                self.timed(Script::Extend, self.gate.extend(&call)).await
             }
         }
     }
@@ -257,7 +281,7 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<gate::Totals> {
-        let record = match self.gate.peek_record(id, bound).await?.record {
+        let record = match self.gate.peek_record(id, bound, self.script_now()).await?.record {
             Some(record) if record.body.rest.is_some() => record,
             _ => self.row_of(id, bound).await?.record,
         };

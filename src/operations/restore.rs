@@ -221,9 +221,12 @@ impl Operations {
     ) -> Answer<()> {
         let started = Clock::monotonic();
         let tenant = &entry.definition.id;
-        self.gate
-            .restore_counters(entry.partition, tenant, holder, counters, capacities, self.script_now())
-            .await?;
+        let told = WarmState {
+            counters: counters.to_vec(),
+            capacities: capacities.to_vec(),
+            ..WarmState::default()
+        };
+        self.gate.restore_counters(entry.partition, tenant, holder, &told, self.script_now()).await?;
         self.metrics.restored(Restored::Counter, started.elapsed());
         Ok(())
     }
@@ -291,9 +294,8 @@ impl Operations {
     }
 
     /// A keyed call that the gate does not know, of a tenant that had keyed calls before a loss: if the ledger has the
-    /// reservation, the gate gets it back.
-    pub(super) async fn recall(&self, id: ReservationId, last_id: OutboxId) -> Answer<()> {
-        self.catch_up(id.partition(), last_id).await?;
+    /// reservation, the gate gets it back. The tenant is warm, so its restore has waited for all that came before.
+    pub(super) async fn recall(&self, id: ReservationId) -> Answer<()> {
         match self.ledger.reservation(id).await? {
             Some(row) => self.bring_back(row).await,
             None => Ok(()),

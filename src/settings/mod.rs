@@ -252,11 +252,13 @@ impl Settings {
     }
 }
 
-/// The first admin key that `TOLLGATE_ADMIN_KEY` gives to `tollgate up`.
+/// The API key that the first of these variables gives: `TOLLGATE_ADMIN_KEY` to `tollgate up`, this or `TOLLGATE_KEY`
+/// to the commands that call a service.
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "this module is the reader of the environment")]
-pub fn admin_key_from_environment() -> Option<SecretString> {
-    std::env::var("TOLLGATE_ADMIN_KEY").ok().filter(|key| !key.is_empty()).map(SecretString::from)
+pub fn key_from_environment(variables: &[&str]) -> Option<SecretString> {
+    let keys = variables.iter().filter_map(|name| std::env::var(name).ok());
+    keys.map(|key| key.trim().to_owned()).find(|key| !key.is_empty()).map(SecretString::from)
 }
 
 #[allow(clippy::disallowed_methods, reason = "this module is the reader of the environment")]

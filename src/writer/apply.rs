@@ -28,6 +28,15 @@ pub struct PartitionEvents {
     pub gaps: Vec<(OutboxId, OutboxId)>,
 }
 
+impl PartitionEvents {
+    /// Keeps the first `count` events and the gaps among them.
+    pub fn shorten(&mut self, count: usize) {
+        self.events.truncate(count);
+        let last = self.events.last().map_or(self.booked, |(id, _)| *id);
+        self.gaps.retain(|(_, found)| *found <= last);
+    }
+}
+
 /// What a transaction did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
@@ -130,9 +139,8 @@ pub(super) async fn read_known(
     let mut ids: Vec<ReservationId> = arrivals.iter().filter_map(Arrival::reservation).collect();
     ids.sort_unstable();
     ids.dedup();
-    let rows = reservations::read_many(connection, &ids).await?;
+    let records: HashMap<_, _> = reservations::read_records(connection, &ids).await?.into_iter().collect();
     let waiting = quarantine::waiting(connection, &ids).await?;
-    let records: HashMap<_, _> = rows.into_iter().map(|row| (row.id, row.record)).collect();
     let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &records)).await?;
     Ok(Known { records, waiting: waiting.into_iter().collect(), subjects })
 }

@@ -294,3 +294,52 @@ fn is_known(event: &Event, before: &Record) -> Result<bool, String> {
             .all(|(now, was)| now.held == was.held && now.consumed <= was.consumed);
     if same || passed { Ok(true) } else { Err("it differs from what is booked as this step".into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> OutboxId {
+        text.parse().unwrap()
+    }
+
+    fn read(ids: &[&str]) -> Vec<OutboxEntry> {
+        ids.iter().map(|id| (at(id), id.as_bytes().to_vec())).collect()
+    }
+
+    fn next(ids: &[&str], gaps: &[(&str, &str)]) -> Reading {
+        let gaps = gaps.iter().map(|(after, found)| (at(after), at(found))).collect();
+        Reading::Next { events: read(ids), gaps }
+    }
+
+    #[rstest::rstest]
+    #[case::nothing_yet("0-0", 1, &[], next(&[], &[]))]
+    #[case::the_first("0-0", 1, &["1-0", "1-1"], next(&["1-0", "1-1"], &[]))]
+    #[case::the_first_are_missing("0-0", 1, &["1-2"], next(&["1-2"], &[("0-0", "1-2")]))]
+    #[case::nothing_new("1-4", 1, &["1-4"], next(&[], &[]))]
+    #[case::the_next("1-4", 1, &["1-4", "1-5"], next(&["1-5"], &[]))]
+    #[case::a_gap("1-4", 1, &["1-4", "1-5", "1-8"], next(&["1-5", "1-8"], &[("1-5", "1-8")]))]
+    #[case::the_next_epoch("1-4", 2, &["1-4", "1-5", "2-0"], next(&["1-5", "2-0"], &[]))]
+    #[case::an_epoch_without_events("1-4", 3, &["1-4", "3-0"], next(&["3-0"], &[]))]
+    #[case::a_new_epoch_from_its_middle("1-4", 2, &["1-4", "2-3"], next(&["2-3"], &[("1-4", "2-3")]))]
+    #[case::emptied("1-4", 1, &[], Reading::Amnesia)]
+    #[case::gone_back("1-4", 1, &["1-5"], Reading::Amnesia)]
+    #[case::emptied_under_a_new_epoch("1-4", 2, &["2-0", "2-1"], next(&["2-0", "2-1"], &[]))]
+    #[case::the_old_epoch_cannot_be_trusted("1-4", 2, &["1-5", "1-6", "2-0"], next(&["2-0"], &[]))]
+    #[case::an_epoch_that_nobody_issued("1-4", 1, &["1-4", "2-0"], Reading::UnknownEpoch(Epoch(2)))]
+    fn what_was_read_is_held_against_the_cursor(
+        #[case] booked: &str,
+        #[case] issued: u64,
+        #[case] ids: &[&str],
+        #[case] expected: Reading,
+    ) {
+        let hash = (booked != "0-0").then(|| event_hash(booked.as_bytes()));
+        assert_eq!(follow(at(booked), hash.as_ref(), Epoch(issued), read(ids)), expected);
+    }
+
+    #[test]
+    fn another_event_at_the_cursor_is_lost_memory_even_under_the_same_number() {
+        let hash = event_hash(b"what was booked");
+        assert_eq!(follow(at("1-4"), Some(&hash), Epoch(1), read(&["1-4", "1-5"])), Reading::Amnesia);
+    }
+}

@@ -25,7 +25,7 @@ pub struct FailPoints {
 
 /// The writer met the place it was told to fail at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Killed;
+pub(crate) struct Killed;
 
 impl FailPoints {
     /// Makes the writer stop at `point`.

@@ -35,17 +35,18 @@ impl Outbox for GateOutbox {
     }
 
     async fn wait(&self, after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {
-        Ok(self.gate.wait_outbox(after, timeout).await?)
+        self.gate.wait_outbox(after, timeout).await?;
+        Ok(())
     }
 
     async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
-        for (partition, id) in booked {
-            self.gate.publish(*partition, *id).await?;
-        }
+        let told = booked.iter().map(|(partition, id)| self.gate.publish(*partition, *id));
+        futures::future::try_join_all(told).await?;
         Ok(())
     }
 
     async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
-        Ok(self.gate.trim_outbox(partition, below).await?)
+        self.gate.trim_outbox(partition, below).await?;
+        Ok(())
     }
 }

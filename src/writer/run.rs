@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
-use super::batch::{Reading, follow};
+use super::batch::{Reading, follow, gate_time_ms};
 use super::fail_point::{FailPoint, FailPoints, Killed};
 use super::outbox::{Outbox, OutboxEntry};
 use super::watch::{Alarm, Watch};
@@ -54,6 +54,8 @@ pub struct Pass {
     pub applied: Applied,
     /// Whether more waits, so that the next pass should follow at once.
     pub more: bool,
+    /// Whether a partition waits for a new epoch, or for news of one.
+    pub doubted: bool,
 }
 
 /// Books the events of the partitions it has leases of.
@@ -65,6 +67,10 @@ pub struct Writer<O: Outbox, W: Watch> {
     fail_points: Arc<FailPoints>,
     partitions: BTreeMap<Partition, Position>,
     leased_until: Option<Instant>,
+    /// Booked positions that the gate was not told yet.
+    untold: BTreeMap<Partition, OutboxId>,
+    /// How many partitions had more than was read of them last time.
+    busy: usize,
 }
 
 /// What the writer knows about a partition that it holds.
@@ -74,9 +80,18 @@ struct Position {
     issued: Epoch,
     /// The cursor at which amnesia was told, so that it is told once.
     doubted: Option<OutboxId>,
+    /// How many passes in a row met an epoch that the ledger has not issued.
+    unknown_epochs: u8,
     tail: VecDeque<Tail>,
     tail_bytes: usize,
 }
+
+/// How many passes may meet an unknown epoch before it is an alarm.
+const UNKNOWN_EPOCHS_MAX: u8 = 5;
+/// The fewest events asked of a partition.
+const SHARE_MIN: usize = 16;
+/// Among how many partitions a batch is shared when none is known to be busy.
+const IDLE_SHARES: usize = 8;
 
 /// A stretch of booked events that still stands in the outbox.
 struct Tail {
@@ -111,8 +126,17 @@ impl From<super::OutboxError> for Failure {
 impl<O: Outbox, W: Watch> Writer<O, W> {
     /// A writer that has done nothing yet.
     pub fn new(outbox: O, ledger: Ledger, watch: W, options: WriterOptions) -> Self {
-        let (fail_points, partitions) = (Arc::default(), BTreeMap::new());
-        Self { outbox, ledger, watch, options, fail_points, partitions, leased_until: None }
+        Self {
+            outbox,
+            ledger,
+            watch,
+            options,
+            fail_points: Arc::default(),
+            partitions: BTreeMap::new(),
+            leased_until: None,
+            untold: BTreeMap::new(),
+            busy: 0,
+        }
     }
 
     /// The places where tests may stop it.
@@ -127,6 +151,8 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         loop {
             let pause = match self.try_pass().await {
                 Ok(pass) if pass.more => Duration::ZERO,
+                // Others have every lease, or what rings the gate's bell cannot be booked yet.
+                Ok(pass) if pass.doubted || self.partitions.is_empty() => self.options.pause,
                 Ok(_) => {
                     let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.booked)).collect();
                     tokio::select! {
@@ -170,7 +196,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         if self.partitions.is_empty() {
             return Ok(Pass::default());
         }
-        let (parts, more) = self.read().await?;
+        let (parts, mut pass) = self.read().await?;
         self.fail_points.check(FailPoint::AfterRead)?;
         let sizes = sizes(&parts);
         let began = Instant::now();
@@ -187,18 +213,26 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         };
         self.fail_points.check(FailPoint::AfterCommit)?;
         self.tell(&applied, began.elapsed());
-        let positions: Vec<_> = applied.booked.iter().map(|(partition, id, _)| (*partition, *id)).collect();
-        if !positions.is_empty() {
-            // Best effort: the next pass publishes a later position.
-            if let Err(error) = self.outbox.publish(&positions).await {
-                self.watch.failed(&error.to_string());
-            }
-        }
+        self.publish(&applied).await;
         self.fail_points.check(FailPoint::AfterPublish)?;
         self.remember(&applied, &sizes, began);
         self.trim().await?;
         self.fail_points.check(FailPoint::AfterTrim)?;
-        Ok(Pass { applied, more })
+        pass.applied = applied;
+        Ok(pass)
+    }
+
+    /// Best effort: what could not be told is told with the next pass.
+    async fn publish(&mut self, applied: &Applied) {
+        self.untold.extend(applied.booked.iter().map(|(partition, id, _)| (*partition, *id)));
+        let positions: Vec<_> = self.untold.iter().map(|(partition, id)| (*partition, *id)).collect();
+        if positions.is_empty() {
+            return;
+        }
+        match self.outbox.publish(&positions).await {
+            Ok(()) => self.untold.clear(),
+            Err(error) => self.watch.failed(&error.to_string()),
+        }
     }
 
     /// Takes the leases that are free and reads the positions of partitions that are new here.
@@ -228,46 +262,54 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         Ok(())
     }
 
+    /// How many events to ask of each partition: a batch's worth shared by those that are busy.
+    fn share(&self) -> usize {
+        let sharing = if self.busy == 0 { self.partitions.len().min(IDLE_SHARES) } else { self.busy };
+        (self.options.batch_events / sharing.max(1)).max(SHARE_MIN)
+    }
+
     /// Reads each partition from its cursor on, and holds what comes against what was booked.
-    async fn read(&mut self) -> Result<(Vec<PartitionEvents>, bool), Failure> {
+    async fn read(&mut self) -> Result<(Vec<PartitionEvents>, Pass), Failure> {
         let from: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.read_from())).collect();
-        let count = (self.options.batch_events / from.len()).max(16) + 1;
+        let count = self.share() + 1;
         let read = self.outbox.read(&from, count).await?;
-        let mut more = false;
+        self.busy = read.iter().filter(|(_, events)| events.len() >= count).count();
+        let mut pass = Pass::default();
         let mut parts = Vec::new();
-        let mut waiting = 0;
-        let mut oldest_ms: Option<i64> = None;
+        let mut room = self.options.batch_events * 2;
         for (partition, events) in read {
             let Some(position) = self.partitions.get_mut(&partition) else { continue };
             let is_full = events.len() >= count;
-            match follow(position.booked, position.booked_hash.as_ref(), position.issued, events) {
-                Reading::Next { events, gaps } => {
-                    // Full of what the old epoch should not hold: go on behind it.
-                    position.doubted = (is_full && events.is_empty()).then_some(position.booked);
-                    more |= is_full;
-                    waiting += events.len();
-                    let first_ms = events.first().and_then(|(_, bytes)| super::batch::gate_time_ms(bytes));
-                    oldest_ms = [oldest_ms, first_ms].into_iter().flatten().min();
-                    let booked = position.booked;
-                    parts.push(PartitionEvents { partition, booked, events, gaps });
+            match position.take(partition, events, is_full) {
+                Ok(mut part) => {
+                    pass.more |= is_full || part.events.len() > room;
+                    part.shorten(room);
+                    room -= part.events.len();
+                    parts.push(part);
                 }
-                Reading::Amnesia => {
-                    if position.doubted.replace(position.booked) != Some(position.booked) {
-                        self.watch.alarm(&Alarm::Amnesia { partition, cursor: position.booked });
-                    }
+                Err(alarm) => {
+                    pass.doubted = true;
                     // Ask again soon whether there is a new epoch.
                     self.leased_until = None;
+                    if let Some(alarm) = alarm {
+                        self.watch.alarm(&alarm);
+                    }
                 }
-                Reading::UnknownEpoch(_) => self.leased_until = None,
             }
         }
-        self.watch.lag(waiting, oldest_ms);
-        for part in &parts {
+        self.tell_lag(&parts);
+        Ok((parts, pass))
+    }
+
+    fn tell_lag(&self, parts: &[PartitionEvents]) {
+        let first = |part: &PartitionEvents| part.events.first().and_then(|(_, bytes)| gate_time_ms(bytes));
+        let waiting = parts.iter().map(|part| part.events.len()).sum();
+        self.watch.lag(waiting, parts.iter().filter_map(first).min());
+        for part in parts {
             for (after, found) in &part.gaps {
                 self.watch.alarm(&Alarm::Gap { partition: part.partition, after: *after, found: *found });
             }
         }
-        Ok((parts, more))
     }
 
     fn tell(&mut self, applied: &Applied, took: Duration) {
@@ -328,8 +370,34 @@ impl Position {
             booked_hash: None,
             issued: booked.epoch,
             doubted: None,
+            unknown_epochs: 0,
             tail: VecDeque::new(),
             tail_bytes: 0,
+        }
+    }
+
+    /// What of these comes next; else the partition is in doubt, with an alarm the first time that is certain.
+    fn take(
+        &mut self,
+        partition: Partition,
+        events: Vec<OutboxEntry>,
+        is_full: bool,
+    ) -> Result<PartitionEvents, Option<Alarm>> {
+        let booked = self.booked;
+        let amnesia = Alarm::Amnesia { partition, cursor: booked };
+        match follow(booked, self.booked_hash.as_ref(), self.issued, events) {
+            Reading::Next { events, gaps } => {
+                self.unknown_epochs = 0;
+                // Full of what the old epoch should not hold: go on behind it.
+                self.doubted = (is_full && events.is_empty()).then_some(booked);
+                Ok(PartitionEvents { partition, booked, events, gaps })
+            }
+            Reading::Amnesia => Err((self.doubted.replace(booked) != Some(booked)).then_some(amnesia)),
+            Reading::UnknownEpoch(_) => {
+                // The first time it may have been issued just now; later the ledger itself has gone back.
+                self.unknown_epochs = self.unknown_epochs.saturating_add(1);
+                Err((self.unknown_epochs == UNKNOWN_EPOCHS_MAX).then_some(amnesia))
+            }
         }
     }
 

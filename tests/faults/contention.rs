@@ -100,12 +100,16 @@ async fn sixty_four_callers_with_ten_thousand_attempts_never_exceed_a_limit_and_
 async fn one_attempt(app: &crate::support::app::TestApp, attempt: u64) -> u64 {
     let user = format!("user-{}", attempt % 3);
     let body = json!({ "tenant": "acme", "subject": user, "meter": "page", "amount": "3" });
-    let reserved = app.post("/v1/reservations", body).await;
+    // A machine under load may answer 503: the same call again is what a client does, and it is harmless.
+    let mut reserved = app.post_keyed("/v1/reservations", &format!("attempt-{attempt}"), body.clone()).await;
+    while reserved.status == 503 {
+        reserved = app.post_keyed("/v1/reservations", &format!("attempt-{attempt}"), body.clone()).await;
+    }
     if reserved.status == 429 {
         assert!(!reserved.body["refused_by"].as_array().unwrap().is_empty(), "{reserved:?}");
         return 0;
     }
-    assert_eq!(reserved.status, 201, "{reserved:?}");
+    assert!(matches!(reserved.status, 200 | 201), "{reserved:?}");
     for limit in reserved.body["limits"].as_array().unwrap() {
         let read = |field: &str| limit[field].as_str().unwrap().parse::<u64>().unwrap();
         assert!(read("consumed") + read("reserved") <= read("capacity"), "{limit}");
@@ -116,7 +120,11 @@ async fn one_attempt(app: &crate::support::app::TestApp, attempt: u64) -> u64 {
         1 => ("consume", json!({ "amount": "1" }), 1),
         _ => ("consume", json!({ "amount": "2" }), 2),
     };
-    let resolved = app.post(&format!("/v1/reservations/{id}/{verb}"), body).await;
+    let path = format!("/v1/reservations/{id}/{verb}");
+    let mut resolved = app.post(&path, body.clone()).await;
+    while resolved.status == 503 {
+        resolved = app.post(&path, body.clone()).await;
+    }
     assert_eq!(resolved.status, 200, "{resolved:?}");
     assert_ne!(resolved.body["lines"], Value::Null);
     consumed

@@ -2,6 +2,10 @@
 
 pub mod events;
 mod migrations;
+mod policy;
+mod proof;
+mod reads;
+mod restore;
 
 use std::time::Duration;
 

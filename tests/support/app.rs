@@ -274,9 +274,7 @@ impl TestApp {
     /// The books balance, and the gate equals them.
     pub async fn check_books(&self) {
         let app = self.app();
-        let report = verify(&app.ledger, VerifyOptions { rebuild: true, ..VerifyOptions::default() })
-            .await
-            .expect("verify runs");
+        let report = verify(&app.ledger, VerifyOptions { rebuild: true }).await.expect("verify runs");
         for check in &report.checks {
             assert!(check.faults.is_empty(), "{}: {:?}", check.name, check.faults);
         }

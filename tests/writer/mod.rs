@@ -1,3 +1,4 @@
 //! The writer on a real Postgres: every step twice, every step failed.
 
-mod apply;
+pub mod apply;
+mod run;

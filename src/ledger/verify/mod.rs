@@ -44,7 +44,7 @@ pub struct Check {
     pub name: &'static str,
     /// How many things.
     pub checked: u64,
-    /// What is wrong; at most [`FAULTS_MAX`] are named.
+    /// What is wrong; at most a hundred are named.
     pub faults: Vec<Fault>,
     /// Remarkable, but not wrong: open quarantine, gaps.
     pub warnings: Vec<Fault>,
@@ -66,7 +66,7 @@ impl Check {
 }
 
 /// The most faults one check names.
-pub const FAULTS_MAX: usize = 100;
+pub(super) const FAULTS_MAX: usize = 100;
 
 /// What verifying came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -89,7 +89,7 @@ pub async fn verify(ledger: &Ledger, options: VerifyOptions) -> Result<VerifyRep
     let mut connection = ledger.connection().await?;
     // Large ledgers take longer than any service call may.
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = 0; \
-                 SET LOCAL idle_in_transaction_session_timeout = 0";
+                 SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL work_mem = '64MB'";
     AnsiTransactionManager::begin_transaction_sql(&mut *connection, begin).await?;
     let checks = run(ledger, &mut connection, options).await;
     AnsiTransactionManager::rollback_transaction(&mut *connection).await?;

@@ -1,0 +1,35 @@
+-- Cuts the totals of `cap` lines to what is held plus the least remaining over the record's capped counters whose window is
+-- current, in the order of the lines. Returns what is cut off per line (nothing when none is), or the number from 0 of a counter
+-- whose quota capacity is unknown.
+local function cap_totals(record, totals, now)
+  local uncharged, cut, taken = {}, false, {}
+  local open = record.state == STATE_RESERVED
+  for line = 1, record.count do
+    local held, consumed = record.held[line], record.consumed[line]
+    local free = open and math.max(held, consumed) or consumed
+    local most = totals[line]
+    for number, counter in ipairs(record.counters) do
+      local weight = counter.weights[line]
+      if weight and counter.cap and now < counter.window_end and not counter.later then
+        local capacity = counter.cap >= 0 and counter.cap or counter.capacity
+        if record.lines[line].caps and not capacity then
+          return nil, number - 1
+        end
+        local room = (capacity or 0) - counter.consumed - counter.reserved - (taken[number] or 0)
+        if record.lines[line].caps then
+          most = math.min(most, math.max(held, free + math.max(math.floor(room / weight), 0)))
+        end
+      end
+    end
+    most = math.max(most, math.min(totals[line], free))
+    for number, counter in ipairs(record.counters) do
+      if counter.weights[line] then
+        taken[number] = (taken[number] or 0) + counter.weights[line] * math.max(most - free, 0)
+      end
+    end
+    uncharged[line] = totals[line] - most
+    cut = cut or uncharged[line] > 0
+    totals[line] = most
+  end
+  return cut and uncharged or {}
+end

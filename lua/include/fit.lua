@@ -1,0 +1,22 @@
+-- What each line, in order, gets of what its counters have left after the lines before it; and whether any gets something.
+local function fit(amounts, checks)
+  local granted, taken, any = {}, {}, false
+  for line, asked in ipairs(amounts) do
+    local most = asked
+    for number, check in ipairs(checks) do
+      local weight = check.weights[line]
+      if weight then
+        local room = check.capacity - check.consumed - check.reserved - (taken[number] or 0)
+        most = math.min(most, math.floor(room / weight))
+      end
+    end
+    granted[line] = math.max(most, 0)
+    any = any or granted[line] > 0
+    for number, check in ipairs(checks) do
+      if check.weights[line] then
+        taken[number] = (taken[number] or 0) + check.weights[line] * granted[line]
+      end
+    end
+  end
+  return granted, any
+end

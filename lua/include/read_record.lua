@@ -1,0 +1,23 @@
+-- Reads a record's head and lines; nothing when there is no record or it is of another epoch.
+local function read_record(raw, epoch)
+  if not raw then
+    return nil
+  end
+  local layout, state, count, flags, step, of_epoch, expires_at, born_at, latest_expiry, sequence, at =
+    struct.unpack('<BBBBI4i8i8i8i8i8', raw)
+  if layout ~= 1 then
+    error('record layout')
+  end
+  if of_epoch ~= epoch then
+    return nil
+  end
+  local held, consumed = {}, {}
+  for line = 1, count do
+    held[line], consumed[line], at = struct.unpack('<i8i8', raw, at)
+  end
+  return {
+    state = state, count = count, late = flags % 2 == 1, capped = flags >= 2, step = step, epoch = of_epoch,
+    expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
+    held = held, consumed = consumed, body = string.sub(raw, at),
+  }
+end

@@ -1,0 +1,53 @@
+-- include statuses
+-- include states
+-- include kinds
+-- include clock
+-- include last_id
+-- include append
+-- include sequence_of
+-- include read_record
+-- include read_body
+-- include measure
+-- include holder_keys
+-- include cold_record
+-- include pack_head
+-- include pack_event
+-- include pack_lines
+-- include pack_units
+-- include pack_readings
+-- include write_counters
+-- include store
+-- include read_totals
+-- What consume, release and extend read first: the partition, the reservation as far as the caller may know it, its state hashes.
+local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
+local prefix = string.sub(meta, 1, -5)
+local epoch, not_after = tonumber(ARGV[1]), tonumber(ARGV[2])
+local real, now = clock(ARGV[3])
+local found = redis.call('HMGET', meta, 'epoch', 'swept')
+if found[1] ~= ARGV[1] or not found[2] then
+  return { ALARM, real, now, '', found[1] or '' }
+end
+redis.call('XLEN', outbox)
+local record = read_record(redis.call('GET', reservation), epoch)
+if record then
+  read_body(record)
+end
+if not record or (ARGV[5] ~= '' and ARGV[5] ~= record.tenant) then
+  return { UNKNOWN, real, now, last_id(outbox) }
+end
+local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
+local cold = cold_record(holders)
+local function about_record(status, line, meter)
+  return { status, real, now, '', pack_head(record) .. record.body, line or 0, meter or '' }
+end
+local function about_counters(status, id, before, uncharged)
+  local readings = pack_readings(record.counters, function(counter)
+    return counter.current
+  end)
+  return { status, real, now, id, pack_head(record) .. record.body, before, uncharged, readings }
+end
+local function about_cold(counters)
+  local holders_cold = cold or { tenant = 0, holders = '' }
+  return { COLD, real, now, last_id(outbox), pack_head(record) .. record.body, holders_cold.tenant,
+    holders_cold.holders, counters }
+end

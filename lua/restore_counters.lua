@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- restore_counters: what the ledger knows of single counters of a warm tenant or subject; a counter known already stays.
+-- KEYS     1 meta  2 outbox  3 state
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  then per counter: field, value
+-- returns  { status, real time, time, '' }    DONE    KEPT: all were known    COLD: the whole hash is    ALARM: epoch found
+-- event    none
+-- include statuses
+-- include clock
+
+-- read
+local real, now = clock(ARGV[3])
+local found = redis.call('HGET', KEYS[1], 'epoch')
+local header = redis.call('HGET', KEYS[3], 'h')
+
+-- check
+if found ~= ARGV[1] then
+  return { ALARM, real, now, '', found or '' }
+end
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+if not header or struct.unpack('<i8', header) ~= tonumber(ARGV[1]) then
+  return { COLD, real, now, '' }
+end
+
+-- write
+local written = 0
+for at = 4, #ARGV, 2 do
+  written = written + redis.call('HSETNX', KEYS[3], ARGV[at], ARGV[at + 1])
+end
+return { written > 0 and DONE or KEPT, real, now, '' }

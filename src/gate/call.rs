@@ -1,0 +1,249 @@
+//! One call of one script: its keys and arguments on the way in, its answer on the way out.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+
+use crate::domain::amount::Units;
+use crate::domain::codec::{Reader, Undecodable};
+use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::reservation::Record;
+
+use super::Gate;
+use super::error::GateError;
+use super::reserve::CounterReading;
+use super::scripts::Script;
+use super::status::Status;
+
+/// What a script answered, after its first four values.
+pub(super) struct Reply {
+    /// What was decided.
+    pub(super) status: Status,
+    /// The script's time (unix ms).
+    pub(super) now_ms: i64,
+    /// The event's place, or the outbox's last id.
+    pub(super) id: OutboxId,
+    rest: Vec<Value>,
+}
+
+impl Reply {
+    fn read(value: Value) -> Result<(Self, i64), GateError> {
+        let Value::Array(mut values) = value else { return Err(Undecodable("a script's answer").into()) };
+        if values.len() < 4 {
+            return Err(Undecodable("a script's answer").into());
+        }
+        let rest = values.split_off(4);
+        let status = Status::from_code(integer(&values[0])?).ok_or(Undecodable("a status"))?;
+        let id = match text(&values[3])? {
+            "" => OutboxId::default(),
+            id => id.parse().map_err(|_| Undecodable("an outbox id"))?,
+        };
+        Ok((Self { status, now_ms: integer(&values[2])?, id, rest }, integer(&values[1])?))
+    }
+
+    /// The bytes at this place of the status's own values.
+    pub(super) fn bytes(&self, at: usize) -> Result<&[u8], Undecodable> {
+        match self.rest.get(at) {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            _ => Err(Undecodable("a script's answer")),
+        }
+    }
+
+    /// The whole number at this place.
+    pub(super) fn integer(&self, at: usize) -> Result<i64, Undecodable> {
+        self.rest.get(at).ok_or(Undecodable("a script's answer")).and_then(integer)
+    }
+
+    /// The text at this place.
+    pub(super) fn text(&self, at: usize) -> Result<&str, Undecodable> {
+        self.rest.get(at).ok_or(Undecodable("a script's answer")).and_then(text)
+    }
+
+    /// The units packed at this place.
+    pub(super) fn units(&self, at: usize) -> Result<Vec<Units>, Undecodable> {
+        let mut reader = Reader::new(self.bytes(at)?);
+        let mut units = Vec::new();
+        while !reader.rest().is_empty() {
+            units.push(Units::new(reader.i64()?).ok_or(Undecodable("units"))?);
+        }
+        Ok(units)
+    }
+
+    /// The counter readings packed at this place.
+    pub(super) fn readings(&self, at: usize) -> Result<Vec<CounterReading>, Undecodable> {
+        let mut reader = Reader::new(self.bytes(at)?);
+        let mut readings = Vec::new();
+        while !reader.rest().is_empty() {
+            readings.push(CounterReading {
+                consumed: Units::new(reader.i64()?).ok_or(Undecodable("units"))?,
+                reserved: Units::new(reader.i64()?).ok_or(Undecodable("units"))?,
+                capacity: Units::new(reader.i64()?),
+                next_hold_ends_at_ms: Some(reader.i64()?).filter(|&at| at > 0),
+                current: reader.u8()? == 1,
+            });
+        }
+        Ok(readings)
+    }
+
+    /// The record packed at this place.
+    pub(super) fn record(&self, at: usize) -> Result<Record, Undecodable> {
+        Record::decode(self.bytes(at)?)
+    }
+
+    /// Small numbers, one a byte, at this place.
+    pub(super) fn indexes(&self, at: usize) -> Result<Vec<usize>, Undecodable> {
+        Ok(self.bytes(at)?.iter().map(|&byte| usize::from(byte)).collect())
+    }
+}
+
+/// A whole number, also one that a script answered as text.
+pub(super) fn integer(value: &Value) -> Result<i64, Undecodable> {
+    match value {
+        Value::Int(number) => Ok(*number),
+        other => text(other)?.parse().map_err(|_| Undecodable("a number")),
+    }
+}
+
+/// A text.
+pub(super) fn text(value: &Value) -> Result<&str, Undecodable> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| Undecodable("a text")),
+        Value::SimpleString(text) => Ok(text),
+        Value::Okay => Ok("OK"),
+        _ => Err(Undecodable("a text")),
+    }
+}
+
+/// A time argument: empty for Redis's own.
+pub(super) fn time_argument(now_ms: Option<i64>) -> Vec<u8> {
+    now_ms.map(|now| now.to_string().into_bytes()).unwrap_or_default()
+}
+
+impl Gate {
+    /// The first three arguments of every mutating script: expected epoch, the instant at which this call stops waiting, the time.
+    pub(super) fn mutating(
+        &self,
+        partition: Partition,
+        now_ms: Option<i64>,
+    ) -> Result<Vec<Vec<u8>>, GateError> {
+        let not_after = self.redis_time_ms() + self.timeout_ms;
+        Ok(vec![self.epoch_argument(partition)?, not_after.to_string().into_bytes(), time_argument(now_ms)])
+    }
+
+    /// The expected epoch as an argument.
+    pub(super) fn epoch_argument(&self, partition: Partition) -> Result<Vec<u8>, GateError> {
+        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        Ok(epoch.0.to_string().into_bytes())
+    }
+
+    /// Calls a script once. An alarm, a late arrival and an outbox that has forgotten are errors; the rest is the script's decision.
+    pub(super) async fn run(
+        &self,
+        partition: Partition,
+        script: Script,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<Reply, GateError> {
+        let alarm = |reason: String| GateError::Alarm { partition, reason };
+        let digests = self.digests.load_full().ok_or_else(|| alarm("no scripts are loaded".into()))?;
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(digests.of(script));
+        self.send(partition, script, command, keys, arguments).await
+    }
+
+    /// Runs `adopt` from its text: it comes before the scripts are loaded, so that nothing else can run on memory that is not
+    /// yet trusted.
+    pub(super) async fn run_adopt(
+        &self,
+        partition: Partition,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<Reply, GateError> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(Script::Adopt.text("")?);
+        self.send(partition, Script::Adopt, command, keys, arguments).await
+    }
+
+    async fn send(
+        &self,
+        partition: Partition,
+        script: Script,
+        mut command: redis::Cmd,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<Reply, GateError> {
+        let alarm = |reason: String| GateError::Alarm { partition, reason };
+        command.arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
+        for argument in arguments {
+            command.arg(argument.as_slice());
+        }
+        let known = self.highest_known(partition);
+        let answer = tokio::time::timeout(self.patience(), self.next_link().send(&command)).await;
+        let value = answer
+            .map_err(|_| GateError::Timeout)?
+            .map_err(|error| script_error(partition, script, &error))?;
+        let (reply, real_ms) = Reply::read(value)?;
+        self.note_redis_time(real_ms);
+        match reply.status {
+            Status::Alarm => Err(alarm(match reply.text(0)? {
+                "" => "its memory is missing".into(),
+                found => format!("it is of epoch {found}"),
+            })),
+            Status::TooLate => Err(GateError::TooLate),
+            _ => {
+                self.check_memory(partition, script, &reply, known)?;
+                Ok(reply)
+            }
+        }
+    }
+
+    /// An id below the highest known proves that the outbox has forgotten, also where the server and its scripts are the same.
+    fn check_memory(
+        &self,
+        partition: Partition,
+        script: Script,
+        reply: &Reply,
+        known: OutboxId,
+    ) -> Result<(), GateError> {
+        let is_event = script.appends() && reply.status == Status::Done && reply.id != OutboxId::default();
+        let is_last = matches!(reply.status, Status::Unknown | Status::Cold | Status::AskLedger)
+            || matches!(script, Script::Peek | Script::PeekRecord);
+        let of_this_epoch = Some(known.epoch) == self.epoch(partition);
+        let forgotten =
+            (is_event && reply.id <= known) || (is_last && script_reads_last(script) && reply.id < known);
+        if of_this_epoch && forgotten {
+            let reason = format!("its outbox is at {} and was at {known}", reply.id);
+            return Err(GateError::Alarm { partition, reason });
+        }
+        if is_event {
+            self.note_cursor(partition, reply.id);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the script answers the outbox's last id with what it does not know.
+fn script_reads_last(script: Script) -> bool {
+    !matches!(script, Script::RestoreCounters | Script::Capacity | Script::Expire)
+}
+
+/// The gate's error for a fault of a script call.
+fn script_error(partition: Partition, script: Script, error: &RedisError) -> GateError {
+    let unavailable = || GateError::Unavailable(error.to_string());
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoScript) => {
+            GateError::Alarm { partition, reason: "the node does not know the scripts".into() }
+        }
+        ErrorKind::Server(ServerErrorKind::ResponseError) => {
+            GateError::Script { script: script.name(), message: error.to_string() }
+        }
+        ErrorKind::Server(_) => unavailable(),
+        ErrorKind::Extension => match error.code() {
+            Some("OOM" | "MISCONF" | "BUSY" | "NOREPLICAS" | "UNKILLABLE") => unavailable(),
+            _ => GateError::Script { script: script.name(), message: error.to_string() },
+        },
+        _ if error.is_timeout() => GateError::Timeout,
+        _ => unavailable(),
+    }
+}

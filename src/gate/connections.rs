@@ -1,0 +1,112 @@
+//! Connections to one Redis node: multiplexed, rebuilt after a fault, never repeating a command by themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+
+use super::error::GateError;
+
+const PIPELINE_BUFFER: usize = 1024;
+
+/// One connection that is rebuilt when it breaks. A command that fails is never sent again.
+pub(super) struct Link {
+    client: Client,
+    config: AsyncConnectionConfig,
+    connect_timeout: Duration,
+    // The connection's own task must outlive the worker that happened to rebuild it.
+    runtime: Handle,
+    current: ArcSwapOption<MultiplexedConnection>,
+    connecting: Mutex<()>,
+}
+
+impl Link {
+    /// Prepares a link; it connects at its first command. `response_timeout` none is for commands that block.
+    pub(super) fn new(
+        client: Client,
+        connect_timeout: Duration,
+        response_timeout: Option<Duration>,
+        runtime: Handle,
+    ) -> Self {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(connect_timeout))
+            .set_response_timeout(response_timeout)
+            .set_pipeline_buffer_size(PIPELINE_BUFFER);
+        Self {
+            client,
+            config,
+            connect_timeout,
+            runtime,
+            current: ArcSwapOption::empty(),
+            connecting: Mutex::new(()),
+        }
+    }
+
+    /// Sends one command and waits for its answer.
+    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let shared = self.connection().await?;
+        let mut connection = shared.as_ref().clone();
+        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        self.drop_broken(&shared, answer.as_ref().err());
+        answer
+    }
+
+    /// Sends a pipeline and waits for all its answers.
+    pub(super) async fn send_all(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, RedisError> {
+        let shared = self.connection().await?;
+        let mut connection = shared.as_ref().clone();
+        let answers = connection.send_packed_commands(pipeline, 0, count).await;
+        self.drop_broken(&shared, answers.as_ref().err());
+        answers
+    }
+
+    async fn connection(&self) -> Result<Arc<MultiplexedConnection>, RedisError> {
+        if let Some(connection) = self.current.load_full() {
+            return Ok(connection);
+        }
+        let _only_one = self.connecting.lock().await;
+        if let Some(connection) = self.current.load_full() {
+            return Ok(connection);
+        }
+        let (client, config) = (self.client.clone(), self.config.clone());
+        let connect = async move { client.get_multiplexed_async_connection_with_config(&config).await };
+        let task = self.runtime.spawn(tokio::time::timeout(self.connect_timeout, connect));
+        let connection = match task.await {
+            Ok(Ok(connected)) => Arc::new(connected?),
+            Ok(Err(_)) => return Err((ErrorKind::Io, "connecting took too long").into()),
+            Err(_) => return Err((ErrorKind::Io, "the runtime is stopping").into()),
+        };
+        self.current.store(Some(Arc::clone(&connection)));
+        Ok(connection)
+    }
+
+    fn drop_broken(&self, used: &Arc<MultiplexedConnection>, error: Option<&RedisError>) {
+        if error.is_some_and(is_broken) {
+            let current = self.current.load();
+            if current.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, used)) {
+                self.current.store(None);
+            }
+        }
+    }
+}
+
+/// Whether a new connection may do better: after an I/O fault or silence, or where this node no longer serves writes.
+fn is_broken(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::Parse => true,
+        ErrorKind::Server(kind) => matches!(
+            kind,
+            ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown
+        ),
+        _ => error.is_unrecoverable_error(),
+    }
+}
+
+/// The gate's error for a fault of a plain command.
+pub(super) fn plain_error(error: &RedisError) -> GateError {
+    if error.is_timeout() { GateError::Timeout } else { GateError::Unavailable(error.to_string()) }
+}

@@ -1,0 +1,140 @@
+//! Every key of the gate is built here and nowhere else.
+
+use std::fmt::Write as _;
+
+use crc::{CRC_16_XMODEM, Crc};
+
+use crate::domain::ids::{Partition, ReservationId, Subject, TenantId};
+use crate::domain::reservation::SubjectHash;
+
+const SLOTS: u32 = 16_384;
+
+/// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefixes: Vec<String>,
+    subject_key: [u8; 32],
+}
+
+impl Keys {
+    /// For an installation of `partitions` (1 to 256) with this secret.
+    pub fn new(partitions: u16, secret: &[u8; 32]) -> Self {
+        let prefixes =
+            Partition::all(partitions).map(|p| format!("tg1:{{{}}}:", tag(p, partitions))).collect();
+        Self { prefixes, subject_key: blake3::derive_key("tollgate subject hashes v1", secret) }
+    }
+
+    fn key(&self, partition: Partition, rest: &[&str]) -> String {
+        let prefix = self.prefixes.get(partition.index()).map_or("", String::as_str);
+        let mut key = String::with_capacity(prefix.len() + 96);
+        key.push_str(prefix);
+        for part in rest {
+            key.push_str(part);
+        }
+        key
+    }
+
+    /// The partition's own facts.
+    pub fn meta(&self, partition: Partition) -> String {
+        self.key(partition, &["meta"])
+    }
+
+    /// The partition's events.
+    pub fn outbox(&self, partition: Partition) -> String {
+        self.key(partition, &["outbox"])
+    }
+
+    /// One reservation.
+    pub fn reservation(&self, id: ReservationId) -> String {
+        self.key(id.partition(), &["rsv:", &id.to_hex()])
+    }
+
+    /// A tenant's state.
+    pub fn tenant(&self, partition: Partition, tenant: &TenantId) -> String {
+        self.key(partition, &["state:", tenant.as_str()])
+    }
+
+    /// The state of a tenant's subject. A tenant id holds no `=`, so it can never spell this key.
+    pub fn subject(&self, partition: Partition, tenant: &TenantId, hash: SubjectHash) -> String {
+        self.key(partition, &["state:", tenant.as_str(), ":", hash.as_str()])
+    }
+
+    /// The name that stands for a subject in keys: a truncated keyed hash of (tenant, kind, id).
+    pub fn subject_hash(&self, tenant: &TenantId, subject: &Subject) -> SubjectHash {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut hasher = blake3::Hasher::new_keyed(&self.subject_key);
+        for part in [tenant.as_str(), subject.kind.as_str(), subject.id.as_str()] {
+            hasher.update(part.as_bytes());
+            hasher.update(&[0]);
+        }
+        let mut hash = [b'='; 13];
+        for (place, byte) in hash[1..].iter_mut().zip(hasher.finalize().as_bytes()) {
+            *place = DIGITS[usize::from(byte & 63)];
+        }
+        SubjectHash(hash)
+    }
+}
+
+/// The slot of a hash tag on Redis Cluster.
+pub fn slot(tag: &str) -> u32 {
+    u32::from(Crc::<u16>::new(&CRC_16_XMODEM).checksum(tag.as_bytes())) % SLOTS
+}
+
+/// A partition's hash tag: `pNN` and the one or two letters whose slot is nearest to the middle of its even share.
+pub fn tag(partition: Partition, partitions: u16) -> String {
+    let share = SLOTS / u32::from(partitions.max(1));
+    let middle = u32::from(partition.number()) * SLOTS / u32::from(partitions.max(1)) + share / 2;
+    let crc = Crc::<u16>::new(&CRC_16_XMODEM);
+    let stem = partition.to_string();
+    let mut best = (u32::MAX, String::new());
+    for suffix in suffixes() {
+        let mut candidate = stem.clone();
+        let _ = write!(candidate, "{suffix}");
+        let slot = u32::from(crc.checksum(candidate.as_bytes())) % SLOTS;
+        if slot.abs_diff(middle) < best.0 {
+            best = (slot.abs_diff(middle), candidate);
+        }
+    }
+    best.1
+}
+
+fn suffixes() -> impl Iterator<Item = String> {
+    let letters = || b'a'..=b'z';
+    let single = letters().map(|a| char::from(a).to_string());
+    let double =
+        letters().flat_map(move |a| letters().map(move |b| format!("{}{}", char::from(a), char::from(b))));
+    single.chain(double)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::{SubjectId, SubjectKind};
+
+    #[test]
+    fn the_tags_of_an_installation_are_evenly_spaced_and_stand_for_ever() {
+        let slots: Vec<u32> = Partition::all(64).map(|p| slot(&tag(p, 64))).collect();
+        for (number, found) in (0..).zip(&slots) {
+            assert_eq!(found / 256, number, "partition {number} is outside its share");
+        }
+        assert_eq!(slot("123456789"), 12739);
+        let pinned = [0, 7, 63].map(|n| tag(Partition::new(n).unwrap(), 64));
+        assert_eq!(pinned, ["p00", "p07", "p63"]);
+    }
+
+    #[test]
+    fn a_subject_never_stands_in_a_key_and_its_hash_is_its_tenants_own() {
+        let keys = Keys::new(4, &[7; 32]);
+        let subject = Subject {
+            kind: SubjectKind::parse("user").unwrap(),
+            id: SubjectId::parse("mail@example.com").unwrap(),
+        };
+        let tenant = |name: &str| TenantId::parse(name).unwrap();
+        let hash = keys.subject_hash(&tenant("acme"), &subject);
+        assert_eq!(hash.as_str().len(), 13);
+        assert!(TenantId::parse(hash.as_str()).is_err());
+        assert_ne!(hash, keys.subject_hash(&tenant("other"), &subject));
+        let key = keys.subject(Partition::new(0).unwrap(), &tenant("acme"), hash);
+        assert!(!key.contains("mail"), "{key}");
+    }
+}

@@ -1,0 +1,181 @@
+//! The scripts: their texts with includes expanded, salted for the node on which they were verified, called by digest.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::error::GateError;
+use super::status::Status;
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $file:literal;)*) => {
+        /// One script is one transition.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Script {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Script {
+            /// All of them, in the order of their digests.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            fn source(self) -> &'static str {
+                match self { $(Self::$name => include_str!(concat!("../../lua/", $file, ".lua")),)* }
+            }
+        }
+    };
+}
+
+scripts! {
+    /// Holds amounts, or counts usage.
+    Reserve = "reserve", "reserve";
+    /// A consume that resolves; may run when memory is full.
+    ConsumeFinal = "consume_final", "consume";
+    /// A consume that keeps the hold open.
+    ConsumePart = "consume_part", "consume";
+    /// Returns what is held.
+    Release = "release", "release";
+    /// Moves the expiry.
+    Extend = "extend", "extend";
+    /// Sweeps due holds.
+    Expire = "expire", "expire";
+    /// Reads counters.
+    Peek = "peek", "peek";
+    /// Reads one reservation.
+    PeekRecord = "peek_record", "peek_record";
+    /// A page of a cold tenant or subject.
+    Restore = "restore", "restore";
+    /// Single counters of a warm one.
+    RestoreCounters = "restore_counters", "restore_counters";
+    /// One resolved reservation.
+    RestoreRecord = "restore_record", "restore_record";
+    /// A quota's new capacity.
+    Capacity = "capacity", "capacity";
+    /// The writer's position.
+    Publish = "publish", "publish";
+    /// The partition's epoch.
+    Adopt = "adopt", "adopt";
+}
+
+macro_rules! includes {
+    ($($name:literal)*) => {
+        const INCLUDES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../lua/include/", $name, ".lua"))),)*];
+    };
+}
+
+includes! {
+    "append" "cap_totals" "clock" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "holder_keys" "integer"
+    "kinds" "last_id" "late_rejected" "measure" "pack_event" "pack_head" "pack_lines" "pack_readings" "pack_units"
+    "plan_moves" "quota_capacity" "read_body" "read_checks" "read_record" "read_totals" "refusing_checks"
+    "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store" "write_counters"
+}
+
+impl Script {
+    /// Whether it appends events; the id it answers when done is its event's.
+    pub(super) fn appends(self) -> bool {
+        matches!(
+            self,
+            Self::Reserve
+                | Self::ConsumeFinal
+                | Self::ConsumePart
+                | Self::Release
+                | Self::Extend
+                | Self::Expire
+        )
+    }
+
+    /// The whole text for the node with this run id, which makes its digest the node's own.
+    pub fn text(self, run_id: &str) -> Result<String, GateError> {
+        let source = match self {
+            Self::ConsumePart => self.source().replacen("#!lua flags=allow-oom", "#!lua", 1),
+            _ => self.source().to_owned(),
+        };
+        let mut text = String::with_capacity(16 * 1024);
+        expand(self, &source, &mut BTreeSet::new(), &mut text)?;
+        let _ = writeln!(text, "-- {run_id}");
+        Ok(text)
+    }
+}
+
+fn expand(
+    script: Script,
+    source: &str,
+    done: &mut BTreeSet<String>,
+    text: &mut String,
+) -> Result<(), GateError> {
+    for line in source.lines() {
+        let Some(name) = line.strip_prefix("-- include ") else {
+            text.push_str(line);
+            text.push('\n');
+            continue;
+        };
+        if !done.insert(name.to_owned()) {
+            continue;
+        }
+        if name == "statuses" {
+            text.push_str(&statuses());
+            continue;
+        }
+        let (_, included) = INCLUDES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or(GateError::Malformed { script: script.name(), reason: "an include does not exist" })?;
+        expand(script, included, done, text)?;
+    }
+    Ok(())
+}
+
+/// The statuses as Lua locals.
+fn statuses() -> String {
+    let names: Vec<_> = Status::ALL.iter().map(|status| status.lua_name()).collect();
+    let codes: Vec<_> = Status::ALL.iter().map(|status| status.code().to_string()).collect();
+    format!("local {} = {}\n", names.join(", "), codes.join(", "))
+}
+
+/// The digests of the loaded scripts, all salted for one node.
+#[derive(Debug, Clone)]
+pub(super) struct Digests(pub(super) Vec<String>);
+
+impl Digests {
+    /// The digest of one script.
+    pub(super) fn of(&self, script: Script) -> &str {
+        Script::ALL
+            .iter()
+            .position(|known| *known == script)
+            .and_then(|index| self.0.get(index))
+            .map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_expands_starts_with_its_flags_and_states_keys_arguments_returns_and_event() {
+        for script in Script::ALL {
+            let text = script.text("run").unwrap();
+            assert!(text.starts_with("#!lua"), "{script:?}");
+            assert!(!text.contains("-- include "), "{script:?}");
+            for part in ["-- KEYS ", "-- ARGV ", "-- returns ", "-- event "] {
+                assert_eq!(script.source().matches(part).count(), 1, "{script:?} {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_frees_holds_may_run_when_memory_is_full() {
+        let allows = |script: Script| script.text("").unwrap().lines().next().unwrap().contains("allow-oom");
+        assert!(allows(Script::ConsumeFinal) && allows(Script::Release) && allows(Script::Expire));
+        assert!(!allows(Script::ConsumePart) && !allows(Script::Reserve) && !allows(Script::Extend));
+    }
+
+    #[test]
+    fn the_salt_makes_the_text_the_nodes_own() {
+        assert_ne!(Script::Reserve.text("a").unwrap(), Script::Reserve.text("b").unwrap());
+    }
+}
