@@ -1,1 +1,3 @@
-//! t
+//! The one test binary.
+
+mod gate;
