@@ -1,3 +1,7 @@
-//! The one test binary.
+//! The integration tests: one binary, so that everything is linked once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside")]
 
 mod gate;
+mod lua;
+mod properties;

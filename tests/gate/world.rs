@@ -1,5 +1,7 @@
 //! A gate with one warm tenant under a clock of the test's own, and short words for what tests do with it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tollgate::domain::amount::{Amount, Decimals, Units};
@@ -18,7 +20,7 @@ use tollgate::gate::{
     WarmState,
 };
 
-use super::server::Server;
+use super::server::{Mode, Server};
 
 /// The start of the test's window and of its clock.
 pub const START_MS: i64 = 1_700_000_000_000;
@@ -28,6 +30,9 @@ pub const WINDOW: (i64, i64) = (START_MS - 1_000_000, START_MS + 1_000_000);
 pub const BUCKET_MS: i64 = 1000;
 /// The ttl of a hold unless a test says otherwise.
 pub const TTL_MS: i64 = 60_000;
+
+/// Each world keeps to a partition of its own, so that worlds may share a server.
+static NEXT_PARTITION: AtomicU16 = AtomicU16::new(0);
 
 /// Units of this number.
 pub fn units(value: i64) -> Units {
@@ -51,7 +56,7 @@ pub fn options(url: String) -> GateOptions {
         connections: 2,
         response_timeout: Duration::from_secs(20),
         connect_timeout: Duration::from_secs(20),
-        partitions: 4,
+        partitions: 256,
         due_bucket_ms: BUCKET_MS,
         tombstone_keyed_ms: 86_400_000,
         tombstone_unkeyed_ms: 300_000,
@@ -157,7 +162,7 @@ pub fn user(id: &str) -> Subject {
 /// The gate, its server and one tenant.
 pub struct World {
     /// The server.
-    pub server: Server,
+    pub server: Arc<Server>,
     /// The gate.
     pub gate: Gate,
     /// Makes ids.
@@ -169,26 +174,29 @@ pub struct World {
 }
 
 impl World {
-    /// A gate over a fresh server, partition adopted in epoch 1, tenant cold.
-    pub async fn cold() -> Self {
-        Self::over(Server::start(&super::server_options())).await
+    /// A gate over the shared server of this mode, partition adopted in epoch 1, tenant cold.
+    pub async fn cold(mode: Mode) -> Self {
+        Self::over(Server::shared(mode)).await
     }
 
     /// A gate over this server, partition adopted in epoch 1, tenant cold.
-    pub async fn over(server: Server) -> Self {
+    pub async fn over(server: Arc<Server>) -> Self {
         let gate = Gate::connect(options(server.url())).await.unwrap();
         let run_id = gate.run_id().await.unwrap();
         gate.load_scripts(&run_id).await.unwrap();
-        let tenant = TenantId::parse("acme").unwrap();
-        let partition = gate.partition_of(&tenant);
+        let partition = Partition::new(NEXT_PARTITION.fetch_add(1, Ordering::Relaxed) % 256).unwrap();
+        let tenant = (0..)
+            .map(|number| TenantId::parse(&format!("tenant-{number}")).unwrap())
+            .find(|tenant| gate.partition_of(tenant) == partition)
+            .unwrap();
         gate.set_epoch(partition, Epoch(1));
         gate.adopt(partition, Epoch(1), Some(START_MS)).await.unwrap();
         Self { server, gate, ids: ReservationIds::new(&[7; 32]), tenant, partition }
     }
 
     /// A gate whose tenant is warm and has used nothing.
-    pub async fn warm() -> Self {
-        let world = Self::cold().await;
+    pub async fn warm(mode: Mode) -> Self {
+        let world = Self::cold(mode).await;
         world.warm_up(WarmState::default()).await;
         world
     }
@@ -209,6 +217,11 @@ impl World {
     pub fn id(&self, key: &str) -> ReservationId {
         let key = IdempotencyKey::parse(key).unwrap();
         self.ids.derive(self.partition, &self.tenant, "reserve", &key)
+    }
+
+    /// A key of the world's partition.
+    pub fn key(&self, rest: &str) -> String {
+        format!("tg1:{{{}}}:{rest}", tollgate::gate::keys::tag(self.partition, 256))
     }
 
     /// The hash that stands for a subject.
