@@ -65,6 +65,8 @@ pub struct Amount(Decimal);
 impl Amount {
     /// Nothing.
     pub const ZERO: Self = Self(Decimal::ZERO);
+    /// One unit.
+    pub const ONE: Self = Self(Decimal::ONE);
 
     /// Reads plain digits: `120`, `0.5`. No sign, exponent, space, underscore or NaN.
     pub fn parse(text: &str) -> Result<Self, InvalidAmount> {
@@ -114,6 +116,12 @@ impl Amount {
         let factor = i128::from(10_i64.pow(scale - normal.scale()));
         let units = normal.mantissa().checked_mul(factor).ok_or(InvalidAmount::TooLarge)?;
         i64::try_from(units).ok().and_then(Units::new).ok_or(InvalidAmount::TooLarge)
+    }
+
+    /// As whole smallest units, rounded down and at most [`UNITS_MAX`]: for a capacity, which must never be exceeded.
+    pub fn floor_units(self, decimals: Decimals) -> Units {
+        let floored = self.0.trunc_with_scale(u32::from(decimals.count()));
+        Self(floored).to_units(decimals).unwrap_or(Units(UNITS_MAX))
     }
 
     /// The digits without the point and how many of them are decimals, without trailing zeros: `1.50` is (15, 1).

@@ -2,6 +2,17 @@
 
 pub mod amount;
 pub mod codec;
+pub mod entry;
 pub mod event;
+pub mod field_error;
 pub mod ids;
+pub mod instant;
+pub mod limit;
+pub mod meter;
+pub mod operation;
+pub mod period;
+pub mod plan;
+pub mod policy;
+pub mod rate;
 pub mod reservation;
+pub mod tenant;

@@ -14,8 +14,8 @@
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
 //! ```
-//! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8)
-//! + 16 when weights are given (else each is 1) + 32 when the end and capacity are given (a line is `cap`).
+//! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8),
+//! plus 16 when weights are given (else each is 1), plus 32 when the end and capacity are given (a line is `cap`).
 //! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
 
 use std::fmt;

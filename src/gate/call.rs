@@ -145,7 +145,33 @@ impl Gate {
         let alarm = |reason: String| GateError::Alarm { partition, reason };
         let digests = self.digests.load_full().ok_or_else(|| alarm("no scripts are loaded".into()))?;
         let mut command = redis::cmd("EVALSHA");
-        command.arg(digests.of(script)).arg(keys.len());
+        command.arg(digests.of(script));
+        self.send(partition, script, command, keys, arguments).await
+    }
+
+    /// Runs `adopt` from its text: it comes before the scripts are loaded, so that nothing else can run on memory that is not
+    /// yet trusted.
+    pub(super) async fn run_adopt(
+        &self,
+        partition: Partition,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<Reply, GateError> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(Script::Adopt.text("")?);
+        self.send(partition, Script::Adopt, command, keys, arguments).await
+    }
+
+    async fn send(
+        &self,
+        partition: Partition,
+        script: Script,
+        mut command: redis::Cmd,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<Reply, GateError> {
+        let alarm = |reason: String| GateError::Alarm { partition, reason };
+        command.arg(keys.len());
         for key in keys {
             command.arg(key);
         }

@@ -120,6 +120,7 @@ pub struct Cold {
 }
 
 /// What a reserve came to.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReserveOutcome {
     /// Held (or, as usage, consumed).

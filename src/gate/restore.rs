@@ -109,7 +109,7 @@ impl Gate {
             time_argument(now_ms),
             self.options.due_bucket_ms.to_string().into_bytes(),
         ];
-        let reply = self.run(partition, Script::Adopt, &[self.keys.meta(partition)], &arguments).await?;
+        let reply = self.run_adopt(partition, &[self.keys.meta(partition)], &arguments).await?;
         let adopted = Epoch(u64::try_from(reply.integer(0)?).map_err(|_| Undecodable("an epoch"))?);
         self.set_epoch(partition, adopted);
         Ok(adopted)

@@ -1,1 +1,39 @@
-//! http
+//! HTTP: parse, call one operation, answer.
+//!
+//! A request passes the envelope (`envelope`: its id and span, the route table of `routes`, the key check of `auth`), a handler in the
+//! file of its resource, and one verb of [`crate::operations`]. Errors are problem documents, written in one place (`problem`).
+
+mod admin_clock;
+mod admin_keys;
+mod admin_overrides;
+mod admin_policy;
+mod answer;
+mod auth;
+mod batch;
+mod bodies;
+mod body;
+mod cursor;
+mod docs;
+mod envelope;
+mod headers;
+mod health;
+mod idempotency;
+mod json;
+mod list;
+mod mutations;
+mod openapi;
+mod problem;
+mod query;
+mod reports;
+mod reservations;
+mod routes;
+mod server;
+mod state;
+mod tenants;
+mod usage;
+mod version;
+
+pub use headers::HeaderSwitches;
+pub use openapi::openapi;
+pub use server::{Running, app_config, serve};
+pub use state::{HttpOptions, Observation, Observe};

@@ -1,1 +1,7 @@
-//! jobs
+//! What time does: due reservations expire, months get their partitions ahead. Cron only wakes; rows decide.
+
+mod partitions;
+mod sweep;
+
+pub use partitions::keep_partitions_ahead;
+pub use sweep::sweep_due;

@@ -1,1 +1,60 @@
-//! ledger
+//! Engine 2: Postgres. What happened, for ever: entries, balances, reservations, positions, and the policy.
+//!
+//! [`Ledger`] is a cheap handle to a pool; each file holds the queries of one table or concern. Everything that changes
+//! something runs in one transaction in a task of its own, and every wait is bounded ([`LedgerOptions`]).
+//! Instants are unix milliseconds in the interface and `timestamptz` in the tables.
+
+mod audit;
+pub mod balances;
+pub mod chain;
+mod connection;
+pub mod cursors;
+pub mod entries;
+pub mod epochs;
+mod error;
+pub mod gaps;
+mod installation;
+mod instant;
+pub mod keys;
+pub mod leases;
+pub mod migrations;
+pub mod months;
+pub mod notices;
+mod number;
+pub mod policy;
+mod policy_write;
+pub mod quarantine;
+pub mod quotas;
+pub mod reservations;
+pub mod snapshot;
+pub mod subjects;
+pub mod usage;
+mod verify;
+
+use std::sync::Arc;
+
+pub use balances::MeterBalance;
+pub use connection::LedgerOptions;
+pub(crate) use connection::{BEGIN, BEGIN_SNAPSHOT};
+pub use entries::{EntryFilter, EntryPlace, StoredEntry};
+pub use epochs::PartitionRow;
+pub use error::{Conflict, LedgerError};
+pub use gaps::Gap;
+pub use keys::{KeyPlace, StoredKey};
+pub use notices::{Notice, Noticed, Notices};
+pub use policy::{
+    Expected, Generation, ObjectKind, PolicyAction, PolicyChange, PolicyWrite, PolicyWritten, StoredObject,
+    StoredPolicy, StoredTenant, TenantPlace, WrittenObject,
+};
+pub use quarantine::{QuarantineStatus, Quarantined};
+pub use quotas::QuotaCapacity;
+pub use reservations::{Booked, ReservationFilter, ReservationPlace, ReservationRow};
+pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
+pub use usage::{Granularity, GroupBy, UsageFigures, UsagePage, UsagePlace, UsageQuery};
+pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
+
+/// The ledger: a handle that is cheap to clone and share.
+#[derive(Clone)]
+pub struct Ledger {
+    shared: Arc<connection::Shared>,
+}

@@ -1,1 +1,182 @@
-//! operations
+//! The verbs: what the product does, each in a file of its own. http and jobs call these and nothing below.
+
+mod acknowledge;
+pub mod answers;
+mod cost;
+mod error;
+mod expire;
+mod follow;
+mod health;
+mod keys;
+mod lists;
+mod meaning;
+mod observe;
+mod overrides;
+mod policy;
+mod policy_store;
+mod present;
+mod quota;
+pub mod requests;
+mod reserve;
+mod resolve;
+mod restore;
+mod trust;
+mod verify;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use acknowledge::Positions;
+pub use error::{FieldError, OperationError};
+pub use follow::follow_changes;
+pub use verify::GateCheck;
+
+use crate::clock::Clock;
+use crate::domain::ids::{PlanId, ReservationId, ReservationIds};
+use crate::gate::{Gate, GateError};
+use crate::ledger::Ledger;
+use crate::telemetry::Metrics;
+use keys::Keys;
+use policy_store::PolicyStore;
+use restore::Restores;
+use trust::Trust;
+
+/// What every verb answers.
+pub type Answer<T> = Result<T, OperationError>;
+
+/// What the verbs need to know of the configuration.
+#[derive(Debug, Clone)]
+pub struct OperationsOptions {
+    /// The installation's secret; ids, subject hashes, key hashes and cursors derive from it.
+    pub secret: [u8; 32],
+    /// How many partitions the installation has.
+    pub partitions: u16,
+    /// How long `ack: ledger` waits.
+    pub ack_timeout: Duration,
+    /// How long a cold call waits for the ledger to catch up.
+    pub restore_wait: Duration,
+    /// For how long the gate remembers keyed calls, in ms.
+    pub keyed_memory_ms: i64,
+    /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
+    pub deny_without_limit: bool,
+    /// The plan on which an unknown tenant is created at first use; none: it is refused.
+    pub unknown_tenant_plan: Option<PlanId>,
+}
+
+/// All verbs over one gate and one ledger. Cheap to share behind an `Arc`.
+pub struct Operations {
+    gate: Arc<Gate>,
+    ledger: Ledger,
+    policy: PolicyStore,
+    keys: Keys,
+    ids: ReservationIds,
+    clock: Clock,
+    wall_clock: Clock,
+    metrics: Arc<Metrics>,
+    options: OperationsOptions,
+    positions: Arc<Positions>,
+    trust: Trust,
+    restores: Restores,
+}
+
+impl Operations {
+    /// Loads policy and keys, checks the node and loads the scripts.
+    ///
+    /// Errors: the gate or the ledger does not answer, or what is stored cannot be read by this version.
+    pub async fn start(
+        gate: Arc<Gate>,
+        ledger: Ledger,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+        positions: Arc<Positions>,
+        options: OperationsOptions,
+    ) -> Answer<Self> {
+        let policy = PolicyStore::load(ledger.clone(), options.partitions, clock.clone()).await?;
+        let keys = Keys::load(&ledger, &options.secret).await?;
+        let operations = Self {
+            gate,
+            ledger,
+            policy,
+            keys,
+            ids: ReservationIds::new(&options.secret),
+            clock,
+            wall_clock: Clock::system(),
+            metrics,
+            options,
+            positions,
+            trust: Trust::default(),
+            restores: Restores::default(),
+        };
+        operations.verify_node().await?;
+        Ok(operations)
+    }
+
+    /// A reservation id from outside; one that this installation did not make is not found, without a look-up.
+    pub fn parse_reservation_id(&self, text: &str) -> Answer<ReservationId> {
+        self.ids.parse(text).map_err(|_| resolve::not_found())
+    }
+
+    /// Service time, unix ms: the test clock's where there is one.
+    pub fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
+    /// Moves the test clock forwards to `now_ms` (unix ms) and returns where it stands.
+    pub async fn set_clock(&self, now_ms: i64) -> Answer<i64> {
+        if !self.clock.is_test() {
+            return Err(OperationError::NotFound("this service runs on the system's clock".into()));
+        }
+        self.clock.advance_to(now_ms).map_err(|error| OperationError::field("/now", error.to_string()))?;
+        Ok(self.clock.now_ms())
+    }
+
+    /// The key under which http signs list cursors.
+    pub fn cursor_key(&self) -> [u8; 32] {
+        blake3::derive_key("tollgate list cursors v1", &self.options.secret)
+    }
+
+    /// All metrics as OpenMetrics text.
+    pub fn metrics_text(&self) -> String {
+        // Writing into a string cannot fail.
+        self.metrics.encode().unwrap_or_default()
+    }
+
+    /// The metrics, for those above that observe.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// What scripts are told of the time: the test clock's, or nothing, and they ask Redis.
+    fn script_now(&self) -> Option<i64> {
+        self.clock.is_test().then(|| self.clock.now_ms())
+    }
+}
+
+impl From<GateError> for OperationError {
+    fn from(error: GateError) -> Self {
+        if error.is_transient() {
+            Self::GateUnavailable(error.to_string())
+        } else {
+            Self::Internal(error.to_string())
+        }
+    }
+}
+
+impl From<crate::ledger::LedgerError> for OperationError {
+    fn from(error: crate::ledger::LedgerError) -> Self {
+        use crate::ledger::{Conflict, LedgerError};
+        match error {
+            error if error.is_transient() => Self::LedgerUnavailable(error.to_string()),
+            LedgerError::Conflict(Conflict::Version { found, .. }) => {
+                Self::PreconditionFailed { current: found.unwrap_or_default() }
+            }
+            LedgerError::Conflict(Conflict::Missing { kind, id }) => {
+                Self::NotFound(format!("there is no {kind} {id}"))
+            }
+            LedgerError::Conflict(conflict @ (Conflict::InUse { .. } | Conflict::Exists { .. })) => {
+                Self::InUse(conflict.to_string())
+            }
+            other => Self::Internal(other.to_string()),
+        }
+    }
+}

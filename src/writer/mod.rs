@@ -1,1 +1,22 @@
-//! writer
+//! The bridge from the gate's outboxes to the ledger: the books' one entrance, exactly once.
+//!
+//! [`Writer`] reads the outboxes from their cursors, books many partitions' events in one transaction ([`apply`]),
+//! publishes the new positions to the gate and trims what is behind a safety tail. What exactly a batch does is decided
+//! purely ([`batch`]); the cursor moved in the same transaction as the entries is what makes it exactly once.
+
+mod apply;
+pub mod batch;
+mod fail_point;
+mod gate_outbox;
+mod outbox;
+mod retry;
+mod run;
+mod watch;
+
+pub use apply::{Applied, PartitionEvents, apply};
+pub use fail_point::{FailPoint, FailPoints};
+pub use gate_outbox::GateOutbox;
+pub use outbox::{Outbox, OutboxEntry, OutboxError};
+pub use retry::{Retried, retry};
+pub use run::{Pass, Writer, WriterOptions};
+pub use watch::{Alarm, Watch};

@@ -2,3 +2,8 @@
 
 pub mod server;
 pub mod world;
+
+mod concurrency;
+mod connection;
+mod memory;
+mod outbox;

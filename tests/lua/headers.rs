@@ -13,7 +13,10 @@ fn stated(text: &str, name: &str) -> usize {
     let first = lines.next().unwrap();
     let more = lines.take_while(|line| line.starts_with("--          "));
     let words = std::iter::once(first).chain(more).flat_map(|line| line.split("  "));
-    words.filter_map(|word| word.split(['.', ' ']).next()?.parse::<usize>().ok()).max().unwrap_or(0)
+    words
+        .filter_map(|word| word.trim_start().split(['.', ' ']).next()?.parse::<usize>().ok())
+        .max()
+        .unwrap_or(0)
 }
 
 #[test]

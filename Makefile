@@ -1,0 +1,36 @@
+# What people type. `make run` and `make test` install what is missing by themselves.
+
+CARGO ?= cargo
+# Further arguments of `tollgate up`, such as: make run ARGS="--listen 127.0.0.1:9000 --test-clock"
+ARGS ?=
+
+# rustup puts cargo here, but only new shells know.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: help run test lint fmt clean setup
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+run: setup ## Build and start Tollgate with private servers under .tollgate/ (ARGS="…")
+	@$(CARGO) build --release --locked --bin tollgate
+	@exec "$${CARGO_TARGET_DIR:-target}/release/tollgate" up $(ARGS)
+
+test: setup ## Run every test
+	$(CARGO) test --locked
+
+lint: ## Check formatting and lints, and dependencies where cargo-deny is installed
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \
+	else echo "cargo-deny is not installed: dependencies were not checked"; fi
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+clean: ## Remove what was built; data under .tollgate/ stay
+	$(CARGO) clean
+
+setup:
+	@sh deploy/install-servers.sh

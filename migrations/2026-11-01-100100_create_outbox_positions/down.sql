@@ -1,0 +1,1 @@
+DROP TABLE repeats, quarantine, gaps, leases, cursors, epochs;

@@ -1,0 +1,71 @@
+//! What the instance does with what its writer tells: metrics, log lines, and callers that wait for the books.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::ids::{OutboxId, Partition};
+use crate::gate::Gate;
+use crate::operations::{Operations, Positions};
+use crate::telemetry::labels;
+use crate::writer::{Alarm, Watch};
+
+/// Watches the writer of this instance.
+pub(super) struct Bookkeeping {
+    operations: Arc<Operations>,
+    gate: Arc<Gate>,
+    positions: Arc<Positions>,
+}
+
+impl Bookkeeping {
+    /// Tells `operations`' metrics, the gate and those who wait on `positions`.
+    pub(super) fn new(operations: Arc<Operations>, gate: Arc<Gate>, positions: Arc<Positions>) -> Self {
+        Self { operations, gate, positions }
+    }
+}
+
+impl Watch for Bookkeeping {
+    fn committed(&self, events: usize, _took: Duration) {
+        self.operations.metrics().batch_booked(u32::try_from(events).unwrap_or(u32::MAX));
+    }
+
+    fn booked(&self, partition: Partition, id: OutboxId) {
+        self.gate.note_cursor(partition, id);
+        self.positions.note(partition, id);
+    }
+
+    fn alarm(&self, alarm: &Alarm) {
+        let metrics = self.operations.metrics();
+        match alarm {
+            Alarm::Amnesia { partition, cursor } => {
+                metrics.alarm(labels::Alarm::Memory);
+                tracing::error!(%partition, %cursor, "the outbox no longer holds the last event booked; a new epoch is needed");
+                let operations = self.operations.clone();
+                let partition = *partition;
+                tokio::spawn(async move { operations.doubt(partition).await });
+            }
+            Alarm::Gap { partition, after, found } => {
+                let lost = found.sequence.saturating_sub(after.sequence).saturating_sub(1);
+                metrics.gap(lost);
+                metrics.alarm(labels::Alarm::Gap);
+                tracing::error!(%partition, %after, %found, "events were lost between these two");
+            }
+            Alarm::Quarantined { partition, outbox_id, reason } => {
+                metrics.events_quarantined(1);
+                metrics.alarm(labels::Alarm::Quarantine);
+                tracing::error!(%partition, %outbox_id, reason, "an event waits in quarantine; see tollgate quarantine list");
+            }
+        }
+    }
+
+    fn lag(&self, events: usize, oldest_ms: Option<i64>) {
+        let now_ms = self.operations.now_ms();
+        let age_ms = oldest_ms.map_or(0, |oldest_ms| now_ms.saturating_sub(oldest_ms).max(0));
+        let events = u64::try_from(events).unwrap_or(u64::MAX);
+        self.operations.metrics().writer_lag(events);
+        self.operations.metrics().outbox(events, Duration::from_millis(age_ms.unsigned_abs()));
+    }
+
+    fn failed(&self, error: &str) {
+        tracing::warn!(error, "the writer could not go on; it tries again");
+    }
+}

@@ -1,0 +1,190 @@
+//! What an operator asks of an installation, running or stopped: status, verify, quarantine.
+
+use std::path::Path;
+
+use super::options::{CheckLine, QuarantineAction, QuarantineLine, Target, UpOptions, VerifyReport};
+use super::running::App;
+use super::serve::load;
+use super::up::{SERVICE_FILE, settings_of};
+use crate::clock::Clock;
+use crate::embedded::Embedded;
+use crate::ledger::{Ledger, QuarantineStatus, Quarantined, VerifyOptions};
+use crate::settings::Settings;
+
+/// An installation reached for one command, with the servers it may have had to start.
+struct Reached {
+    app: App,
+    settings: Settings,
+    embedded: Option<Embedded>,
+}
+
+impl Reached {
+    async fn reach(target: Target) -> anyhow::Result<Self> {
+        let (settings, embedded) = match target {
+            Target::Config(config) => (load(config, None)?, None),
+            Target::DataDir(data_dir) => {
+                if !data_dir.exists() {
+                    anyhow::bail!(
+                        "{} does not exist: name the --data-dir of a `tollgate up`",
+                        data_dir.display()
+                    );
+                }
+                let options = UpOptions {
+                    data_dir: data_dir.clone(),
+                    listen: None,
+                    test_clock: None,
+                    config: None,
+                    no_demo: true,
+                };
+                let embedded =
+                    tokio::task::spawn_blocking(move || Embedded::attach_or_start(&data_dir)).await??;
+                (settings_of(&options, &embedded)?, Some(embedded))
+            }
+        };
+        let app = App::connect(&settings, Clock::system()).await?;
+        Ok(Self { app, settings, embedded })
+    }
+
+    async fn leave(self) -> anyhow::Result<()> {
+        self.app.stop().await;
+        if let Some(embedded) = self.embedded {
+            tokio::task::spawn_blocking(move || embedded.stop()).await??;
+        }
+        Ok(())
+    }
+}
+
+/// Where the servers are and how they stand, as rows of name and value.
+pub async fn status(target: Target) -> anyhow::Result<Vec<(String, String)>> {
+    let mut rows = Vec::new();
+    if let Target::DataDir(data_dir) = &target {
+        let path = data_dir.clone();
+        let servers = tokio::task::spawn_blocking(move || Embedded::running(&path)).await??;
+        let Some(servers) = servers else {
+            return Ok(vec![(
+                "state".into(),
+                format!("stopped; start it with `tollgate up --data-dir {}`", data_dir.display()),
+            )]);
+        };
+        rows.push(("state".into(), "running".into()));
+        rows.extend(service_rows(data_dir));
+        rows.push(("redis socket".into(), servers.redis_socket.display().to_string()));
+        rows.push(("redis process".into(), servers.redis_id.to_string()));
+        rows.push((
+            "postgres socket directory".into(),
+            servers.postgres_socket_directory.display().to_string(),
+        ));
+        rows.push(("postgres url".into(), servers.postgres_url.clone()));
+        rows.push(("postgres process".into(), servers.postgres_id.to_string()));
+        rows.push(("started by process".into(), servers.started_by.to_string()));
+    }
+    let reached = Reached::reach(target).await?;
+    rows.extend(standing(&reached).await?);
+    reached.leave().await?;
+    Ok(rows)
+}
+
+fn service_rows(data_dir: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(data_dir.join(SERVICE_FILE)).unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let row = |name: &str, field: &str| value[field].as_str().map(|text| (name.to_owned(), text.to_owned()));
+    row("url", "url").into_iter().chain(row("metrics url", "ops_url")).collect()
+}
+
+async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
+    let mut behind = 0;
+    let mut waiting = 0;
+    let mut epochs = (u64::MAX, 0);
+    let rows = reached.app.ledger.epochs().await?;
+    for row in &rows {
+        let last = reached.app.gate.partition_facts(row.partition).await?.last_id.unwrap_or_default();
+        if last > row.cursor {
+            behind += 1;
+            if last.epoch == row.cursor.epoch {
+                waiting += last.sequence - row.cursor.sequence;
+            }
+        }
+        epochs = (epochs.0.min(row.epoch.0), epochs.1.max(row.epoch.0));
+    }
+    Ok(vec![
+        ("partitions".into(), reached.settings.gate.partitions.to_string()),
+        ("epochs".into(), format!("{} to {}", epochs.0, epochs.1)),
+        ("partitions behind".into(), behind.to_string()),
+        ("events not booked".into(), waiting.to_string()),
+        ("events in quarantine".into(), reached.app.ledger.count_quarantined().await?.to_string()),
+        ("policy version".into(), reached.app.ledger.policy_version().await?.to_string()),
+    ])
+}
+
+/// Checks the books, and the gate against them. `rebuild` recomputes the derived tables and compares.
+pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyReport> {
+    let reached = Reached::reach(target).await?;
+    let options = VerifyOptions { rebuild };
+    let books = crate::ledger::verify(&reached.app.ledger, options).await?;
+    let mut checks: Vec<_> = books
+        .checks
+        .into_iter()
+        .map(|check| CheckLine {
+            name: check.name.to_string(),
+            checked: check.checked,
+            faults: check
+                .faults
+                .into_iter()
+                .map(|fault| format!("{}: {}", fault.what, fault.detail))
+                .collect(),
+            skipped: check.skipped,
+        })
+        .collect();
+    let gate = reached.app.operations.verify_gate().await?;
+    checks.push(CheckLine {
+        name: "gate equals ledger".into(),
+        checked: gate.counters,
+        faults: gate.faults,
+        skipped: gate.skipped,
+    });
+    reached.leave().await?;
+    Ok(VerifyReport { checks })
+}
+
+/// Lists, retries or discards events that could not be booked.
+pub async fn quarantine(target: Target, action: QuarantineAction) -> anyhow::Result<Vec<QuarantineLine>> {
+    let reached = Reached::reach(target).await?;
+    let lines = act(&reached.app.ledger, action).await?;
+    reached.leave().await?;
+    Ok(lines.iter().map(line).collect())
+}
+
+const QUARANTINE_LIST_MAX: usize = 1000;
+
+async fn act(ledger: &Ledger, action: QuarantineAction) -> anyhow::Result<Vec<Quarantined>> {
+    match action {
+        QuarantineAction::List => {}
+        QuarantineAction::Retry { partition, event } => {
+            let retried = crate::writer::retry(ledger, partition, event).await?;
+            tracing::info!(resolved = retried.resolved, waiting = retried.waiting, "tried again");
+        }
+        QuarantineAction::Discard { partition, event, reason } => {
+            tracing::info!(%partition, %event, reason, "discarded");
+            ledger.discard_quarantined(partition, event, "operator").await?;
+        }
+    }
+    Ok(ledger.quarantined(false, None, QUARANTINE_LIST_MAX).await?)
+}
+
+fn status_word(status: QuarantineStatus) -> &'static str {
+    match status {
+        QuarantineStatus::Open => "open",
+        QuarantineStatus::Resolved => "resolved",
+        QuarantineStatus::Discarded => "discarded",
+    }
+}
+
+fn line(event: &Quarantined) -> QuarantineLine {
+    QuarantineLine {
+        partition: event.partition,
+        event: event.outbox_id,
+        reservation: event.reservation.map(|id| id.to_string()),
+        reason: event.reason.clone(),
+        status: status_word(event.status).to_owned(),
+    }
+}

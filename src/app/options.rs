@@ -1,0 +1,112 @@
+//! What the command line asks of the app.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::domain::ids::{OutboxId, Partition};
+
+/// What `tollgate up` needs.
+#[derive(Debug, Clone)]
+pub struct UpOptions {
+    /// Where the private servers keep their data.
+    pub data_dir: PathBuf,
+    /// Where http listens; absent: as configured.
+    pub listen: Option<SocketAddr>,
+    /// Where the test clock starts; absent: the real clock.
+    pub test_clock: Option<jiff::Timestamp>,
+    /// The environment's configuration file.
+    pub config: Option<PathBuf>,
+    /// Whether the demo policy is left out.
+    pub no_demo: bool,
+}
+
+/// A part of the service that an instance may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Answers calls.
+    Http,
+    /// Books events.
+    Writer,
+    /// Wakes by clock.
+    Jobs,
+}
+
+/// What `tollgate serve` needs.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// The environment's configuration file.
+    pub config: Option<PathBuf>,
+    /// What this instance runs.
+    pub roles: Vec<Role>,
+    /// Where http listens; absent: as configured.
+    pub listen: Option<SocketAddr>,
+    /// Where the test clock starts; absent: the real clock.
+    pub test_clock: Option<jiff::Timestamp>,
+}
+
+/// Which installation an operator's command is about.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// The embedded one under this directory, running or stopped.
+    DataDir(PathBuf),
+    /// The configured servers.
+    Config(Option<PathBuf>),
+}
+
+/// What `verify` found.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyReport {
+    /// One line per check.
+    pub checks: Vec<CheckLine>,
+}
+
+/// One check of the books.
+#[derive(Debug, Clone)]
+pub struct CheckLine {
+    /// What was checked.
+    pub name: String,
+    /// How many things were looked at.
+    pub checked: u64,
+    /// What is wrong, by name.
+    pub faults: Vec<String>,
+    /// Why it was not done.
+    pub skipped: Option<String>,
+}
+
+/// What to do with events that could not be booked.
+#[derive(Debug, Clone)]
+pub enum QuarantineAction {
+    /// Show the open ones.
+    List,
+    /// Book one again.
+    Retry {
+        /// Its partition.
+        partition: Partition,
+        /// Its place in the outbox.
+        event: OutboxId,
+    },
+    /// Give one up for good.
+    Discard {
+        /// Its partition.
+        partition: Partition,
+        /// Its place in the outbox.
+        event: OutboxId,
+        /// Why, for the audit log.
+        reason: String,
+    },
+}
+
+/// An event in quarantine, after the action.
+#[derive(Debug, Clone)]
+pub struct QuarantineLine {
+    /// Its partition.
+    pub partition: Partition,
+    /// Its place in the outbox.
+    pub event: OutboxId,
+    /// The reservation it is about, where it could be read.
+    pub reservation: Option<String>,
+    /// Why it could not be booked.
+    pub reason: String,
+    /// `open`, `resolved` or `discarded`.
+    pub status: String,
+}

@@ -1,0 +1,243 @@
+//! One running instance: gate, ledger, writer, jobs and http over one configuration. Tests start exactly what the
+//! command line starts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::bookkeeping::Bookkeeping;
+use super::options::Role;
+use crate::clock::Clock;
+use crate::domain::ids::PlanId;
+use crate::gate::{Gate, GateOptions};
+use crate::http::{HeaderSwitches, HttpOptions, Running};
+use crate::ledger::{Ledger, LedgerOptions};
+use crate::operations::{Operations, OperationsOptions, Positions, follow_changes};
+use crate::settings::{Settings, UnknownTenant, WithoutLimit};
+use crate::telemetry::Metrics;
+use crate::writer::{GateOutbox, Writer, WriterOptions};
+use crate::{http, jobs};
+
+/// Why an instance does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The gate cannot be used.
+    #[error("the gate: {0}")]
+    Gate(#[from] crate::gate::GateError),
+    /// The ledger cannot be used.
+    #[error("the ledger: {0}")]
+    Ledger(#[from] crate::ledger::LedgerError),
+    /// Policy, keys or epochs cannot be loaded.
+    #[error("{0}")]
+    Operations(#[from] crate::operations::OperationError),
+    /// A port cannot be taken.
+    #[error("http: {0}")]
+    Http(#[from] std::io::Error),
+    /// A setting cannot be used.
+    #[error("{0}")]
+    Settings(String),
+}
+
+/// A running instance. Dropping it ends its tasks without waiting; [`App::stop`] does it in order.
+pub struct App {
+    /// The verbs, for those who start an app to use it directly.
+    pub operations: Arc<Operations>,
+    /// The gate it uses.
+    pub gate: Arc<Gate>,
+    /// The ledger it uses.
+    pub ledger: Ledger,
+    http: Option<Running>,
+    positions: Arc<Positions>,
+    stop_http: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// The 32 bytes everything is keyed with, from the secret's text.
+fn secret_bytes(settings: &Settings) -> [u8; 32] {
+    blake3::derive_key("tollgate installation v1", settings.installation.secret.expose_secret().as_bytes())
+}
+
+fn gate_options(settings: &Settings) -> GateOptions {
+    GateOptions {
+        url: settings.redis.url.expose_secret().to_owned(),
+        connections: settings.redis.connections,
+        response_timeout: Duration::from_millis(settings.redis.response_timeout_ms),
+        connect_timeout: Duration::from_millis(settings.redis.connect_timeout_ms),
+        partitions: settings.gate.partitions,
+        due_bucket_ms: milliseconds(settings.gate.due_bucket_ms),
+        tombstone_keyed_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
+        tombstone_unkeyed_ms: milliseconds(settings.gate.tombstone_unkeyed_seconds.saturating_mul(1000)),
+        allow_unsafe: settings.redis.allow_unsafe,
+        secret: secret_bytes(settings),
+    }
+}
+
+fn milliseconds(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn ledger_options(settings: &Settings) -> LedgerOptions {
+    LedgerOptions {
+        url: settings.postgres.url.expose_secret().to_owned(),
+        pool_size: settings.postgres.pool_size,
+        checkout_timeout: Duration::from_millis(settings.postgres.checkout_timeout_ms),
+        connect_timeout: Duration::from_millis(settings.postgres.checkout_timeout_ms),
+        statement_timeout: Duration::from_millis(settings.postgres.statement_timeout_ms),
+        role: None,
+    }
+}
+
+fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError> {
+    let unknown_tenant_plan = match &settings.policy.unknown_tenant {
+        UnknownTenant::Refuse => None,
+        UnknownTenant::Plan(plan) => Some(
+            PlanId::parse(plan)
+                .map_err(|error| AppError::Settings(format!("policy.unknown_tenant: {error}")))?,
+        ),
+    };
+    Ok(OperationsOptions {
+        secret: secret_bytes(settings),
+        partitions: settings.gate.partitions,
+        ack_timeout: Duration::from_millis(settings.ledger.ack_timeout_ms),
+        restore_wait: Duration::from_millis(settings.ledger.restore_wait_ms),
+        keyed_memory_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
+        deny_without_limit: settings.policy.without_limit == WithoutLimit::Deny,
+        unknown_tenant_plan,
+    })
+}
+
+fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    HttpOptions {
+        listen: settings.http.listen,
+        ops_listen: settings.http.ops_listen,
+        workers: if settings.http.workers == 0 { cores } else { settings.http.workers },
+        request_timeout: Duration::from_millis(settings.http.request_timeout_ms),
+        body_timeout: Duration::from_millis(settings.http.request_timeout_ms),
+        shutdown_timeout: Duration::from_millis(settings.http.shutdown_timeout_ms),
+        max_connections: settings.http.max_connections,
+        headers: HeaderSwitches {
+            rate_limit_trio: settings.http.ratelimit_headers_legacy,
+            x_rate_limit_trio: settings.http.x_ratelimit_headers,
+        },
+        observe: Arc::new(move |seen| metrics.http_request(Some(seen.route), seen.status, seen.elapsed)),
+    }
+}
+
+impl App {
+    /// Gate, ledger and verbs, without http, writer or jobs: what operators' commands use.
+    ///
+    /// Errors: a server is missing or unsafe, or holds another installation.
+    pub async fn connect(settings: &Settings, clock: Clock) -> Result<Self, AppError> {
+        let metrics = Arc::new(Metrics::new());
+        let ledger = Ledger::connect(ledger_options(settings)).await?;
+        let fingerprint = *blake3::hash(&secret_bytes(settings)).as_bytes();
+        ledger.install(settings.gate.partitions, fingerprint).await?;
+        let gate = Arc::new(Gate::connect(gate_options(settings)).await?);
+        let positions = Arc::new(Positions::new(settings.gate.partitions));
+        let options = operations_options(settings)?;
+        let operations =
+            Operations::start(gate.clone(), ledger.clone(), clock, metrics, positions.clone(), options)
+                .await?;
+        let (stop, stop_http) = (watch::Sender::new(false), watch::Sender::new(false));
+        let operations = Arc::new(operations);
+        Ok(Self { operations, gate, ledger, http: None, positions, stop_http, stop, tasks: Vec::new() })
+    }
+
+    /// Starts an instance with the given roles; it serves when this returns.
+    ///
+    /// Errors: as [`App::connect`]; or a port cannot be taken.
+    pub async fn start(settings: &Settings, clock: Clock, roles: &[Role]) -> Result<Self, AppError> {
+        let mut app = Self::connect(settings, clock).await?;
+        let url = settings.postgres.url.expose_secret().to_owned();
+        let poll_every = Duration::from_millis(settings.policy.poll_ms);
+        app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
+        if roles.contains(&Role::Writer) {
+            app.start_writer(settings);
+        }
+        if roles.contains(&Role::Jobs) {
+            app.start_jobs();
+        }
+        if roles.contains(&Role::Http) {
+            let options = http_options(settings, app.operations.metrics().clone());
+            let mut stop = app.stop_http.subscribe();
+            let stopping = async move {
+                // An ended sender means the app is gone: that is a stop too.
+                let _ = stop.wait_for(|stop| *stop).await;
+            };
+            app.http = Some(http::serve(app.operations.clone(), options, stopping).await?);
+        }
+        Ok(app)
+    }
+
+    fn start_writer(&mut self, settings: &Settings) {
+        let watch = Bookkeeping::new(self.operations.clone(), self.gate.clone(), self.positions.clone());
+        let options = WriterOptions {
+            owner: uuid::Uuid::now_v7().to_string(),
+            batch_events: settings.writer.batch_events,
+            idle_poll: Duration::from_millis(settings.writer.idle_poll_ms),
+            safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
+            safety_tail_bytes: usize::try_from(settings.writer.safety_tail_bytes).unwrap_or(usize::MAX)
+                / usize::from(settings.gate.partitions.max(1)),
+            ..WriterOptions::default()
+        };
+        let writer = Writer::new(GateOutbox::new(self.gate.clone()), self.ledger.clone(), watch, options);
+        self.spawn(writer.run(self.stopping()));
+    }
+
+    fn start_jobs(&mut self) {
+        self.spawn(jobs::sweep_due(self.operations.clone(), self.stopping()));
+        let keeping =
+            jobs::keep_partitions_ahead(self.operations.clone(), self.ledger.clone(), self.stopping());
+        self.spawn(async move {
+            if let Err(error) = keeping.await {
+                tracing::error!(%error, "the scheduler does not run; the writer makes missing month partitions");
+            }
+        });
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(tokio::spawn(task));
+    }
+
+    /// Resolves when the instance is asked to stop.
+    fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stop = self.stop.subscribe();
+        async move {
+            // An ended sender means the app is gone: that is a stop too.
+            let _ = stop.wait_for(|stop| *stop).await;
+        }
+    }
+
+    /// Where calls are taken, as a URL; empty without the http role.
+    pub fn url(&self) -> String {
+        self.http.as_ref().map(|http| format!("http://{}", http.address)).unwrap_or_default()
+    }
+
+    /// Where metrics are served, as a URL; empty without the http role.
+    pub fn ops_url(&self) -> String {
+        self.http.as_ref().map(|http| format!("http://{}", http.ops_address)).unwrap_or_default()
+    }
+
+    /// Stops in order: unready, no new calls, calls under way to their end, then writer and jobs.
+    pub async fn stop(mut self) {
+        if let Some(http) = self.http.take() {
+            // Nobody may be listening any more; then it has stopped.
+            let _ = self.stop_http.send(true);
+            if let Err(error) = http.stopped().await {
+                tracing::warn!(%error, "http did not stop well");
+            }
+        }
+        // Nobody may be listening any more; then there is nothing to stop.
+        let _ = self.stop.send(true);
+        for task in self.tasks.drain(..) {
+            if let Err(error) = task.await {
+                tracing::warn!(%error, "a task did not end well");
+            }
+        }
+    }
+}

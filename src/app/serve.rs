@@ -1,0 +1,68 @@
+//! `tollgate serve`, `migrate` and `config check`: against configured servers.
+
+use std::path::PathBuf;
+
+use secrecy::ExposeSecret;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::options::ServeOptions;
+use super::running::App;
+use crate::clock::Clock;
+use crate::ledger::Ledger;
+use crate::settings::{Environment, Settings};
+use crate::telemetry;
+
+/// Runs an instance against the configured servers until SIGINT or SIGTERM.
+///
+/// Errors: settings, servers that are missing or unsafe, a schema that is not migrated, a port that is taken.
+pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
+    let settings = load(options.config, options.listen)?;
+    telemetry::start_logs(&settings.logs)?;
+    if options.test_clock.is_some() && settings.environment != Environment::Sandbox {
+        anyhow::bail!("--test-clock is refused: set environment = \"sandbox\" in the configuration first");
+    }
+    let pending = Ledger::pending_migrations(settings.postgres.url.expose_secret()).await?;
+    if !pending.is_empty() {
+        anyhow::bail!("the ledger's schema lacks {} migrations: run `tollgate migrate` first", pending.len());
+    }
+    let clock = options.test_clock.map_or_else(Clock::system, |start| Clock::test(start.as_millisecond()));
+    let app = App::start(&settings, clock, &options.roles).await?;
+    if !app.url().is_empty() {
+        println!("ready {}", app.url());
+    }
+    wait_for_signal().await?;
+    app.stop().await;
+    Ok(())
+}
+
+/// Brings the ledger's schema up to date; returns the names of the migrations that ran.
+pub async fn migrate(config: Option<PathBuf>) -> anyhow::Result<Vec<String>> {
+    let settings = load(config, None)?;
+    Ok(Ledger::migrate(settings.postgres.url.expose_secret()).await?)
+}
+
+/// The effective configuration with secrets hidden, or why it cannot be used.
+pub fn config_check(config: Option<PathBuf>) -> anyhow::Result<String> {
+    Ok(load(config, None)?.render())
+}
+
+/// The settings of this process.
+pub(super) fn load(
+    config: Option<PathBuf>,
+    listen: Option<std::net::SocketAddr>,
+) -> anyhow::Result<Settings> {
+    let listen = listen.map(|listen| ("http.listen".to_owned(), listen.to_string()));
+    Ok(Settings::of_process(config.as_deref(), listen.into_iter().collect())?)
+}
+
+/// Resolves at SIGINT or SIGTERM.
+pub(super) async fn wait_for_signal() -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    tracing::info!("asked to stop: finishing calls under way");
+    Ok(())
+}

@@ -1,0 +1,446 @@
+//! What can be typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
+
+use super::output::Format;
+use super::replay::ReplayArguments;
+use crate::clock::Clock;
+use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed; the error says why and what to do next
+  2  not understood
+  3  verify found faults, or the ledger's totals differ from those of a replay
+  4  the service or one of its servers did not answer
+
+Environment:
+  TOLLGATE_KEY        the API key of commands that talk to a service
+  TOLLGATE_ADMIN_KEY  the same, preferred by `policy`, `key` and `report`; the first admin key of `up`
+  NO_COLOR            no colours";
+
+/// A quota gate and billing ledger: reserve units, consume what was used, release the rest.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, after_help = EXIT_CODES, propagate_version = true)]
+pub struct Arguments {
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value = "table")]
+    pub output: Format,
+    /// The environment's configuration file, read over the built-in defaults.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run everything: private Redis and Postgres, migrated, with a demo policy.
+    Up(Up),
+    /// Run against configured servers.
+    Serve(Serve),
+    /// Bring the ledger's schema up to date.
+    Migrate,
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Show where the servers are, how far the writer is behind, and the epochs.
+    Status(Place),
+    /// Read, compare and change the policy of a running service.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Make, list and revoke API keys of a running service.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Drive a running service with a recorded trace of model calls.
+    Replay(ReplayArguments),
+    /// Check the books; exit code 3 when something is wrong.
+    Verify(Verify),
+    /// Read reports of a running service.
+    #[command(subcommand)]
+    Report(ReportCommand),
+    /// Look after events that could not be booked.
+    #[command(subcommand)]
+    Quarantine(QuarantineCommand),
+    /// Print the completion script of a shell.
+    Completion {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Options of `up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Where the private servers keep their data.
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// A clock that moves only by `PUT /v1/admin/clock`, from START on (RFC 3339; now).
+    #[arg(long, value_name = "START", num_args = 0..=1, default_missing_value = "now", value_parser = instant_or_now)]
+    pub test_clock: Option<Timestamp>,
+    /// Start without the demo policy.
+    #[arg(long)]
+    pub no_demo: bool,
+}
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// What this instance runs.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "http,writer,jobs")]
+    pub roles: Vec<RoleName>,
+    /// Where to listen; absent: as configured.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// A clock that moves only by `PUT /v1/admin/clock`; only where the configuration names a sandbox.
+    #[arg(long, value_name = "START", num_args = 0..=1, default_missing_value = "now", value_parser = instant_or_now)]
+    pub test_clock: Option<Timestamp>,
+}
+
+/// A part of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RoleName {
+    /// Answers calls.
+    Http,
+    /// Books events from the outbox into the ledger.
+    Writer,
+    /// Wakes by clock.
+    Jobs,
+}
+
+/// `config …`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Show the effective configuration, secrets hidden, or say what is wrong with it.
+    Check,
+}
+
+/// Where the directory of `up` is unless it is named.
+pub(super) const DATA_DIR: &str = ".tollgate";
+
+/// Which installation an operator's command is about.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The embedded installation's directory; absent: `.tollgate` where it exists and no --config is given.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// Options of `verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Which installation.
+    #[command(flatten)]
+    pub place: Place,
+    /// Also rebuild the derived tables from the entries.
+    #[arg(long)]
+    pub rebuild: bool,
+}
+
+/// `quarantine …`.
+#[derive(Debug, Subcommand)]
+pub enum QuarantineCommand {
+    /// Show the open ones.
+    List(Place),
+    /// Book one again.
+    Retry {
+        /// Its id, as the list shows it: `p07:1-42`.
+        #[arg(value_parser = event_place)]
+        id: EventPlace,
+        /// Which installation.
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Give one up for good: its units are never booked.
+    Discard {
+        /// Its id, as the list shows it: `p07:1-42`.
+        #[arg(value_parser = event_place)]
+        id: EventPlace,
+        /// Why, for the audit log.
+        #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+        reason: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+        /// Which installation.
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// Where an event stands: its partition and its place in that outbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventPlace {
+    /// The partition.
+    pub partition: Partition,
+    /// The place in its outbox.
+    pub event: OutboxId,
+}
+
+/// Which service to talk to.
+#[derive(Debug, Clone, Args)]
+pub struct Connect {
+    /// The service's address; absent: that of the embedded service in --data-dir, else http://127.0.0.1:8080.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// The API key; better in TOLLGATE_KEY, where other users of this machine cannot see it.
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
+    pub key: Option<String>,
+    /// The directory of the embedded service.
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+}
+
+/// `policy …`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show what applying a file would change.
+    Diff {
+        /// The policy file (TOML).
+        file: PathBuf,
+        /// Also delete what the file does not name.
+        #[arg(long, value_enum, value_name = "KIND")]
+        prune: Vec<PruneKind>,
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Create and change what a file names; nothing is deleted without --prune.
+    Apply {
+        /// The policy file (TOML).
+        file: PathBuf,
+        /// Also delete what the file does not name. Tenants are never deleted.
+        #[arg(long, value_enum, value_name = "KIND")]
+        prune: Vec<PruneKind>,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Print the whole policy as a file that `apply` takes.
+    Export {
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
+}
+
+/// What `--prune` may delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PruneKind {
+    /// Meters that are not in the books.
+    Meters,
+    /// Operations.
+    Operations,
+    /// Default limits.
+    Limits,
+    /// Plans that no tenant is on.
+    Plans,
+}
+
+/// `key …`.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key and show it once.
+    Create {
+        /// Its name, for people.
+        #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+        name: String,
+        /// What it may do.
+        #[arg(long, value_enum)]
+        role: KeyRole,
+        /// The only tenant it may touch.
+        #[arg(long)]
+        tenant: Option<TenantId>,
+        /// When it stops working (RFC 3339).
+        #[arg(long, value_name = "INSTANT")]
+        expires_at: Option<Timestamp>,
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// List all keys, without their secrets.
+    List {
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Stop a key from working, everywhere within a second.
+    Revoke {
+        /// The key's id.
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyRole {
+    /// Everything.
+    Admin,
+    /// Every GET and the reports.
+    Finance,
+    /// Gate calls and reads.
+    Service,
+    /// Reads of its own tenant.
+    Tenant,
+}
+
+impl KeyRole {
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Finance => "finance",
+            Self::Service => "service",
+            Self::Tenant => "tenant",
+        }
+    }
+}
+
+/// `report …`.
+#[derive(Debug, Subcommand)]
+pub enum ReportCommand {
+    /// What all tenants used, as the ledger has it.
+    Usage(UsageReport),
+}
+
+/// Options of `report usage`.
+#[derive(Debug, Args)]
+pub struct UsageReport {
+    /// From this instant (RFC 3339), inclusive; absent: the start of the month.
+    #[arg(long)]
+    pub from: Option<Timestamp>,
+    /// To this instant (RFC 3339), exclusive; absent: now.
+    #[arg(long)]
+    pub to: Option<Timestamp>,
+    /// A row for each hour, day or month; absent: one for the whole time.
+    #[arg(long, value_enum)]
+    pub granularity: Option<GranularityName>,
+    /// What rows are split by.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "meter,tenant")]
+    pub group_by: Vec<GroupName>,
+    /// The zone of days and months; absent: UTC.
+    #[arg(long)]
+    pub zone: Option<String>,
+    /// Only this meter.
+    #[arg(long)]
+    pub meter: Option<MeterId>,
+    /// Which service.
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+/// How usage is cut in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GranularityName {
+    /// By hour.
+    Hour,
+    /// By day.
+    Day,
+    /// By month.
+    Month,
+}
+
+/// What usage is split by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GroupName {
+    /// By meter.
+    Meter,
+    /// By tenant.
+    Tenant,
+    /// By plan.
+    Plan,
+    /// By named subject.
+    Subject,
+    /// By operation.
+    Operation,
+}
+
+/// The word that clap reads for a value: the same as the API's.
+pub(super) fn word<Value: ValueEnum>(value: Value) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn instant_or_now(text: &str) -> Result<Timestamp, jiff::Error> {
+    if text == "now" { Timestamp::from_millisecond(Clock::system().now_ms()) } else { text.parse() }
+}
+
+fn event_place(text: &str) -> Result<EventPlace, String> {
+    let parse = || {
+        let (partition, event) = text.strip_prefix('p')?.split_once(':')?;
+        let partition = Partition::new(partition.parse().ok()?)?;
+        let event = event.split_once('-').and_then(|_| event.parse().ok())?;
+        Some(EventPlace { partition, event })
+    };
+    parse().ok_or_else(|| {
+        "must be an id as `tollgate quarantine list` shows it, for example p07:1-42".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn an_event_is_named_as_the_list_shows_it() {
+        let place = event_place("p07:1-42").unwrap();
+        assert_eq!((place.partition.to_string(), place.event.to_string()), ("p07".into(), "1-42".into()));
+        for bad in ["", "07:1-42", "p07", "p07:1", "p999:1-2", "p07:x-1", "p07:1-"] {
+            assert!(event_place(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_as_unknown() {
+        let exit =
+            |line: &str| Arguments::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.exit_code());
+        for line in [
+            "tollgate doctor",
+            "tollgate job run close",
+            "tollgate redrain",
+            "tollgate key rotate k1",
+            "tollgate policy test",
+            "tollgate policy apply p.toml --prune tenants",
+            "tollgate report revenue",
+            "tollgate up --fast",
+        ] {
+            assert_eq!(exit(line), Err(2), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_test_clock_starts_now_or_where_it_is_told() {
+        let start = |line: &str| match Arguments::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Up(up) => up.test_clock,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(start("tollgate up"), None);
+        assert!(start("tollgate up --test-clock").is_some());
+        let told = "2026-01-31T22:59:59Z";
+        assert_eq!(start(&format!("tollgate up --test-clock {told}")), Some(told.parse().unwrap()));
+    }
+}

@@ -1,0 +1,251 @@
+//! A small HTTP client of the service: timeouts, retries with back-off, lists read page by page.
+
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, StatusCode};
+use secrecy::ExposeSecret;
+use serde::de::DeserializeOwned;
+
+use super::connection::Connection;
+use super::failure::{Exit, Failure};
+use super::problem;
+
+/// How often an ordinary call is tried before the service counts as unreachable.
+const TRIES: u32 = 6;
+const FIRST_WAIT_MS: u64 = 50;
+const LONGEST_WAIT_MS: u64 = 2_000;
+
+/// The client. Cheap to clone; connections are shared.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    url: String,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// The HTTP status.
+    pub(super) status: u16,
+    /// How long the service asks to wait.
+    pub(super) retry_after: Option<Duration>,
+    /// The body as it came.
+    pub(super) body: bytes::Bytes,
+}
+
+/// No answer came: refused, reset, cut off, or too late. The call may or may not have been carried out.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    /// In words.
+    pub(super) why: String,
+}
+
+impl Client {
+    /// A client for one service; `connections` are kept open, a call is given up after `timeout`.
+    pub(super) fn new(
+        connection: &Connection,
+        connections: usize,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let mut key = HeaderValue::from_str(&format!("Bearer {}", connection.key.expose_secret()))
+            .map_err(|_| Failure::new("the API key has characters that no key has").exit(Exit::Usage))?;
+        key.set_sensitive(true);
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, key);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let http = reqwest::Client::builder()
+            .default_headers(headers)
+            .no_proxy()
+            .tcp_nodelay(true)
+            .pool_max_idle_per_host(connections)
+            .connect_timeout(Duration::from_secs(3))
+            .timeout(timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| Failure::new(format!("the HTTP client cannot be made: {error}")))?;
+        Ok(Self { http, url: connection.url.clone() })
+    }
+
+    /// The service's address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// One attempt at one call.
+    pub(super) async fn attempt(
+        &self,
+        method: Method,
+        path: &str,
+        header: Option<(HeaderName, &str)>,
+        body: Option<String>,
+    ) -> Result<Reply, Unanswered> {
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        let answer = request.send().await.map_err(unanswered)?;
+        let status = answer.status().as_u16();
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(seconds);
+        let body = answer.bytes().await.map_err(unanswered)?;
+        Ok(Reply { status, retry_after, body })
+    }
+
+    /// One call with retries; answers the body of a 2xx, any other status is a failure in words.
+    /// For a POST that must not be repeated use [`Self::attempt`].
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        header: Option<(HeaderName, &str)>,
+        body: Option<String>,
+    ) -> Result<bytes::Bytes, Failure> {
+        let reply = self.reply(method.clone(), path, header, body).await?;
+        if StatusCode::from_u16(reply.status).is_ok_and(|status| status.is_success()) {
+            return Ok(reply.body);
+        }
+        Err(problem::failure(&format!("{method} {path}"), reply.status, &reply.body))
+    }
+
+    /// One call with retries; answers whatever the service says at last.
+    pub(super) async fn reply(
+        &self,
+        method: Method,
+        path: &str,
+        header: Option<(HeaderName, &str)>,
+        body: Option<String>,
+    ) -> Result<Reply, Failure> {
+        let mut waits = Waits::default();
+        loop {
+            let last = waits.count + 1 == TRIES;
+            let asked = match self.attempt(method.clone(), path, header.clone(), body.clone()).await {
+                Ok(reply) if reply.status != 503 || last => return Ok(reply),
+                Ok(reply) => reply.retry_after,
+                Err(unanswered) if last => return Err(self.unreachable(&unanswered)),
+                Err(_) => None,
+            };
+            waits.pause(asked).await;
+        }
+    }
+
+    /// Reads `path` and parses the answer.
+    pub(super) async fn get<Answer: DeserializeOwned>(&self, path: &str) -> Result<Answer, Failure> {
+        let body = self.call(Method::GET, path, None, None).await?;
+        parse(path, &body)
+    }
+
+    /// Reads all pages of a list; `path` may carry filters.
+    pub(super) async fn list<Item: DeserializeOwned>(&self, path: &str) -> Result<Vec<Item>, Failure> {
+        let mut items = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let joint = if path.contains('?') { '&' } else { '?' };
+            let mut page_path = format!("{path}{joint}limit=1000");
+            if !cursor.is_empty() {
+                page_path.push_str(&format!("&cursor={}", encoded(&cursor)));
+            }
+            let page: Page<Item> = self.get(&page_path).await?;
+            items.extend(page.data);
+            match page.next_cursor {
+                Some(next) if !next.is_empty() && next != cursor => cursor = next,
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    /// The failure of a service that does not answer.
+    pub(super) fn unreachable(&self, unanswered: &Unanswered) -> Failure {
+        Failure::new(format!("the service at {} does not answer: {}", self.url, unanswered.why))
+            .exit(Exit::Unreachable)
+            .remedy("start it with `tollgate up`, or name another with --url")
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Page<Item> {
+    data: Vec<Item>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+/// Waits between attempts: doubled each time, with jitter, never shorter than the service asks.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    count: u32,
+}
+
+impl Waits {
+    /// Sleeps until the next attempt makes sense.
+    pub(super) async fn pause(&mut self, asked: Option<Duration>) {
+        tokio::time::sleep(self.next(asked)).await;
+    }
+
+    fn next(&mut self, asked: Option<Duration>) -> Duration {
+        let longest_ms = (FIRST_WAIT_MS << self.count.min(10)).min(LONGEST_WAIT_MS);
+        self.count = self.count.saturating_add(1);
+        let own = Duration::from_millis(rand::random_range(longest_ms / 2..=longest_ms));
+        // A service that asks for minutes is asked again sooner: it may be another one by then.
+        asked.map_or(own, |asked| own.max(asked.min(Duration::from_secs(10))))
+    }
+}
+
+fn unanswered(error: reqwest::Error) -> Unanswered {
+    let why = if error.is_timeout() {
+        "no answer in time".to_owned()
+    } else {
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        cause.to_string()
+    };
+    Unanswered { why }
+}
+
+fn seconds(value: &HeaderValue) -> Option<Duration> {
+    value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Parses an answer of the service.
+pub(super) fn parse<Answer: DeserializeOwned>(what: &str, body: &[u8]) -> Result<Answer, Failure> {
+    serde_json::from_slice(body).map_err(|error| {
+        Failure::new(format!("{what}: the answer is not what a Tollgate service answers: {error}"))
+            .remedy("check --url, and that service and command line have the same version")
+    })
+}
+
+/// Percent-encodes everything but unreserved characters.
+pub(super) fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_respect_what_the_service_asks() {
+        let mut waits = Waits::default();
+        let first = waits.next(None);
+        assert!((25..=50).contains(&first.as_millis()), "{first:?}");
+        assert!(waits.next(Some(Duration::from_secs(3))) >= Duration::from_secs(3));
+        assert!(waits.next(Some(Duration::from_secs(600))) <= Duration::from_secs(10));
+        (0..40).for_each(|_| assert!(waits.next(None) <= Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn query_values_are_encoded() {
+        assert_eq!(encoded("a b&c=+00:00"), "a%20b%26c%3D%2B00%3A00");
+    }
+}

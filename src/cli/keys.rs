@@ -1,0 +1,90 @@
+//! `tollgate key`: API keys of a running service.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::arguments::{Connect, KeyCommand};
+use super::client::{Client, encoded, parse};
+use super::connection::{Connection, Prefer};
+use super::failure::{Exit, Failure};
+use super::output::{self, Format, Table};
+use super::problem;
+
+#[derive(Deserialize)]
+struct Key {
+    id: String,
+    name: String,
+    role: String,
+    tenant: Option<String>,
+    created_at: String,
+    expires_at: Option<String>,
+    revoked_at: Option<String>,
+    key: Option<String>,
+}
+
+/// Runs a `key` command.
+pub(super) async fn run(command: KeyCommand, format: Format) -> Result<Exit, Failure> {
+    let keys = match command {
+        KeyCommand::Create { name, role, tenant, expires_at, connect } => {
+            let body =
+                json!({ "name": name, "role": role.as_str(), "tenant": tenant, "expires_at": expires_at });
+            vec![create(&client(&connect)?, body.to_string()).await?]
+        }
+        KeyCommand::List { connect } => client(&connect)?.list("/v1/admin/keys").await?,
+        KeyCommand::Revoke { id, connect } => return revoke(&client(&connect)?, &id).await,
+    };
+    output::print(&table(&keys).render(format)?)?;
+    Ok(Exit::Success)
+}
+
+fn client(connect: &Connect) -> Result<Client, Failure> {
+    Client::new(&Connection::find(connect, Prefer::Admin)?, 1, Duration::from_secs(30))
+}
+
+/// One attempt only: a repeated one would make a second key.
+async fn create(client: &Client, body: String) -> Result<Key, Failure> {
+    let path = "/v1/admin/keys";
+    let reply = client
+        .attempt(Method::POST, path, None, Some(body))
+        .await
+        .map_err(|unanswered| client.unreachable(&unanswered))?;
+    match reply.status {
+        201 => parse(path, &reply.body),
+        status => Err(problem::failure("the key was not made", status, &reply.body)),
+    }
+}
+
+async fn revoke(client: &Client, id: &str) -> Result<Exit, Failure> {
+    client.call(Method::DELETE, &format!("/v1/admin/keys/{}", encoded(id)), None, None).await?;
+    output::print(&format!("key {id} is revoked\n"))?;
+    Ok(Exit::Success)
+}
+
+fn table(keys: &[Key]) -> Table {
+    let shows_secret = keys.iter().any(|key| key.key.is_some());
+    let mut columns = vec!["id", "name", "role", "tenant", "created at", "expires at", "revoked at"];
+    if shows_secret {
+        columns.push("key");
+    }
+    let mut table = Table::new(&columns);
+    for key in keys {
+        let optional = |text: &Option<String>| text.clone().unwrap_or_default();
+        let mut row = vec![
+            key.id.clone(),
+            key.name.clone(),
+            key.role.clone(),
+            optional(&key.tenant),
+            key.created_at.clone(),
+            optional(&key.expires_at),
+            optional(&key.revoked_at),
+        ];
+        if shows_secret {
+            row.push(optional(&key.key));
+        }
+        table.row(row);
+    }
+    table
+}

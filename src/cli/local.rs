@@ -1,0 +1,158 @@
+//! The operator's commands: each calls one function of [`crate::app`] and prints what it answered.
+
+use std::path::{Path, PathBuf};
+
+use super::arguments::{ConfigCommand, DATA_DIR, Place, QuarantineCommand, RoleName, Serve, Up, Verify};
+use super::failure::{Exit, Failure};
+use super::output::{self, Format, Table};
+use super::prompt;
+use crate::app::{self, CheckLine, QuarantineAction, Target};
+
+/// `tollgate up`.
+pub(super) async fn up(up: Up, config: Option<PathBuf>) -> Result<Exit, Failure> {
+    let Up { data_dir, listen, test_clock, no_demo } = up;
+    app::up(app::UpOptions { data_dir, listen, test_clock, config, no_demo }).await?;
+    Ok(Exit::Success)
+}
+
+/// `tollgate serve`.
+pub(super) async fn serve(serve: Serve, config: Option<PathBuf>) -> Result<Exit, Failure> {
+    let roles = serve.roles.iter().map(|role| match role {
+        RoleName::Http => app::Role::Http,
+        RoleName::Writer => app::Role::Writer,
+        RoleName::Jobs => app::Role::Jobs,
+    });
+    let options = app::ServeOptions {
+        config,
+        roles: roles.collect(),
+        listen: serve.listen,
+        test_clock: serve.test_clock,
+    };
+    app::serve(options).await?;
+    Ok(Exit::Success)
+}
+
+/// `tollgate migrate`.
+pub(super) async fn migrate(config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
+    let applied = app::migrate(config).await?;
+    if applied.is_empty() && format == Format::Table {
+        output::print("the schema is up to date\n")?;
+        return Ok(Exit::Success);
+    }
+    let mut table = Table::new(&["applied"]);
+    applied.into_iter().for_each(|name| table.row([name]));
+    output::print(&table.render(format)?)?;
+    Ok(Exit::Success)
+}
+
+/// `tollgate config …`.
+pub(super) fn config(command: ConfigCommand, config: Option<PathBuf>) -> Result<Exit, Failure> {
+    let ConfigCommand::Check = command;
+    let text = app::config_check(config)?;
+    output::print(&format!("{}\n", text.trim_end()))?;
+    Ok(Exit::Success)
+}
+
+/// `tollgate status`.
+pub(super) async fn status(place: Place, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
+    let mut table = Table::new(&["name", "value"]);
+    app::status(target(place, config)).await?.into_iter().for_each(|(name, value)| table.row([name, value]));
+    output::print(&table.render(format)?)?;
+    Ok(Exit::Success)
+}
+
+/// `tollgate verify`.
+pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
+    let report = app::verify(target(verify.place, config), verify.rebuild).await?;
+    output::print(&check_table(&report.checks, format).render(format)?)?;
+    if format == Format::Table {
+        let faults = report.checks.iter().flat_map(|check| &check.faults);
+        let named: String = faults.map(|fault| format!("fault: {fault}\n")).collect();
+        output::print(&named)?;
+    }
+    let is_clean = report.checks.iter().all(|check| check.faults.is_empty());
+    Ok(if is_clean { Exit::Success } else { Exit::Differs })
+}
+
+/// The table for people has each check's first fault, and all are named below it; scripts find them all in their row.
+fn check_table(checks: &[CheckLine], format: Format) -> Table {
+    let mut table = Table::new(&["check", ">checked", ">faults", "result"]);
+    for check in checks {
+        let result = match (&check.skipped, check.faults.as_slice()) {
+            (Some(why), []) => format!("skipped: {why}"),
+            (_, []) => "ok".to_owned(),
+            (_, [first, rest @ ..]) if format == Format::Table && !rest.is_empty() => {
+                format!("{first} (and {} more)", rest.len())
+            }
+            (_, faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        };
+        table.row([
+            check.name.to_string(),
+            check.checked.to_string(),
+            check.faults.len().to_string(),
+            result,
+        ]);
+    }
+    table
+}
+
+/// `tollgate quarantine …`.
+pub(super) async fn quarantine(
+    command: QuarantineCommand,
+    config: Option<PathBuf>,
+    format: Format,
+) -> Result<Exit, Failure> {
+    let (place, action) = match command {
+        QuarantineCommand::List(place) => (place, QuarantineAction::List),
+        QuarantineCommand::Retry { id, place } => {
+            (place, QuarantineAction::Retry { partition: id.partition, event: id.event })
+        }
+        QuarantineCommand::Discard { id, reason, yes, place } => {
+            prompt::confirm("The units of this event will never be booked. Discard it?", yes)?;
+            (place, QuarantineAction::Discard { partition: id.partition, event: id.event, reason })
+        }
+    };
+    let mut table = Table::new(&["id", "reservation", "status", "reason"]);
+    for line in app::quarantine(target(place, config), action).await? {
+        let id = format!("{}:{}", line.partition, line.event);
+        table.row([id, line.reservation.unwrap_or_default(), line.status, line.reason]);
+    }
+    output::print(&table.render(format)?)?;
+    Ok(Exit::Success)
+}
+
+/// The named directory, the named configuration, or the directory of `up` where it exists.
+fn target(place: Place, config: Option<PathBuf>) -> Target {
+    match (place.data_dir, config) {
+        (Some(data_dir), _) => Target::DataDir(data_dir),
+        (None, Some(config)) => Target::Config(Some(config)),
+        (None, None) if Path::new(DATA_DIR).is_dir() => Target::DataDir(PathBuf::from(DATA_DIR)),
+        (None, None) => Target::Config(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_has_a_line_that_says_how_it_ended() {
+        let check = |name: &str, faults: &[&str], skipped: Option<&str>| CheckLine {
+            name: name.into(),
+            checked: 12,
+            faults: faults.iter().map(|fault| (*fault).into()).collect(),
+            skipped: skipped.map(Into::into),
+        };
+        let checks = [
+            check("entries", &[], None),
+            check("balances", &["acme/ocr.page: consumed is 3, entries say 2", "b"], None),
+            check("gate against ledger", &[], Some("the writer is behind")),
+        ];
+        let text = check_table(&checks, Format::Table).render(Format::Table).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert!(lines[2].ends_with("ok"), "{text}");
+        assert!(lines[3].ends_with("acme/ocr.page: consumed is 3, entries say 2 (and 1 more)"), "{text}");
+        assert!(lines[4].ends_with("skipped: the writer is behind"), "{text}");
+    }
+}

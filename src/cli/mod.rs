@@ -1,0 +1,81 @@
+//! The command line: reads arguments, calls one thing, prints what it answered.
+//!
+//! Commands of the operator (`up`, `serve`, `verify`, …) call [`crate::app`]; those of policy, keys, reports and
+//! `replay` talk to a running service over HTTP, so that they work from anywhere.
+
+mod arguments;
+mod client;
+mod connection;
+mod failure;
+mod keys;
+mod local;
+mod output;
+mod policy;
+mod problem;
+mod prompt;
+mod replay;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+pub use arguments::Arguments;
+pub use failure::{Exit, Failure};
+pub use output::{Format, Section, Table};
+pub use replay::{Row, Trace, TraceFacts, job_key, tenant_number};
+
+use arguments::Command;
+
+/// Runs the command that the process was started with and answers its exit code.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // A closed pipe cannot be told anything.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
+        }
+    };
+    match run(arguments) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<Exit, Failure> {
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("tollgate")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("no threads could be started: {error}")))?;
+    runtime.block_on(dispatch(arguments))
+}
+
+async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
+    let Arguments { output, config, command } = arguments;
+    match command {
+        Command::Up(up) => local::up(up, config).await,
+        Command::Serve(serve) => local::serve(serve, config).await,
+        Command::Migrate => local::migrate(config, output).await,
+        Command::Config(command) => local::config(command, config),
+        Command::Status(place) => local::status(place, config, output).await,
+        Command::Verify(verify) => local::verify(verify, config, output).await,
+        Command::Quarantine(command) => local::quarantine(command, config, output).await,
+        Command::Policy(command) => policy::run(command, output).await,
+        Command::Key(command) => keys::run(command, output).await,
+        Command::Report(command) => report::run(command, output).await,
+        Command::Replay(replay) => replay::run(replay, output).await,
+        Command::Completion { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "tollgate", &mut text);
+            output::print(&String::from_utf8_lossy(&text))?;
+            Ok(Exit::Success)
+        }
+    }
+}

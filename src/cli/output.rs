@@ -1,0 +1,132 @@
+//! What commands print: one table for people, JSON and CSV for scripts.
+
+use std::io::{self, Write};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, LineStyle};
+
+use super::failure::Failure;
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Aligned columns for people.
+    Table,
+    /// An array of objects; several tables are an object of arrays.
+    Json,
+    /// Comma-separated with a header; several tables are separated by an empty line.
+    Csv,
+}
+
+/// Rows under named columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    columns: Vec<(&'static str, bool)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table; a column whose name starts with `>` holds numbers and is aligned to the right.
+    pub fn new(columns: &[&'static str]) -> Self {
+        let column = |name: &&'static str| match name.strip_prefix('>') {
+            Some(name) => (name, true),
+            None => (*name, false),
+        };
+        Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
+    }
+
+    /// Appends a row: a cell for each column, in their order.
+    pub fn row<Cell: ToString>(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(cells.into_iter().map(|cell| cell.to_string()).collect());
+    }
+
+    /// Whether it has no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// As text in the given format, ending with a line break.
+    pub fn render(&self, format: Format) -> Result<String, Failure> {
+        match format {
+            Format::Table => Ok(self.aligned()),
+            Format::Json => pretty(&self.json()),
+            Format::Csv => self.csv(),
+        }
+    }
+
+    fn aligned(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(NOTHING.header_separator(LineStyle::none().fill('-').junction('-')));
+        table.set_header(self.columns.iter().map(|(name, _)| *name));
+        table.add_rows(&self.rows);
+        for (index, (_, is_number)) in self.columns.iter().enumerate() {
+            if let Some(column) = table.column_mut(index) {
+                column.set_padding((0, 1));
+                if *is_number {
+                    column.set_cell_alignment(CellAlignment::Right);
+                }
+            }
+        }
+        table.trim_fmt() + "\n"
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let object = |row: &Vec<String>| {
+            let fields = self.columns.iter().zip(row);
+            fields.map(|((name, _), cell)| (name.replace(' ', "_"), cell.clone().into())).collect()
+        };
+        serde_json::Value::Array(self.rows.iter().map(object).map(serde_json::Value::Object).collect())
+    }
+
+    fn csv(&self) -> Result<String, Failure> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let header = self.columns.iter().map(|(name, _)| name.replace(' ', "_"));
+        let failed = |error: csv::Error| Failure::new(format!("the table cannot be written as CSV: {error}"));
+        writer.write_record(header).map_err(failed)?;
+        self.rows.iter().try_for_each(|row| writer.write_record(row)).map_err(failed)?;
+        let bytes = writer.into_inner().map_err(|error| Failure::new(error.to_string()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// A table with a name, where a command prints several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// Its name: one lower-case word.
+    pub name: &'static str,
+    /// Its rows.
+    pub table: Table,
+}
+
+impl Section {
+    /// All sections as text in the given format, ending with a line break.
+    pub fn render(sections: &[Self], format: Format) -> Result<String, Failure> {
+        match format {
+            Format::Json => {
+                let fields = sections.iter().map(|section| (section.name.to_owned(), section.table.json()));
+                pretty(&serde_json::Value::Object(fields.collect()))
+            }
+            Format::Table | Format::Csv => {
+                let texts: Result<Vec<_>, _> =
+                    sections.iter().map(|section| section.table.render(format)).collect();
+                Ok(texts?.join("\n"))
+            }
+        }
+    }
+}
+
+/// JSON for people and scripts alike, ending with a line break.
+pub(super) fn pretty(value: &serde_json::Value) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::new(format!("the answer cannot be written as JSON: {error}")))?;
+    Ok(text + "\n")
+}
+
+/// Prints to standard output; a reader that has gone away is no failure.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| Failure::new(format!("standard output cannot be written: {error}"))),
+    }
+}

@@ -1,0 +1,103 @@
+//! `tollgate report`: what the ledger has, over all tenants.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::arguments::{GroupName, ReportCommand, UsageReport, word};
+use super::client::{Client, encoded};
+use super::connection::{Connection, Prefer};
+use super::failure::{Exit, Failure};
+use super::output::{self, Format, Table};
+
+#[derive(Deserialize)]
+struct UsageRow {
+    start: Option<String>,
+    tenant: Option<String>,
+    plan: Option<String>,
+    meter: String,
+    operation: Option<String>,
+    subject: Option<Subject>,
+    consumed: String,
+    count: i64,
+    excess: String,
+    late: String,
+    corrections: String,
+}
+
+#[derive(Deserialize)]
+struct Subject {
+    kind: String,
+    id: String,
+}
+
+/// Runs a `report` command.
+pub(super) async fn run(command: ReportCommand, format: Format) -> Result<Exit, Failure> {
+    let ReportCommand::Usage(report) = command;
+    let client = Client::new(&Connection::find(&report.connect, Prefer::Admin)?, 1, Duration::from_secs(60))?;
+    let rows: Vec<UsageRow> = client.list(&path(&report)).await?;
+    output::print(&table(&report, &rows).render(format)?)?;
+    Ok(Exit::Success)
+}
+
+fn path(report: &UsageReport) -> String {
+    let groups: Vec<String> = report.group_by.iter().map(|group| word(*group)).collect();
+    let filters = [
+        ("group_by", Some(groups.join(","))),
+        ("from", report.from.map(|from| from.to_string())),
+        ("to", report.to.map(|to| to.to_string())),
+        ("granularity", report.granularity.map(word)),
+        ("zone", report.zone.clone()),
+        ("meter", report.meter.as_ref().map(ToString::to_string)),
+    ];
+    let given = filters.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
+    format!("/v1/reports/usage?{}", given.collect::<Vec<_>>().join("&"))
+}
+
+fn table(report: &UsageReport, rows: &[UsageRow]) -> Table {
+    let groups = [GroupName::Tenant, GroupName::Plan, GroupName::Operation, GroupName::Subject];
+    let split: Vec<GroupName> = groups.into_iter().filter(|group| report.group_by.contains(group)).collect();
+    let mut columns = Vec::new();
+    if report.granularity.is_some() {
+        columns.push("start");
+    }
+    columns.push("meter");
+    columns.extend(split.iter().map(|group| match group {
+        GroupName::Tenant => "tenant",
+        GroupName::Plan => "plan",
+        GroupName::Operation => "operation",
+        GroupName::Subject => "subject",
+        GroupName::Meter => "meter",
+    }));
+    columns.extend([">consumed", ">count", ">excess", ">late", ">corrections"]);
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let mut cells = Vec::new();
+        if report.granularity.is_some() {
+            cells.push(row.start.clone().unwrap_or_default());
+        }
+        cells.push(row.meter.clone());
+        cells.extend(split.iter().map(|group| row.group(*group)));
+        cells.extend(
+            [&row.consumed, &row.count.to_string(), &row.excess, &row.late, &row.corrections]
+                .map(Clone::clone),
+        );
+        table.row(cells);
+    }
+    table
+}
+
+impl UsageRow {
+    fn group(&self, group: GroupName) -> String {
+        match group {
+            GroupName::Meter => Some(self.meter.clone()),
+            GroupName::Tenant => self.tenant.clone(),
+            GroupName::Plan => self.plan.clone(),
+            GroupName::Operation => self.operation.clone(),
+            GroupName::Subject => {
+                self.subject.as_ref().map(|subject| format!("{}/{}", subject.kind, subject.id))
+            }
+        }
+        .unwrap_or_default()
+    }
+}

@@ -1,0 +1,295 @@
+use super::*;
+use crate::domain::ids::{Epoch, OutboxId};
+use crate::domain::reservation::{Body, LineRule, OnExcess, OnLate};
+use proptest::prelude::*;
+
+fn units(value: i64) -> Units {
+    Units::new(value).unwrap()
+}
+
+fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
+    let rule = |index: usize| LineRule {
+        meter: MeterId::parse(&format!("meter-{index}")).unwrap(),
+        decimals: Decimals::new(0).unwrap(),
+        on_excess: OnExcess::Record,
+        on_late: OnLate::Charge,
+        late_within_seconds: 60,
+    };
+    let line = |(held, consumed): &(i64, i64)| LineUnits { held: units(*held), consumed: units(*consumed) };
+    Record {
+        head: Head {
+            state,
+            late: false,
+            step: 1,
+            epoch: Epoch(1),
+            expires_at_ms: 60_000,
+            born_at_ms: 0,
+            latest_expiry_ms: 120_000,
+            last_sequence: 0,
+        },
+        units: lines.iter().map(line).collect(),
+        body: Body {
+            fingerprint: [0; 16],
+            tenant: TenantId::parse("acme").unwrap(),
+            lines: (0..lines.len()).map(rule).collect(),
+            rest: Some(BodyRest {
+                subjects: Vec::new(),
+                counters: Vec::new(),
+                keyed: false,
+                operation: None,
+                policy_version: 1,
+                period_ms: (0, 1_000_000),
+                hour_start_ms: 0,
+                metadata: String::new(),
+            }),
+        },
+    }
+}
+
+fn event(change: Change) -> Event {
+    let outbox_id = OutboxId { epoch: Epoch(1), sequence: 0 };
+    Event { outbox_id, gate_time_ms: 1_000, reservation: ReservationId::from_bytes([1; 16]), change }
+}
+
+/// A change of `before` to a state with these totals.
+fn to(before: &Record, state: ReservationState, totals: &[i64]) -> (Head, Vec<LineUnits>) {
+    let late = before.head.state == ReservationState::Expired;
+    let head = Head { state, late, step: before.head.step + 1, ..before.head };
+    let line = |(line, total): (&LineUnits, &i64)| LineUnits { consumed: units(*total), ..*line };
+    (head, before.units.iter().zip(totals).map(line).collect())
+}
+
+fn consume(before: &Record, totals: &[i64], is_final: bool) -> Change {
+    let state = if is_final { ReservationState::Consumed } else { ReservationState::Reserved };
+    let (head, units) = to(before, state, totals);
+    Change::Consume { is_final, head, units, uncharged: Vec::new() }
+}
+
+fn release(before: &Record, totals: &[i64]) -> Change {
+    let (head, units) = to(before, ReservationState::Released, totals);
+    Change::Release { head, units }
+}
+
+fn expire(before: &Record) -> Change {
+    let totals: Vec<i64> = before.units.iter().map(|line| line.consumed.get()).collect();
+    let (head, units) = to(before, ReservationState::Expired, &totals);
+    Change::Expire { head, units }
+}
+
+fn lines(change: Change, before: Option<&Record>) -> Vec<String> {
+    let booking = book(&event(change), before).unwrap();
+    let text = |movement: &Movement| {
+        let flags = [(movement.flags.excess, " excess"), (movement.flags.late, " late")];
+        let flags: String = flags.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
+        format!("{} > {} {}{flags}", movement.credit.as_str(), movement.debit.as_str(), movement.amount)
+    };
+    booking.movements.iter().map(text).collect()
+}
+
+const OPEN: ReservationState = ReservationState::Reserved;
+
+#[test]
+fn a_reserve_moves_what_is_held_and_best_effort_what_was_granted() {
+    assert_eq!(lines(Change::Reserve(record(&[(10, 0)], OPEN)), None), ["available > reserved 10"]);
+    assert_eq!(lines(Change::Reserve(record(&[(7, 0), (0, 0)], OPEN)), None), ["available > reserved 7"]);
+}
+
+#[rstest::rstest]
+#[case::first(10, 0, 4, &["reserved > consumed 4"])]
+#[case::next(10, 4, 6, &["reserved > consumed 2"])]
+#[case::over_the_hold(10, 4, 13, &["reserved > consumed 6", "available > consumed 3 excess"])]
+#[case::beyond_it_already(10, 13, 15, &["available > consumed 2 excess"])]
+fn a_partial_consume_moves_the_rise_of_the_total(
+    #[case] held: i64,
+    #[case] before: i64,
+    #[case] total: i64,
+    #[case] expected: &[&str],
+) {
+    let before = record(&[(held, before)], OPEN);
+    assert_eq!(lines(consume(&before, &[total], false), Some(&before)), expected);
+}
+
+#[rstest::rstest]
+#[case::less(10, 0, 4, &["reserved > consumed 4", "reserved > available 6"])]
+#[case::less_after_a_part(10, 3, 4, &["reserved > consumed 1", "reserved > available 6"])]
+#[case::equal(10, 3, 10, &["reserved > consumed 7"])]
+#[case::nothing(10, 0, 0, &["reserved > available 10"])]
+#[case::no_more(10, 4, 4, &["reserved > available 6"])]
+#[case::more(10, 0, 13, &["reserved > consumed 10", "available > consumed 3 excess"])]
+#[case::more_after_a_part(10, 4, 13, &["reserved > consumed 6", "available > consumed 3 excess"])]
+#[case::more_after_more(10, 12, 13, &["available > consumed 1 excess"])]
+fn a_final_consume_ends_the_hold(
+    #[case] held: i64,
+    #[case] before: i64,
+    #[case] total: i64,
+    #[case] expected: &[&str],
+) {
+    let before = record(&[(held, before)], OPEN);
+    assert_eq!(lines(consume(&before, &[total], true), Some(&before)), expected);
+}
+
+#[test]
+fn a_capped_consume_books_what_was_charged_and_keeps_the_rest() {
+    let before = record(&[(10, 0)], OPEN);
+    let (head, charged) = to(&before, ReservationState::Consumed, &[12]);
+    let change = Change::Consume { is_final: true, head, units: charged, uncharged: vec![units(5)] };
+    let booking = book(&event(change.clone()), Some(&before)).unwrap();
+    assert_eq!(booking.uncharged, [units(5)]);
+    assert_eq!(lines(change, Some(&before)), ["reserved > consumed 10", "available > consumed 2 excess"]);
+}
+
+#[rstest::rstest]
+#[case::nothing_incurred(10, 0, 0, &["reserved > available 10"])]
+#[case::nothing_more_after_a_part(10, 4, 4, &["reserved > available 6"])]
+#[case::nothing_left(10, 12, 12, &[])]
+#[case::some(10, 1, 4, &["reserved > consumed 3", "reserved > available 6"])]
+#[case::more_than_held(10, 0, 12, &["reserved > consumed 10", "available > consumed 2 excess"])]
+fn a_release_returns_what_was_not_incurred(
+    #[case] held: i64,
+    #[case] before: i64,
+    #[case] incurred: i64,
+    #[case] expected: &[&str],
+) {
+    let before = record(&[(held, before)], OPEN);
+    assert_eq!(lines(release(&before, &[incurred]), Some(&before)), expected);
+}
+
+#[test]
+fn an_expiry_returns_what_is_still_held() {
+    let before = record(&[(10, 4)], OPEN);
+    assert_eq!(lines(expire(&before), Some(&before)), ["reserved > available 6"]);
+}
+
+#[test]
+fn a_late_consume_takes_from_what_is_available() {
+    let before = record(&[(10, 4)], ReservationState::Expired);
+    assert_eq!(lines(consume(&before, &[9], true), Some(&before)), ["available > consumed 5 late"]);
+    assert_eq!(lines(consume(&before, &[15], true), Some(&before)), ["available > consumed 11 late"]);
+    assert_eq!(lines(consume(&before, &[4], true), Some(&before)), Vec::<String>::new());
+}
+
+#[test]
+fn a_late_consume_returns_the_hold_first_when_the_expiry_was_lost() {
+    let before = record(&[(10, 4)], OPEN);
+    let (head, units) = to(&record(&[(10, 4)], ReservationState::Expired), ReservationState::Consumed, &[9]);
+    let change = Change::Consume { is_final: true, head, units, uncharged: Vec::new() };
+    assert_eq!(lines(change, Some(&before)), ["available > consumed 5 late", "reserved > available 6"]);
+}
+
+#[test]
+fn usage_takes_from_what_is_available() {
+    let usage = record(&[(0, 10)], ReservationState::Consumed);
+    assert_eq!(lines(Change::Usage(usage), None), ["available > consumed 10"]);
+}
+
+#[test]
+fn an_extend_books_nothing_but_the_row_learns_the_expiry() {
+    let before = record(&[(10, 0)], OPEN);
+    let head = Head { step: 2, expires_at_ms: 90_000, ..before.head };
+    let booking = book(&event(Change::Extend { head, units: before.units.clone() }), Some(&before)).unwrap();
+    assert_eq!((booking.movements.len(), booking.after.head.expires_at_ms), (0, 90_000));
+}
+
+#[test]
+fn what_cannot_be_right_is_not_booked() {
+    let open = record(&[(10, 4)], OPEN);
+    let done = record(&[(10, 4)], ReservationState::Consumed);
+    let mut bare = record(&[(10, 0)], OPEN);
+    bare.body.rest = None;
+    let other_hold = record(&[(11, 4)], OPEN);
+    let refused = |change, before| book(&event(change), before).unwrap_err();
+    assert_eq!(refused(consume(&open, &[5], true), None), BookError::UnknownReservation);
+    assert_eq!(refused(consume(&open, &[3], false), Some(&open)), BookError::Decreased(0));
+    assert_eq!(refused(consume(&other_hold, &[5], false), Some(&open)), BookError::Decreased(0));
+    assert_eq!(
+        refused(consume(&done, &[5], true), Some(&done)),
+        BookError::Resolved(ReservationState::Consumed)
+    );
+    assert_eq!(refused(Change::Reserve(bare), None), BookError::Incomplete);
+    assert_eq!(refused(Change::Reserve(open.clone()), None), BookError::Decreased(0));
+    assert_eq!(
+        refused(Change::Reserve(done.clone()), None),
+        BookError::WrongState(ReservationState::Consumed)
+    );
+    assert_eq!(refused(Change::Usage(open.clone()), None), BookError::WrongState(OPEN));
+    assert_eq!(refused(Change::Usage(done.clone()), None), BookError::Decreased(0));
+    let (head, _) = to(&open, OPEN, &[4]);
+    let two = vec![LineUnits::default(); 2];
+    let lines = BookError::OtherLines { booked: 1, found: 2 };
+    assert_eq!(refused(Change::Release { head, units: two }, Some(&open)), lines);
+    let head = Head { expires_at_ms: i64::MAX, ..head };
+    assert_eq!(refused(Change::Extend { head, units: open.units.clone() }, Some(&open)), BookError::Instant);
+}
+
+/// One thing that may happen to a reservation.
+#[derive(Debug, Clone)]
+enum Act {
+    Consume(Vec<i64>, bool),
+    Release(Vec<i64>),
+    Expire,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let rises = || prop::collection::vec(0..1_000_i64, 3);
+    prop_oneof![
+        4 => (rises(), any::<bool>()).prop_map(|(rises, is_final)| Act::Consume(rises, is_final)),
+        1 => rises().prop_map(Act::Release),
+        1 => Just(Act::Expire),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_identity_holds_and_the_accounts_say_what_the_record_says(
+        held in prop::collection::vec(0..1_000_i64, 3),
+        acts in prop::collection::vec((act(), any::<bool>()), 0..12),
+    ) {
+        let start: Vec<(i64, i64)> = held.iter().map(|held| (*held, 0)).collect();
+        let mut now = record(&start, OPEN);
+        let mut booked = now.clone();
+        let mut accounts = [[0_i64; 13]; 3];
+        let mut all = vec![(Change::Reserve(now.clone()), None, false)];
+        for (act, is_lost) in acts {
+            let totals = |rises: &[i64]| -> Vec<i64> {
+                now.units.iter().zip(rises).map(|(line, rise)| line.consumed.get() + rise).collect()
+            };
+            let change = match (&act, now.head.state) {
+                (Act::Consume(rises, is_final), OPEN) => consume(&now, &totals(rises), *is_final),
+                (Act::Consume(rises, _), ReservationState::Expired) => consume(&now, &totals(rises), true),
+                (Act::Release(rises), OPEN) => release(&now, &totals(rises)),
+                (Act::Expire, OPEN) => expire(&now),
+                _ => continue,
+            };
+            let change = event(change);
+            now = Record { head: *change.head(), units: change.units().to_vec(), body: now.body.clone() };
+            all.push((change.change, Some(()), is_lost));
+        }
+        let last = all.len() - 1;
+        for (index, (change, before, is_lost)) in all.into_iter().enumerate() {
+            // Any event between the first and the last may be lost: totals make up for it.
+            if is_lost && index != last {
+                continue;
+            }
+            let booking = book(&event(change), before.map(|()| &booked)).unwrap();
+            for movement in &booking.movements {
+                let amount = i64::try_from(movement.amount.decimal()).unwrap();
+                prop_assert!(amount > 0);
+                let line = &mut accounts[usize::from(movement.line)];
+                line[movement.credit.index()] += if movement.credit.is_source() { amount } else { -amount };
+                line[movement.debit.index()] += if movement.debit.is_source() { -amount } else { amount };
+            }
+            booked = booking.after;
+        }
+        prop_assert_eq!(&booked.units, &now.units);
+        for (line, accounts) in now.units.iter().zip(accounts) {
+            let sum: i64 = Account::ALL
+                .into_iter()
+                .map(|account| if account.is_source() { accounts[account.index()] } else { -accounts[account.index()] })
+                .sum();
+            prop_assert_eq!(sum, 0);
+            let open = now.head.state == OPEN;
+            prop_assert_eq!(accounts[Account::Reserved.index()], if open { line.outstanding().get() } else { 0 });
+            prop_assert_eq!(accounts[Account::Consumed.index()], line.consumed.get());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What is wrong with a document, field by field, and how a decoder's complaint becomes one.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// One thing wrong with one field: where it is and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error, utoipa::ToSchema)]
+#[error("{pointer}: {message}")]
+pub struct FieldError {
+    /// A JSON pointer (RFC 6901) to the field; empty for the whole document.
+    pub pointer: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl FieldError {
+    /// An error at `pointer`.
+    pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), message: message.into() }
+    }
+
+    /// The same error of a document that stands at `prefix` in a larger one.
+    pub fn under(mut self, prefix: &str) -> Self {
+        self.pointer.insert_str(0, prefix);
+        self
+    }
+}
+
+/// `pointer` with one more step, escaped as RFC 6901 asks.
+pub fn child(pointer: &str, step: &str) -> String {
+    format!("{pointer}/{}", step.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Reads a JSON value into a document; the error points at the field that is wrong.
+pub fn read_json<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, FieldError> {
+    serde_path_to_error::deserialize(value).map_err(from_path_error)
+}
+
+/// Reads a TOML text into a document; the error points at the field that is wrong.
+pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, FieldError> {
+    let decoder = toml::Deserializer::parse(text).map_err(|e| FieldError::new("", first_line(&e)))?;
+    serde_path_to_error::deserialize(decoder).map_err(from_path_error)
+}
+
+fn from_path_error<E: std::fmt::Display>(error: serde_path_to_error::Error<E>) -> FieldError {
+    use serde_path_to_error::Segment;
+    let pointer = error.path().iter().fold(String::new(), |pointer, segment| match segment {
+        Segment::Seq { index } => child(&pointer, &index.to_string()),
+        Segment::Map { key } => child(&pointer, key),
+        Segment::Enum { variant } => child(&pointer, variant),
+        Segment::Unknown => pointer,
+    });
+    FieldError::new(pointer, first_line(error.inner()))
+}
+
+/// A decoder's message in one line: the excerpt that some of them draw does not belong into an answer.
+fn first_line(error: &dyn std::fmt::Display) -> String {
+    error.to_string().trim().lines().collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[serde(rename = "count")]
+        _count: u8,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[serde(rename = "inner")]
+        _inner: Vec<Inner>,
+    }
+
+    #[test]
+    fn a_wrong_field_is_pointed_at() {
+        let value = serde_json::json!({ "inner": [{ "count": 1 }, { "count": "x" }] });
+        assert_eq!(read_json::<Outer>(&value).unwrap_err().pointer, "/inner/1/count");
+        let error = read_toml::<Outer>("[[inner]]\ncount = 1\n[[inner]]\ncount = 900\n").unwrap_err();
+        assert_eq!(error.pointer, "/inner/1/count");
+        assert!(read_toml::<Outer>("inner = [").unwrap_err().pointer.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_field_is_named() {
+        let value = serde_json::json!({ "inner": [], "a/b": 1 });
+        let error = read_json::<Outer>(&value).unwrap_err();
+        assert!(error.message.contains("a/b"), "{error}");
+    }
+
+    #[test]
+    fn a_pointer_escapes_what_it_must() {
+        assert_eq!(child("/x", "a/b~c"), "/x/a~1b~0c");
+        assert_eq!(FieldError::new("/id", "is taken").under("/plans/0").to_string(), "/plans/0/id: is taken");
+    }
+}

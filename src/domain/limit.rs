@@ -1,0 +1,143 @@
+//! A limit: at most this much of a meter, per window, for a scope.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::amount::Amount;
+use super::ids::{LimitId, MeterId, OperationId, SubjectKind};
+use super::instant::Instant;
+use super::period::WindowKind;
+
+/// Whose use a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// The whole tenant's.
+    #[default]
+    Tenant,
+    /// Each subject's of the limit's kind by itself.
+    Subject,
+}
+
+/// How a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// By windows of the calendar, in the tenant's zone.
+    #[default]
+    Calendar,
+}
+
+/// What a limit does when it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// It refuses.
+    #[default]
+    Hard,
+}
+
+/// Whether a limit's count survives the loss of the gate's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Restored from the ledger and reconciled with it.
+    #[default]
+    Quota,
+    /// Short memory, may start fresh.
+    Rate,
+}
+
+/// A whole percentage, 0 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Percent(u8);
+
+impl Percent {
+    /// The percentage, if it is 0 to 100.
+    pub fn new(percent: u8) -> Option<Self> {
+        (percent <= 100).then_some(Self(percent))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl TryFrom<u8> for Percent {
+    type Error = &'static str;
+    fn try_from(percent: u8) -> Result<Self, Self::Error> {
+        Self::new(percent).ok_or("must be a whole percentage, 0 to 100")
+    }
+}
+
+impl From<Percent> for u8 {
+    fn from(percent: Percent) -> u8 {
+        percent.0
+    }
+}
+
+/// At most `capacity` of a meter per window. The same fields as a default, in a plan and of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// Its name; with the tenant, the identity of its counter.
+    pub id: LimitId,
+    /// What is limited.
+    pub meter: MeterId,
+    /// Whose use counts.
+    #[serde(default)]
+    pub scope: Scope,
+    /// Which sort of subject; given exactly when the scope is `subject`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject_kind: Option<SubjectKind>,
+    /// The operations whose use counts; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations: Option<Vec<OperationId>>,
+    /// How it counts.
+    #[serde(default)]
+    pub algorithm: Algorithm,
+    /// Over which stretch of time.
+    pub window: WindowKind,
+    /// How much of the meter fits in a window.
+    pub capacity: Amount,
+    /// What it does when it is reached.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Whether its count survives the loss of the gate's memory.
+    #[serde(default)]
+    pub class: Class,
+    /// From which share of the capacity on answers carry a warning, in percent.
+    #[serde(default = "default_near_percent")]
+    pub near_percent: Percent,
+    /// The first instant at which it holds; absent: always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Instant>,
+    /// The first instant at which it no longer holds; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Instant>,
+    /// What a refusal tells the caller besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Arc<str>>,
+}
+
+fn default_near_percent() -> Percent {
+    Percent(80)
+}
+
+impl Limit {
+    /// Whether it holds at `at_ms`.
+    pub fn is_active(&self, at_ms: i64) -> bool {
+        self.from.is_none_or(|from| from.ms() <= at_ms) && self.until.is_none_or(|until| at_ms < until.ms())
+    }
+
+    /// Whether it counts work of `operation` (none: work given by lines).
+    pub fn counts(&self, operation: Option<&OperationId>) -> bool {
+        match &self.operations {
+            None => true,
+            Some(operations) => operation.is_some_and(|operation| operations.contains(operation)),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A meter: what is counted, with its unit and number of decimals.
+
+use serde::{Deserialize, Serialize};
+
+use super::amount::Decimals;
+use super::field_error::FieldError;
+use super::ids::MeterId;
+use super::reservation::{OnExcess, OnLate};
+
+/// The longest a reservation may ask to be held at once: a day, in seconds.
+pub const TTL_SECONDS_MAX: u32 = 86_400;
+/// The longest a reservation may live in all its extensions: 31 days, in seconds.
+pub const LIFE_SECONDS_MAX: u32 = 31 * 86_400;
+/// The latest a late consume may be charged: 400 days after expiry, in seconds.
+pub const LATE_SECONDS_MAX: u32 = 400 * 86_400;
+
+/// What a tenant gets on a meter on which it has neither limit nor quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WithoutLimit {
+    /// What the configuration says.
+    #[default]
+    Config,
+    /// A refusal.
+    Deny,
+    /// As much as it likes.
+    Unlimited,
+}
+
+/// What is counted. The same fields in a file, over the API and in storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Meter {
+    /// Its name: `ocr.page`.
+    pub id: MeterId,
+    /// What one of it is called: `page`. 1 to 64 printable characters, fixed after first use.
+    pub unit: String,
+    /// How many decimals its amounts have, 0 to 6; fixed after first use.
+    #[serde(default)]
+    pub decimals: Decimals,
+    /// Consume above the hold.
+    #[serde(default)]
+    pub on_excess: OnExcess,
+    /// Consume after expiry.
+    #[serde(default)]
+    pub on_late: OnLate,
+    /// How long after expiry a late consume is still charged, in seconds.
+    #[serde(default = "default_late_within_seconds")]
+    pub late_within_seconds: u32,
+    /// Tenants with neither limit nor quota on it.
+    #[serde(default)]
+    pub without_limit: WithoutLimit,
+    /// How long a reservation holds when it does not say, 1 to 86400 seconds.
+    #[serde(default = "default_ttl_seconds")]
+    pub ttl_seconds: u32,
+    /// How long extensions may keep a reservation alive in all, in seconds.
+    #[serde(default = "default_max_life_seconds")]
+    pub max_life_seconds: u32,
+    /// Whether new work on it is refused while its books stay.
+    #[serde(default)]
+    pub archived: bool,
+}
+
+fn default_late_within_seconds() -> u32 {
+    604_800
+}
+
+fn default_ttl_seconds() -> u32 {
+    60
+}
+
+fn default_max_life_seconds() -> u32 {
+    86_400
+}
+
+impl Meter {
+    /// Everything wrong with the meter by itself.
+    pub fn errors(&self) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if !is_label(&self.unit, 64) {
+            errors.push(FieldError::new("/unit", "must be 1 to 64 characters without control characters"));
+        }
+        if !(1..=TTL_SECONDS_MAX).contains(&self.ttl_seconds) {
+            errors.push(FieldError::new("/ttl_seconds", "must be 1 to 86400 seconds"));
+        }
+        if !(1..=LIFE_SECONDS_MAX).contains(&self.max_life_seconds) {
+            errors.push(FieldError::new("/max_life_seconds", "must be 1 to 2678400 seconds (31 days)"));
+        } else if self.ttl_seconds > self.max_life_seconds {
+            errors.push(FieldError::new("/ttl_seconds", "must not be above max_life_seconds"));
+        }
+        if self.late_within_seconds > LATE_SECONDS_MAX {
+            errors
+                .push(FieldError::new("/late_within_seconds", "must be at most 34560000 seconds (400 days)"));
+        }
+        errors
+    }
+
+    /// Whether `new` may stand in for this meter only while the meter is unused: unit and decimals are fixed after that.
+    pub fn change_needs_unused(&self, new: &Self) -> Vec<FieldError> {
+        let fixed = |pointer: &str, changed: bool| {
+            changed.then(|| {
+                FieldError::new(pointer, "is fixed after the meter's first use; make a new meter instead")
+            })
+        };
+        fixed("/unit", self.unit != new.unit)
+            .into_iter()
+            .chain(fixed("/decimals", self.decimals != new.decimals))
+            .collect()
+    }
+}
+
+/// Whether `text` is 1 to `characters` long and has no control characters.
+pub(crate) fn is_label(text: &str, characters: usize) -> bool {
+    !text.trim().is_empty() && text.chars().count() <= characters && !text.chars().any(char::is_control)
+}

@@ -1,0 +1,358 @@
+//! An operation: a named piece of work and the rule that says what it costs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use rust_decimal::Decimal;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::amount::{Amount, Decimals, InvalidAmount, Units};
+use super::field_error::{FieldError, child};
+use super::ids::{MeterId, OperationId};
+use super::rate::{Rate, Rounding, exact_product, exact_sum, round_to_units};
+
+/// The most lines a reservation has, and so the most costs of one operation.
+pub const LINES_MAX: usize = 8;
+/// The most weights, and the most factors, of one cost.
+pub const TERMS_MAX: usize = 32;
+
+/// A named piece of work with its cost. The same fields in a file, over the API and in storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operation {
+    /// Its name: `ocr.submit`.
+    pub id: OperationId,
+    /// What it costs, a line per meter: 1 to 8.
+    pub costs: Vec<Cost>,
+    /// Whether new work under it is refused.
+    #[serde(default)]
+    pub archived: bool,
+}
+
+/// What an operation costs on one meter: `clamp(round((base + sum of weight × attribute) × product of factors))`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// What is counted.
+    pub meter: MeterId,
+    /// Counted in any case.
+    #[serde(default)]
+    pub base: Rate,
+    /// Counted for each unit of a numeric attribute.
+    #[serde(default, deserialize_with = "unique_map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, Rate>,
+    /// What the sum is multiplied by.
+    #[serde(default, deserialize_with = "unique_map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub factors: BTreeMap<String, Factor>,
+    /// The least it costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<Amount>,
+    /// The most it costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<Amount>,
+    /// Which way it is rounded to the meter's decimals.
+    #[serde(default)]
+    pub round: Rounding,
+}
+
+/// What a sum is multiplied by, depending on an attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Factor {
+    /// Applies when the attribute is true.
+    WhenTrue(Rate),
+    /// The one that the attribute's text names; none when the attribute is missing.
+    ByText(BTreeMap<String, Rate>),
+}
+
+impl<'de> Deserialize<'de> for Factor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FactorVisitor;
+        impl<'de> Visitor<'de> for FactorVisitor {
+            type Value = Factor;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a decimal number as a string, or a table from text to such numbers")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Factor, E> {
+                Rate::parse(text).map(Factor::WhenTrue).map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Factor, E> {
+                Rate::deserialize(de::value::U64Deserializer::new(value)).map(Factor::WhenTrue)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Factor, E> {
+                Rate::deserialize(de::value::I64Deserializer::new(value)).map(Factor::WhenTrue)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Factor, A::Error> {
+                unique_map(de::value::MapAccessDeserializer::new(map)).map(Factor::ByText)
+            }
+        }
+        deserializer.deserialize_any(FactorVisitor)
+    }
+}
+
+/// Reads a map whose keys must differ; the usual reader keeps the last of two silently.
+pub fn unique_map<'de, D, V>(deserializer: D) -> Result<BTreeMap<String, V>, D::Error>
+where
+    D: Deserializer<'de>,
+    V: Deserialize<'de>,
+{
+    struct UniqueVisitor<V>(PhantomData<V>);
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for UniqueVisitor<V> {
+        type Value = BTreeMap<String, V>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table of distinct names")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut read = BTreeMap::new();
+            while let Some((name, value)) = map.next_entry::<String, V>()? {
+                if read.contains_key(&name) {
+                    return Err(de::Error::custom(format_args!("`{name}` is given twice")));
+                }
+                read.insert(name, value);
+            }
+            Ok(read)
+        }
+    }
+    deserializer.deserialize_map(UniqueVisitor(PhantomData))
+}
+
+/// What a caller says about a piece of work: the value of one attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum AttributeValue {
+    /// A number, written as a JSON integer.
+    Number(Amount),
+    /// True or false.
+    Bool(bool),
+    /// A text; where a number is wanted, its decimal digits.
+    Text(String),
+    /// Explicitly nothing: as if the attribute were missing.
+    Absent,
+}
+
+impl<'de> Deserialize<'de> for AttributeValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ValueVisitor;
+        impl Visitor<'_> for ValueVisitor {
+            type Value = AttributeValue;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer, a decimal number as a string, a text, true or false")
+            }
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<AttributeValue, E> {
+                Ok(AttributeValue::Bool(value))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<AttributeValue, E> {
+                Ok(AttributeValue::Text(text.to_owned()))
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<AttributeValue, E> {
+                Amount::deserialize(de::value::U64Deserializer::new(value)).map(AttributeValue::Number)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<AttributeValue, E> {
+                Amount::deserialize(de::value::I64Deserializer::new(value)).map(AttributeValue::Number)
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<AttributeValue, E> {
+                Ok(AttributeValue::Absent)
+            }
+        }
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+/// The attributes of a piece of work, by name.
+pub type Attributes = BTreeMap<String, AttributeValue>;
+
+/// What an attribute is used as; one name has one use in an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Weight,
+    WhenTrue,
+    ByText,
+}
+
+impl Operation {
+    /// What a piece of work with these attributes costs: a line per meter, in the order of `costs`, without zero lines.
+    ///
+    /// `decimals_of` knows the meters. Errors point into the request, at `/attributes/…` or `/operation`.
+    pub fn cost(
+        &self,
+        attributes: &Attributes,
+        decimals_of: impl Fn(&MeterId) -> Option<Decimals>,
+    ) -> Result<Vec<(MeterId, Units)>, Vec<FieldError>> {
+        let unknown = self.unknown_attributes(attributes);
+        if !unknown.is_empty() {
+            return Err(unknown);
+        }
+        let mut lines = Vec::with_capacity(self.costs.len());
+        let mut errors = Vec::new();
+        for cost in &self.costs {
+            let Some(decimals) = decimals_of(&cost.meter) else {
+                errors
+                    .push(FieldError::new("/operation", format!("costs the unknown meter `{}`", cost.meter)));
+                continue;
+            };
+            match cost.units(attributes, decimals) {
+                Ok(units) if units == Units::ZERO => {}
+                Ok(units) => lines.push((cost.meter.clone(), units)),
+                Err(error) => errors.push(error),
+            }
+        }
+        errors.dedup();
+        match (errors.is_empty(), lines.is_empty()) {
+            (false, _) => Err(errors),
+            (true, true) => {
+                Err(vec![FieldError::new("/attributes", "cost nothing: every line of the operation is zero")])
+            }
+            (true, false) => Ok(lines),
+        }
+    }
+
+    fn unknown_attributes(&self, attributes: &Attributes) -> Vec<FieldError> {
+        let known = |name: &str| self.uses().any(|(used, _)| used == name);
+        let unknown = attributes.keys().filter(|name| !known(name));
+        unknown
+            .map(|name| {
+                let message = format!("is no attribute of the operation `{}`", self.id);
+                FieldError::new(child("/attributes", name), message)
+            })
+            .collect()
+    }
+
+    fn uses(&self) -> impl Iterator<Item = (&str, Use)> {
+        self.costs.iter().flat_map(|cost| {
+            let weights = cost.weights.keys().map(|name| (name.as_str(), Use::Weight));
+            weights.chain(cost.factors.iter().map(|(name, factor)| match factor {
+                Factor::WhenTrue(_) => (name.as_str(), Use::WhenTrue),
+                Factor::ByText(_) => (name.as_str(), Use::ByText),
+            }))
+        })
+    }
+
+    /// Everything wrong with the operation; `decimals_of` knows the meters that exist.
+    pub fn errors(&self, decimals_of: impl Fn(&MeterId) -> Option<Decimals>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if self.costs.is_empty() || self.costs.len() > LINES_MAX {
+            errors.push(FieldError::new("/costs", "must name 1 to 8 costs"));
+        }
+        for (index, cost) in self.costs.iter().enumerate() {
+            let at = format!("/costs/{index}");
+            if self.costs[..index].iter().any(|earlier| earlier.meter == cost.meter) {
+                errors.push(FieldError::new(
+                    format!("{at}/meter"),
+                    "stands in an earlier cost too; one cost per meter",
+                ));
+            }
+            match decimals_of(&cost.meter) {
+                Some(decimals) => errors.extend(cost.errors(decimals).into_iter().map(|e| e.under(&at))),
+                None => {
+                    errors.push(FieldError::new(format!("{at}/meter"), format!("no meter `{}`", cost.meter)))
+                }
+            }
+        }
+        let uses: Vec<_> = self.uses().collect();
+        for (index, (name, role)) in uses.iter().enumerate() {
+            if uses[..index].iter().any(|(earlier, other)| earlier == name && other != role) {
+                let message =
+                    format!("the attribute `{name}` must be a number, a boolean or a text, not two of them");
+                errors.push(FieldError::new("/costs", message));
+            }
+        }
+        errors
+    }
+}
+
+impl Cost {
+    fn units(&self, attributes: &Attributes, decimals: Decimals) -> Result<Units, FieldError> {
+        let too_large = || {
+            let message =
+                format!("cost more of `{}`, or with more digits, than can be counted exactly", self.meter);
+            FieldError::new("/attributes", message)
+        };
+        let mut total = self.base.decimal();
+        for (name, weight) in &self.weights {
+            let term = exact_product(weight.decimal(), number(attributes, name)?).ok_or_else(too_large)?;
+            total = exact_sum(total, term).ok_or_else(too_large)?;
+        }
+        for (name, factor) in &self.factors {
+            if let Some(rate) = factor.applies(attributes, name)? {
+                total = exact_product(total, rate.decimal()).ok_or_else(too_large)?;
+            }
+        }
+        let bound = |bound: Option<Amount>| bound.and_then(|amount| amount.to_units(decimals).ok());
+        // A maximum also tames what is too large to count; so it is looked at before the total is.
+        let rounded =
+            round_to_units(total, decimals, self.round).or(bound(self.max)).ok_or_else(too_large)?;
+        let capped = bound(self.max).map_or(rounded, |max| rounded.min(max));
+        Ok(bound(self.min).map_or(capped, |min| capped.max(min)))
+    }
+
+    fn errors(&self, decimals: Decimals) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let mut bound = |name: &str, value: Option<Amount>| {
+            let units = value.map(|amount| amount.to_units(decimals))?;
+            units.map_err(|error| errors.push(FieldError::new(format!("/{name}"), error.to_string()))).ok()
+        };
+        let (min, max) = (bound("min", self.min), bound("max", self.max));
+        if min.zip(max).is_some_and(|(min, max)| min > max) {
+            errors.push(FieldError::new("/min", "must not be above max"));
+        }
+        if max == Some(Units::ZERO) || (self.is_always_zero() && min.unwrap_or_default() == Units::ZERO) {
+            errors.push(FieldError::new("", "is always zero; give a base, a weight or a min"));
+        }
+        if self.weights.len() > TERMS_MAX {
+            errors.push(FieldError::new("/weights", "must be at most 32"));
+        }
+        if self.factors.len() > TERMS_MAX {
+            errors.push(FieldError::new("/factors", "must be at most 32"));
+        }
+        for (name, factor) in &self.factors {
+            if matches!(factor, Factor::ByText(rates) if rates.is_empty() || rates.len() > TERMS_MAX) {
+                errors.push(FieldError::new(child("/factors", name), "must map 1 to 32 texts"));
+            }
+        }
+        let names = |table: &str, name: &String| {
+            let message = "must be 1 to 64 characters without control characters";
+            (!super::meter::is_label(name, 64))
+                .then(|| FieldError::new(child(&format!("/{table}"), name), message))
+        };
+        errors.extend(self.weights.keys().filter_map(|name| names("weights", name)));
+        errors.extend(self.factors.keys().filter_map(|name| names("factors", name)));
+        errors
+    }
+
+    fn is_always_zero(&self) -> bool {
+        self.base.is_zero() && self.weights.values().all(|weight| weight.is_zero())
+    }
+}
+
+impl Factor {
+    fn applies(&self, attributes: &Attributes, name: &str) -> Result<Option<Rate>, FieldError> {
+        let wrong = |message: String| Err(FieldError::new(child("/attributes", name), message));
+        match (self, attributes.get(name).unwrap_or(&AttributeValue::Absent)) {
+            (_, AttributeValue::Absent) | (Self::WhenTrue(_), AttributeValue::Bool(false)) => Ok(None),
+            (Self::WhenTrue(rate), AttributeValue::Bool(true)) => Ok(Some(*rate)),
+            (Self::WhenTrue(_), _) => wrong("must be true or false".to_owned()),
+            (Self::ByText(rates), AttributeValue::Text(text)) => match rates.get(text) {
+                Some(rate) => Ok(Some(*rate)),
+                None => {
+                    wrong(format!("must be one of: {}", rates.keys().cloned().collect::<Vec<_>>().join(", ")))
+                }
+            },
+            (Self::ByText(_), _) => wrong("must be a text".to_owned()),
+        }
+    }
+}
+
+fn number(attributes: &Attributes, name: &str) -> Result<Decimal, FieldError> {
+    let wrong = |error: InvalidAmount| FieldError::new(child("/attributes", name), error.to_string());
+    match attributes.get(name).unwrap_or(&AttributeValue::Absent) {
+        AttributeValue::Number(amount) => Ok(amount.decimal()),
+        AttributeValue::Text(text) => Amount::parse(text).map(Amount::decimal).map_err(wrong),
+        AttributeValue::Bool(_) => Err(wrong(InvalidAmount::Malformed)),
+        AttributeValue::Absent => Ok(Decimal::ZERO),
+    }
+}
+
+#[cfg(test)]
+mod tests;

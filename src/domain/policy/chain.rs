@@ -1,0 +1,193 @@
+//! The candidates for one limit id of one tenant (or one of its subjects), and who wins when.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::counter::{CounterKey, Generations, Resets, ShapeHash, field_of};
+use super::resolve::{Level, ResolvedLimit};
+use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::ids::MeterId;
+use crate::domain::limit::Limit;
+use crate::domain::period::Windows;
+use crate::domain::rate::Rate;
+use crate::domain::reservation::CounterField;
+
+/// One thing that has a say about a limit id, at its level.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) level: Level,
+    pub(super) says: Says,
+}
+
+/// What a candidate says.
+#[derive(Debug, Clone)]
+pub(super) enum Says {
+    /// The whole limit.
+    Limit(Arc<Limit>),
+    /// Another capacity, until an instant.
+    Capacity { capacity: Amount, until_ms: Option<i64> },
+    /// A multiple of the capacity that would win without it, until an instant.
+    Factor { factor: Rate, until_ms: Option<i64> },
+}
+
+impl Candidate {
+    fn is_active(&self, at_ms: i64) -> bool {
+        match &self.says {
+            Says::Limit(limit) => limit.is_active(at_ms),
+            Says::Capacity { until_ms, .. } | Says::Factor { until_ms, .. } => {
+                until_ms.is_none_or(|until_ms| at_ms < until_ms)
+            }
+        }
+    }
+
+    fn edges_ms(&self) -> impl Iterator<Item = i64> {
+        let (from_ms, until_ms) = match &self.says {
+            Says::Limit(limit) => (limit.from.map(|from| from.ms()), limit.until.map(|until| until.ms())),
+            Says::Capacity { until_ms, .. } | Says::Factor { until_ms, .. } => (None, *until_ms),
+        };
+        from_ms.into_iter().chain(until_ms)
+    }
+}
+
+/// Who wins from one instant to the next segment's.
+#[derive(Debug)]
+struct Segment {
+    from_ms: i64,
+    winner: Option<Winner>,
+}
+
+/// The definition that holds, with the capacity and the counter that go with it.
+#[derive(Debug, Clone)]
+pub(super) struct Winner {
+    pub(super) limit: Arc<Limit>,
+    pub(super) decimals: Decimals,
+    pub(super) capacity: Units,
+    pub(super) level: Level,
+    pub(super) counter: Counter,
+}
+
+impl Winner {
+    /// The limit as one request falls under it.
+    pub(super) fn resolve(&self, line: usize, subject: Option<usize>, windows: &Windows) -> ResolvedLimit {
+        ResolvedLimit {
+            limit: self.limit.clone(),
+            line,
+            subject,
+            window: windows.get(self.limit.window),
+            capacity: self.capacity,
+            decimals: self.decimals,
+            level: self.level,
+            field: self.counter.field,
+            since_ms: self.counter.since_ms,
+        }
+    }
+}
+
+/// A counter as the gate and the resets know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counter {
+    pub(super) shape: ShapeHash,
+    pub(super) start_ms: i64,
+    pub(super) since_ms: i64,
+    pub(super) field: CounterField,
+}
+
+impl Counter {
+    /// The counter of `shape` that came into force at `active_from_ms` by its limit's dates.
+    pub(super) fn new(
+        key: &CounterKey,
+        shape: ShapeHash,
+        active_from_ms: i64,
+        generations: &Generations,
+        resets: &Resets,
+    ) -> Self {
+        let generation = generations.get(&key.counter, shape);
+        let start_ms = resets.start_ms(key, active_from_ms);
+        Self {
+            shape,
+            start_ms,
+            since_ms: generation.since_ms.max(start_ms),
+            field: field_of(&key.counter, shape, generation.number, start_ms),
+        }
+    }
+}
+
+/// Who wins a limit id at which time: worked out once, so that asking is a look-up.
+#[derive(Debug)]
+pub(super) struct Chain {
+    segments: Vec<Segment>,
+}
+
+impl Chain {
+    /// Works out the winners among `candidates`, which stand in order of precedence.
+    pub(super) fn new(
+        key: &CounterKey,
+        candidates: &[Candidate],
+        decimals_of: impl Fn(&MeterId) -> Decimals,
+        generations: &Generations,
+        resets: &Resets,
+    ) -> Self {
+        let edges: BTreeSet<i64> = candidates.iter().flat_map(Candidate::edges_ms).collect();
+        let mut segments: Vec<Segment> = Vec::with_capacity(edges.len() + 1);
+        // When the shape that counts now came into force: 0 while it is the first.
+        let mut active_from_ms = 0;
+        let mut shape_before = None;
+        for from_ms in std::iter::once(i64::MIN).chain(edges) {
+            let won = win(candidates, from_ms, &decimals_of);
+            let shape = won.as_ref().map(|won| ShapeHash::of_limit(&won.limit));
+            if !segments.is_empty() && shape != shape_before {
+                active_from_ms = from_ms;
+            }
+            shape_before = shape;
+            let winner = won.zip(shape).map(|(won, shape)| Winner {
+                limit: won.limit,
+                decimals: won.decimals,
+                capacity: won.capacity,
+                level: won.level,
+                counter: Counter::new(key, shape, active_from_ms, generations, resets),
+            });
+            segments.push(Segment { from_ms, winner });
+        }
+        Self { segments }
+    }
+
+    /// Who wins at `at_ms`, if anything holds then.
+    pub(super) fn winner(&self, at_ms: i64) -> Option<&Winner> {
+        let after = self.segments.partition_point(|segment| segment.from_ms <= at_ms);
+        self.segments.get(after.checked_sub(1)?)?.winner.as_ref()
+    }
+
+    /// Every meter that it may ever count.
+    pub(super) fn meters(&self) -> BTreeSet<&MeterId> {
+        self.segments.iter().filter_map(|segment| Some(&segment.winner.as_ref()?.limit.meter)).collect()
+    }
+}
+
+struct Won {
+    limit: Arc<Limit>,
+    decimals: Decimals,
+    capacity: Units,
+    level: Level,
+}
+
+/// The first active definition wins the shape; the capacity is that of the first active candidate that names one.
+fn win(candidates: &[Candidate], at_ms: i64, decimals_of: impl Fn(&MeterId) -> Decimals) -> Option<Won> {
+    let active = || candidates.iter().filter(|candidate| candidate.is_active(at_ms));
+    let limit = active().find_map(|candidate| match &candidate.says {
+        Says::Limit(limit) => Some(limit.clone()),
+        _ => None,
+    })?;
+    let decimals = decimals_of(&limit.meter);
+    let mut factors = Vec::new();
+    let named = active().find_map(|candidate| match &candidate.says {
+        Says::Limit(limit) => Some(limit.capacity),
+        Says::Capacity { capacity, .. } => Some(*capacity),
+        Says::Factor { factor, .. } => {
+            factors.push(*factor);
+            None
+        }
+    })?;
+    let capacity =
+        factors.iter().rev().fold(named.floor_units(decimals), |units, rate| rate.scale_down(units));
+    Some(Won { limit, decimals, capacity, level: active().next()?.level })
+}

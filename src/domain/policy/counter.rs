@@ -1,0 +1,307 @@
+//! What makes a counter the counter it is, and when it must start anew.
+//!
+//! A counter belongs to a tenant and a limit id (or a quota's meter). Capacity, kind, level, plan and message may
+//! change without touching it. Its *shape* may not: another window, scope, meter or set of operations counts
+//! something else. Two numbers keep a counter that was left from ever being resumed with its stale count: the
+//! *generation* of a shape, for the whole installation, and the instant at which the tenant's counter *started*.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::document::Definitions;
+use crate::domain::ids::{InvalidId, LimitId, MeterId, Subject, SubjectId, SubjectKind};
+use crate::domain::limit::{Algorithm, Class, Limit, Scope};
+use crate::domain::reservation::CounterField;
+
+/// What a quota's counter is called before its meter; no limit id has a slash.
+const QUOTA_PREFIX: &str = "quota/";
+
+/// A counter's name inside a tenant: a limit's id, or `quota/` and a meter's id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CounterName(Arc<str>);
+
+impl CounterName {
+    /// The counter of a limit.
+    pub fn of_limit(limit: &LimitId) -> Self {
+        Self(limit.as_str().into())
+    }
+
+    /// The counter of a quota.
+    pub fn of_quota(meter: &MeterId) -> Self {
+        Self(format!("{QUOTA_PREFIX}{meter}").into())
+    }
+
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for CounterName {
+    type Error = InvalidId;
+    fn try_from(text: String) -> Result<Self, InvalidId> {
+        match text.strip_prefix(QUOTA_PREFIX) {
+            Some(meter) => MeterId::parse(meter).map(|meter| Self::of_quota(&meter)),
+            None => LimitId::parse(&text).map(|limit| Self::of_limit(&limit)),
+        }
+    }
+}
+
+impl From<CounterName> for String {
+    fn from(name: CounterName) -> String {
+        name.0.as_ref().to_owned()
+    }
+}
+
+/// What a counter counts, hashed: equal for two definitions whose counts mean the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShapeHash([u8; 16]);
+
+impl ShapeHash {
+    /// The shape of a limit: algorithm, window, scope, subject kind, meter, operations, class.
+    pub fn of_limit(limit: &Limit) -> Self {
+        let algorithm = match limit.algorithm {
+            Algorithm::Calendar => "calendar",
+        };
+        let scope = match limit.scope {
+            Scope::Tenant => "tenant",
+            Scope::Subject => "subject",
+        };
+        let class = match limit.class {
+            Class::Quota => "quota",
+            Class::Rate => "rate",
+        };
+        let kind = limit.subject_kind.as_ref().map_or("", |kind| kind.as_str());
+        let mut parts =
+            vec!["limit", algorithm, limit.window.as_str(), scope, kind, limit.meter.as_str(), class];
+        if let Some(operations) = &limit.operations {
+            parts.push("operations");
+            parts.extend(operations.iter().map(|id| id.as_str()).collect::<BTreeSet<_>>());
+        }
+        Self::of_parts(&parts)
+    }
+
+    /// The shape of a quota.
+    pub fn of_quota(meter: &MeterId) -> Self {
+        Self::of_parts(&["quota", meter.as_str()])
+    }
+
+    fn of_parts(parts: &[&str]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(part.as_bytes());
+            hasher.update(&[0]);
+        }
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Self(hash)
+    }
+}
+
+impl fmt::Display for ShapeHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ShapeHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A stored text is not a shape: not 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not a shape: it must be 32 hexadecimal digits")]
+pub struct InvalidShape;
+
+impl FromStr for ShapeHash {
+    type Err = InvalidShape;
+    fn from_str(text: &str) -> Result<Self, InvalidShape> {
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(InvalidShape);
+        }
+        u128::from_str_radix(text, 16).map(|bits| Self(bits.to_be_bytes())).map_err(|_| InvalidShape)
+    }
+}
+
+/// The field of a counter: a hash of what it is and which life of it this is.
+pub(super) fn field_of(name: &CounterName, shape: ShapeHash, generation: u32, start_ms: i64) -> CounterField {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(name.as_str().as_bytes()).update(&[0]).update(&shape.0);
+    hasher.update(&generation.to_le_bytes()).update(&start_ms.to_le_bytes());
+    let text = URL_SAFE_NO_PAD.encode(&hasher.finalize().as_bytes()[..6]);
+    let mut field = [b'-'; 8];
+    field.copy_from_slice(text.as_bytes());
+    CounterField(field)
+}
+
+/// How often a shape has come into use for a counter, and when it last did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Generation {
+    /// From 1; 0 for a shape that was never recorded.
+    pub number: u32,
+    /// When it came into use, in unix milliseconds.
+    pub since_ms: i64,
+}
+
+/// A row of the table of generations; its key is (counter, shape).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GenerationRow {
+    /// Whose.
+    pub counter: CounterName,
+    /// Of which shape.
+    pub shape: ShapeHash,
+    /// The generation.
+    pub generation: Generation,
+}
+
+/// The installation's table of generations.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Generations(HashMap<(CounterName, ShapeHash), Generation>);
+
+impl Generations {
+    /// The generation of a counter's shape; number 0 if it was never recorded.
+    pub fn get(&self, counter: &CounterName, shape: ShapeHash) -> Generation {
+        self.0.get(&(counter.clone(), shape)).copied().unwrap_or_default()
+    }
+}
+
+impl FromIterator<GenerationRow> for Generations {
+    fn from_iter<T: IntoIterator<Item = GenerationRow>>(rows: T) -> Self {
+        Self(rows.into_iter().map(|row| ((row.counter, row.shape), row.generation)).collect())
+    }
+}
+
+impl Extend<GenerationRow> for Generations {
+    fn extend<T: IntoIterator<Item = GenerationRow>>(&mut self, rows: T) {
+        self.0.extend(rows.into_iter().map(|row| ((row.counter, row.shape), row.generation)));
+    }
+}
+
+/// The rows to write when `old` becomes `new`: a shape that nothing defined before begins its next generation.
+///
+/// Both definitions must hold every tenant that has limits of its own.
+pub fn generations_after(
+    old: &Definitions,
+    new: &Definitions,
+    generations: &Generations,
+    now_ms: i64,
+) -> Vec<GenerationRow> {
+    let defined_before = shapes(old);
+    let comes_into_use = |key: &(CounterName, ShapeHash)| {
+        !defined_before.contains(key) || generations.get(&key.0, key.1).number == 0
+    };
+    let fresh = shapes(new).into_iter().filter(comes_into_use);
+    fresh
+        .map(|(counter, shape)| {
+            let number = generations.get(&counter, shape).number.saturating_add(1);
+            GenerationRow { counter, shape, generation: Generation { number, since_ms: now_ms } }
+        })
+        .collect()
+}
+
+fn shapes(definitions: &Definitions) -> BTreeSet<(CounterName, ShapeHash)> {
+    let limits =
+        definitions.all_limits().map(|limit| (CounterName::of_limit(&limit.id), ShapeHash::of_limit(limit)));
+    let quotas = definitions.plans.values().flat_map(|plan| &plan.quotas);
+    limits
+        .chain(quotas.map(|quota| (CounterName::of_quota(&quota.meter), ShapeHash::of_quota(&quota.meter))))
+        .collect()
+}
+
+/// A counter of a tenant: its own, or that of one of its subjects which differs from the others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CounterKey {
+    /// The subject, if it is one subject's.
+    pub subject: Option<Subject>,
+    /// Its name.
+    pub counter: CounterName,
+}
+
+/// A decision about when a tenant's counter started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reset {
+    /// When the counter started, in unix milliseconds; unique among the tenant's resets.
+    pub start_ms: i64,
+    /// When this was decided: what a limit's own dates bring about later starts the counter anew.
+    pub decided_ms: i64,
+}
+
+/// A tenant's resets: kept with it, as a list of rows in JSON. Absent ones mean "from the beginning".
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<ResetRow>", into = "Vec<ResetRow>")]
+pub struct Resets(BTreeMap<CounterKey, Reset>);
+
+/// A reset as it is stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResetRow {
+    counter: CounterName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject_kind: Option<SubjectKind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject: Option<SubjectId>,
+    start_ms: i64,
+    decided_ms: i64,
+}
+
+impl TryFrom<Vec<ResetRow>> for Resets {
+    type Error = &'static str;
+    fn try_from(rows: Vec<ResetRow>) -> Result<Self, Self::Error> {
+        let read = |row: ResetRow| {
+            let subject = match (row.subject_kind, row.subject) {
+                (None, None) => None,
+                (Some(kind), Some(id)) => Some(Subject { kind, id }),
+                _ => return Err("a reset names both `subject_kind` and `subject`, or neither"),
+            };
+            let reset = Reset { start_ms: row.start_ms, decided_ms: row.decided_ms };
+            Ok((CounterKey { subject, counter: row.counter }, reset))
+        };
+        rows.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl From<Resets> for Vec<ResetRow> {
+    fn from(resets: Resets) -> Self {
+        let rows = resets.0.into_iter().map(|(key, reset)| {
+            let (subject_kind, subject) = key.subject.map(|s| (s.kind, s.id)).unzip();
+            let Reset { start_ms, decided_ms } = reset;
+            ResetRow { counter: key.counter, subject_kind, subject, start_ms, decided_ms }
+        });
+        rows.collect()
+    }
+}
+
+impl Resets {
+    /// The subjects that have a reset of their own.
+    pub(super) fn subjects(&self) -> impl Iterator<Item = &Subject> {
+        self.0.keys().filter_map(|key| key.subject.as_ref())
+    }
+
+    /// When the counter that came into force at `active_from_ms` by its limit's dates started counting.
+    pub(super) fn start_ms(&self, key: &CounterKey, active_from_ms: i64) -> i64 {
+        let of_all = || self.0.get(&CounterKey { subject: None, counter: key.counter.clone() });
+        match self.0.get(key).or_else(of_all) {
+            Some(reset) if active_from_ms <= reset.decided_ms => reset.start_ms,
+            _ => active_from_ms,
+        }
+    }
+
+    /// A start that no counter of the tenant has had, at `now_ms` or just after.
+    pub(super) fn fresh_start_ms(&self, now_ms: i64) -> i64 {
+        let last = self.0.values().map(|reset| reset.start_ms).max();
+        last.map_or(now_ms, |last| now_ms.max(last.saturating_add(1)))
+    }
+
+    pub(super) fn decide(&mut self, key: CounterKey, start_ms: i64, now_ms: i64) {
+        self.0.insert(key, Reset { start_ms, decided_ms: now_ms });
+    }
+}

@@ -1,0 +1,107 @@
+//! A policy as a whole: all stored definitions, and the file that writes some of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::amount::Decimals;
+use crate::domain::field_error::{FieldError, read_toml};
+use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, TenantId};
+use crate::domain::limit::Limit;
+use crate::domain::meter::Meter;
+use crate::domain::operation::Operation;
+use crate::domain::plan::{PlanDefinition, PlanDocument};
+use crate::domain::tenant::{TenantDefinition, TenantDocument};
+
+/// Everything that is stored, by id. A snapshot for the gate's instances may leave the tenants out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Definitions {
+    /// What is counted.
+    pub meters: BTreeMap<MeterId, Arc<Meter>>,
+    /// What work costs.
+    pub operations: BTreeMap<OperationId, Arc<Operation>>,
+    /// The default limits.
+    pub limits: BTreeMap<LimitId, Arc<Limit>>,
+    /// The plans.
+    pub plans: BTreeMap<PlanId, Arc<PlanDefinition>>,
+    /// The tenants.
+    pub tenants: BTreeMap<TenantId, Arc<TenantDefinition>>,
+}
+
+impl Definitions {
+    /// The decimals of a meter, if there is one of this id.
+    pub fn decimals(&self, meter: &MeterId) -> Option<Decimals> {
+        self.meters.get(meter).map(|meter| meter.decimals)
+    }
+
+    /// Every definition of a limit anywhere: default, in plans, of tenants.
+    pub fn all_limits(&self) -> impl Iterator<Item = &Arc<Limit>> {
+        let in_plans = self.plans.values().flat_map(|plan| &plan.limits);
+        let of_tenants = self.tenants.values().flat_map(|tenant| &tenant.limits);
+        self.limits.values().chain(in_plans).chain(of_tenants)
+    }
+}
+
+/// A policy file: definitions to create or change. What it does not name stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyFile {
+    /// What is counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters: Vec<Meter>,
+    /// What work costs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<Operation>,
+    /// The default limits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Arc<Limit>>,
+    /// The plans.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<PlanDocument>,
+    /// The tenants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantDocument>,
+}
+
+impl PolicyFile {
+    /// Reads a TOML text; the error points at the field that is wrong.
+    pub fn from_toml(text: &str) -> Result<Self, FieldError> {
+        read_toml(text)
+    }
+
+    /// The TOML text of the file.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string_pretty(self)
+    }
+
+    /// Writes the file over `current`: creates and changes, deletes nothing.
+    pub fn merge_into(self, mut current: Definitions) -> Definitions {
+        current.meters.extend(self.meters.into_iter().map(|meter| (meter.id.clone(), Arc::new(meter))));
+        let operations = self.operations.into_iter();
+        current.operations.extend(operations.map(|operation| (operation.id.clone(), Arc::new(operation))));
+        current.limits.extend(self.limits.into_iter().map(|limit| (limit.id.clone(), limit)));
+        for document in self.plans {
+            let stored = current.plans.get(&document.id).cloned();
+            let plan = document.merge(stored.as_deref());
+            current.plans.insert(plan.id.clone(), Arc::new(plan));
+        }
+        for document in self.tenants {
+            let stored = current.tenants.get(&document.id).cloned();
+            let tenant = document.merge(stored.as_deref());
+            current.tenants.insert(tenant.id.clone(), Arc::new(tenant));
+        }
+        current
+    }
+}
+
+/// The file that writes exactly these definitions: sorted by id, so that equal policies give equal texts.
+pub fn export(definitions: &Definitions) -> PolicyFile {
+    PolicyFile {
+        meters: definitions.meters.values().map(|meter| meter.as_ref().clone()).collect(),
+        operations: definitions.operations.values().map(|operation| operation.as_ref().clone()).collect(),
+        limits: definitions.limits.values().cloned().collect(),
+        plans: definitions.plans.values().map(|plan| plan.as_ref().clone().into()).collect(),
+        tenants: definitions.tenants.values().map(|tenant| tenant.as_ref().clone().into()).collect(),
+    }
+}

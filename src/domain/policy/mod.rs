@@ -1,0 +1,18 @@
+//! Policy: what is counted, what work costs, who may use how much; read from documents, resolved for one request.
+
+mod chain;
+pub mod counter;
+pub mod diff;
+pub mod document;
+pub mod resets;
+pub mod resolve;
+pub mod snapshot;
+pub mod tenant_policy;
+pub mod validate;
+
+#[cfg(test)]
+mod tests;
+
+pub use resolve::{Level, Resolved, ResolvedLimit, ResolvedQuota};
+pub use snapshot::Policy;
+pub use tenant_policy::TenantPolicy;

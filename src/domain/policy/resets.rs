@@ -1,0 +1,65 @@
+//! Which of a tenant's counters go on through a change of policy, and which begin anew.
+
+use std::collections::BTreeSet;
+
+use super::chain::Counter;
+use super::counter::{CounterKey, Resets};
+use super::snapshot::Policy;
+use super::tenant_policy::{Dangling, TenantPolicy, own_subjects};
+use crate::domain::ids::Subject;
+use crate::domain::tenant::TenantDefinition;
+
+/// A tenant before a change: the policy, its definition, and its resets so far.
+#[derive(Debug, Clone, Copy)]
+pub struct TenantBefore<'a> {
+    /// The policy before.
+    pub policy: &'a Policy,
+    /// The tenant before.
+    pub tenant: &'a TenantDefinition,
+    /// Its resets so far.
+    pub resets: &'a Resets,
+}
+
+/// The resets to store when a tenant comes under `policy` as `tenant`: by a change of its own, of its plan or of a
+/// plan's content. A counter whose shape stays goes on, whatever else changed; any other begins at `now_ms`.
+///
+/// A brand-new tenant needs no resets. `policy` must already hold the generations after the change.
+pub fn tenant_resets_after(
+    before: TenantBefore<'_>,
+    policy: &Policy,
+    tenant: &TenantDefinition,
+    now_ms: i64,
+) -> Result<Resets, Dangling> {
+    let subjects: BTreeSet<Subject> = own_subjects(before.tenant)
+        .chain(own_subjects(tenant))
+        .chain(before.resets.subjects().cloned())
+        .collect();
+    let build = |policy, tenant, resets: &Resets| {
+        TenantPolicy::with_subjects(policy, tenant, resets, &subjects).map(|built| built.counters(now_ms))
+    };
+    let counters_before = build(before.policy, before.tenant, before.resets)?;
+    let fresh_start_ms = before.resets.fresh_start_ms(now_ms);
+    let mut resets = before.resets.clone();
+    // Subjects fall back on what holds for all, so that is decided first.
+    for of_subjects in [false, true] {
+        for (key, counter) in build(policy, tenant, &resets)? {
+            if key.subject.is_some() != of_subjects
+                || is_new_generation(before.policy, policy, &key, &counter)
+            {
+                continue;
+            }
+            let goes_on = counters_before.get(&key).filter(|old| old.shape == counter.shape);
+            let start_ms = goes_on.map_or(fresh_start_ms, |old| old.start_ms);
+            if start_ms != counter.start_ms {
+                resets.decide(key, start_ms, now_ms);
+            }
+        }
+    }
+    Ok(resets)
+}
+
+/// Whether the change itself began a new generation: then the counter is new for everybody, without a reset.
+fn is_new_generation(before: &Policy, after: &Policy, key: &CounterKey, counter: &Counter) -> bool {
+    let number = |policy: &Policy| policy.generations.get(&key.counter, counter.shape).number;
+    number(before) != number(after)
+}

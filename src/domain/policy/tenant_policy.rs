@@ -1,0 +1,367 @@
+//! One tenant's policy: the winners worked out once, so that a request costs a few look-ups.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::chain::{Candidate, Chain, Counter, Says};
+use super::counter::{CounterKey, CounterName, Resets, ShapeHash};
+use super::resolve::{COUNTERS_MAX, Level, Resolved, ResolvedLimit, ResolvedQuota, TooManyCounters};
+use super::snapshot::Policy;
+use crate::domain::amount::{Decimals, Units};
+use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
+use crate::domain::limit::{Limit, Scope};
+use crate::domain::period::{Calendar, Windows};
+use crate::domain::plan::PlanDefinition;
+use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
+
+/// A tenant under one version of the policy.
+#[derive(Debug)]
+pub struct TenantPolicy {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Its plan.
+    pub plan: Option<PlanId>,
+    /// The version of the policy it was worked out from.
+    pub version: u64,
+    /// Where its windows begin.
+    pub calendar: Calendar,
+    /// Whether new work of it is refused.
+    pub archived: bool,
+    /// For the tenant as a whole, and for each subject with nothing of its own.
+    of_all: Rules,
+    /// For the subjects with a plan, an override or a reset of their own, instead.
+    of_subjects: HashMap<Subject, Rules>,
+    quotas: HashMap<MeterId, QuotaRule>,
+}
+
+#[derive(Debug)]
+struct QuotaRule {
+    included: Units,
+    decimals: Decimals,
+    counter: Counter,
+}
+
+/// The chains of every limit id, by each meter that they may count.
+#[derive(Debug, Default)]
+struct Rules(HashMap<MeterId, Vec<Arc<Chain>>>);
+
+/// A definition names something that the policy does not have: the snapshot and the tenant do not fit together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Dangling {
+    /// A plan.
+    #[error("tenant `{tenant}` names the plan `{plan}`, which does not exist")]
+    Plan {
+        /// Whose.
+        tenant: TenantId,
+        /// Which plan.
+        plan: PlanId,
+    },
+    /// A meter.
+    #[error("a limit or quota of tenant `{tenant}` names the meter `{meter}`, which does not exist")]
+    Meter {
+        /// Whose.
+        tenant: TenantId,
+        /// Which meter.
+        meter: MeterId,
+    },
+}
+
+impl TenantPolicy {
+    /// Works out the tenant's policy. `resets` are kept with the tenant.
+    pub fn new(policy: &Policy, tenant: &TenantDefinition, resets: &Resets) -> Result<Self, Dangling> {
+        Self::with_subjects(policy, tenant, resets, &BTreeSet::new())
+    }
+
+    /// The same, with rules of their own also for `subjects` that would not need them.
+    pub(super) fn with_subjects(
+        policy: &Policy,
+        tenant: &TenantDefinition,
+        resets: &Resets,
+        subjects: &BTreeSet<Subject>,
+    ) -> Result<Self, Dangling> {
+        let sources = Sources::new(policy, tenant)?;
+        let own = own_subjects(tenant).chain(resets.subjects().cloned()).chain(subjects.iter().cloned());
+        let own: BTreeSet<Subject> = own.collect();
+        Ok(Self {
+            tenant: tenant.id.clone(),
+            plan: tenant.plan.clone(),
+            version: policy.version,
+            calendar: tenant.calendar(),
+            archived: tenant.archived,
+            of_all: sources.rules(None, resets),
+            of_subjects: own
+                .into_iter()
+                .map(|subject| (subject.clone(), sources.rules(Some(&subject), resets)))
+                .collect(),
+            quotas: sources.quotas(resets),
+        })
+    }
+
+    /// What a request falls under at `at_ms`. `meters` are those of its lines, each once; `windows` are the
+    /// tenant's around `at_ms`; `operation` is none for work given by lines.
+    pub fn resolve<'a>(
+        &self,
+        meters: impl IntoIterator<Item = &'a MeterId>,
+        subjects: &[Subject],
+        operation: Option<&OperationId>,
+        at_ms: i64,
+        windows: &Windows,
+    ) -> Result<Resolved, TooManyCounters> {
+        let work = operation.map_or(Work::Lines, Work::Operation);
+        let resolved = self.collect(meters, subjects, work, at_ms, windows);
+        let counters = resolved.limits.len() + resolved.quotas.len();
+        if counters > COUNTERS_MAX { Err(TooManyCounters(counters)) } else { Ok(resolved) }
+    }
+
+    /// Every limit and quota that any work of the tenant and of `subjects` may fall under at `at_ms`: what a reader
+    /// is shown, and what a restore fills. A line's index is that of its meter in [`Self::meters`].
+    pub fn overview(&self, subjects: &[Subject], at_ms: i64, windows: &Windows) -> Resolved {
+        self.collect(self.meters(), subjects, Work::Any, at_ms, windows)
+    }
+
+    fn collect<'a>(
+        &self,
+        meters: impl IntoIterator<Item = &'a MeterId>,
+        subjects: &[Subject],
+        work: Work<'_>,
+        at_ms: i64,
+        windows: &Windows,
+    ) -> Resolved {
+        let mut resolved = Resolved::default();
+        for (line, meter) in meters.into_iter().enumerate() {
+            let before = (resolved.limits.len(), resolved.quotas.len());
+            let request = Request { meter, line, work, at_ms, windows };
+            self.of_all.collect(&request, None, &mut resolved.limits);
+            for (index, subject) in subjects.iter().enumerate() {
+                let rules = self.of_subjects.get(subject).unwrap_or(&self.of_all);
+                rules.collect(&request, Some((index, &subject.kind)), &mut resolved.limits);
+            }
+            resolved.quotas.extend(self.quotas.get(meter).map(|rule| rule.resolve(&request)));
+            if before == (resolved.limits.len(), resolved.quotas.len()) {
+                resolved.without.push(line);
+            }
+        }
+        resolved
+    }
+
+    /// The meters of which the tenant's plan includes a quota.
+    pub fn quota_meters(&self) -> impl Iterator<Item = &MeterId> {
+        self.quotas.keys()
+    }
+
+    /// Every meter on which the tenant, or one of its subjects, may have a limit or a quota; sorted.
+    pub fn meters(&self) -> BTreeSet<&MeterId> {
+        let rules = std::iter::once(&self.of_all).chain(self.of_subjects.values());
+        rules.flat_map(|rules| rules.0.keys()).chain(self.quotas.keys()).collect()
+    }
+
+    /// The counters in force at `at_ms`, those of subjects with rules of their own apart.
+    pub(super) fn counters(&self, at_ms: i64) -> BTreeMap<CounterKey, Counter> {
+        let mut counters = BTreeMap::new();
+        for winner in self.of_all.winners(at_ms) {
+            let counter = CounterName::of_limit(&winner.limit.id);
+            counters.insert(CounterKey { subject: None, counter }, winner.counter);
+        }
+        for (subject, rules) in &self.of_subjects {
+            for winner in rules.winners(at_ms).filter(|winner| is_for(&winner.limit, Some(&subject.kind))) {
+                let counter = CounterName::of_limit(&winner.limit.id);
+                counters.insert(CounterKey { subject: Some(subject.clone()), counter }, winner.counter);
+            }
+        }
+        for (meter, rule) in &self.quotas {
+            let counter = CounterName::of_quota(meter);
+            counters.insert(CounterKey { subject: None, counter }, rule.counter);
+        }
+        counters
+    }
+}
+
+/// What sort of work is asked about.
+#[derive(Clone, Copy)]
+enum Work<'a> {
+    /// Work under an operation.
+    Operation(&'a OperationId),
+    /// Work given by lines.
+    Lines,
+    /// Any of the two.
+    Any,
+}
+
+impl Work<'_> {
+    fn counts_under(self, limit: &Limit) -> bool {
+        match self {
+            Self::Operation(operation) => limit.counts(Some(operation)),
+            Self::Lines => limit.counts(None),
+            Self::Any => true,
+        }
+    }
+}
+
+/// One line of a request, and when it is asked.
+struct Request<'a> {
+    meter: &'a MeterId,
+    line: usize,
+    work: Work<'a>,
+    at_ms: i64,
+    windows: &'a Windows,
+}
+
+/// Whether a limit counts for the tenant as a whole (no kind) or for a subject of `kind`.
+fn is_for(limit: &Limit, kind: Option<&SubjectKind>) -> bool {
+    match kind {
+        None => limit.scope == Scope::Tenant,
+        Some(_) => limit.scope == Scope::Subject && limit.subject_kind.as_ref() == kind,
+    }
+}
+
+impl Rules {
+    fn collect(
+        &self,
+        request: &Request<'_>,
+        subject: Option<(usize, &SubjectKind)>,
+        found: &mut Vec<ResolvedLimit>,
+    ) {
+        for chain in self.0.get(request.meter).into_iter().flatten() {
+            let Some(winner) = chain.winner(request.at_ms) else { continue };
+            let limit = &winner.limit;
+            let counts = limit.meter == *request.meter && request.work.counts_under(limit);
+            if counts && is_for(limit, subject.map(|(_, kind)| kind)) {
+                found.push(winner.resolve(request.line, subject.map(|(index, _)| index), request.windows));
+            }
+        }
+    }
+
+    /// The winners at `at_ms`; a chain that may count several meters shows its winner once for each.
+    fn winners(&self, at_ms: i64) -> impl Iterator<Item = &super::chain::Winner> {
+        self.0.values().flatten().filter_map(move |chain| chain.winner(at_ms))
+    }
+}
+
+impl QuotaRule {
+    fn resolve(&self, request: &Request<'_>) -> ResolvedQuota {
+        ResolvedQuota {
+            meter: request.meter.clone(),
+            line: request.line,
+            included: self.included,
+            decimals: self.decimals,
+            window: request.windows.period,
+            field: self.counter.field,
+            since_ms: self.counter.since_ms,
+        }
+    }
+}
+
+pub(super) fn own_subjects(tenant: &TenantDefinition) -> impl Iterator<Item = Subject> {
+    let with_plan = tenant.subjects.iter().map(|subject| subject.subject());
+    with_plan.chain(tenant.overrides.iter().filter_map(Override::for_subject))
+}
+
+/// Everything that has a say about a tenant, found in the policy.
+struct Sources<'a> {
+    policy: &'a Policy,
+    tenant: &'a TenantDefinition,
+    plan: Option<&'a PlanDefinition>,
+    /// The subjects' own plans.
+    plans: HashMap<Subject, &'a PlanDefinition>,
+}
+
+impl<'a> Sources<'a> {
+    fn new(policy: &'a Policy, tenant: &'a TenantDefinition) -> Result<Self, Dangling> {
+        let find = |plan: &PlanId| {
+            let missing = || Dangling::Plan { tenant: tenant.id.clone(), plan: plan.clone() };
+            policy.plan(plan).map(Arc::as_ref).ok_or_else(missing)
+        };
+        let plan = tenant.plan.as_ref().map(find).transpose()?;
+        let plans = tenant.subjects.iter().map(|named| Ok((named.subject(), find(&named.plan)?)));
+        let sources = Self { policy, tenant, plan, plans: plans.collect::<Result<_, _>>()? };
+        sources.refuse_unknown_meters()?;
+        Ok(sources)
+    }
+
+    fn refuse_unknown_meters(&self) -> Result<(), Dangling> {
+        let in_plans = self.plan.into_iter().chain(self.plans.values().copied());
+        let limits = in_plans.flat_map(|plan| &plan.limits).chain(&self.tenant.limits);
+        let limits = limits.chain(self.policy.definitions.limits.values()).map(|limit| &limit.meter);
+        let quotas = self.plan.into_iter().flat_map(|plan| &plan.quotas).map(|quota| &quota.meter);
+        match limits.chain(quotas).find(|meter| self.policy.meter(meter).is_none()) {
+            Some(meter) => Err(Dangling::Meter { tenant: self.tenant.id.clone(), meter: meter.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The decimals of a meter that [`Self::new`] has found.
+    fn decimals(&self, meter: &MeterId) -> Decimals {
+        self.policy.definitions.decimals(meter).unwrap_or_default()
+    }
+
+    /// The rules of one subject or, without one, of everybody else and the tenant as a whole.
+    fn rules(&self, subject: Option<&Subject>, resets: &Resets) -> Rules {
+        let mut by_meter: HashMap<MeterId, Vec<Arc<Chain>>> = HashMap::new();
+        for (id, candidates) in self.candidates(subject) {
+            let key = CounterKey { subject: subject.cloned(), counter: CounterName::of_limit(id) };
+            let decimals_of = |meter: &MeterId| self.decimals(meter);
+            let chain = Chain::new(&key, &candidates, decimals_of, &self.policy.generations, resets);
+            let chain = Arc::new(chain);
+            for meter in chain.meters() {
+                by_meter.entry(meter.clone()).or_default().push(chain.clone());
+            }
+        }
+        Rules(by_meter)
+    }
+
+    /// The candidates per limit id, in order of precedence; sorted by id, so that answers have one order.
+    fn candidates(&self, subject: Option<&Subject>) -> BTreeMap<&'a LimitId, Vec<Candidate>> {
+        let mut candidates: BTreeMap<&'a LimitId, Vec<Candidate>> = BTreeMap::new();
+        let mut add = |id: &'a LimitId, level: Level, says: Says| {
+            candidates.entry(id).or_default().push(Candidate { level, says });
+        };
+        let overrides = |at: OverrideLevel| self.tenant.overrides.iter().filter(move |o| o.level == at);
+        for each in overrides(OverrideLevel::Emergency) {
+            add(&each.limit, Level::Emergency, says(each));
+        }
+        if let Some(subject) = subject {
+            for each in overrides(OverrideLevel::Subject) {
+                if each.for_subject().as_ref() == Some(subject) {
+                    add(&each.limit, Level::Subject, says(each));
+                }
+            }
+            let own_plan = self.plans.get(subject).into_iter().flat_map(|plan| &plan.limits);
+            for limit in own_plan.filter(|limit| is_for(limit, Some(&subject.kind))) {
+                add(&limit.id, Level::Subject, Says::Limit(limit.clone()));
+            }
+        }
+        for each in overrides(OverrideLevel::Tenant) {
+            add(&each.limit, Level::Tenant, says(each));
+        }
+        for limit in &self.tenant.limits {
+            add(&limit.id, Level::Tenant, Says::Limit(limit.clone()));
+        }
+        for limit in self.plan.into_iter().flat_map(|plan| &plan.limits) {
+            add(&limit.id, Level::Plan, Says::Limit(limit.clone()));
+        }
+        for limit in self.policy.definitions.limits.values() {
+            add(&limit.id, Level::Default, Says::Limit(limit.clone()));
+        }
+        candidates
+    }
+
+    fn quotas(&self, resets: &Resets) -> HashMap<MeterId, QuotaRule> {
+        let quotas = self.plan.into_iter().flat_map(|plan| &plan.quotas).map(|quota| {
+            let key = CounterKey { subject: None, counter: CounterName::of_quota(&quota.meter) };
+            let decimals = self.decimals(&quota.meter);
+            let shape = ShapeHash::of_quota(&quota.meter);
+            let counter = Counter::new(&key, shape, 0, &self.policy.generations, resets);
+            let included = quota.included.floor_units(decimals);
+            (quota.meter.clone(), QuotaRule { included, decimals, counter })
+        });
+        quotas.collect()
+    }
+}
+
+fn says(each: &Override) -> Says {
+    let until_ms = each.until.map(|until| until.ms());
+    match (each.capacity, each.factor) {
+        (Some(capacity), _) => Says::Capacity { capacity, until_ms },
+        (None, factor) => Says::Factor { factor: factor.unwrap_or(crate::domain::rate::Rate::ONE), until_ms },
+    }
+}

@@ -1,0 +1,272 @@
+use super::*;
+use crate::domain::ids::{MeterId, PlanId};
+use crate::domain::policy::diff::{Action, DefinitionKind, changes, diff, errors_after};
+use crate::domain::policy::document::export;
+use proptest::prelude::*;
+
+fn pointers(value: Value) -> Vec<String> {
+    let mut world = demo();
+    for (list, items) in value.as_object().unwrap() {
+        world[list] = items.clone();
+    }
+    match try_apply(&Definitions::default(), world) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.into_iter().map(|error| error.pointer).collect(),
+    }
+}
+
+fn limit(changes: Value) -> Value {
+    let mut limit = json!({ "id": "x", "meter": "page", "window": "day", "capacity": "5" });
+    for (field, value) in changes.as_object().unwrap() {
+        limit[field] = value.clone();
+    }
+    limit
+}
+
+#[test]
+fn a_limit_names_every_fault() {
+    let faults = |changes: Value| pointers(json!({ "limits": [limit(changes)] }));
+    assert_eq!(faults(json!({})), [""; 0]);
+    assert_eq!(faults(json!({ "meter": "none" })), ["/limits/0/meter"]);
+    assert_eq!(faults(json!({ "capacity": "0.5" })), ["/limits/0/capacity"]);
+    assert_eq!(faults(json!({ "capacity": "9000000000000001" })), ["/limits/0/capacity"]);
+    assert_eq!(faults(json!({ "scope": "subject" })), ["/limits/0/subject_kind"]);
+    assert_eq!(faults(json!({ "subject_kind": "user" })), ["/limits/0/subject_kind"]);
+    assert_eq!(faults(json!({ "operations": [] })), ["/limits/0/operations"]);
+    assert_eq!(faults(json!({ "operations": ["ocr", "ocr"] })), ["/limits/0/operations/1"]);
+    assert_eq!(faults(json!({ "operations": ["none"] })), ["/limits/0/operations/0"]);
+    let backwards = json!({ "from": "2026-01-02T00:00:00Z", "until": "2026-01-02T00:00:00Z" });
+    assert_eq!(faults(backwards), ["/limits/0/until"]);
+    assert_eq!(faults(json!({ "message": "" })), ["/limits/0/message"]);
+    assert_eq!(faults(json!({ "meter": "none", "scope": "subject", "message": "\n" })).len(), 3);
+}
+
+#[test]
+fn what_this_version_does_not_serve_is_refused_by_name() {
+    let refused = |value: Value| read_json::<PolicyFile>(&value).unwrap_err();
+    let with = |changes: Value| refused(json!({ "limits": [limit(changes)] }));
+    for (field, value) in [
+        ("refill", json!("2")),
+        ("rollout_percent", json!(100)),
+        ("on_gate_failure", json!("deny")),
+        ("meters", json!({})),
+    ] {
+        let error = with(json!({ field: value }));
+        assert!(error.message.contains(field), "{error}");
+    }
+    for (field, value) in [
+        ("algorithm", "token_bucket"),
+        ("kind", "soft"),
+        ("scope", "global"),
+        ("window", "year"),
+        ("class", "other"),
+    ] {
+        let error = with(json!({ field: value }));
+        assert_eq!(error.pointer, format!("/limits/0/{field}"), "{error}");
+    }
+    assert_eq!(with(json!({ "near_percent": 101 })).pointer, "/limits/0/near_percent");
+    assert_eq!(with(json!({ "from": "yesterday" })).pointer, "/limits/0/from");
+    assert_eq!(with(json!({ "capacity": 1.5 })).pointer, "/limits/0/capacity");
+    let booked = json!({ "meters": [{ "id": "a", "unit": "b", "booked": true }] });
+    assert!(refused(booked).message.contains("booked"));
+    let overdraft =
+        json!({ "plans": [{ "id": "a", "quotas": [{ "meter": "b", "included": 1, "overdraft": 0 }] }] });
+    assert!(refused(overdraft).message.contains("overdraft"));
+    assert!(refused(json!({ "tenants": [{ "id": "a", "currency": "EUR" }] })).message.contains("currency"));
+    assert!(refused(json!({ "cost_defaults": {} })).message.contains("cost_defaults"));
+}
+
+#[test]
+fn meters_plans_and_tenants_name_every_fault() {
+    let meters = |changes: Value| {
+        let mut meter = json!({ "id": "page", "unit": "page" });
+        changes.as_object().unwrap().iter().for_each(|(field, value)| meter[field] = value.clone());
+        let token = json!({ "id": "token", "unit": "token" });
+        pointers(json!({ "meters": [meter, token] }))
+    };
+    assert_eq!(meters(json!({ "unit": " " })), ["/meters/0/unit"]);
+    assert_eq!(meters(json!({ "ttl_seconds": 0 })), ["/meters/0/ttl_seconds"]);
+    assert_eq!(meters(json!({ "ttl_seconds": 60, "max_life_seconds": 59 })), ["/meters/0/ttl_seconds"]);
+    assert_eq!(meters(json!({ "max_life_seconds": 2_678_401 })), ["/meters/0/max_life_seconds"]);
+    assert_eq!(meters(json!({ "late_within_seconds": 34_560_001 })), ["/meters/0/late_within_seconds"]);
+
+    let quota = json!({ "meter": "page", "included": "1" });
+    let twice = json!({ "plans": [{ "id": "free" }, { "id": "free", "limits": [limit(json!({ "meter": "none" }))] }] });
+    assert_eq!(pointers(twice), ["/plans/1/id"], "which of the two is meant must be settled first");
+    let plans = json!({ "plans": [
+        { "id": "free", "limits": [limit(json!({})), limit(json!({}))], "quotas": [quota, quota, { "meter": "none", "included": 1 }] },
+    ] });
+    assert_eq!(
+        pointers(plans),
+        ["/plans/0/limits/1/id", "/plans/0/quotas/1/meter", "/plans/0/quotas/2/meter"]
+    );
+
+    let user = json!({ "kind": "user", "id": "u", "plan": "none" });
+    let tenants = json!({ "tenants": [{ "id": "acme", "plan": "gone", "subjects": [user, user] }] });
+    let at = "/tenants/0";
+    let expected =
+        ["plan", "subjects/1", "subjects/0/plan", "subjects/1/plan"].map(|field| format!("{at}/{field}"));
+    assert_eq!(pointers(tenants), expected);
+}
+
+#[test]
+fn overrides_name_every_fault() {
+    let faults = |overrides: Value| -> Vec<String> {
+        let found =
+            pointers(json!({ "tenants": [{ "id": "acme", "plan": "free", "overrides": overrides }] }));
+        found.into_iter().map(|pointer| pointer.replace("/tenants/0/overrides", "")).collect()
+    };
+    let user = json!({ "kind": "user", "id": "u" });
+    let fine = json!({ "id": "a", "level": "tenant", "limit": "page-day", "capacity": "5" });
+    let with = |changes: Value| {
+        let mut each = fine.clone();
+        changes.as_object().unwrap().iter().for_each(|(field, value)| each[field] = value.clone());
+        each
+    };
+    assert_eq!(faults(json!([fine])), [""; 0]);
+    assert_eq!(faults(json!([with(json!({ "capacity": null, "factor": "1.5" }))])), [""; 0]);
+    assert_eq!(faults(json!([with(json!({ "factor": "1.5" }))])), ["/0/capacity"]);
+    assert_eq!(faults(json!([with(json!({ "capacity": null }))])), ["/0/capacity"]);
+    assert_eq!(faults(json!([with(json!({ "capacity": "0.5" }))])), ["/0/capacity"]);
+    assert_eq!(faults(json!([with(json!({ "limit": "none" }))])), ["/0/limit"]);
+    assert_eq!(faults(json!([with(json!({ "level": "subject" }))])), ["/0/subject"]);
+    assert_eq!(faults(json!([with(json!({ "subject": user }))])), ["/0/subject", "/0/limit"]);
+    let on_user = |kind: &str| json!({ "level": "subject", "limit": "user-hour", "subject": { "kind": kind, "id": "u" } });
+    assert_eq!(faults(json!([with(on_user("user"))])), [""; 0]);
+    assert_eq!(faults(json!([with(on_user("device"))])), ["/0/limit"]);
+    assert_eq!(faults(json!([fine, with(json!({ "capacity": "6" }))])), ["/1/id", "/1/limit"]);
+    assert_eq!(faults(json!([fine, with(json!({ "id": "b", "level": "emergency" }))])), [""; 0]);
+}
+
+#[test]
+fn nobody_new_is_put_on_an_archived_plan_but_who_is_on_it_stays() {
+    let current = defined(demo());
+    let archived = try_apply(&current, json!({ "plans": [{ "id": "free", "archived": true }] })).unwrap();
+    let after = archived.definitions;
+    assert_eq!(
+        after.plans[&PlanId::parse("free").unwrap()].limits.len(),
+        1,
+        "an absent list is left as it is"
+    );
+    let errors = try_apply(&after, json!({ "tenants": [{ "id": "new", "plan": "free" }] })).unwrap_err();
+    assert_eq!(errors[0].pointer, "/tenants/0/plan");
+    assert!(
+        try_apply(&after, json!({ "tenants": [{ "id": "acme", "plan": "free", "anchor_day": 2 }] })).is_ok()
+    );
+}
+
+#[test]
+fn an_absent_list_is_left_and_an_empty_one_empties() {
+    let mut world = demo();
+    world["tenants"][0]["limits"] = json!([limit(json!({}))]);
+    world["tenants"][0]["subjects"] = json!([{ "kind": "user", "id": "vip", "plan": "premium" }]);
+    let current = defined(world);
+    let tenant = |document: Value| {
+        let after = try_apply(&current, json!({ "tenants": [document] })).unwrap().definitions;
+        after.tenants.values().next().unwrap().as_ref().clone()
+    };
+    let kept = tenant(json!({ "id": "acme", "plan": "premium" }));
+    assert_eq!((kept.limits.len(), kept.subjects.len(), kept.time_zone.name()), (1, 1, "UTC"));
+    let emptied = tenant(json!({ "id": "acme", "limits": [], "subjects": [] }));
+    assert_eq!((emptied.limits.len(), emptied.subjects.len(), emptied.plan), (0, 0, None));
+}
+
+#[test]
+fn unit_and_decimals_are_fixed_after_first_use() {
+    let current = defined(demo());
+    let page = &current.meters[&MeterId::parse("page").unwrap()];
+    let mut new = page.as_ref().clone();
+    new.ttl_seconds = 5;
+    assert_eq!(page.change_needs_unused(&new), []);
+    new.unit = "sheet".to_owned();
+    assert_eq!(page.change_needs_unused(&new)[0].pointer, "/unit");
+}
+
+#[test]
+fn a_change_of_decimals_is_refused_where_a_capacity_would_no_longer_fit() {
+    let mut world = demo();
+    world["limits"] = json!([limit(json!({ "meter": "token", "capacity": "0.25" }))]);
+    let current = defined(world);
+    let errors =
+        try_apply(&current, json!({ "meters": [{ "id": "token", "unit": "token", "decimals": 1 }] }));
+    assert_eq!(errors.unwrap_err()[0].pointer, "/limits/x/capacity", "not in the file, so named by its id");
+}
+
+#[test]
+fn a_diff_names_each_field_with_its_texts_before_and_after() {
+    let current = defined(demo());
+    let changed = file(json!({
+        "plans": [{ "id": "free", "limits": [{ "id": "page-day", "meter": "page", "window": "day", "capacity": "150" }] }],
+        "tenants": [{ "id": "beta" }],
+    }));
+    let changes = diff(&current, changed);
+    let summary: Vec<_> = changes.iter().map(|c| (c.kind, c.id.as_str(), c.action)).collect();
+    let free = (DefinitionKind::Plan, "free", Action::Change);
+    assert_eq!(summary, [free, (DefinitionKind::Tenant, "beta", Action::Create)], "acme is not deleted");
+    let [field] = changes[0].fields.as_slice() else { panic!("{changes:?}") };
+    assert_eq!(field.pointer, "/limits/page-day/capacity");
+    assert_eq!((field.before.as_deref(), field.after.as_deref()), (Some("100"), Some("150")));
+}
+
+#[test]
+fn only_what_is_asked_for_is_pruned_and_nothing_that_is_in_use() {
+    let current = defined(demo());
+    let prune = |value: Value, kinds: &[DefinitionKind]| {
+        apply(&current, file(value), &kinds.iter().copied().collect())
+    };
+    let applied = prune(json!({ "plans": [{ "id": "free" }] }), &[DefinitionKind::Plan]).unwrap();
+    let [change] = applied.changes.as_slice() else { panic!("{:?}", applied.changes) };
+    assert_eq!((change.id.as_str(), change.action), ("premium", Action::Delete));
+    let errors = prune(json!({}), &[DefinitionKind::Plan]).unwrap_err();
+    assert_eq!(errors[0].pointer, "/tenants/acme/plan");
+    let errors = prune(json!({}), &[DefinitionKind::Meter, DefinitionKind::Limit]).unwrap_err();
+    assert!(errors.iter().any(|error| error.pointer == "/operations/ocr/costs/0/meter"), "{errors:?}");
+    assert_eq!(prune(json!({}), &[DefinitionKind::Tenant]).unwrap_err()[0].pointer, "/tenants");
+}
+
+#[test]
+fn a_removal_shows_what_still_needs_the_definition() {
+    let before = defined(demo());
+    let mut after = before.clone();
+    after.meters.remove(&MeterId::parse("token").unwrap());
+    assert_eq!(errors_after(&before, &after), []);
+    after.meters.remove(&MeterId::parse("page").unwrap());
+    assert!(errors_after(&before, &after).iter().any(|error| error.pointer == "/plans/free/quotas/0/meter"));
+}
+
+#[test]
+fn an_export_is_a_stable_text() {
+    let definitions = defined(demo());
+    let text = export(&definitions).to_toml().unwrap();
+    let read = PolicyFile::from_toml(&text).unwrap();
+    assert_eq!(diff(&definitions, read.clone()), []);
+    assert_eq!(read.merge_into(Definitions::default()), definitions);
+    assert!(text.starts_with("[[meters]]\nid = \"page\"\nunit = \"page\"\ndecimals = 0\n"), "{text}");
+}
+
+proptest! {
+    #[test]
+    fn what_is_exported_reads_back_as_it_was(world in worlds::any_world()) {
+        let definitions = world.definitions();
+        let exported = export(&definitions);
+        let text = exported.to_toml().unwrap();
+        let read = PolicyFile::from_toml(&text).unwrap();
+        prop_assert_eq!(diff(&definitions, read.clone()), []);
+        prop_assert_eq!(&read, &exported);
+        let json = serde_json::to_value(&exported).unwrap();
+        prop_assert_eq!(read_json::<PolicyFile>(&json).unwrap(), exported);
+        prop_assert_eq!(read.merge_into(Definitions::default()), definitions);
+    }
+
+    #[test]
+    fn a_diff_is_empty_exactly_when_nothing_changes(before in worlds::any_world(), after in worlds::any_world()) {
+        let (before, after) = (before.definitions(), after.definitions());
+        prop_assert_eq!(changes(&after, &after), []);
+        prop_assert_eq!(changes(&before, &after).is_empty(), before == after);
+    }
+
+    #[test]
+    fn no_text_panics_a_policy_file(text in "(\\[\\[(meters|limits|plans|tenants)\\]\\]\n)?((id|unit|capacity|from|window) = .{0,20}\n){0,4}") {
+        let _ = PolicyFile::from_toml(&text);
+    }
+}

@@ -1,0 +1,214 @@
+//! Everything wrong with a definition among the others, as pointers into it and what to do.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::document::Definitions;
+use crate::domain::amount::Amount;
+use crate::domain::field_error::FieldError;
+use crate::domain::ids::{LimitId, MeterId, PlanId};
+use crate::domain::limit::{Limit, Scope};
+use crate::domain::meter::{Meter, is_label};
+use crate::domain::operation::Operation;
+use crate::domain::plan::PlanDefinition;
+use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
+
+/// The longest message and reason, in characters.
+const TEXT_MAX: usize = 500;
+
+/// Checks definitions against all others. Pointers are relative to the definition checked.
+pub struct Validator<'a> {
+    definitions: &'a Definitions,
+    /// The definitions of each limit id that are not a tenant's own.
+    shared: HashMap<&'a LimitId, Vec<&'a Limit>>,
+}
+
+impl<'a> Validator<'a> {
+    /// A validator among `definitions`, which are those after the change.
+    pub fn new(definitions: &'a Definitions) -> Self {
+        let mut shared: HashMap<&LimitId, Vec<&Limit>> = HashMap::new();
+        let in_plans = definitions.plans.values().flat_map(|plan| &plan.limits);
+        for limit in definitions.limits.values().chain(in_plans) {
+            shared.entry(&limit.id).or_default().push(limit);
+        }
+        Self { definitions, shared }
+    }
+
+    /// Everything wrong with a meter.
+    pub fn meter(&self, meter: &Meter) -> Vec<FieldError> {
+        meter.errors()
+    }
+
+    /// Everything wrong with an operation.
+    pub fn operation(&self, operation: &Operation) -> Vec<FieldError> {
+        operation.errors(|meter| self.definitions.decimals(meter))
+    }
+
+    /// Everything wrong with a limit.
+    pub fn limit(&self, limit: &Limit) -> Vec<FieldError> {
+        let mut errors = Vec::from_iter(self.amount("/capacity", "/meter", &limit.meter, limit.capacity));
+        match (limit.scope, &limit.subject_kind) {
+            (Scope::Subject, None) => {
+                errors
+                    .push(FieldError::new("/subject_kind", "must say which kind when the scope is subject"));
+            }
+            (Scope::Tenant, Some(_)) => {
+                errors.push(FieldError::new("/subject_kind", "must be left out when the scope is tenant"));
+            }
+            _ => {}
+        }
+        let operations = limit.operations.as_deref();
+        if operations.is_some_and(<[_]>::is_empty) {
+            errors.push(FieldError::new("/operations", "must name an operation, or be left out for all"));
+        }
+        errors.extend(repeated("/operations", "", operations.into_iter().flatten()));
+        for (index, id) in operations.into_iter().flatten().enumerate() {
+            if !self.definitions.operations.contains_key(id) {
+                errors.push(FieldError::new(format!("/operations/{index}"), format!("no operation `{id}`")));
+            }
+        }
+        if limit.from.zip(limit.until).is_some_and(|(from, until)| from >= until) {
+            errors.push(FieldError::new("/until", "must be after from"));
+        }
+        errors.extend(text("/message", limit.message.as_deref()));
+        errors
+    }
+
+    /// Everything wrong with a plan.
+    pub fn plan(&self, plan: &PlanDefinition) -> Vec<FieldError> {
+        let mut errors = self.limits(&plan.limits);
+        errors.extend(repeated("/quotas", "/meter", plan.quotas.iter().map(|quota| &quota.meter)));
+        for (index, quota) in plan.quotas.iter().enumerate() {
+            let at = format!("/quotas/{index}");
+            let wrong = self.amount("/included", "/meter", &quota.meter, quota.included);
+            errors.extend(wrong.into_iter().map(|error| error.under(&at)));
+        }
+        errors
+    }
+
+    /// Everything wrong with a tenant; `before` is what it was, so that it may stay on an archived plan.
+    pub fn tenant(&self, tenant: &TenantDefinition, before: Option<&TenantDefinition>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if let Some(plan) = &tenant.plan {
+            let stays = before.is_some_and(|before| before.plan.as_ref() == Some(plan));
+            errors.extend(self.plan_reference("/plan", plan, stays));
+        }
+        errors.extend(self.limits(&tenant.limits));
+        errors.extend(repeated(
+            "/subjects",
+            "",
+            tenant.subjects.iter().map(|named| (&named.kind, &named.id)),
+        ));
+        for (index, named) in tenant.subjects.iter().enumerate() {
+            let stays = before.is_some_and(|before| before.subjects.contains(named));
+            errors.extend(self.plan_reference(&format!("/subjects/{index}/plan"), &named.plan, stays));
+        }
+        errors.extend(repeated("/overrides", "/id", tenant.overrides.iter().map(|each| &each.id)));
+        for (index, each) in tenant.overrides.iter().enumerate() {
+            let at = format!("/overrides/{index}");
+            errors.extend(self.one_override(tenant, index, each).into_iter().map(|error| error.under(&at)));
+        }
+        errors
+    }
+
+    fn limits(&self, limits: &[Arc<Limit>]) -> Vec<FieldError> {
+        let mut errors = repeated("/limits", "/id", limits.iter().map(|limit| &limit.id));
+        for (index, limit) in limits.iter().enumerate() {
+            let at = format!("/limits/{index}");
+            errors.extend(self.limit(limit).into_iter().map(|error| error.under(&at)));
+        }
+        errors
+    }
+
+    fn plan_reference(&self, pointer: &str, plan: &PlanId, stays: bool) -> Option<FieldError> {
+        match self.definitions.plans.get(plan) {
+            None => Some(FieldError::new(pointer, format!("no plan `{plan}`"))),
+            Some(found) if found.archived && !stays => Some(FieldError::new(
+                pointer,
+                format!("the plan `{plan}` is archived: nobody may be put on it"),
+            )),
+            Some(_) => None,
+        }
+    }
+
+    fn one_override(&self, tenant: &TenantDefinition, index: usize, each: &Override) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        match (&each.subject, each.level) {
+            (None, OverrideLevel::Subject) => {
+                errors.push(FieldError::new("/subject", "must say for whom when the level is subject"));
+            }
+            (Some(_), OverrideLevel::Tenant | OverrideLevel::Emergency) => {
+                errors.push(FieldError::new("/subject", "must be left out unless the level is subject"));
+            }
+            _ => {}
+        }
+        if each.capacity.is_some() == each.factor.is_some() {
+            errors.push(FieldError::new("/capacity", "give a capacity or a factor, one of the two"));
+        }
+        let of_shared = self.shared.get(&each.limit).into_iter().flatten().copied();
+        let own = tenant.limits.iter().map(Arc::as_ref).filter(|limit| limit.id == each.limit);
+        let definitions: Vec<&Limit> = own.chain(of_shared).collect();
+        if definitions.is_empty() {
+            errors.push(FieldError::new("/limit", format!("no limit `{}`", each.limit)));
+        } else if let Some(subject) = &each.subject
+            && !definitions.iter().any(|limit| limit.subject_kind.as_ref() == Some(&subject.kind))
+        {
+            let message =
+                format!("the limit `{}` does not count subjects of the kind `{}`", each.limit, subject.kind);
+            errors.push(FieldError::new("/limit", message));
+        }
+        let meters: HashSet<&MeterId> = definitions.iter().map(|limit| &limit.meter).collect();
+        for meter in meters.into_iter().filter(|meter| self.definitions.meters.contains_key(*meter)) {
+            let capacity = each.capacity.unwrap_or_default();
+            errors.extend(self.amount("/capacity", "/limit", meter, capacity));
+        }
+        let same = |other: &&Override| {
+            (other.level, &other.limit, &other.subject) == (each.level, &each.limit, &each.subject)
+        };
+        if let Some(earlier) = tenant.overrides[..index].iter().find(same) {
+            let message =
+                format!("the override `{}` changes the same limit at the same level; keep one", earlier.id);
+            errors.push(FieldError::new("/limit", message));
+        }
+        errors.extend(text("/reason", each.reason.as_deref()));
+        errors
+    }
+
+    /// An amount of a meter: the meter must exist, and the amount be one that it can count.
+    fn amount(
+        &self,
+        pointer: &str,
+        meter_pointer: &str,
+        meter: &MeterId,
+        amount: Amount,
+    ) -> Option<FieldError> {
+        match self.definitions.decimals(meter) {
+            None => Some(FieldError::new(meter_pointer, format!("no meter `{meter}`"))),
+            Some(decimals) => {
+                amount.to_units(decimals).err().map(|error| FieldError::new(pointer, error.to_string()))
+            }
+        }
+    }
+}
+
+fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {
+    let is_wrong = text.is_some_and(|text| !is_label(text, TEXT_MAX));
+    is_wrong.then(|| FieldError::new(pointer, "must be 1 to 500 characters without control characters"))
+}
+
+/// An error at `<list>/<index><field>` for each item that an earlier one equals.
+pub(super) fn repeated<T: Hash + Eq>(
+    list: &str,
+    field: &str,
+    items: impl IntoIterator<Item = T>,
+) -> Vec<FieldError> {
+    let mut seen = HashSet::new();
+    let again =
+        items.into_iter().enumerate().filter_map(|(index, item)| (!seen.insert(item)).then_some(index));
+    again
+        .map(|index| {
+            FieldError::new(format!("{list}/{index}{field}"), "is given twice in this list; keep one")
+        })
+        .collect()
+}

@@ -1,0 +1,152 @@
+//! `/v1/admin/keys`: make, list and revoke keys.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::answer::{List, json};
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::list::Listing;
+use super::problem::{Code, Problem};
+use super::query::{self, Query};
+use super::state::State;
+use crate::domain::ids::TenantId;
+use crate::operations::FieldError;
+use crate::operations::answers::KeyAnswer;
+use crate::operations::requests::{CreateKeyRequest, Role};
+
+const NAME_CHARACTERS_MAX: usize = 128;
+
+/// A key to be made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CreateKeyBody {
+    /// For people: 1 to 128 characters.
+    #[schema(example = "ocr workers")]
+    name: String,
+    /// What it may do.
+    role: Role,
+    /// The tenant it is bound to: required for the role `tenant`, refused for `admin`.
+    #[schema(value_type = Option<String>, example = "acme")]
+    tenant: Option<TenantId>,
+    /// When it stops working (RFC 3339); never where absent.
+    expires_at: Option<String>,
+}
+
+impl CreateKeyBody {
+    fn into_request(self) -> Result<CreateKeyRequest, Problem> {
+        let mut faults = Vec::new();
+        let length = self.name.chars().count();
+        if !(1..=NAME_CHARACTERS_MAX).contains(&length) || self.name.chars().any(char::is_control) {
+            let message = format!("must be 1 to {NAME_CHARACTERS_MAX} characters without control characters");
+            faults.push(FieldError::new("/name", message));
+        }
+        match (self.role, &self.tenant) {
+            (Role::Tenant, None) => faults.push(FieldError::new("/tenant", "is required for this role")),
+            (Role::Admin, Some(_)) => {
+                faults.push(FieldError::new(
+                    "/tenant",
+                    "must be left out: an administrator serves all tenants",
+                ));
+            }
+            _ => {}
+        }
+        let expires_at_ms = self.expires_at.as_deref().and_then(query::parse_instant_ms);
+        if self.expires_at.is_some() && expires_at_ms.is_none() {
+            faults.push(FieldError::new(
+                "/expires_at",
+                "must be an RFC 3339 time such as 2027-01-31T00:00:00Z",
+            ));
+        }
+        if !faults.is_empty() {
+            return Err(Problem::fields(faults));
+        }
+        Ok(CreateKeyRequest { name: self.name, role: self.role, tenant: self.tenant, expires_at_ms })
+    }
+}
+
+/// List keys without their secrets, newest first.
+#[utoipa::path(
+    tag = "admin",
+    params(
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Keys.", body = List<KeyAnswer>))
+)]
+#[get("/v1/admin/keys")]
+pub(super) async fn list_keys(
+    state: web::Data<State>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    query.finish()?;
+    let rows = state.read(state.operations.list_keys(page)).await?;
+    listing.answer(&state.cursor_key, rows)
+}
+
+/// Make a key; it is shown once.
+#[utoipa::path(
+    tag = "admin",
+    request_body(content = CreateKeyBody, example = json!({ "name": "ocr workers", "role": "service", "tenant": "acme" })),
+    responses((status = 201, description = "The key, shown once.", body = KeyAnswer))
+)]
+#[post("/v1/admin/keys")]
+pub(super) async fn create_key(
+    state: web::Data<State>,
+    caller: Caller,
+    body: JsonBody<CreateKeyBody>,
+) -> Result<HttpResponse, Problem> {
+    let asked = body.0.into_request()?;
+    let operations = state.operations.clone();
+    let answer = state.mutate(async move { operations.create_key(asked, &caller.0).await }).await??;
+    json(HttpResponse::Created(), &answer)
+}
+
+/// Revoke a key everywhere, within a second.
+#[utoipa::path(
+    tag = "admin",
+    params(("id" = String, Path, description = "The key's id.")),
+    responses((status = 204, description = "Revoked."))
+)]
+#[delete("/v1/admin/keys/{id}")]
+pub(super) async fn revoke_key(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    Query::of(&request)?.finish()?;
+    if id.len() > NAME_CHARACTERS_MAX || !id.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(Problem::new(Code::NotFound, "There is no such key."));
+    }
+    let operations = state.operations.clone();
+    state.mutate(async move { operations.revoke_key(&id, &caller.0).await }).await??;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::http::json as strict;
+
+    #[rstest]
+    #[case(r#"{"name":"n","role":"service"}"#, true)]
+    #[case(r#"{"name":"n","role":"tenant","tenant":"acme","expires_at":"2027-01-01T00:00:00Z"}"#, true)]
+    #[case(r#"{"name":"n","role":"admin","tenant":null,"expires_at":null}"#, true)]
+    #[case(r#"{"name":"n","role":"tenant"}"#, false)]
+    #[case(r#"{"name":"n","role":"admin","tenant":"acme"}"#, false)]
+    #[case(r#"{"name":"","role":"admin"}"#, false)]
+    #[case(r#"{"name":"a\nb","role":"admin"}"#, false)]
+    #[case(r#"{"name":"n","role":"root"}"#, false)]
+    #[case(r#"{"name":"n"}"#, false)]
+    #[case(r#"{"name":"n","role":"finance","expires_at":"soon"}"#, false)]
+    fn a_key_body_is_checked(#[case] text: &str, #[case] sound: bool) {
+        let read = strict::typed::<CreateKeyBody>(text).and_then(CreateKeyBody::into_request);
+        assert_eq!(read.is_ok(), sound, "{text}");
+    }
+}

@@ -1,0 +1,125 @@
+//! `/v1/admin/overrides`: changes of limits for one tenant or subject, as resources of their own.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
+
+use super::answer::List;
+use super::auth::Caller;
+use super::body::{BODY_BYTES_MAX, JsonText};
+use super::list::Listing;
+use super::problem::{Code, Problem};
+use super::query::Query;
+use super::state::State;
+use super::version;
+use crate::domain::ids::{OverrideId, TenantId};
+use crate::operations::requests::OverridesRequest;
+
+/// List overrides, newest first.
+#[utoipa::path(
+    tag = "admin",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("limit_id" = Option<String>, Query, description = "Only those of this limit."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Overrides, each with its `tenant`.", body = List<serde_json::Value>))
+)]
+#[get("/v1/admin/overrides")]
+pub(super) async fn list_overrides(
+    state: web::Data<State>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    let asked = OverridesRequest { tenant: query.parsed("tenant")?, limit: query.parsed("limit_id")?, page };
+    query.finish()?;
+    let rows = state.read(state.operations.list_overrides(asked)).await?;
+    listing.answer(&state.cursor_key, rows)
+}
+
+/// Read an override of a tenant; `version` and `ETag` are the tenant's.
+#[utoipa::path(
+    tag = "admin",
+    params(
+        ("id" = String, Path, description = "The override."),
+        ("tenant" = String, Query, description = "Whose override."),
+    ),
+    responses((status = 200, description = "The override with its `tenant`.", body = Object))
+)]
+#[get("/v1/admin/overrides/{id}")]
+pub(super) async fn get_override(
+    state: web::Data<State>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let id = override_id(&id)?;
+    let tenant = tenant_of(&request)?;
+    version::versioned(state.read(state.operations.get_override(&tenant, id.as_str())).await?)
+}
+
+/// Create or replace an override of the tenant that the body names.
+#[utoipa::path(
+    tag = "admin",
+    params(("id" = String, Path, description = "The override.")),
+    request_body(content = Object, example = json!({
+        "tenant": "acme", "level": "tenant", "limit": "ocr-day", "capacity": "5000",
+        "until": "2027-01-01T00:00:00Z", "reason": "migration week"
+    })),
+    responses(
+        (status = 201, description = "Created.", body = Object),
+        (status = 200, description = "Replaced.", body = Object),
+    )
+)]
+#[put("/v1/admin/overrides/{id}")]
+pub(super) async fn put_override(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+    id: web::Path<String>,
+    body: JsonText<BODY_BYTES_MAX>,
+) -> Result<HttpResponse, Problem> {
+    version::no_if_match(request.headers())?;
+    let id = override_id(&id)?;
+    let operations = state.operations.clone();
+    let answer = state
+        .mutate(async move { operations.put_override(id.as_str(), body.0.as_bytes(), &caller.0).await })
+        .await??;
+    version::versioned(answer)
+}
+
+/// Delete an override of a tenant.
+#[utoipa::path(
+    tag = "admin",
+    params(
+        ("id" = String, Path, description = "The override."),
+        ("tenant" = String, Query, description = "Whose override."),
+    ),
+    responses((status = 204, description = "Deleted."))
+)]
+#[delete("/v1/admin/overrides/{id}")]
+pub(super) async fn delete_override(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    version::no_if_match(request.headers())?;
+    let id = override_id(&id)?;
+    let tenant = tenant_of(&request)?;
+    let operations = state.operations.clone();
+    state.mutate(async move { operations.delete_override(&tenant, id.as_str(), &caller.0).await }).await??;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+fn tenant_of(request: &HttpRequest) -> Result<TenantId, Problem> {
+    let mut query = Query::of(request)?;
+    let tenant = query
+        .parsed::<TenantId>("tenant")?
+        .ok_or_else(|| Problem::parameter("tenant", "is required: whose override it is"))?;
+    query.finish()?;
+    Ok(tenant)
+}
+
+fn override_id(text: &str) -> Result<OverrideId, Problem> {
+    OverrideId::parse(text).map_err(|_| Problem::new(Code::NotFound, "There is no such override."))
+}

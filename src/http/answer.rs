@@ -1,0 +1,85 @@
+//! Answers of the gate's calls: a status, a JSON body and the headers that go with it.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::HeaderValue;
+use actix_web::{HttpResponse, HttpResponseBuilder};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::headers::{self, HeaderSwitches};
+use super::problem::{Code, Problem};
+use crate::operations::answers::{LimitAnswer, ReservationAnswer, ReserveAnswer};
+
+/// An answer of a gate call, ready to stand alone or in a batch.
+pub(super) struct GateAnswer {
+    pub(super) status: StatusCode,
+    /// JSON text.
+    pub(super) body: Vec<u8>,
+    limits: Vec<LimitAnswer>,
+    replayed: bool,
+}
+
+impl GateAnswer {
+    /// 201 for a new hold, 200 for a replay or a dry run.
+    pub(super) fn of_reserve(answer: ReserveAnswer) -> Result<Self, Problem> {
+        let created = answer.id.is_some() && !answer.replayed;
+        let body = to_json(&answer)?;
+        Ok(Self { status: created_or_ok(created), body, replayed: answer.replayed, limits: answer.limits })
+    }
+
+    /// 201 for usage recorded now, 200 for a replay.
+    pub(super) fn of_usage(answer: ReservationAnswer) -> Result<Self, Problem> {
+        let status = created_or_ok(!answer.replayed);
+        Ok(Self { status, ..Self::of_reservation(answer)? })
+    }
+
+    /// 200.
+    pub(super) fn of_reservation(answer: ReservationAnswer) -> Result<Self, Problem> {
+        let body = to_json(&answer)?;
+        Ok(Self { status: StatusCode::OK, body, replayed: answer.replayed, limits: answer.limits })
+    }
+
+    /// As a response of its own.
+    pub(super) fn into_response(self, switches: HeaderSwitches) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status).content_type("application/json").body(self.body);
+        headers::write_limits(response.headers_mut(), &self.limits, switches);
+        if self.replayed {
+            response.headers_mut().insert(headers::IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+        }
+        response
+    }
+}
+
+fn created_or_ok(created: bool) -> StatusCode {
+    if created { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// The JSON text of an answer.
+pub(super) fn to_json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(answer).map_err(|fault| {
+        tracing::error!(%fault, "an answer could not be written");
+        Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
+    })
+}
+
+/// A JSON response.
+pub(super) fn json(
+    mut builder: HttpResponseBuilder,
+    answer: &impl Serialize,
+) -> Result<HttpResponse, Problem> {
+    Ok(builder.content_type("application/json").body(to_json(answer)?))
+}
+
+/// A page of a list, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct List<T> {
+    /// The rows.
+    pub(super) data: Vec<T>,
+    /// Send it as `cursor` with the same filters for the rows that follow; null on the last page.
+    pub(super) next_cursor: Option<String>,
+    /// Whether rows follow.
+    pub(super) has_more: bool,
+    /// When the numbers were read, where it matters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) as_of: Option<String>,
+}

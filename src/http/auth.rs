@@ -1,0 +1,192 @@
+//! Who calls: keys, roles and tenants. Deny by default, the same words whether a tenant exists or not.
+
+use std::future::{Ready, ready};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
+
+use actix_web::dev::{Payload, ServiceRequest};
+use actix_web::http::header::{self, HeaderMap};
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+
+use super::problem::{Code, Problem};
+use super::routes::{Access, Route};
+use super::state::State;
+use crate::domain::ids::TenantId;
+use crate::operations::OperationError;
+use crate::operations::requests::Principal;
+
+/// Bad keys from one source before it is told to wait.
+const FAILURES_BURST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
+
+/// Bad keys a second from one source that are answered 401 in the long run.
+const FAILURES_PER_SECOND: NonZeroU32 = NonZeroU32::MIN;
+
+/// Sources remembered before the quiet ones are forgotten.
+const SOURCES_MAX: usize = 10_000;
+
+/// Limits how often one source may try keys that do not work; a good key never passes here.
+pub(super) struct FailedKeys {
+    limiter: DefaultKeyedRateLimiter<IpAddr>,
+}
+
+impl FailedKeys {
+    pub(super) fn new() -> Self {
+        let quota = Quota::per_second(FAILURES_PER_SECOND).allow_burst(FAILURES_BURST);
+        Self { limiter: RateLimiter::keyed(quota) }
+    }
+
+    /// The answer to one more bad key from `source`.
+    fn refuse(&self, source: IpAddr) -> Problem {
+        if self.limiter.len() > SOURCES_MAX {
+            self.limiter.retain_recent();
+        }
+        match self.limiter.check_key(&network(source)) {
+            Ok(()) => OperationError::Unauthenticated.into(),
+            Err(until) => {
+                let wait = until.wait_time_from(DefaultClock::default().now());
+                Problem::new(Code::RateLimited, "Too many keys that do not work came from this address.")
+                    .retry_after_ms(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).max(1))
+            }
+        }
+    }
+}
+
+/// A source is an IPv4 address or an IPv6 network of 64 bits, within which addresses are free.
+fn network(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        address => address,
+    }
+}
+
+/// Lets a request with a good key of the right role through, and leaves its principal for the handler.
+pub(super) async fn authorise(request: &ServiceRequest, state: &State, route: &Route) -> Result<(), Problem> {
+    if route.access == Access::Open {
+        return Ok(());
+    }
+    let source = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    let Some(key) = bearer(request.headers()) else { return Err(state.failed_keys.refuse(source)) };
+    let principal = match state.read(state.operations.authenticate(key)).await {
+        Ok(principal) => principal,
+        Err(problem) if problem.code() == "unauthenticated" => return Err(state.failed_keys.refuse(source)),
+        Err(problem) => return Err(problem),
+    };
+    tracing::Span::current().record("key_id", principal.key_id.as_str());
+    if !route.access.admits(&principal) {
+        return Err(Problem::new(Code::Forbidden, "This key's role does not allow this call."));
+    }
+    request.extensions_mut().insert(Caller(principal));
+    Ok(())
+}
+
+/// The text behind `Bearer`, of the only `Authorization` header.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION);
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+    (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
+}
+
+/// The principal of the key that the request came with.
+#[derive(Debug, Clone)]
+pub(super) struct Caller(pub Principal);
+
+impl Caller {
+    /// The tenant a call is for: the one it names, if the key may, or the key's own.
+    pub(super) fn tenant(&self, named: Option<TenantId>) -> Result<Option<TenantId>, Problem> {
+        match (&self.0.tenant, named) {
+            (None, named) => Ok(named),
+            (Some(own), Some(named)) if *own != named => Err(Problem::other_tenant()),
+            (Some(own), _) => Ok(Some(own.clone())),
+        }
+    }
+
+    /// The tenant the key is bound to.
+    pub(super) fn bound(&self) -> Option<TenantId> {
+        self.0.tenant.clone()
+    }
+}
+
+impl FromRequest for Caller {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let caller = request.extensions().get::<Caller>().cloned();
+        ready(caller.ok_or_else(|| OperationError::Unauthenticated.into()))
+    }
+}
+
+/// The `{tenant}` of the path, which the caller's key may read.
+#[derive(Debug, Clone)]
+pub(super) struct TenantInPath(pub TenantId);
+
+impl FromRequest for TenantInPath {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let text = request.match_info().get("tenant").unwrap_or_default();
+        let bound = request.extensions().get::<Caller>().map(Caller::bound);
+        ready(match bound {
+            None => Err(OperationError::Unauthenticated.into()),
+            Some(Some(own)) if own.as_str() != text => Err(Problem::other_tenant()),
+            Some(_) => TenantId::parse(text)
+                .map(Self)
+                .map_err(|_| Problem::new(Code::NotFound, "There is no such tenant.")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::HeaderValue;
+
+    use super::*;
+    use crate::operations::requests::Role;
+
+    #[test]
+    fn a_source_that_guesses_is_told_to_wait_and_others_are_not() {
+        let failed = FailedKeys::new();
+        let guesser: IpAddr = "2001:db8::1".parse().unwrap();
+        let neighbour: IpAddr = "2001:db8::ffff".parse().unwrap();
+        let codes: Vec<_> = (0..1000).map(|_| failed.refuse(guesser).code()).collect();
+        assert_eq!(codes[0], "unauthenticated");
+        assert_eq!(codes[999], "rate_limited");
+        assert_eq!(failed.refuse(neighbour).code(), "rate_limited");
+        assert_eq!(failed.refuse("192.0.2.1".parse().unwrap()).code(), "unauthenticated");
+    }
+
+    #[test]
+    fn only_one_bearer_key_is_read() {
+        let with = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            bearer(&headers).map(str::to_owned)
+        };
+        assert_eq!(with(&["Bearer tg_1_x"]).as_deref(), Some("tg_1_x"));
+        assert_eq!(with(&["bearer tg_1_x"]).as_deref(), Some("tg_1_x"));
+        for bad in [&[][..], &["tg_1_x"], &["Basic eA=="], &["Bearer "], &["Bearer a", "Bearer b"]] {
+            assert_eq!(with(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_bound_key_may_leave_its_tenant_out_and_name_no_other() {
+        let tenant = |text: &str| TenantId::parse(text).unwrap();
+        let bound =
+            Caller(Principal { key_id: "k".into(), role: Role::Service, tenant: Some(tenant("acme")) });
+        assert_eq!(bound.tenant(None).unwrap(), Some(tenant("acme")));
+        assert_eq!(bound.tenant(Some(tenant("acme"))).unwrap(), Some(tenant("acme")));
+        assert_eq!(bound.tenant(Some(tenant("other"))).unwrap_err().code(), "forbidden");
+        let unbound = Caller(Principal { tenant: None, ..bound.0 });
+        assert_eq!(unbound.tenant(None).unwrap(), None);
+    }
+}

@@ -1,0 +1,506 @@
+//! The bodies of the gate's calls, and their way into requests that cannot be wrong.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::json::{Object, escaped};
+use super::problem::Problem;
+use crate::domain::amount::Amount;
+use crate::domain::ids::{IdempotencyKey, MeterId, OperationId, Subject, SubjectId, SubjectKind, TenantId};
+use crate::domain::reservation::{LINES_MAX, SUBJECTS_MAX};
+use crate::operations::FieldError;
+use crate::operations::requests::{Ack, Mode, ReserveRequest, Totals, Work};
+
+const METADATA_KEYS_MAX: usize = 50;
+const METADATA_BYTES_MAX: usize = 8 * 1024;
+const ATTRIBUTES_MAX: usize = 50;
+const TEXT_CHARACTERS_MAX: usize = 255;
+const TTL_SECONDS_MAX: u32 = 86_400;
+const INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// How much of a reserve must fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Mode)]
+pub(super) enum ModeWord {
+    /// All lines or nothing.
+    #[default]
+    AllOrNothing,
+    /// As much as fits, line by line.
+    BestEffort,
+}
+
+impl From<ModeWord> for Mode {
+    fn from(word: ModeWord) -> Self {
+        match word {
+            ModeWord::AllOrNothing => Self::AllOrNothing,
+            ModeWord::BestEffort => Self::BestEffort,
+        }
+    }
+}
+
+/// When a consume or usage counts as acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Ack)]
+pub(super) enum AckWord {
+    /// Once the gate has it.
+    #[default]
+    Gate,
+    /// Once the ledger has booked it.
+    Ledger,
+}
+
+impl From<AckWord> for Ack {
+    fn from(word: AckWord) -> Self {
+        match word {
+            AckWord::Gate => Self::Gate,
+            AckWord::Ledger => Self::Ledger,
+        }
+    }
+}
+
+/// An amount of a meter.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Line)]
+pub(super) struct LineBody {
+    /// Which meter.
+    #[schema(value_type = String, example = "ocr.page")]
+    pub(super) meter: MeterId,
+    /// How much, as a decimal string or an integer.
+    #[schema(value_type = String, example = "6")]
+    pub(super) amount: Amount,
+}
+
+type Lines = Option<Vec<Object<LineBody>>>;
+
+/// What to hold, and for whom. The work is `operation` with `attributes`, or `lines`, or `meter` with `amount`.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ReserveBody)]
+pub(super) struct ReserveBody {
+    /// Whose units; a key bound to a tenant may leave it out.
+    #[schema(value_type = Option<String>, example = "acme")]
+    pub(super) tenant: Option<TenantId>,
+    /// Short for `subjects` with the kind `user`.
+    #[schema(value_type = Option<String>, example = "user-42")]
+    pub(super) subject: Option<SubjectId>,
+    /// Who acts, by kind: at most four.
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    pub(super) subjects: Option<BTreeMap<SubjectKind, SubjectId>>,
+    /// The operation to be costed, or the one the lines belong to.
+    #[schema(value_type = Option<String>, example = "ocr.submit")]
+    pub(super) operation: Option<OperationId>,
+    /// What the operation's cost rule needs: integers, decimal strings, booleans, texts.
+    #[schema(value_type = Option<Object>)]
+    pub(super) attributes: Option<Map<String, Value>>,
+    /// One to eight amounts, each meter once.
+    #[schema(value_type = Option<Vec<LineBody>>)]
+    pub(super) lines: Lines,
+    /// Short for one line, with `amount`.
+    #[schema(value_type = Option<String>)]
+    pub(super) meter: Option<MeterId>,
+    /// Short for one line, with `meter`.
+    #[schema(value_type = Option<String>)]
+    pub(super) amount: Option<Amount>,
+    /// How long the hold lives, 1 to 86400.
+    #[schema(minimum = 1, maximum = 86_400)]
+    pub(super) ttl_seconds: Option<u32>,
+    /// How much must fit.
+    #[serde(default)]
+    #[schema(value_type = Option<ModeWord>)]
+    pub(super) mode: ModeWord,
+    /// Only say what would happen.
+    #[serde(default)]
+    #[schema(value_type = Option<bool>)]
+    pub(super) dry_run: bool,
+    /// The caller's own hash of the payload; part of the call's meaning.
+    pub(super) payload_fingerprint: Option<String>,
+    /// The caller's own notes: at most 50 keys and 8 KB.
+    #[schema(value_type = Option<Object>)]
+    pub(super) metadata: Option<Map<String, Value>>,
+    /// Makes the call repeatable; may be sent as the `Idempotency-Key` header instead.
+    #[schema(value_type = Option<String>, example = "job-8812")]
+    pub(super) idempotency_key: Option<IdempotencyKey>,
+}
+
+/// What was used, and by whom: a reserve and its consume in one, admitted or refused like a reserve.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UsageBody)]
+pub(super) struct UsageBody {
+    /// Whose units; a key bound to a tenant may leave it out.
+    #[schema(value_type = Option<String>, example = "acme")]
+    tenant: Option<TenantId>,
+    /// Short for `subjects` with the kind `user`.
+    #[schema(value_type = Option<String>, example = "user-42")]
+    subject: Option<SubjectId>,
+    /// Who acts, by kind: at most four.
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    subjects: Option<BTreeMap<SubjectKind, SubjectId>>,
+    /// The operation to be costed, or the one the lines belong to.
+    #[schema(value_type = Option<String>)]
+    operation: Option<OperationId>,
+    /// What the operation's cost rule needs: integers, decimal strings, booleans, texts.
+    #[schema(value_type = Option<Object>)]
+    attributes: Option<Map<String, Value>>,
+    /// One to eight amounts, each meter once.
+    #[schema(value_type = Option<Vec<LineBody>>)]
+    lines: Lines,
+    /// Short for one line, with `amount`.
+    #[schema(value_type = Option<String>, example = "ocr.page")]
+    meter: Option<MeterId>,
+    /// Short for one line, with `meter`.
+    #[schema(value_type = Option<String>, example = "2")]
+    amount: Option<Amount>,
+    /// How much must fit.
+    #[serde(default)]
+    #[schema(value_type = Option<ModeWord>)]
+    mode: ModeWord,
+    /// Only say what would happen: answered as the dry run of a reserve.
+    #[serde(default)]
+    #[schema(value_type = Option<bool>)]
+    dry_run: bool,
+    /// The caller's own hash of the payload; part of the call's meaning.
+    payload_fingerprint: Option<String>,
+    /// The caller's own notes: at most 50 keys and 8 KB.
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Map<String, Value>>,
+    /// Required, here or as the `Idempotency-Key` header.
+    #[schema(value_type = Option<String>, example = "page-7")]
+    idempotency_key: Option<IdempotencyKey>,
+    /// When the call counts as acknowledged.
+    #[serde(default)]
+    #[schema(value_type = Option<AckWord>)]
+    ack: AckWord,
+}
+
+impl UsageBody {
+    /// The key in the body.
+    pub(super) fn idempotency_key(&self) -> Option<IdempotencyKey> {
+        self.idempotency_key.clone()
+    }
+
+    /// The reserve it stands for, and when it counts as acknowledged.
+    pub(super) fn into_parts(self) -> (ReserveBody, Ack) {
+        let reserve = ReserveBody {
+            tenant: self.tenant,
+            subject: self.subject,
+            subjects: self.subjects,
+            operation: self.operation,
+            attributes: self.attributes,
+            lines: self.lines,
+            meter: self.meter,
+            amount: self.amount,
+            ttl_seconds: None,
+            mode: self.mode,
+            dry_run: self.dry_run,
+            payload_fingerprint: self.payload_fingerprint,
+            metadata: self.metadata,
+            idempotency_key: self.idempotency_key,
+        };
+        (reserve, self.ack.into())
+    }
+}
+
+/// Totals for the reservation so far, never increments. `{}` means what is held, or consumed so far if that is more.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ConsumeBody)]
+pub(super) struct ConsumeBody {
+    /// The total of the only line.
+    #[schema(value_type = Option<String>, example = "2")]
+    amount: Option<Amount>,
+    /// Totals by meter.
+    #[schema(value_type = Option<Vec<LineBody>>)]
+    lines: Lines,
+    /// The operation costed again.
+    #[schema(value_type = Option<Object>)]
+    attributes: Option<Map<String, Value>>,
+    /// Whether this resolves the reservation; `true` where absent.
+    #[serde(rename = "final")]
+    #[schema(default = true)]
+    pub(super) is_final: Option<bool>,
+    /// When the call counts as acknowledged.
+    #[serde(default)]
+    #[schema(value_type = Option<AckWord>)]
+    pub(super) ack: AckWord,
+}
+
+impl ConsumeBody {
+    /// The totals, of which at most one form may be given.
+    pub(super) fn totals(self) -> Result<Totals, Problem> {
+        let given = [self.amount.is_some(), self.lines.is_some(), self.attributes.is_some()];
+        if given.into_iter().filter(|given| *given).count() > 1 {
+            return Err(wrong("", "name the totals once: `amount`, `lines` or `attributes`"));
+        }
+        let mut faults = Vec::new();
+        let totals = match (self.amount, self.lines, self.attributes) {
+            (Some(amount), ..) => Totals::Single(amount),
+            (_, Some(lines), _) => Totals::Lines(checked_lines(lines, &mut faults)),
+            (.., Some(attributes)) => {
+                check_attributes(&attributes, &mut faults);
+                Totals::Attributes(attributes)
+            }
+            _ => Totals::Held,
+        };
+        sound(totals, faults)
+    }
+}
+
+/// What was used before the work was given up; nothing where absent.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ReleaseBody)]
+pub(super) struct ReleaseBody {
+    /// What the only line has used.
+    #[schema(value_type = Option<String>)]
+    incurred: Option<Amount>,
+    /// What was used, by meter.
+    #[schema(value_type = Option<Vec<LineBody>>)]
+    lines: Lines,
+    /// Why, for the log; at most 255 characters.
+    #[schema(example = "cancelled by the user")]
+    pub(super) reason: Option<String>,
+}
+
+impl ReleaseBody {
+    /// What was used, and why the work was given up.
+    pub(super) fn into_parts(self) -> Result<(Totals, Option<String>), Problem> {
+        let mut faults = Vec::new();
+        check_text(self.reason.as_deref(), "/reason", &mut faults);
+        let incurred = match (self.incurred, self.lines) {
+            (Some(_), Some(_)) => {
+                faults.push(FieldError::new("/incurred", "name what was used once: `incurred` or `lines`"));
+                Totals::Held
+            }
+            (Some(amount), None) => Totals::Single(amount),
+            (None, Some(lines)) => Totals::Lines(checked_lines(lines, &mut faults)),
+            (None, None) => Totals::Held,
+        };
+        sound((incurred, self.reason), faults)
+    }
+}
+
+/// How long the hold is to live from now.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ExtendBody)]
+pub(super) struct ExtendBody {
+    /// 1 to 86400; 60 where absent.
+    #[schema(minimum = 1, maximum = 86_400, example = 60)]
+    ttl_seconds: Option<u32>,
+}
+
+impl ExtendBody {
+    /// The new life in seconds.
+    pub(super) fn ttl_seconds(self) -> Result<Option<u32>, Problem> {
+        let mut faults = Vec::new();
+        check_ttl(self.ttl_seconds, &mut faults);
+        sound(self.ttl_seconds, faults)
+    }
+}
+
+impl ReserveBody {
+    /// Whether the work is named by `meter` and `amount`; the verbs know it as the first of `lines`.
+    pub(super) fn is_short(&self) -> bool {
+        self.lines.is_none() && self.meter.is_some()
+    }
+
+    /// The request for `tenant` under `key`; names every wrong field.
+    pub(super) fn into_request(
+        self,
+        tenant: Option<TenantId>,
+        key: Option<IdempotencyKey>,
+    ) -> Result<ReserveRequest, Problem> {
+        let mut faults = Vec::new();
+        check_ttl(self.ttl_seconds, &mut faults);
+        check_text(self.payload_fingerprint.as_deref(), "/payload_fingerprint", &mut faults);
+        check_metadata(self.metadata.as_ref(), &mut faults);
+        let subjects = checked_subjects(self.subject, self.subjects, &mut faults);
+        let forms = WorkForms {
+            operation: self.operation,
+            attributes: self.attributes,
+            lines: self.lines,
+            meter: self.meter,
+            amount: self.amount,
+        };
+        let work = forms.work(&mut faults);
+        if tenant.is_none() {
+            faults.push(FieldError::new("/tenant", "is required, as the key is not bound to a tenant"));
+        }
+        match (tenant, work) {
+            (Some(tenant), Some(work)) if faults.is_empty() => Ok(ReserveRequest {
+                tenant,
+                subjects,
+                work,
+                ttl_seconds: self.ttl_seconds,
+                mode: self.mode.into(),
+                dry_run: self.dry_run,
+                payload_fingerprint: self.payload_fingerprint,
+                metadata: self.metadata,
+                key,
+            }),
+            _ => Err(Problem::fields(faults)),
+        }
+    }
+}
+
+/// The three ways of naming the work, of which a call uses one.
+struct WorkForms {
+    operation: Option<OperationId>,
+    attributes: Option<Map<String, Value>>,
+    lines: Lines,
+    meter: Option<MeterId>,
+    amount: Option<Amount>,
+}
+
+impl WorkForms {
+    fn work(self, faults: &mut Vec<FieldError>) -> Option<Work> {
+        let by_line = self.meter.is_some() || self.amount.is_some();
+        if by_line && self.lines.is_some() {
+            faults
+                .push(FieldError::new("/lines", "name the amounts once: `lines`, or `meter` with `amount`"));
+        }
+        if self.attributes.is_some() && (by_line || self.lines.is_some()) {
+            faults.push(FieldError::new(
+                "/attributes",
+                "belong to an operation that is costed, not to amounts",
+            ));
+        }
+        match (self.lines, self.meter, self.amount) {
+            (Some(lines), ..) => {
+                let lines = checked_lines(lines, faults);
+                check_above_zero(&lines, "/lines", faults);
+                Some(Work::Lines { lines, operation: self.operation })
+            }
+            (None, Some(meter), Some(amount)) => {
+                if amount.is_zero() {
+                    faults.push(FieldError::new("/amount", "must be more than 0"));
+                }
+                Some(Work::Lines { lines: vec![(meter, amount)], operation: self.operation })
+            }
+            (None, Some(_), None) => missing(faults, "/amount", "is required with `meter`"),
+            (None, None, Some(_)) => missing(faults, "/meter", "is required with `amount`"),
+            (None, None, None) => {
+                let attributes = self.attributes.unwrap_or_default();
+                check_attributes(&attributes, faults);
+                let Some(operation) = self.operation else {
+                    return missing(
+                        faults,
+                        "/operation",
+                        "name the work: `operation`, `lines`, or `meter` with `amount`",
+                    );
+                };
+                Some(Work::Operation { operation, attributes })
+            }
+        }
+    }
+}
+
+fn missing(faults: &mut Vec<FieldError>, pointer: &str, message: &str) -> Option<Work> {
+    faults.push(FieldError::new(pointer, message));
+    None
+}
+
+fn wrong(pointer: &str, message: &str) -> Problem {
+    Problem::fields(vec![FieldError::new(pointer, message)])
+}
+
+fn sound<T>(value: T, faults: Vec<FieldError>) -> Result<T, Problem> {
+    if faults.is_empty() { Ok(value) } else { Err(Problem::fields(faults)) }
+}
+
+fn checked_lines(lines: Vec<Object<LineBody>>, faults: &mut Vec<FieldError>) -> Vec<(MeterId, Amount)> {
+    if lines.is_empty() || lines.len() > LINES_MAX {
+        faults.push(FieldError::new("/lines", format!("must be 1 to {LINES_MAX} lines")));
+        return Vec::new();
+    }
+    let mut checked: Vec<(MeterId, Amount)> = Vec::with_capacity(lines.len());
+    for (index, Object(line)) in lines.into_iter().enumerate() {
+        if checked.iter().any(|(meter, _)| *meter == line.meter) {
+            faults.push(FieldError::new(format!("/lines/{index}/meter"), "each meter may come once"));
+        }
+        checked.push((line.meter, line.amount));
+    }
+    checked
+}
+
+fn check_above_zero(lines: &[(MeterId, Amount)], pointer: &str, faults: &mut Vec<FieldError>) {
+    for (index, _) in lines.iter().enumerate().filter(|(_, (_, amount))| amount.is_zero()) {
+        faults.push(FieldError::new(format!("{pointer}/{index}/amount"), "must be more than 0"));
+    }
+}
+
+fn checked_subjects(
+    subject: Option<SubjectId>,
+    subjects: Option<BTreeMap<SubjectKind, SubjectId>>,
+    faults: &mut Vec<FieldError>,
+) -> Vec<Subject> {
+    match (subject, subjects) {
+        (Some(_), Some(_)) => {
+            faults.push(FieldError::new("/subject", "name the subjects once: `subject` or `subjects`"));
+            Vec::new()
+        }
+        (Some(id), None) => {
+            SubjectKind::parse("user").map(|kind| vec![Subject { kind, id }]).unwrap_or_default()
+        }
+        (None, Some(subjects)) if subjects.len() > SUBJECTS_MAX => {
+            faults.push(FieldError::new("/subjects", format!("must be at most {SUBJECTS_MAX} subjects")));
+            Vec::new()
+        }
+        (None, subjects) => {
+            subjects.unwrap_or_default().into_iter().map(|(kind, id)| Subject { kind, id }).collect()
+        }
+    }
+}
+
+/// Attributes feed exact cost rules: no fractions as JSON numbers, no nesting.
+fn check_attributes(attributes: &Map<String, Value>, faults: &mut Vec<FieldError>) {
+    if attributes.len() > ATTRIBUTES_MAX {
+        faults.push(FieldError::new("/attributes", format!("must be at most {ATTRIBUTES_MAX} attributes")));
+    }
+    for (name, value) in attributes {
+        let message = match value {
+            Value::Bool(_) | Value::String(_) => continue,
+            Value::Number(number) if number.as_u64().is_some_and(|n| n <= INTEGER_MAX) => continue,
+            Value::Number(number) if number.as_i64().is_some() => "must not be negative",
+            Value::Number(_) => "must be an integer below 2^53, or a decimal string",
+            _ => "must be a number, a boolean or a text",
+        };
+        faults.push(FieldError::new(format!("/attributes/{}", escaped(name)), message));
+    }
+}
+
+fn check_metadata(metadata: Option<&Map<String, Value>>, faults: &mut Vec<FieldError>) {
+    let Some(metadata) = metadata else { return };
+    if metadata.len() > METADATA_KEYS_MAX {
+        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_KEYS_MAX} keys")));
+    }
+    if serde_json::to_vec(metadata).is_ok_and(|bytes| bytes.len() > METADATA_BYTES_MAX) {
+        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_BYTES_MAX} bytes")));
+    }
+}
+
+fn check_text(text: Option<&str>, pointer: &str, faults: &mut Vec<FieldError>) {
+    let is_fine = |text: &str| {
+        (1..=TEXT_CHARACTERS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+    };
+    if text.is_some_and(|text| !is_fine(text)) {
+        let message = format!("must be 1 to {TEXT_CHARACTERS_MAX} characters without control characters");
+        faults.push(FieldError::new(pointer, message));
+    }
+}
+
+fn check_ttl(ttl_seconds: Option<u32>, faults: &mut Vec<FieldError>) {
+    if ttl_seconds.is_some_and(|ttl| !(1..=TTL_SECONDS_MAX).contains(&ttl)) {
+        faults.push(FieldError::new("/ttl_seconds", format!("must be 1 to {TTL_SECONDS_MAX}")));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Response headers: rate limits as structured fields, waits in whole seconds.
+
+use std::cmp::Ordering;
+use std::fmt::Write;
+
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::operations::answers::LimitAnswer;
+
+/// At most this many limits are named, the tightest first, so that headers stay small.
+const LIMITS_MAX: usize = 10;
+
+/// The largest integer a structured field may hold (RFC 9651: fifteen digits).
+const INTEGER_MAX: i64 = 999_999_999_999_999;
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// `true` when the answer repeats an earlier one.
+pub(super) const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// Which older headers are written beside `RateLimit` and `RateLimit-Policy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeaderSwitches {
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` of the tightest limit.
+    pub rate_limit_trio: bool,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` (seconds from now) of the tightest limit.
+    pub x_rate_limit_trio: bool,
+}
+
+/// Milliseconds as whole seconds, rounded up, so that nobody comes back too early.
+pub(super) fn seconds_rounded_up(wait_ms: i64) -> i64 {
+    wait_ms.max(0).saturating_add(999) / 1000
+}
+
+/// Writes the headers that describe `limits`; none for no limits.
+pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], switches: HeaderSwitches) {
+    let mut tightest: Vec<&LimitAnswer> = limits.iter().filter(|limit| is_plain(&limit.id)).collect();
+    tightest.sort_by(|a, b| tightness(a, b));
+    tightest.truncate(LIMITS_MAX);
+    let Some(first) = tightest.first() else { return };
+    let (mut state, mut policy) = (String::new(), String::new());
+    for limit in &tightest {
+        let header = limit.header;
+        append(&mut state, &limit.id, &[("r", header.remaining), ("t", header.reset_seconds)]);
+        append(&mut policy, &limit.id, &[("q", header.quota), ("w", header.window_seconds)]);
+    }
+    insert(headers, RATE_LIMIT, &state);
+    insert(headers, RATE_LIMIT_POLICY, &policy);
+    if switches.rate_limit_trio {
+        write_trio(headers, first, ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]);
+    }
+    if switches.x_rate_limit_trio {
+        write_trio(headers, first, ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
+    }
+}
+
+fn write_trio(headers: &mut HeaderMap, limit: &LimitAnswer, names: [&'static str; 3]) {
+    let values = [limit.header.quota, limit.header.remaining, limit.header.reset_seconds];
+    for (name, value) in names.into_iter().zip(values) {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from(bounded(value)));
+    }
+}
+
+/// By the share that is left, then by what is left, then by name.
+fn tightness(a: &LimitAnswer, b: &LimitAnswer) -> Ordering {
+    let share = |of: &LimitAnswer, over: &LimitAnswer| {
+        i128::from(of.header.remaining.max(0)) * i128::from(over.header.quota.max(1))
+    };
+    share(a, b)
+        .cmp(&share(b, a))
+        .then(a.header.remaining.cmp(&b.header.remaining))
+        .then_with(|| a.id.cmp(&b.id))
+}
+
+/// Ids are validated on their way in; anything else has no place in a structured string.
+fn is_plain(id: &str) -> bool {
+    id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b))
+}
+
+fn append(list: &mut String, name: &str, parameters: &[(&str, i64)]) {
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
+    let _ = write!(list, "\"{name}\"");
+    for (key, value) in parameters {
+        let _ = write!(list, ";{key}={}", bounded(*value));
+    }
+}
+
+fn bounded(value: i64) -> i64 {
+    value.clamp(0, INTEGER_MAX)
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(text) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations::answers::LimitHeader;
+
+    fn limit(id: &str, quota: i64, remaining: i64) -> LimitAnswer {
+        LimitAnswer {
+            id: id.into(),
+            meter: "ocr.page".into(),
+            scope: "tenant".into(),
+            subject: None,
+            algorithm: "calendar".into(),
+            window: "day".into(),
+            capacity: quota.to_string(),
+            consumed: "0".into(),
+            reserved: "0".into(),
+            remaining: remaining.to_string(),
+            resets_at: "2026-01-02T00:00:00Z".into(),
+            kind: "hard".into(),
+            class: "quota".into(),
+            level: "plan".into(),
+            header: LimitHeader { quota, remaining, window_seconds: 86_400, reset_seconds: 60 },
+        }
+    }
+
+    fn written(limits: &[LimitAnswer], switches: HeaderSwitches) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        write_limits(&mut headers, limits, switches);
+        headers
+    }
+
+    #[test]
+    fn the_tightest_limit_comes_first() {
+        let limits = [limit("month", 1000, 900), limit("day", 100, 10), limit("hour", 10, 5)];
+        let headers = written(&limits, HeaderSwitches::default());
+        assert_eq!(
+            headers.get("ratelimit").unwrap(),
+            "\"day\";r=10;t=60, \"hour\";r=5;t=60, \"month\";r=900;t=60"
+        );
+        assert_eq!(
+            headers.get("ratelimit-policy").unwrap(),
+            "\"day\";q=100;w=86400, \"hour\";q=10;w=86400, \"month\";q=1000;w=86400"
+        );
+        assert!(headers.get("x-ratelimit-limit").is_none());
+    }
+
+    #[test]
+    fn no_limits_write_no_headers_and_many_limits_are_cut() {
+        assert!(written(&[], HeaderSwitches::default()).is_empty());
+        let many: Vec<_> = (0..32).map(|n| limit(&format!("l{n}"), 100, 100 - n)).collect();
+        let headers = written(&many, HeaderSwitches::default());
+        assert_eq!(headers.get("ratelimit").unwrap().to_str().unwrap().matches(";r=").count(), LIMITS_MAX);
+    }
+
+    #[test]
+    fn integers_stay_within_fifteen_digits_and_zero() {
+        let headers = written(&[limit("l", i64::MAX, -5)], HeaderSwitches::default());
+        assert_eq!(headers.get("ratelimit").unwrap(), "\"l\";r=0;t=60");
+        assert_eq!(headers.get("ratelimit-policy").unwrap(), "\"l\";q=999999999999999;w=86400");
+    }
+
+    #[test]
+    fn each_older_trio_has_its_own_switch() {
+        let limits = [limit("a", 100, 40), limit("b", 100, 30)];
+        let headers = written(&limits, HeaderSwitches { rate_limit_trio: true, x_rate_limit_trio: false });
+        assert_eq!(headers.get("ratelimit-remaining").unwrap(), "30");
+        assert!(headers.get("x-ratelimit-remaining").is_none());
+        let headers = written(&limits, HeaderSwitches { rate_limit_trio: false, x_rate_limit_trio: true });
+        assert_eq!(headers.get("x-ratelimit-limit").unwrap(), "100");
+        assert!(headers.get("ratelimit-limit").is_none());
+    }
+
+    #[test]
+    fn waits_are_rounded_up() {
+        for (wait_ms, seconds) in [(0, 0), (1, 1), (1000, 1), (1001, 2), (-5, 0), (411_220, 412)] {
+            assert_eq!(seconds_rounded_up(wait_ms), seconds, "{wait_ms}");
+        }
+    }
+}

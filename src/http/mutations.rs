@@ -1,0 +1,118 @@
+//! Mutations run to their end: in a task of their own, whoever hangs up or stops waiting.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::Instrument;
+
+use super::problem::{Code, Problem};
+
+/// Starts mutations in the runtime that outlives the servers, and knows how many are running.
+pub(super) struct Mutations {
+    runtime: Handle,
+    running: watch::Sender<usize>,
+    request_timeout: Duration,
+}
+
+impl Mutations {
+    /// Must be called within the runtime that outlives the servers.
+    /// A caller waits at most `request_timeout` for an answer.
+    pub(super) fn new(request_timeout: Duration) -> Self {
+        Self { runtime: Handle::current(), running: watch::Sender::new(0), request_timeout }
+    }
+
+    /// Begins `work` at once and waits for its answer; it goes on where the caller does not wait.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let running = Running::begin(self.running.clone());
+        let task = async move {
+            let answer = work.await;
+            drop(running);
+            answer
+        };
+        let task = self.runtime.spawn(task.in_current_span());
+        match tokio::time::timeout(self.request_timeout, task).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(fault)) => {
+                tracing::error!(%fault, "a mutation broke off");
+                Err(Problem::new(Code::Internal, "The service failed to answer; the fault has been logged."))
+            }
+            Err(_) => {
+                let detail = "The call is still running; repeat it with the same key to learn its answer.";
+                Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1_000))
+            }
+        }
+    }
+
+    /// Waits until none is running, at most for `patience`; answers whether none is.
+    pub(super) async fn idle(&self, patience: Duration) -> bool {
+        let mut running = self.running.subscribe();
+        let idle = running.wait_for(|count| *count == 0);
+        tokio::time::timeout(patience, idle).await.is_ok()
+    }
+}
+
+/// Counts one running mutation for as long as it lives, panics included.
+struct Running(watch::Sender<usize>);
+
+impl Running {
+    fn begin(count: watch::Sender<usize>) -> Self {
+        count.send_modify(|running| *running += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.send_modify(|running| *running -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn a_mutation_ends_although_its_caller_hung_up() {
+        let mutations = Mutations::new(PATIENCE);
+        let (go, gone) = oneshot::channel::<()>();
+        let (done, ended) = oneshot::channel();
+        let mut call = Box::pin(mutations.run(async move {
+            gone.await.ok();
+            done.send(()).ok();
+        }));
+        assert!(futures::poll!(&mut call).is_pending());
+        drop(call);
+        assert!(!mutations.idle(Duration::ZERO).await);
+        go.send(()).unwrap();
+        ended.await.unwrap();
+        assert!(mutations.idle(PATIENCE).await);
+    }
+
+    #[tokio::test]
+    async fn a_caller_does_not_wait_for_ever() {
+        let mutations = Mutations::new(Duration::from_millis(1));
+        let (go, gone) = oneshot::channel::<()>();
+        let problem = mutations.run(async move { gone.await.ok() }).await.unwrap_err();
+        assert_eq!(problem.code(), "overloaded");
+        go.send(()).unwrap();
+        assert!(mutations.idle(PATIENCE).await);
+    }
+
+    #[tokio::test]
+    async fn a_mutation_that_panics_is_a_500_and_no_longer_runs() {
+        let mutations = Mutations::new(PATIENCE);
+        let broken: Result<(), Problem> = mutations.run(async { panic!("a fault of ours") }).await;
+        let problem = broken.unwrap_err();
+        assert_eq!(problem.code(), "internal");
+        assert!(mutations.idle(PATIENCE).await);
+    }
+}

@@ -1,0 +1,194 @@
+//! The OpenAPI document: generated from the handlers, with what all calls share added from the route table.
+
+use actix_web::App;
+use utoipa::OpenApi;
+use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, Content, Ref, RefOr, Response, ResponseBuilder};
+use utoipa_actix_web::AppExt;
+
+use super::problem::{PROBLEM_JSON, ProblemDocument};
+use super::routes::{self, Access, ROUTES, Route};
+use crate::operations::requests::Role;
+
+const KEY_SCHEME: &str = "key";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tollgate",
+        description = "A quota gate and billing ledger: reserve units before expensive work, consume what was used, release the rest."
+    ),
+    tags(
+        (name = "gate", description = "Before and after each job."),
+        (name = "tenant", description = "What is left, how fast it goes, when it resets."),
+        (name = "reports", description = "Figures over all tenants."),
+        (name = "admin", description = "Policy, keys and the test clock."),
+        (name = "operator", description = "Health, metrics and this document."),
+    ),
+    components(schemas(ProblemDocument))
+)]
+struct Contract;
+
+/// The whole contract: every route with its request, answers, problems, roles and examples.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let app = App::new().into_utoipa_app().openapi(Contract::openapi());
+    let mut document = app.configure(routes::public).configure(routes::ops).split_for_parts().1;
+    document
+        .components
+        .get_or_insert_with(Components::new)
+        .add_security_scheme(KEY_SCHEME, SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    for route in ROUTES {
+        if let Some(operation) =
+            document.paths.paths.get_mut(route.pattern).and_then(|item| operation(item, route))
+        {
+            complete(operation, route);
+        }
+    }
+    document
+}
+
+fn operation<'a>(item: &'a mut PathItem, route: &Route) -> Option<&'a mut Operation> {
+    let method = match route.method.as_str() {
+        "GET" => HttpMethod::Get,
+        "POST" => HttpMethod::Post,
+        "PUT" => HttpMethod::Put,
+        _ => HttpMethod::Delete,
+    };
+    match method {
+        HttpMethod::Get => item.get.as_mut(),
+        HttpMethod::Post => item.post.as_mut(),
+        HttpMethod::Put => item.put.as_mut(),
+        _ => item.delete.as_mut(),
+    }
+}
+
+fn complete(operation: &mut Operation, route: &Route) {
+    for (status, description) in problems(operation, route) {
+        operation
+            .responses
+            .responses
+            .entry(status.to_owned())
+            .or_insert_with(|| RefOr::T(problem(description)));
+    }
+    if route.access == Access::Open {
+        operation.security = Some(Vec::new());
+        return;
+    }
+    let scopes: [&str; 0] = [];
+    operation.security = Some(vec![SecurityRequirement::new(KEY_SCHEME, scopes)]);
+    let roles: Vec<&str> = route.access.roles().iter().map(role_name).collect();
+    let roles = format!("Roles: {}.", roles.join(", "));
+    operation.description = Some(match operation.description.take() {
+        Some(text) if !text.is_empty() => format!("{text}\n\n{roles}"),
+        _ => roles,
+    });
+}
+
+fn role_name(role: &Role) -> &'static str {
+    match role {
+        Role::Admin => "admin",
+        Role::Finance => "finance",
+        Role::Service => "service",
+        Role::Tenant => "tenant",
+    }
+}
+
+/// The problems a call can answer with, by what it takes and touches.
+fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static str)> {
+    if route.access == Access::Open {
+        return Vec::new();
+    }
+    let mut problems = vec![
+        ("400", "`invalid_request`, `idempotency_key_required`: malformed."),
+        ("401", "`unauthenticated`: no key, or one that does not work."),
+        ("403", "`forbidden`: not this key's role or tenant."),
+        ("429", "`rate_limited`: too many keys that do not work."),
+        ("503", "`gate_unavailable`, `ledger_unavailable`, `overloaded`: repeat the call."),
+    ];
+    if operation.request_body.is_some() {
+        problems.extend([
+            ("408", "`request_timeout`: the body came too slowly."),
+            ("413", "`payload_too_large`."),
+            ("415", "`unsupported_media_type`: not plain JSON."),
+            ("422", "`validation_failed`, `amount_decreased`, `idempotency_key_reused`: names the fields."),
+        ]);
+    }
+    if route.pattern.contains('{') || route.pattern.ends_with("/clock") {
+        problems.push(("404", "`not_found`."));
+    }
+    if route.access == Access::Gate {
+        problems.retain(|(status, _)| *status != "429" && *status != "503");
+        problems.extend([
+            ("402", "`exceeds_plan`, `balance_exhausted`: only a plan or a grant helps."),
+            ("429", "`quota_exceeded`, `rate_limited`: waiting helps, as long as `Retry-After` says."),
+            ("503", "`gate_unavailable`, `ledger_timeout`, `overloaded`: repeat the call with the same key."),
+        ]);
+        if route.pattern.contains("{id}") {
+            problems.push(("409", "`already_resolved`: carries the reservation."));
+            problems.push(("410", "`reservation_expired`: carries the reservation."));
+        }
+    }
+    if route.access == Access::Admin && route.pattern.contains("{id}") {
+        problems.push(("409", "`in_use`: something refers to it, or it is in the books."));
+        problems.push(("412", "`precondition_failed`: it has another version."));
+    }
+    problems
+}
+
+fn problem(description: &str) -> Response {
+    let schema = RefOr::Ref(Ref::from_schema_name("Problem"));
+    ResponseBuilder::new().description(description).content(PROBLEM_JSON, Content::new(Some(schema))).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Run with `UPDATE_OPENAPI=1` to write the committed document anew.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a switch of the test itself")]
+    fn the_committed_document_is_the_generated_one() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
+        let generated = openapi().to_pretty_json().unwrap() + "\n";
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(&path, &generated).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == generated,
+            "docs/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1"
+        );
+    }
+
+    #[test]
+    fn every_call_has_a_name_of_its_own_a_key_and_problems() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        let mut names = std::collections::HashSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, call) in item.as_object().unwrap() {
+                let name = call["operationId"].as_str().unwrap();
+                assert!(names.insert(name.to_owned()), "{name} comes twice");
+                if path.starts_with("/v1/") {
+                    assert_eq!(call["security"][0]["key"], serde_json::json!([]), "{method} {path}");
+                    assert!(call["responses"]["401"].is_object(), "{method} {path}");
+                    assert!(
+                        call["description"].as_str().unwrap().contains("Roles: admin"),
+                        "{method} {path}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        let text = document.to_string();
+        for reference in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = reference.split('"').next().unwrap();
+            assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+    }
+}

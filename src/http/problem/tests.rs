@@ -1,0 +1,179 @@
+//! Every fault of the verbs, as callers see it.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::operations::answers::LimitHeader;
+
+fn reservation() -> Box<ReservationAnswer> {
+    Box::new(ReservationAnswer {
+        id: "r1".into(),
+        tenant: "acme".into(),
+        status: "consumed".into(),
+        is_final: true,
+        late: false,
+        replayed: false,
+        degraded: false,
+        ack: "gate".into(),
+        decision_id: "d1".into(),
+        lines: Vec::new(),
+        expires_at: "2026-01-01T00:00:00Z".into(),
+        limits: Vec::new(),
+        warnings: Vec::new(),
+        operation: None,
+        subjects: None,
+        metadata: None,
+    })
+}
+
+fn limit() -> LimitAnswer {
+    LimitAnswer {
+        id: "ocr-day".into(),
+        meter: "ocr.page".into(),
+        scope: "tenant".into(),
+        subject: None,
+        algorithm: "calendar".into(),
+        window: "day".into(),
+        capacity: "1000".into(),
+        consumed: "1000".into(),
+        reserved: "0".into(),
+        remaining: "0".into(),
+        resets_at: "2026-01-02T00:00:00Z".into(),
+        kind: "hard".into(),
+        class: "quota".into(),
+        level: "plan".into(),
+        header: LimitHeader { quota: 1000, remaining: 0, window_seconds: 86_400, reset_seconds: 412 },
+    }
+}
+
+fn refusal(code: RefusalCode, retry_after_ms: Option<i64>) -> OperationError {
+    let refused_by = vec![RefusedBy {
+        limit: limit(),
+        cause: "consumed".into(),
+        needed: "6".into(),
+        shortfall: "6".into(),
+        retry_after_ms,
+        next_hold_ends_at: None,
+        message: "The day is used up.".into(),
+    }];
+    OperationError::Refused(Box::new(Refusal {
+        code,
+        detail: "refused".into(),
+        retry_after_ms,
+        decision_id: "d1".into(),
+        refused_by,
+        limits: vec![limit()],
+    }))
+}
+
+fn document(problem: &Problem) -> Value {
+    serde_json::from_slice(&problem.to_json("req-1")).unwrap()
+}
+
+#[rstest]
+#[case(OperationError::field("/a", "m"), 422, "validation_failed")]
+#[case(OperationError::Malformed("m".into()), 400, "invalid_request")]
+#[case(OperationError::NotFound("m".into()), 404, "not_found")]
+#[case(OperationError::Forbidden("m".into()), 403, "forbidden")]
+#[case(OperationError::Unauthenticated, 401, "unauthenticated")]
+#[case(OperationError::KeyRequired, 400, "idempotency_key_required")]
+#[case(OperationError::KeyReused, 422, "idempotency_key_reused")]
+#[case(OperationError::AlreadyResolved(reservation()), 409, "already_resolved")]
+#[case(OperationError::Expired(reservation()), 410, "reservation_expired")]
+#[case(OperationError::AmountDecreased { meter: "m".into() }, 422, "amount_decreased")]
+#[case(OperationError::InUse("m".into()), 409, "in_use")]
+#[case(OperationError::PreconditionFailed { current: 3 }, 412, "precondition_failed")]
+#[case(refusal(RefusalCode::ExceedsPlan, None), 402, "exceeds_plan")]
+#[case(refusal(RefusalCode::BalanceExhausted, None), 402, "balance_exhausted")]
+#[case(refusal(RefusalCode::QuotaExceeded, Some(411_220)), 429, "quota_exceeded")]
+#[case(refusal(RefusalCode::RateLimited, Some(1)), 429, "rate_limited")]
+#[case(OperationError::GateUnavailable("m".into()), 503, "gate_unavailable")]
+#[case(OperationError::LedgerUnavailable("m".into()), 503, "ledger_unavailable")]
+#[case(OperationError::Overloaded, 503, "overloaded")]
+#[case(OperationError::LedgerTimeout, 503, "ledger_timeout")]
+#[case(OperationError::Internal("m".into()), 500, "internal")]
+fn each_fault_has_one_status_and_code(
+    #[case] error: OperationError,
+    #[case] status: u16,
+    #[case] code: &str,
+) {
+    let problem = Problem::from(error);
+    let document = document(&problem);
+    assert_eq!((problem.status().as_u16(), problem.code()), (status, code));
+    assert_eq!(document["status"], status);
+    assert_eq!(document["code"], code);
+    assert_eq!(document["type"], format!("/problems/{code}"));
+    assert_eq!(document["request_id"], "req-1");
+    assert!(
+        !document["title"].as_str().unwrap().is_empty() && !document["detail"].as_str().unwrap().is_empty()
+    );
+}
+
+#[test]
+fn a_refusal_explains_itself_in_body_and_headers() {
+    let problem = Problem::from(refusal(RefusalCode::QuotaExceeded, Some(411_220)));
+    let document = document(&problem);
+    assert_eq!(document["retry_after_seconds"], 412);
+    assert_eq!(document["retry_after_ms"], 411_220);
+    assert_eq!(document["decision_id"], "d1");
+    assert_eq!(document["refused_by"][0]["id"], "ocr-day");
+    assert_eq!(document["refused_by"][0]["cause"], "consumed");
+    let mut headers = HeaderMap::new();
+    problem.write_headers(&mut headers, HeaderSwitches::default());
+    assert_eq!(headers.get("retry-after").unwrap(), "412");
+    assert_eq!(headers.get("ratelimit").unwrap(), "\"ocr-day\";r=0;t=412");
+    assert_eq!(headers.get("content-type").unwrap(), PROBLEM_JSON);
+}
+
+#[test]
+fn where_waiting_does_not_help_no_wait_is_named() {
+    let problem = Problem::from(refusal(RefusalCode::ExceedsPlan, Some(5)));
+    let mut headers = HeaderMap::new();
+    problem.write_headers(&mut headers, HeaderSwitches::default());
+    assert!(headers.get("retry-after").is_none());
+    assert_eq!(document(&problem).get("retry_after_seconds"), None);
+}
+
+#[test]
+fn a_conflict_carries_the_reservation_and_a_ledger_timeout_what_was_applied() {
+    let conflict = document(&Problem::from(OperationError::AlreadyResolved(reservation())));
+    assert_eq!(conflict["reservation"]["id"], "r1");
+    assert_eq!(conflict["decision_id"], "d1");
+    let timeout = document(&Problem::from(OperationError::LedgerTimeout));
+    assert_eq!(timeout["applied"], "gate");
+    assert_eq!(timeout["retry_after_seconds"], 1);
+}
+
+#[test]
+fn faults_of_ours_keep_their_causes_to_the_logs() {
+    for error in [
+        OperationError::Internal("SELECT secret".into()),
+        OperationError::GateUnavailable("secret socket".into()),
+        OperationError::LedgerUnavailable("secret host".into()),
+    ] {
+        assert!(!document(&Problem::from(error)).to_string().contains("secret"));
+    }
+}
+
+#[test]
+fn wrong_fields_are_all_named() {
+    let errors = vec![FieldError::new("/a", "one"), FieldError::new("", "two")];
+    let document = document(&Problem::from(OperationError::Invalid(errors)));
+    assert_eq!(
+        document["errors"],
+        json!([{ "pointer": "/a", "message": "one" }, { "pointer": "", "message": "two" }])
+    );
+    assert_eq!(document["detail"], "/a: one");
+}
+
+#[test]
+fn pointers_follow_the_shape_that_was_sent() {
+    let errors = vec![FieldError::new("/lines/0/amount", "m"), FieldError::new("/tenant", "m")];
+    let problem = Problem::from(OperationError::Invalid(errors))
+        .map_pointers(|pointer| pointer.strip_prefix("/lines/0").map(str::to_owned));
+    let document = document(&problem);
+    assert_eq!(document["errors"][0]["pointer"], "/amount");
+    assert_eq!(document["errors"][1]["pointer"], "/tenant");
+    assert_eq!(document["detail"], "/amount: m");
+}

@@ -1,0 +1,79 @@
+//! `/v1/reports`: figures over all tenants.
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+
+use super::answer::List;
+use super::auth::Caller;
+use super::list::Listing;
+use super::problem::Problem;
+use super::query::Query;
+use super::state::State;
+use super::tenants::GRANULARITIES;
+use crate::operations::answers::UsageRow;
+use crate::operations::requests::{GroupBy, UsageRequest};
+
+const GROUPS: &[(&str, GroupBy)] = &[
+    ("meter", GroupBy::Meter),
+    ("subject", GroupBy::Subject),
+    ("operation", GroupBy::Operation),
+    ("tenant", GroupBy::Tenant),
+    ("plan", GroupBy::Plan),
+];
+
+/// What was used, over all tenants or by one; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant."),
+        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month where absent."),
+        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now where absent."),
+        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of `zone`; one row per group where absent."),
+        ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, `tenant`, `plan`, separated by commas."),
+        ("zone" = Option<String>, Query, description = "The zone of days and months over all tenants, such as `Europe/Berlin`; UTC where absent."),
+        ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Usage, newest first.", body = List<UsageRow>))
+)]
+#[get("/v1/reports/usage")]
+pub(super) async fn report_usage(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, view)?;
+    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let asked = UsageRequest {
+        from_ms,
+        to_ms,
+        granularity: query.word("granularity", GRANULARITIES)?,
+        group_by: query.words("group_by", GROUPS)?,
+        zone: zone(&mut query, tenant.is_some())?,
+        meter: query.parsed("meter")?,
+        tenant,
+        page,
+    };
+    query.finish()?;
+    let rows = state.read(state.operations.list_usage(asked)).await?;
+    listing.answer(&state.cursor_key, rows)
+}
+
+/// A known zone; a single tenant's own zone always counts, so there it is refused.
+fn zone(query: &mut Query, of_one_tenant: bool) -> Result<Option<String>, Problem> {
+    let Some(zone) = query.text("zone") else { return Ok(None) };
+    if of_one_tenant {
+        return Err(Problem::parameter(
+            "zone",
+            "goes with figures over all tenants; a tenant has its own zone",
+        ));
+    }
+    match jiff::tz::TimeZone::get(&zone) {
+        Ok(_) => Ok(Some(zone)),
+        Err(_) => Err(Problem::parameter("zone", "is not a time zone; name one such as Europe/Berlin")),
+    }
+}

@@ -1,0 +1,287 @@
+//! Every route on one page: who may call it, and which handler answers.
+
+use actix_web::http::Method;
+use utoipa_actix_web::service_config::ServiceConfig;
+
+use super::{
+    admin_clock, admin_keys, admin_overrides, admin_policy, batch, docs, health, reports, reservations,
+    tenants, usage,
+};
+use crate::operations::requests::{Principal, Role};
+
+/// Who may call a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Anyone, without a key.
+    Open,
+    /// The gate's calls.
+    Gate,
+    /// Reading one reservation by its id.
+    GateRead,
+    /// Reading under `/v1/tenants/{tenant}`; a bound key only under its own.
+    TenantRead,
+    /// Reports; a bound key sees its own tenant only.
+    Report,
+    /// Reading what administrators set; not for bound keys.
+    AdminRead,
+    /// Setting it; not for bound keys.
+    Admin,
+}
+
+impl Access {
+    /// The roles that may call.
+    pub(super) fn roles(self) -> &'static [Role] {
+        match self {
+            Self::Open => &[],
+            Self::Gate => &[Role::Admin, Role::Service],
+            Self::GateRead => &[Role::Admin, Role::Finance, Role::Service],
+            Self::TenantRead => &[Role::Admin, Role::Finance, Role::Service, Role::Tenant],
+            Self::Report | Self::AdminRead => &[Role::Admin, Role::Finance],
+            Self::Admin => &[Role::Admin],
+        }
+    }
+
+    /// Whether this key may call at all; which tenant it may name is decided where the tenant is read.
+    pub(super) fn admits(self, principal: &Principal) -> bool {
+        let for_all_tenants_only = matches!(self, Self::AdminRead | Self::Admin);
+        self.roles().contains(&principal.role)
+            && !(for_all_tenants_only && principal.tenant.is_some())
+            && !(principal.role == Role::Tenant && principal.tenant.is_none())
+    }
+}
+
+/// On which listener a route is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Surface {
+    Public,
+    Ops,
+    Both,
+}
+
+/// One method of one path.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) method: Method,
+    /// Segments in braces stand for any one segment; `{tail}` stands for all the rest, also none.
+    pub(super) pattern: &'static str,
+    pub(super) access: Access,
+    pub(super) surface: Surface,
+}
+
+const fn route(method: Method, pattern: &'static str, access: Access) -> Route {
+    Route { method, pattern, access, surface: Surface::Public }
+}
+
+const fn open(pattern: &'static str, surface: Surface) -> Route {
+    Route { method: Method::GET, pattern, access: Access::Open, surface }
+}
+
+/// The whole surface, the busiest first. What is not here is not served.
+pub(super) static ROUTES: &[Route] = &[
+    route(Method::POST, "/v1/reservations", Access::Gate),
+    route(Method::POST, "/v1/reservations/{id}/consume", Access::Gate),
+    route(Method::POST, "/v1/reservations/{id}/release", Access::Gate),
+    route(Method::POST, "/v1/reservations/{id}/extend", Access::Gate),
+    route(Method::GET, "/v1/reservations/{id}", Access::GateRead),
+    route(Method::POST, "/v1/usage", Access::Gate),
+    route(Method::POST, "/v1/batch", Access::Gate),
+    route(Method::GET, "/v1/tenants/{tenant}/quota", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/usage", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
+    route(Method::GET, "/v1/reports/usage", Access::Report),
+    route(Method::GET, "/v1/admin/tenants", Access::AdminRead),
+    route(Method::GET, "/v1/admin/tenants/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/tenants/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/tenants/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/plans", Access::AdminRead),
+    route(Method::GET, "/v1/admin/plans/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/plans/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/plans/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/meters", Access::AdminRead),
+    route(Method::GET, "/v1/admin/meters/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/meters/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/meters/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/operations", Access::AdminRead),
+    route(Method::GET, "/v1/admin/operations/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/operations/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/operations/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/limits", Access::AdminRead),
+    route(Method::GET, "/v1/admin/limits/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/limits/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/limits/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/overrides", Access::AdminRead),
+    route(Method::GET, "/v1/admin/overrides/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/overrides/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/overrides/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/keys", Access::AdminRead),
+    route(Method::POST, "/v1/admin/keys", Access::Admin),
+    route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
+    route(Method::PUT, "/v1/admin/clock", Access::Admin),
+    open("/livez", Surface::Both),
+    open("/readyz", Surface::Both),
+    open("/metrics", Surface::Ops),
+    open("/openapi.json", Surface::Public),
+    open("/docs/{tail}", Surface::Public),
+];
+
+/// The handlers of the public listener.
+pub(super) fn public(config: &mut ServiceConfig<'_>) {
+    config
+        .service(reservations::reserve)
+        .service(reservations::consume)
+        .service(reservations::release)
+        .service(reservations::extend)
+        .service(reservations::read_reservation)
+        .service(usage::record_usage)
+        .service(batch::batch)
+        .service(tenants::read_quota)
+        .service(tenants::list_usage)
+        .service(tenants::list_entries)
+        .service(tenants::list_reservations)
+        .service(reports::report_usage)
+        .configure(admin_policy::tenants::configure)
+        .configure(admin_policy::plans::configure)
+        .configure(admin_policy::meters::configure)
+        .configure(admin_policy::operations::configure)
+        .configure(admin_policy::limits::configure)
+        .service(admin_overrides::list_overrides)
+        .service(admin_overrides::get_override)
+        .service(admin_overrides::put_override)
+        .service(admin_overrides::delete_override)
+        .service(admin_keys::list_keys)
+        .service(admin_keys::create_key)
+        .service(admin_keys::revoke_key)
+        .service(admin_clock::set_clock)
+        .service(health::livez)
+        .service(health::readyz)
+        .service(docs::openapi_json)
+        .map(|config| config.service(docs::browse()));
+}
+
+/// The handlers of the operator's listener.
+pub(super) fn ops(config: &mut ServiceConfig<'_>) {
+    config.service(health::metrics).service(health::livez).service(health::readyz);
+}
+
+/// What a method and path come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Route(&'static Route),
+    /// The path is served, by these methods only.
+    OtherMethods(String),
+    Nothing,
+}
+
+/// Finds the route of a request that came to `surface`.
+pub(super) fn find(method: &Method, path: &str, surface: Surface) -> Found {
+    let mut allowed = Vec::new();
+    for route in ROUTES {
+        if (route.surface == surface || route.surface == Surface::Both) && matches(route.pattern, path) {
+            if route.method == *method {
+                return Found::Route(route);
+            }
+            allowed.push(route.method.as_str());
+        }
+    }
+    if allowed.is_empty() { Found::Nothing } else { Found::OtherMethods(allowed.join(", ")) }
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    let (mut expected, mut given) = (pattern.split('/'), path.split('/'));
+    loop {
+        match (expected.next(), given.next()) {
+            (None, None) | (Some("{tail}"), _) => return true,
+            (Some(part), Some(segment)) if part == segment => {}
+            (Some(part), Some(segment)) if part.starts_with('{') && !segment.is_empty() => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::domain::ids::TenantId;
+
+    #[test]
+    fn the_table_and_the_documented_paths_are_the_same() {
+        let document = serde_json::to_value(crate::http::openapi()).unwrap();
+        let documented: BTreeSet<(String, String)> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, item)| {
+                item.as_object().unwrap().keys().map(move |method| (method.to_uppercase(), path.clone()))
+            })
+            .collect();
+        let table: BTreeSet<(String, String)> = ROUTES
+            .iter()
+            .filter(|route| !route.pattern.contains("{tail}"))
+            .map(|route| (route.method.to_string(), route.pattern.to_owned()))
+            .collect();
+        assert_eq!(documented, table);
+    }
+
+    #[rstest]
+    #[case("/v1/reservations", "/v1/reservations", true)]
+    #[case("/v1/reservations/{id}", "/v1/reservations/7", true)]
+    #[case("/v1/reservations/{id}", "/v1/reservations/", false)]
+    #[case("/v1/reservations/{id}", "/v1/reservations/7/", false)]
+    #[case("/v1/reservations", "/v1/reservations/", false)]
+    #[case("/docs/{tail}", "/docs", true)]
+    #[case("/docs/{tail}", "/docs/a/b", true)]
+    #[case("/docs/{tail}", "/docsx", false)]
+    fn a_pattern_matches_whole_segments(#[case] pattern: &str, #[case] path: &str, #[case] expected: bool) {
+        assert_eq!(matches(pattern, path), expected);
+    }
+
+    #[test]
+    fn metrics_are_not_on_the_public_listener() {
+        assert_eq!(find(&Method::GET, "/metrics", Surface::Public), Found::Nothing);
+        assert!(matches!(find(&Method::GET, "/metrics", Surface::Ops), Found::Route(_)));
+        assert_eq!(find(&Method::GET, "/v1/reports/usage", Surface::Ops), Found::Nothing);
+    }
+
+    #[test]
+    fn another_method_is_told_which_ones_are_served() {
+        let found = find(&Method::PATCH, "/v1/admin/plans/free", Surface::Public);
+        assert_eq!(found, Found::OtherMethods("GET, PUT, DELETE".into()));
+        assert_eq!(find(&Method::GET, "/v1/events", Surface::Public), Found::Nothing);
+    }
+
+    fn principal(role: Role, bound: bool) -> Principal {
+        let tenant = bound.then(|| TenantId::parse("acme").unwrap());
+        Principal { key_id: "k".into(), role, tenant }
+    }
+
+    #[test]
+    fn each_role_may_call_what_the_contract_says() {
+        for route in ROUTES.iter().filter(|route| route.access != Access::Open) {
+            let read = route.method == Method::GET;
+            let admin_path = route.pattern.starts_with("/v1/admin/");
+            let tenant_path = route.pattern.starts_with("/v1/tenants/");
+            let report = route.pattern.starts_with("/v1/reports/");
+            for (role, bound, expected) in [
+                (Role::Admin, false, true),
+                (Role::Finance, false, read),
+                (Role::Finance, true, read && !admin_path),
+                (Role::Service, false, !admin_path && !report),
+                (Role::Service, true, !admin_path && !report),
+                (Role::Tenant, true, read && tenant_path),
+                (Role::Tenant, false, false),
+            ] {
+                let admitted = route.access.admits(&principal(role, bound));
+                assert_eq!(
+                    admitted, expected,
+                    "{role:?} (bound: {bound}) {} {}",
+                    route.method, route.pattern
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The two listeners: the public one, and the operator's.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use actix_web::dev::{Server, ServerHandle};
+use actix_web::middleware::from_fn;
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{App, HttpServer};
+use tokio::task::JoinHandle;
+use utoipa_actix_web::service_config::ServiceConfig as DocumentedConfig;
+
+use super::state::{HttpOptions, State};
+use super::{envelope, routes};
+use crate::operations::Operations;
+
+/// Servers that accept calls.
+pub struct Running {
+    /// The public address, with the port that was bound.
+    pub address: SocketAddr,
+    /// The operator's address, with the port that was bound.
+    pub ops_address: SocketAddr,
+    stopped: JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    /// Waits until both servers have stopped and every mutation they began has ended.
+    pub async fn stopped(self) -> io::Result<()> {
+        self.stopped.await.map_err(io::Error::other)?
+    }
+}
+
+/// Starts both servers; once `shutdown` resolves they stop accepting and finish what is running.
+///
+/// Must be called within the multi-threaded runtime that outlives them: mutations run there to their end.
+/// Fails where an address cannot be bound.
+pub async fn serve(
+    operations: Arc<Operations>,
+    options: HttpOptions,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<Running> {
+    let state = web::Data::new(State::new(operations, options));
+    let (public, address) = bind(state.clone(), state.options.listen, state.options.workers, public_config)?;
+    let (ops, ops_address) = bind(state.clone(), state.options.ops_listen, 1, ops_config)?;
+    let handles = [public.handle(), ops.handle()];
+    let stopped = tokio::spawn(run(public, ops, state, handles, shutdown));
+    Ok(Running { address, ops_address, stopped })
+}
+
+async fn run(
+    public: Server,
+    ops: Server,
+    state: web::Data<State>,
+    handles: [ServerHandle; 2],
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let servers = async { tokio::try_join!(public, ops).map(|_| ()) };
+    let stop = async {
+        shutdown.await;
+        futures::future::join_all(handles.iter().map(|handle| handle.stop(true))).await;
+    };
+    let (served, ()) = tokio::join!(servers, stop);
+    state.idle().await;
+    served
+}
+
+type Configure = fn(web::Data<State>, &mut ServiceConfig);
+
+fn bind(
+    state: web::Data<State>,
+    address: SocketAddr,
+    workers: usize,
+    configure: Configure,
+) -> io::Result<(Server, SocketAddr)> {
+    let options = state.options.clone();
+    let workers = workers.max(1);
+    let server = HttpServer::new(move || {
+        let state = state.clone();
+        App::new().configure(move |config| configure(state, config))
+    })
+    .workers(workers)
+    .max_connections(options.max_connections.div_ceil(workers).max(1))
+    .client_request_timeout(options.body_timeout)
+    .shutdown_timeout(options.shutdown_timeout.as_secs())
+    .tcp_nodelay(true)
+    .disable_signals()
+    .bind(address)?;
+    let bound = server.addrs().first().copied().unwrap_or(address);
+    Ok((server.run(), bound))
+}
+
+/// The public listener's handlers and everything around them, for a test of a whole request in one process.
+pub fn app_config(operations: Arc<Operations>, options: HttpOptions) -> impl FnOnce(&mut ServiceConfig) {
+    let state = web::Data::new(State::new(operations, options));
+    move |config| public_config(state, config)
+}
+
+fn public_config(state: web::Data<State>, config: &mut ServiceConfig) {
+    let handlers = |config: &mut ServiceConfig| routes::public(&mut DocumentedConfig::new(config));
+    config.app_data(state).service(web::scope("").wrap(from_fn(envelope::public)).configure(handlers));
+}
+
+fn ops_config(state: web::Data<State>, config: &mut ServiceConfig) {
+    let handlers = |config: &mut ServiceConfig| routes::ops(&mut DocumentedConfig::new(config));
+    config.app_data(state).service(web::scope("").wrap(from_fn(envelope::ops)).configure(handlers));
+}

@@ -1,0 +1,119 @@
+//! What every handler shares: the verbs, the options, and what protects them.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::auth::FailedKeys;
+use super::cursor::CursorKey;
+use super::headers::HeaderSwitches;
+use super::mutations::Mutations;
+use super::problem::{Code, Problem};
+use crate::operations::{Answer, Operations};
+use actix_web::web::Bytes;
+
+/// One answered request, for the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Observation {
+    /// The route's pattern, `unmatched` where there is none: never a path with ids in it.
+    pub route: &'static str,
+    /// The answer's status.
+    pub status: u16,
+    /// From the request's head to the answer's head.
+    pub elapsed: Duration,
+}
+
+/// Called once for every answered request.
+pub type Observe = Arc<dyn Fn(Observation) + Send + Sync>;
+
+/// How the HTTP servers run.
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// The public address; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// The operator's address, with `/metrics`; loopback unless the network is trusted.
+    pub ops_listen: SocketAddr,
+    /// Threads of the public server, at least 1.
+    pub workers: usize,
+    /// How long a caller waits for an answer before 503.
+    pub request_timeout: Duration,
+    /// How long a request's head and its body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long a stop waits for running requests.
+    pub shutdown_timeout: Duration,
+    /// Connections open at once, over all threads.
+    pub max_connections: usize,
+    /// Older rate limit headers.
+    pub headers: HeaderSwitches,
+    /// Told of every answered request.
+    pub observe: Observe,
+}
+
+impl HttpOptions {
+    /// Loopback, free ports, one thread and patient timeouts: what tests start from.
+    pub fn on_loopback() -> Self {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self {
+            listen: loopback,
+            ops_listen: loopback,
+            workers: 1,
+            request_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(10),
+            max_connections: 10_000,
+            headers: HeaderSwitches::default(),
+            observe: Arc::new(|_| ()),
+        }
+    }
+}
+
+/// What every handler shares.
+pub(super) struct State {
+    pub(super) operations: Arc<Operations>,
+    pub(super) options: HttpOptions,
+    pub(super) cursor_key: CursorKey,
+    pub(super) failed_keys: FailedKeys,
+    pub(super) openapi: Bytes,
+    mutations: Mutations,
+}
+
+impl State {
+    /// Must be called within the runtime that outlives the servers: mutations run there.
+    pub(super) fn new(operations: Arc<Operations>, options: HttpOptions) -> Self {
+        Self {
+            cursor_key: CursorKey::new(&operations.cursor_key()),
+            openapi: serde_json::to_vec(&super::openapi()).unwrap_or_default().into(),
+            failed_keys: FailedKeys::new(),
+            mutations: Mutations::new(options.request_timeout),
+            operations,
+            options,
+        }
+    }
+
+    /// Runs a mutation in a task of its own, to its end even if the caller hangs up or stops waiting.
+    pub(super) async fn mutate<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.mutations.run(work).await
+    }
+
+    /// Waits for a read, within the request's time.
+    pub(super) async fn read<T>(&self, work: impl Future<Output = Answer<T>>) -> Result<T, Problem> {
+        match tokio::time::timeout(self.options.request_timeout, work).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => {
+                Err(Problem::new(Code::Overloaded, "The answer took too long; ask again.")
+                    .retry_after_ms(1_000))
+            }
+        }
+    }
+
+    /// Waits until no mutation is running, at most for the shutdown timeout.
+    pub(super) async fn idle(&self) {
+        if !self.mutations.idle(self.options.shutdown_timeout).await {
+            tracing::warn!("stopping although mutations are still running");
+        }
+    }
+}

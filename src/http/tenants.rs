@@ -1,0 +1,157 @@
+//! `/v1/tenants/{tenant}`: what is left, what was used, the books and the holds of one tenant.
+
+use actix_web::{HttpRequest, HttpResponse, get, web};
+
+use super::answer::{List, json};
+use super::auth::TenantInPath;
+use super::list::Listing;
+use super::problem::Problem;
+use super::query::Query;
+use super::state::State;
+use crate::domain::reservation::ReservationState;
+use crate::operations::answers::{EntryRow, QuotaAnswer, ReservationAnswer, UsageRow};
+use crate::operations::requests::{
+    EntriesRequest, Granularity, GroupBy, QuotaRequest, ReservationsRequest, UsageRequest,
+};
+
+/// How usage may be cut in time.
+pub(super) const GRANULARITIES: &[(&str, Granularity)] =
+    &[("hour", Granularity::Hour), ("day", Granularity::Day), ("month", Granularity::Month)];
+
+const GROUPS: &[(&str, GroupBy)] =
+    &[("meter", GroupBy::Meter), ("subject", GroupBy::Subject), ("operation", GroupBy::Operation)];
+
+const STATES: &[(&str, ReservationState)] = &[
+    ("reserved", ReservationState::Reserved),
+    ("consumed", ReservationState::Consumed),
+    ("released", ReservationState::Released),
+    ("expired", ReservationState::Expired),
+];
+
+/// What is left: quotas and limits as they stand now.
+#[utoipa::path(
+    tag = "tenant",
+    params(
+        ("tenant" = String, Path, description = "The tenant."),
+        ("subject" = Option<String>, Query, description = "Also the limits of this subject; needs `kind`."),
+        ("kind" = Option<String>, Query, description = "The kind of the subject, such as `user`."),
+    ),
+    responses((status = 200, description = "Quotas and limits.", body = QuotaAnswer))
+)]
+#[get("/v1/tenants/{tenant}/quota")]
+pub(super) async fn read_quota(
+    state: web::Data<State>,
+    tenant: TenantInPath,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let subject = query.subject()?;
+    query.finish()?;
+    let asked = QuotaRequest { tenant: tenant.0, subject };
+    let answer = state.read(state.operations.read_quota(asked)).await?;
+    json(HttpResponse::Ok(), &answer)
+}
+
+/// What was used, from the rollups of the ledger.
+#[utoipa::path(
+    tag = "tenant",
+    params(
+        ("tenant" = String, Path, description = "The tenant."),
+        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the period where absent."),
+        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now where absent."),
+        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of the tenant's zone; one row per group where absent."),
+        ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, separated by commas."),
+        ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Usage, newest first.", body = List<UsageRow>))
+)]
+#[get("/v1/tenants/{tenant}/usage")]
+pub(super) async fn list_usage(
+    state: web::Data<State>,
+    tenant: TenantInPath,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let asked = UsageRequest {
+        tenant: Some(tenant.0),
+        from_ms,
+        to_ms,
+        granularity: query.word("granularity", GRANULARITIES)?,
+        group_by: query.words("group_by", GROUPS)?,
+        zone: None,
+        meter: query.parsed("meter")?,
+        page,
+    };
+    query.finish()?;
+    let rows = state.read(state.operations.list_usage(asked)).await?;
+    listing.answer(&state.cursor_key, rows)
+}
+
+/// The entries of the books.
+#[utoipa::path(
+    tag = "tenant",
+    params(
+        ("tenant" = String, Path, description = "The tenant."),
+        ("from" = Option<String>, Query, description = "RFC 3339, inclusive."),
+        ("to" = Option<String>, Query, description = "RFC 3339, exclusive."),
+        ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("reservation" = Option<String>, Query, description = "Only those of this reservation."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Entries, newest first.", body = List<EntryRow>))
+)]
+#[get("/v1/tenants/{tenant}/entries")]
+pub(super) async fn list_entries(
+    state: web::Data<State>,
+    tenant: TenantInPath,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let reservation = query
+        .text("reservation")
+        .map(|text| {
+            let parsed = state.operations.parse_reservation_id(&text);
+            parsed.map_err(|_| {
+                Problem::parameter("reservation", "is not a reservation id of this installation")
+            })
+        })
+        .transpose()?;
+    let meter = query.parsed("meter")?;
+    query.finish()?;
+    let asked = EntriesRequest { tenant: tenant.0, meter, from_ms, to_ms, reservation, page };
+    let rows = state.read(state.operations.list_entries(asked)).await?;
+    listing.answer(&state.cursor_key, rows)
+}
+
+/// The reservations, running and resolved.
+#[utoipa::path(
+    tag = "tenant",
+    params(
+        ("tenant" = String, Path, description = "The tenant."),
+        ("status" = Option<String>, Query, description = "`reserved`, `consumed`, `released` or `expired`."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Reservations, newest first.", body = List<ReservationAnswer>))
+)]
+#[get("/v1/tenants/{tenant}/reservations")]
+pub(super) async fn list_reservations(
+    state: web::Data<State>,
+    tenant: TenantInPath,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    let in_state = query.word("status", STATES)?;
+    query.finish()?;
+    let asked = ReservationsRequest { tenant: tenant.0, state: in_state, page };
+    let rows = state.read(state.operations.list_reservations(asked)).await?;
+    listing.answer(&state.cursor_key, rows)
+}

@@ -1,0 +1,62 @@
+//! `/v1/usage`: reserve and consume in one call.
+
+use actix_web::{HttpRequest, HttpResponse, post, web};
+
+use super::answer::GateAnswer;
+use super::auth::Caller;
+use super::bodies::UsageBody;
+use super::body::JsonBody;
+use super::idempotency;
+use super::problem::Problem;
+use super::reservations::{Call, as_sent};
+use super::state::State;
+use crate::domain::ids::IdempotencyKey;
+use crate::operations::OperationError;
+use crate::operations::answers::ReservationAnswer;
+
+impl Call {
+    /// Records usage; the key is required. A dry run answers as that of a reserve.
+    pub(super) async fn record_usage(
+        &self,
+        body: UsageBody,
+        key: Option<IdempotencyKey>,
+    ) -> Result<GateAnswer, Problem> {
+        let (body, ack) = body.into_parts();
+        let Some(key) = key else { return Err(OperationError::KeyRequired.into()) };
+        let tenant = self.caller.tenant(body.tenant.clone())?;
+        let is_short = body.is_short();
+        let request = body.into_request(tenant, Some(key))?;
+        if request.dry_run {
+            let answer = self.operations.reserve(request).await;
+            return GateAnswer::of_reserve(answer.map_err(|error| as_sent(error, is_short))?);
+        }
+        let answer = self.operations.record_usage(request, ack).await;
+        GateAnswer::of_usage(answer.map_err(|error| as_sent(error, is_short))?)
+    }
+}
+
+/// Record usage: a reserve and its consume in one, refused like a reserve.
+#[utoipa::path(
+    tag = "gate",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Required, here or as `idempotency_key` in the body.")),
+    request_body(content = UsageBody, example = json!({
+        "tenant": "acme", "meter": "ocr.page", "amount": "2", "idempotency_key": "page-7"
+    })),
+    responses(
+        (status = 201, description = "Recorded.", body = ReservationAnswer),
+        (status = 200, description = "A replay.", body = ReservationAnswer),
+    )
+)]
+#[post("/v1/usage")]
+pub(super) async fn record_usage(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+    body: JsonBody<UsageBody>,
+) -> Result<HttpResponse, Problem> {
+    let JsonBody(body) = body;
+    let key = idempotency::key_of(request.headers(), body.idempotency_key())?;
+    let call = Call::new(&state, caller);
+    let answer = state.mutate(async move { call.record_usage(body, key).await }).await??;
+    Ok(answer.into_response(state.options.headers))
+}

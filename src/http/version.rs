@@ -1,0 +1,68 @@
+//! Versions of policy objects: `ETag` on the way out, `If-Match` on the way in.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::{HttpResponse, HttpResponseBuilder};
+use serde_json::Value;
+
+use super::answer::json;
+use super::problem::Problem;
+use crate::operations::answers::PolicyAnswer;
+
+/// The version that `If-Match` names: one strong tag as an `ETag` gave it.
+pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let mut values = headers.get_all(header::IF_MATCH);
+    let Some(value) = values.next() else { return Ok(None) };
+    let version = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().strip_prefix('"')?.strip_suffix('"'))
+        .filter(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+        .and_then(|digits| digits.parse().ok());
+    match (version, values.next()) {
+        (Some(version), None) => Ok(Some(version)),
+        _ => Err(Problem::invalid("If-Match must be one ETag as an answer gave it, such as \"7\".")),
+    }
+}
+
+/// Refuses `If-Match` on a call that has no versions.
+pub(super) fn no_if_match(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key(header::IF_MATCH) {
+        return Err(Problem::invalid("If-Match is not served for this call; leave it out."));
+    }
+    Ok(())
+}
+
+/// An object with its `version` and `ETag`: 201 where it is new, else 200.
+pub(super) fn versioned(answer: PolicyAnswer) -> Result<HttpResponse, Problem> {
+    let status = if answer.created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut definition = answer.definition;
+    if let Value::Object(fields) = &mut definition {
+        fields.insert("version".to_owned(), Value::from(answer.version));
+    }
+    let mut response = json(HttpResponseBuilder::new(status), &definition)?;
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", answer.version)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn if_match_is_one_strong_tag() {
+        let with = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_MATCH, HeaderValue::from_str(text).unwrap());
+            if_match(&headers)
+        };
+        assert_eq!(with("\"7\"").unwrap(), Some(7));
+        assert_eq!(if_match(&HeaderMap::new()).unwrap(), None);
+        for bad in ["7", "W/\"7\"", "*", "\"\"", "\"+7\"", "\"7\", \"8\"", "\"99999999999999999999999\"", ""]
+        {
+            assert_eq!(with(bad).unwrap_err().code(), "invalid_request", "{bad}");
+        }
+    }
+}

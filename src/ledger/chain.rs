@@ -1,0 +1,165 @@
+//! The hash chains over the entries: every batch's hash covers its rows and the batch before it.
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{Array, BigInt, Binary, Integer, SmallInt, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+
+use super::{LedgerError, number};
+use crate::domain::entry::Entry;
+use crate::domain::ids::Partition;
+
+/// Which chain: each partition has one for its outbox's batches and one for all other transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Chain {
+    /// The batches of a partition's writer.
+    Outbox(Partition),
+    /// Everything else that books for the partition's tenants.
+    Other(Partition),
+}
+
+const OTHER: i16 = 256;
+
+impl Chain {
+    /// Its number in the tables: the partition's, and 256 more for the other chain.
+    pub fn number(self) -> i16 {
+        match self {
+            Self::Outbox(partition) => number::of_partition(partition),
+            Self::Other(partition) => number::of_partition(partition) + OTHER,
+        }
+    }
+}
+
+/// The last batch of a chain; number 0 and a hash of zeros when there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) number: i64,
+    pub(crate) hash: [u8; 32],
+}
+
+/// A batch to append, with its rows in any order.
+pub(crate) struct Batch {
+    pub(crate) chain: Chain,
+    pub(crate) head: Head,
+    pub(crate) rows: Vec<Entry>,
+}
+
+impl Batch {
+    /// Its number in the chain, from 1.
+    pub(crate) fn number(&self) -> i64 {
+        self.head.number + 1
+    }
+}
+
+/// Computes a batch's hash row by row, in the canonical order (tenant, operation, step, line, leg).
+pub(crate) struct BatchHash(blake3::Hasher);
+
+impl BatchHash {
+    pub(crate) fn begin(chain: i16, number: i64, previous: &[u8], booked_at: DateTime<Utc>) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("tollgate ledger batch v1");
+        hasher.update(&chain.to_le_bytes());
+        hasher.update(&number.to_le_bytes());
+        hasher.update(previous);
+        hasher.update(&booked_at.timestamp_micros().to_le_bytes());
+        Self(hasher)
+    }
+
+    pub(crate) fn row(&mut self, entry: &Entry) {
+        let movement = &entry.movement;
+        let flags = &movement.flags;
+        self.text(entry.tenant.as_str());
+        self.0.update(entry.operation_id.as_bytes());
+        self.0.update(&entry.step.to_le_bytes());
+        self.0.update(&[movement.line, movement.leg]);
+        self.text(movement.meter.as_str());
+        self.0.update(&entry.period_start_ms.to_le_bytes());
+        self.text(movement.credit.as_str());
+        self.text(movement.debit.as_str());
+        self.text(&movement.amount.to_string());
+        self.text(movement.class.as_str());
+        self.0.update(&[flags.excess, flags.late, flags.carried, flags.degraded].map(u8::from));
+        self.0.update(&entry.happened_at_ms.to_le_bytes());
+        self.text(&entry.operation);
+        self.0.update(&entry.hour_start_ms.to_le_bytes());
+        for subject in &entry.subjects {
+            self.0.update(&subject.to_le_bytes());
+        }
+        self.0.update(&[u8::try_from(entry.subjects.len()).unwrap_or(u8::MAX)]);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.0.update(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.0.update(text.as_bytes());
+    }
+
+    pub(crate) fn finish(self) -> [u8; 32] {
+        *self.0.finalize().as_bytes()
+    }
+}
+
+#[derive(QueryableByName)]
+struct HeadRow {
+    #[diesel(sql_type = SmallInt)]
+    chain: i16,
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+    #[diesel(sql_type = Binary)]
+    hash: Vec<u8>,
+}
+
+/// The heads of these chains, in their order; what serialises the chains' users must be locked before.
+pub(crate) async fn heads(
+    connection: &mut AsyncPgConnection,
+    chains: &[Chain],
+) -> Result<Vec<Head>, LedgerError> {
+    let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
+    let rows: Vec<HeadRow> = sql_query(
+        "SELECT c.chain, b.number, b.hash FROM unnest($1::smallint[]) AS c(chain) \
+         JOIN LATERAL (SELECT number, hash FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true",
+    )
+    .bind::<Array<SmallInt>, _>(&numbers)
+    .load(connection)
+    .await?;
+    let mut heads = vec![Head { number: 0, hash: [0; 32] }; chains.len()];
+    for row in rows {
+        if let Some(index) = numbers.iter().position(|number| *number == row.chain) {
+            heads[index] = Head { number: row.number, hash: number::hash(row.hash)? };
+        }
+    }
+    Ok(heads)
+}
+
+/// Appends the batches to their chains and puts their rows in canonical order.
+pub(crate) async fn append(
+    connection: &mut AsyncPgConnection,
+    batches: &mut [Batch],
+    booked_at: DateTime<Utc>,
+) -> Result<(), LedgerError> {
+    let mut hashes = Vec::with_capacity(batches.len());
+    for batch in batches.iter_mut() {
+        batch.rows.sort_by(|a, b| order(a).cmp(&order(b)));
+        let mut hash = BatchHash::begin(batch.chain.number(), batch.number(), &batch.head.hash, booked_at);
+        batch.rows.iter().for_each(|row| hash.row(row));
+        hashes.push(hash.finish());
+    }
+    sql_query(
+        "INSERT INTO batches (chain, number, rows, hash, previous, booked_at) \
+         SELECT b.*, $6 FROM unnest($1::smallint[], $2::bigint[], $3::integer[], $4::bytea[], $5::bytea[]) AS b",
+    )
+    .bind::<Array<SmallInt>, _>(batches.iter().map(|b| b.chain.number()).collect::<Vec<_>>())
+    .bind::<Array<BigInt>, _>(batches.iter().map(Batch::number).collect::<Vec<_>>())
+    .bind::<Array<Integer>, _>(
+        batches.iter().map(|b| i32::try_from(b.rows.len()).unwrap_or(i32::MAX)).collect::<Vec<_>>(),
+    )
+    .bind::<Array<Binary>, _>(hashes.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
+    .bind::<Array<Binary>, _>(batches.iter().map(|b| b.head.hash.as_slice()).collect::<Vec<_>>())
+    .bind::<Timestamptz, _>(booked_at)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+fn order(entry: &Entry) -> (&str, &[u8; 16], u32, u8, u8) {
+    let movement = &entry.movement;
+    (entry.tenant.as_str(), entry.operation_id.as_bytes(), entry.step, movement.line, movement.leg)
+}

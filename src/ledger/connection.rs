@@ -1,0 +1,195 @@
+//! The pool: every wait is bounded, and what changes the books runs in a task of its own.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use diesel::ConnectionError;
+use diesel_async::pooled_connection::deadpool::{Object, Pool};
+use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
+use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::months::KnownMonths;
+use super::subjects::KnownSubjects;
+use super::{Ledger, LedgerError};
+
+/// How to reach the ledger and how long to wait for it.
+#[derive(Debug, Clone)]
+pub struct LedgerOptions {
+    /// A Postgres URL or key-value string; a host that starts with `/` is a directory with the server's socket.
+    pub url: String,
+    /// The most connections at once.
+    pub pool_size: usize,
+    /// The longest wait for a free connection.
+    pub checkout_timeout: Duration,
+    /// The longest wait for a new connection.
+    pub connect_timeout: Duration,
+    /// The longest a statement may take, at the server; the client gives a transaction twice as long.
+    pub statement_timeout: Duration,
+    /// The group role to work as (`tollgate_service`), if the user of `url` was granted one.
+    pub role: Option<String>,
+}
+
+pub(super) struct Shared {
+    pub(super) pool: Pool<AsyncPgConnection>,
+    checkout_timeout: Duration,
+    work_timeout: Duration,
+    pub(super) partitions: OnceLock<u16>,
+    pub(super) months: KnownMonths,
+    pub(super) subjects: KnownSubjects,
+}
+
+impl Ledger {
+    /// Opens the pool and one connection, to tell at once when the ledger cannot be reached.
+    ///
+    /// Errors: [`LedgerError::Unavailable`] when it does not answer within the timeouts.
+    pub async fn connect(options: LedgerOptions) -> Result<Self, LedgerError> {
+        let greeting = greeting(&options);
+        let mut config = ManagerConfig::default();
+        config.recycling_method = RecyclingMethod::Fast;
+        let connect_timeout = options.connect_timeout;
+        config.custom_setup =
+            Box::new(move |url| establish(url.to_owned(), greeting.clone(), connect_timeout).boxed());
+        let manager =
+            AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&options.url, config);
+        let pool = Pool::builder(manager)
+            .max_size(options.pool_size.max(1))
+            .build()
+            .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
+        let shared = Shared {
+            pool,
+            checkout_timeout: options.checkout_timeout + options.connect_timeout,
+            work_timeout: options.statement_timeout * 2,
+            partitions: OnceLock::new(),
+            months: KnownMonths::default(),
+            subjects: KnownSubjects::default(),
+        };
+        let ledger = Self { shared: Arc::new(shared) };
+        drop(ledger.connection().await?);
+        Ok(ledger)
+    }
+
+    pub(crate) async fn connection(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
+        match tokio::time::timeout(self.shared.checkout_timeout, self.shared.pool.get()).await {
+            Ok(result) => result.map_err(|error| LedgerError::Unavailable(error.to_string())),
+            Err(_) => Err(LedgerError::Unavailable("no connection was free in time".into())),
+        }
+    }
+
+    /// Runs reads on one connection, within the time limit, and once more when the first connection proves dead.
+    pub(crate) async fn read<T, F>(&self, work: F) -> Result<T, LedgerError>
+    where
+        F: for<'c> Fn(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>,
+    {
+        match self.read_once(&work).await {
+            Err(LedgerError::Unavailable(_)) => self.read_once(&work).await,
+            result => result,
+        }
+    }
+
+    async fn read_once<T, F>(&self, work: &F) -> Result<T, LedgerError>
+    where
+        F: for<'c> Fn(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>,
+    {
+        let mut connection = self.connection().await?;
+        match tokio::time::timeout(self.shared.work_timeout, work(&mut connection)).await {
+            Ok(result) => result,
+            Err(_) => {
+                discard(connection);
+                Err(LedgerError::Unavailable("a query took too long".into()))
+            }
+        }
+    }
+
+    /// Runs `work` in one transaction in a task of its own: a caller that goes away never leaves half of it behind.
+    ///
+    /// Errors: those of `work` (rolled back), or [`LedgerError::Unavailable`], after which it may have been committed.
+    pub(crate) async fn transact<T, F>(&self, begin: &'static str, work: F) -> Result<T, LedgerError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>
+            + Send
+            + 'static,
+    {
+        let ledger = self.clone();
+        let task = tokio::spawn(async move { ledger.transact_here(begin, work).await });
+        task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?
+    }
+
+    async fn transact_here<T, F>(&self, begin: &'static str, work: F) -> Result<T, LedgerError>
+    where
+        F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send,
+    {
+        let mut connection = self.connection().await?;
+        match tokio::time::timeout(self.shared.work_timeout, in_transaction(&mut connection, begin, work))
+            .await
+        {
+            Ok(result) => result,
+            Err(_) => {
+                discard(connection);
+                Err(LedgerError::Unavailable("a transaction took too long".into()))
+            }
+        }
+    }
+}
+
+/// Begins an ordinary transaction.
+pub(crate) const BEGIN: &str = "BEGIN";
+/// Begins one whose reads all see the same instant.
+pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+async fn in_transaction<T, F>(
+    connection: &mut AsyncPgConnection,
+    begin: &'static str,
+    work: F,
+) -> Result<T, LedgerError>
+where
+    F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send,
+{
+    AnsiTransactionManager::begin_transaction_sql(&mut *connection, begin).await?;
+    match work(&mut *connection).await {
+        Ok(value) => {
+            AnsiTransactionManager::commit_transaction(&mut *connection).await?;
+            Ok(value)
+        }
+        Err(error) => {
+            AnsiTransactionManager::rollback_transaction(&mut *connection).await?;
+            Err(error)
+        }
+    }
+}
+
+/// A connection whose work was cut off is closed, never given to another.
+fn discard(connection: Object<AsyncPgConnection>) {
+    drop(Object::take(connection));
+}
+
+fn greeting(options: &LedgerOptions) -> String {
+    let timeout_ms = options.statement_timeout.as_millis();
+    let mut greeting = format!(
+        "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; SET lc_messages = 'C';",
+        timeout_ms * 2
+    );
+    if let Some(role) = &options.role {
+        greeting.push_str(&format!("SET ROLE \"{}\";", role.replace('"', "\"\"")));
+    }
+    greeting
+}
+
+async fn establish(
+    url: String,
+    greeting: String,
+    timeout: Duration,
+) -> Result<AsyncPgConnection, ConnectionError> {
+    let late = |_| ConnectionError::BadConnection("the server did not answer in time".into());
+    tokio::time::timeout(timeout, establish_now(&url, &greeting)).await.map_err(late)?
+}
+
+async fn establish_now(url: &str, greeting: &str) -> Result<AsyncPgConnection, ConnectionError> {
+    let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(error.to_string());
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(bad)?;
+    let mut connection = AsyncPgConnection::try_from_client_and_connection(client, connection).await?;
+    connection.batch_execute(greeting).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    Ok(connection)
+}

@@ -1,0 +1,148 @@
+//! How far each partition's outbox is booked.
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{Array, BigInt, Binary, Nullable, SmallInt, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+
+use super::{Conflict, Ledger, LedgerError, number};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
+
+/// A partition's cursor: the last event booked and the hash by which its entry is known again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    /// Which partition.
+    pub partition: Partition,
+    /// The last event booked; `0-0` when none was.
+    pub booked: OutboxId,
+    /// The hash of its entry; none when none was booked.
+    pub event_hash: Option<[u8; 32]>,
+}
+
+/// A step of a partition's cursor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CursorMove {
+    pub(crate) partition: Partition,
+    pub(crate) from: OutboxId,
+    pub(crate) to: OutboxId,
+    pub(crate) event_hash: [u8; 32],
+}
+
+#[derive(QueryableByName)]
+struct CursorRow {
+    #[diesel(sql_type = SmallInt)]
+    partition: i16,
+    #[diesel(sql_type = BigInt)]
+    epoch: i64,
+    #[diesel(sql_type = BigInt)]
+    sequence: i64,
+    #[diesel(sql_type = Nullable<Binary>)]
+    event_hash: Option<Vec<u8>>,
+    #[diesel(sql_type = Timestamptz)]
+    now: DateTime<Utc>,
+}
+
+impl CursorRow {
+    fn read(self) -> Result<Cursor, LedgerError> {
+        Ok(Cursor {
+            partition: number::partition(self.partition)?,
+            booked: OutboxId {
+                epoch: Epoch(number::unsigned(self.epoch)?),
+                sequence: number::unsigned(self.sequence)?,
+            },
+            event_hash: self.event_hash.map(number::hash).transpose()?,
+        })
+    }
+}
+
+const COLUMNS: &str = "SELECT partition, epoch, sequence, event_hash, now() AS now FROM cursors";
+
+impl Ledger {
+    /// The last event booked of a partition; `0-0` when none was.
+    pub async fn cursor(&self, partition: Partition) -> Result<OutboxId, LedgerError> {
+        self.read(|connection| read(connection, partition).boxed()).await
+    }
+
+    /// The cursors of all partitions, in order.
+    pub async fn cursors(&self) -> Result<Vec<Cursor>, LedgerError> {
+        let query = format!("{COLUMNS} ORDER BY partition");
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(query.as_str());
+                async move { Ok(query.load::<CursorRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().map(CursorRow::read).collect()
+    }
+}
+
+/// The last event booked of a partition, as this transaction sees it.
+pub(crate) async fn read(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+) -> Result<OutboxId, LedgerError> {
+    let rows: Vec<CursorRow> = sql_query(format!("{COLUMNS} WHERE partition = $1"))
+        .bind::<SmallInt, _>(number::of_partition(partition))
+        .load(connection)
+        .await?;
+    match rows.into_iter().next() {
+        Some(row) => Ok(row.read()?.booked),
+        None => Err(LedgerError::Refused(format!("partition {partition} is not one of this installation"))),
+    }
+}
+
+/// Locks the cursors of these partitions, in order, so that nobody else books them before this transaction ends.
+/// Returns them and the transaction's instant.
+pub(crate) async fn lock(
+    connection: &mut AsyncPgConnection,
+    partitions: &[Partition],
+) -> Result<(Vec<Cursor>, DateTime<Utc>), LedgerError> {
+    let numbers: Vec<i16> = partitions.iter().map(|p| number::of_partition(*p)).collect();
+    let rows: Vec<CursorRow> =
+        sql_query(format!("{COLUMNS} WHERE partition = ANY($1) ORDER BY partition FOR UPDATE"))
+            .bind::<Array<SmallInt>, _>(&numbers)
+            .load(connection)
+            .await?;
+    let now = rows.as_slice().first().map(|row| row.now);
+    let cursors = rows.into_iter().map(CursorRow::read).collect::<Result<_, _>>()?;
+    Ok((cursors, now.ok_or_else(|| LedgerError::Refused("no such partition is installed".into()))?))
+}
+
+/// Moves cursors that this transaction has locked: by compare-and-set, all of them or none.
+pub(crate) async fn advance(
+    connection: &mut AsyncPgConnection,
+    locked: &[Cursor],
+    moves: &[CursorMove],
+) -> Result<(), LedgerError> {
+    for step in moves {
+        let found = locked.iter().find(|cursor| cursor.partition == step.partition);
+        if found.is_none_or(|cursor| cursor.booked != step.from) {
+            return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));
+        }
+    }
+    let column = |pick: fn(&CursorMove) -> u64| {
+        moves.iter().map(|step| number::signed(pick(step))).collect::<Vec<_>>()
+    };
+    let partitions: Vec<i16> = moves.iter().map(|step| number::of_partition(step.partition)).collect();
+    let moved = sql_query(
+        "UPDATE cursors c SET epoch = m.epoch, sequence = m.sequence, event_hash = m.event_hash, booked_at = now() \
+         FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[]) \
+              AS m(partition, from_epoch, from_sequence, epoch, sequence, event_hash) \
+         WHERE c.partition = m.partition AND c.epoch = m.from_epoch AND c.sequence = m.from_sequence",
+    )
+    .bind::<Array<SmallInt>, _>(partitions)
+    .bind::<Array<BigInt>, _>(column(|step| step.from.epoch.0))
+    .bind::<Array<BigInt>, _>(column(|step| step.from.sequence))
+    .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
+    .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
+    .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>())
+    .execute(connection)
+    .await?;
+    match moves.first() {
+        Some(first) if moved != moves.len() => {
+            Err(LedgerError::Conflict(Conflict::CursorMoved(first.partition.number())))
+        }
+        _ => Ok(()),
+    }
+}

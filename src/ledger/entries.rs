@@ -1,0 +1,241 @@
+//! The entries: written in batches, never edited, read newest first.
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{self, Array, BigInt, Bool, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use rust_decimal::Decimal;
+
+use super::chain::Batch;
+use super::{Ledger, LedgerError, instant, number};
+use crate::domain::amount::Amount;
+use crate::domain::entry::{Account, Entry, EntryClass, EntryFlags, Movement};
+use crate::domain::ids::{MeterId, TenantId};
+
+/// An entry as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// What it says.
+    pub entry: Entry,
+    /// When it was booked (unix ms).
+    pub booked_at_ms: i64,
+}
+
+/// Which entries of a tenant to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EntryFilter {
+    /// Only of this meter.
+    pub meter: Option<MeterId>,
+    /// Only what happened at or after this instant (unix ms).
+    pub from_ms: Option<i64>,
+    /// Only what happened before it (unix ms).
+    pub to_ms: Option<i64>,
+    /// Only of this reservation or other operation.
+    pub operation_id: Option<uuid::Uuid>,
+}
+
+/// A place in a list of entries, newest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryPlace {
+    /// When it happened (unix ms).
+    pub happened_at_ms: i64,
+    /// The operation that made it.
+    pub operation_id: uuid::Uuid,
+    /// Its step.
+    pub step: u32,
+    /// Its line.
+    pub line: u8,
+    /// Its leg.
+    pub leg: u8,
+}
+
+impl StoredEntry {
+    /// Its place in a list.
+    pub fn place(&self) -> EntryPlace {
+        EntryPlace {
+            happened_at_ms: self.entry.happened_at_ms,
+            operation_id: self.entry.operation_id,
+            step: self.entry.step,
+            line: self.entry.movement.line,
+            leg: self.entry.movement.leg,
+        }
+    }
+}
+
+/// Appends the batches' rows.
+pub(crate) async fn insert(
+    connection: &mut AsyncPgConnection,
+    batches: &[Batch],
+    booked_at: DateTime<Utc>,
+) -> Result<(), LedgerError> {
+    let rows: Vec<(&Batch, &Entry)> =
+        batches.iter().flat_map(|b| b.rows.iter().map(move |row| (b, row))).collect();
+    let texts = |pick: fn(&Entry) -> &str| rows.iter().map(|(_, row)| pick(row)).collect::<Vec<&str>>();
+    let flags = |pick: fn(&EntryFlags) -> bool| {
+        rows.iter().map(|(_, row)| pick(&row.movement.flags)).collect::<Vec<_>>()
+    };
+    let instants = |pick: fn(&Entry) -> i64| instant::all_from_ms(rows.iter().map(|(_, row)| pick(row)));
+    let small = |pick: fn(&Entry) -> u8| rows.iter().map(|(_, row)| i16::from(pick(row))).collect::<Vec<_>>();
+    sql_query(
+        "INSERT INTO entries (tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
+                              excess, late, carried, degraded, happened_at, booked_at, operation, hour_at, subjects, chain, batch) \
+         SELECT e.tenant, e.operation_id, e.step, e.line, e.leg, e.meter, e.period_start, e.credit::account, e.debit::account, \
+                e.amount, e.class::entry_class, e.excess, e.late, e.carried, e.degraded, e.happened_at, $21, e.operation, \
+                e.hour_at, e.subjects::bigint[], e.chain, e.batch \
+         FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::smallint[], $5::smallint[], $6::text[], $7::timestamptz[], \
+                     $8::text[], $9::text[], $10::numeric[], $11::text[], $12::boolean[], $13::boolean[], $14::boolean[], \
+                     $15::boolean[], $16::timestamptz[], $17::text[], $18::timestamptz[], $19::text[], $20::smallint[], $22::bigint[]) \
+              AS e(tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
+                   excess, late, carried, degraded, happened_at, operation, hour_at, subjects, chain, batch)",
+    )
+    .bind::<Array<Text>, _>(texts(|row| row.tenant.as_str()))
+    .bind::<Array<sql_types::Uuid>, _>(rows.iter().map(|(_, row)| row.operation_id).collect::<Vec<_>>())
+    .bind::<Array<Integer>, _>(rows.iter().map(|(_, row)| i32::try_from(row.step).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+    .bind::<Array<SmallInt>, _>(small(|row| row.movement.line))
+    .bind::<Array<SmallInt>, _>(small(|row| row.movement.leg))
+    .bind::<Array<Text>, _>(texts(|row| row.movement.meter.as_str()))
+    .bind::<Array<Timestamptz>, _>(instants(|row| row.period_start_ms)?)
+    .bind::<Array<Text>, _>(texts(|row| row.movement.credit.as_str()))
+    .bind::<Array<Text>, _>(texts(|row| row.movement.debit.as_str()))
+    .bind::<Array<Numeric>, _>(rows.iter().map(|(_, row)| row.movement.amount.decimal()).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(texts(|row| row.movement.class.as_str()))
+    .bind::<Array<Bool>, _>(flags(|flags| flags.excess))
+    .bind::<Array<Bool>, _>(flags(|flags| flags.late))
+    .bind::<Array<Bool>, _>(flags(|flags| flags.carried))
+    .bind::<Array<Bool>, _>(flags(|flags| flags.degraded))
+    .bind::<Array<Timestamptz>, _>(instants(|row| row.happened_at_ms)?)
+    .bind::<Array<Text>, _>(texts(|row| row.operation.as_str()))
+    .bind::<Array<Timestamptz>, _>(instants(|row| row.hour_start_ms)?)
+    .bind::<Array<Text>, _>(rows.iter().map(|(_, row)| literal(&row.subjects)).collect::<Vec<_>>())
+    .bind::<Array<SmallInt>, _>(rows.iter().map(|(batch, _)| batch.chain.number()).collect::<Vec<_>>())
+    .bind::<Timestamptz, _>(booked_at)
+    .bind::<Array<BigInt>, _>(rows.iter().map(|(batch, _)| batch.number()).collect::<Vec<_>>())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// An array as Postgres writes it: `unnest` would flatten an array of arrays.
+pub(crate) fn literal(items: &[impl ToString]) -> String {
+    format!("{{{}}}", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+}
+
+#[derive(QueryableByName)]
+pub(crate) struct EntryRow {
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = sql_types::Uuid)]
+    operation_id: uuid::Uuid,
+    #[diesel(sql_type = Integer)]
+    step: i32,
+    #[diesel(sql_type = SmallInt)]
+    line: i16,
+    #[diesel(sql_type = SmallInt)]
+    leg: i16,
+    #[diesel(sql_type = Text)]
+    meter: String,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: DateTime<Utc>,
+    #[diesel(sql_type = Text)]
+    credit: String,
+    #[diesel(sql_type = Text)]
+    debit: String,
+    #[diesel(sql_type = Numeric)]
+    amount: Decimal,
+    #[diesel(sql_type = Text)]
+    class: String,
+    #[diesel(sql_type = Array<Bool>)]
+    flags: Vec<bool>,
+    #[diesel(sql_type = Timestamptz)]
+    happened_at: DateTime<Utc>,
+    #[diesel(sql_type = Timestamptz)]
+    pub(crate) booked_at: DateTime<Utc>,
+    #[diesel(sql_type = Text)]
+    operation: String,
+    #[diesel(sql_type = Timestamptz)]
+    hour_at: DateTime<Utc>,
+    #[diesel(sql_type = Array<BigInt>)]
+    subjects: Vec<i64>,
+    #[diesel(sql_type = SmallInt)]
+    pub(crate) chain: i16,
+    #[diesel(sql_type = BigInt)]
+    pub(crate) batch: i64,
+}
+
+/// What [`EntryRow`] reads.
+pub(crate) const COLUMNS: &str = "SELECT tenant, operation_id, step, line, leg, meter, period_start, credit::text AS credit, \
+    debit::text AS debit, amount, class::text AS class, ARRAY[excess, late, carried, degraded] AS flags, happened_at, booked_at, \
+    operation, hour_at, subjects, chain, batch FROM entries";
+
+impl EntryRow {
+    pub(crate) fn read(self) -> Result<StoredEntry, LedgerError> {
+        let name =
+            format!("the entry {} step {} line {} leg {}", self.operation_id, self.step, self.line, self.leg);
+        let damaged = |what: &str| LedgerError::Damaged(format!("{what} of {name}"));
+        let flag = |index: usize| self.flags.get(index).copied().unwrap_or_default();
+        let movement = Movement {
+            line: number::small(self.line.into())?,
+            leg: number::small(self.leg.into())?,
+            meter: MeterId::parse(&self.meter).map_err(|_| damaged("the meter"))?,
+            credit: Account::from_word(&self.credit).ok_or_else(|| damaged("the credit"))?,
+            debit: Account::from_word(&self.debit).ok_or_else(|| damaged("the debit"))?,
+            amount: Amount::from_decimal(self.amount).map_err(|_| damaged("the amount"))?,
+            class: EntryClass::from_word(&self.class).ok_or_else(|| damaged("the class"))?,
+            flags: EntryFlags { excess: flag(0), late: flag(1), carried: flag(2), degraded: flag(3) },
+        };
+        let entry = Entry {
+            tenant: number::tenant(&self.tenant)?,
+            operation_id: self.operation_id,
+            step: number::small(self.step)?,
+            movement,
+            period_start_ms: self.period_start.timestamp_millis(),
+            happened_at_ms: self.happened_at.timestamp_millis(),
+            operation: self.operation,
+            hour_start_ms: self.hour_at.timestamp_millis(),
+            subjects: self.subjects,
+        };
+        Ok(StoredEntry { entry, booked_at_ms: self.booked_at.timestamp_millis() })
+    }
+}
+
+impl Ledger {
+    /// A tenant's entries, newest first, at most `limit`, from behind `after`.
+    pub async fn entries_of(
+        &self,
+        tenant: &TenantId,
+        filter: &EntryFilter,
+        after: Option<EntryPlace>,
+        limit: usize,
+    ) -> Result<Vec<StoredEntry>, LedgerError> {
+        let from = filter.from_ms.map(instant::from_ms).transpose()?;
+        let to = filter.to_ms.map(instant::from_ms).transpose()?;
+        let place_at = after.map(|place| instant::from_ms(place.happened_at_ms)).transpose()?;
+        let query = format!(
+            "{COLUMNS} WHERE tenant = $1 AND ($2 IS NULL OR meter = $2) AND ($3 IS NULL OR happened_at >= $3) \
+             AND ($4 IS NULL OR happened_at < $4) AND ($5 IS NULL OR operation_id = $5) \
+             AND ($6 IS NULL OR (happened_at, operation_id, step, line, leg) < ($6, $7, $8, $9, $10)) \
+             ORDER BY happened_at DESC, operation_id DESC, step DESC, line DESC, leg DESC LIMIT $11"
+        );
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(query.as_str())
+                    .bind::<Text, _>(tenant.to_string())
+                    .bind::<Nullable<Text>, _>(filter.meter.as_ref().map(ToString::to_string))
+                    .bind::<Nullable<Timestamptz>, _>(from)
+                    .bind::<Nullable<Timestamptz>, _>(to)
+                    .bind::<Nullable<sql_types::Uuid>, _>(filter.operation_id)
+                    .bind::<Nullable<Timestamptz>, _>(place_at)
+                    .bind::<Nullable<sql_types::Uuid>, _>(after.map(|place| place.operation_id))
+                    .bind::<Nullable<Integer>, _>(
+                        after.map(|place| i32::try_from(place.step).unwrap_or(i32::MAX)),
+                    )
+                    .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.line)))
+                    .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.leg)))
+                    .bind::<BigInt, _>(number::limit(limit));
+                async move { Ok(query.load::<EntryRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().map(EntryRow::read).collect()
+    }
+}

@@ -1,0 +1,223 @@
+//! What can go wrong at the ledger, and the one place that decides whether trying again can help.
+
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
+
+/// Why the ledger did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// Postgres does not answer, answers too late, or ended the connection. What was begun may have happened.
+    #[error("the ledger does not answer: {0}")]
+    Unavailable(String),
+    /// Another transaction was in the way; the same again will do.
+    #[error("the ledger was busy with the same rows: {0}")]
+    Busy(String),
+    /// A month of the entries has no partition yet; it is made and the batch tried again.
+    #[error("the entries have no partition for an instant of this batch")]
+    MonthMissing,
+    /// What is stored is not what the caller took it to be.
+    #[error("{0}")]
+    Conflict(Conflict),
+    /// The ledger refuses for good; the sentence says what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// A stored value does not read as what it should be.
+    #[error("the ledger holds something unreadable: {0}")]
+    Damaged(String),
+    /// The database refuses for a reason that nothing here expects.
+    #[error("the database refused: {0}")]
+    Database(String),
+}
+
+/// How what is stored differs from what the caller took it to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Conflict {
+    /// The object has another version (none when `found` is empty).
+    #[error("{kind} {id} is not at the version it was expected at: read it again and repeat the change")]
+    Version {
+        /// Which kind of object.
+        kind: &'static str,
+        /// Which one.
+        id: String,
+        /// The version it has, if it exists.
+        found: Option<u64>,
+    },
+    /// The policy moved on while the change was being prepared.
+    #[error("the policy has moved on to version {found}: read it again and repeat the change")]
+    PolicyMoved {
+        /// The version it has.
+        found: u64,
+    },
+    /// There is nothing with this id.
+    #[error("there is no {kind} {id}")]
+    Missing {
+        /// Which kind of object.
+        kind: &'static str,
+        /// Which one.
+        id: String,
+    },
+    /// It was booked or is referenced, so it can only be archived.
+    #[error("{kind} {id} is in use: archive it instead")]
+    InUse {
+        /// Which kind of object.
+        kind: &'static str,
+        /// Which one.
+        id: String,
+    },
+    /// It exists already.
+    #[error("{kind} {id} exists already")]
+    Exists {
+        /// Which kind of object.
+        kind: &'static str,
+        /// Which one.
+        id: String,
+    },
+    /// Another writer moved the partition's cursor first.
+    #[error("another writer has booked partition {0} meanwhile")]
+    CursorMoved(u16),
+}
+
+impl LedgerError {
+    /// Whether the same call may succeed when it is made again.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Busy(_) | Self::MonthMissing)
+    }
+}
+
+impl From<Error> for LedgerError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::DatabaseError(kind, information) => from_database(kind, information.as_ref()),
+            Error::BrokenTransactionManager | Error::AlreadyInTransaction | Error::NotInTransaction => {
+                Self::Unavailable("the connection was left in the middle of a transaction".into())
+            }
+            Error::DeserializationError(why) => Self::Damaged(why.to_string()),
+            other => Self::Database(other.to_string()),
+        }
+    }
+}
+
+/// diesel hands on no SQLSTATE, so what has no kind of its own is known by the server's (C locale) message.
+fn from_database(
+    kind: DatabaseErrorKind,
+    information: &(dyn DatabaseErrorInformation + Send + Sync),
+) -> LedgerError {
+    let message = information.message();
+    match kind {
+        DatabaseErrorKind::SerializationFailure => LedgerError::Busy(message.into()),
+        DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection => {
+            LedgerError::Unavailable(message.into())
+        }
+        DatabaseErrorKind::CheckViolation if message.starts_with("no partition of relation") => {
+            LedgerError::MonthMissing
+        }
+        DatabaseErrorKind::ReadOnlyTransaction => {
+            LedgerError::Unavailable("this server only reads: it is not the primary".into())
+        }
+        _ => match (information.constraint_name(), standing(message)) {
+            (Some(constraint), _) => LedgerError::Refused(sentence(constraint, message)),
+            (None, Standing::Busy) => LedgerError::Busy(message.into()),
+            (None, Standing::Gone) => LedgerError::Unavailable(message.into()),
+            (None, Standing::Other) if message.starts_with("time zone") => {
+                LedgerError::Refused(message.into())
+            }
+            (None, Standing::Other) => LedgerError::Database(message.into()),
+        },
+    }
+}
+
+enum Standing {
+    Busy,
+    Gone,
+    Other,
+}
+
+fn standing(message: &str) -> Standing {
+    const BUSY: [&str; 3] = ["deadlock detected", "could not serialize access", "lock timeout"];
+    const GONE: [&str; 9] = [
+        "terminating connection",
+        "statement timeout",
+        "user request",
+        "the database system is",
+        "too many clients",
+        "remaining connection slots",
+        "idle-in-transaction timeout",
+        "No space left on device",
+        "could not extend file",
+    ];
+    if BUSY.iter().any(|text| message.contains(text)) {
+        Standing::Busy
+    } else if GONE.iter().any(|text| message.contains(text)) {
+        Standing::Gone
+    } else {
+        Standing::Other
+    }
+}
+
+/// A constraint's name is a fact (`entry_amount_is_positive_and_bounded`): said as a sentence.
+fn sentence(constraint: &str, message: &str) -> String {
+    format!("the ledger keeps the rule \"{}\": {message}", constraint.replace('_', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Information(&'static str, Option<&'static str>);
+
+    impl DatabaseErrorInformation for Information {
+        fn message(&self) -> &str {
+            self.0
+        }
+        fn details(&self) -> Option<&str> {
+            None
+        }
+        fn hint(&self) -> Option<&str> {
+            None
+        }
+        fn table_name(&self) -> Option<&str> {
+            None
+        }
+        fn column_name(&self) -> Option<&str> {
+            None
+        }
+        fn constraint_name(&self) -> Option<&str> {
+            self.1
+        }
+        fn statement_position(&self) -> Option<i32> {
+            None
+        }
+    }
+
+    #[rstest::rstest]
+    #[case(DatabaseErrorKind::Unknown, "deadlock detected", None, true)]
+    #[case(DatabaseErrorKind::SerializationFailure, "could not serialize access", None, true)]
+    #[case(DatabaseErrorKind::Unknown, "terminating connection due to administrator command", None, true)]
+    #[case(DatabaseErrorKind::Unknown, "canceling statement due to statement timeout", None, true)]
+    #[case(DatabaseErrorKind::Unknown, "the database system is starting up", None, true)]
+    #[case(DatabaseErrorKind::UnableToSendCommand, "connection closed", None, true)]
+    #[case(
+        DatabaseErrorKind::CheckViolation,
+        "no partition of relation \"entries\" found for row",
+        None,
+        true
+    )]
+    #[case(DatabaseErrorKind::UniqueViolation, "duplicate key value", Some("entries_pkey"), false)]
+    #[case(DatabaseErrorKind::CheckViolation, "violates check", Some("batch_has_rows"), false)]
+    #[case(DatabaseErrorKind::Unknown, "syntax error", None, false)]
+    fn only_what_may_pass_by_itself_is_transient(
+        #[case] kind: DatabaseErrorKind,
+        #[case] message: &'static str,
+        #[case] constraint: Option<&'static str>,
+        #[case] transient: bool,
+    ) {
+        let error = LedgerError::from(Error::DatabaseError(kind, Box::new(Information(message, constraint))));
+        assert_eq!(error.is_transient(), transient, "{error:?}");
+    }
+
+    #[test]
+    fn a_constraint_is_told_as_a_sentence() {
+        let information = Box::new(Information("violates check constraint", Some("batch_has_rows")));
+        let error = LedgerError::from(Error::DatabaseError(DatabaseErrorKind::CheckViolation, information));
+        assert!(error.to_string().contains("batch has rows"), "{error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! The schema's steps, built into the binary.
+
+use diesel::migration::MigrationSource;
+use diesel::pg::Pg;
+use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, SimpleAsyncConnection};
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use super::{Ledger, LedgerError};
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations");
+/// The advisory lock under which schemas change, one instance at a time.
+const LOCK: i64 = 0x746f_6c6c_6761;
+
+impl Ledger {
+    /// Applies what is missing, one instance at a time. Returns the names applied, in order. The user of `url` must be
+    /// allowed to create tables. Needs a multi-thread runtime.
+    pub async fn migrate(url: &str) -> Result<Vec<String>, LedgerError> {
+        locked(url, |harness| names(harness.run_pending_migrations(MIGRATIONS))).await
+    }
+
+    /// The names of the steps not applied yet.
+    pub async fn pending_migrations(url: &str) -> Result<Vec<String>, LedgerError> {
+        locked(url, |harness| {
+            let pending = harness.pending_migrations(MIGRATIONS).map_err(refused)?;
+            Ok(pending.iter().map(|migration| migration.name().to_string()).collect())
+        })
+        .await
+    }
+
+    /// Takes every step back, the last first: all data is lost. For tests.
+    pub async fn revert_migrations(url: &str) -> Result<Vec<String>, LedgerError> {
+        locked(url, |harness| names(harness.revert_all_migrations(MIGRATIONS))).await
+    }
+
+    /// The names of all steps, in order.
+    pub fn migrations() -> Result<Vec<String>, LedgerError> {
+        let all = MigrationSource::<Pg>::migrations(&MIGRATIONS).map_err(refused)?;
+        let mut names: Vec<_> = all.iter().map(|migration| migration.name().to_string()).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+type Harness = AsyncMigrationHarness<AsyncPgConnection>;
+
+async fn locked<T>(
+    url: &str,
+    work: impl FnOnce(&mut Harness) -> Result<T, LedgerError> + Send + 'static,
+) -> Result<T, LedgerError>
+where
+    T: Send + 'static,
+{
+    let url = url.to_owned();
+    let task = tokio::spawn(async move {
+        let unavailable = |error: diesel::ConnectionError| LedgerError::Unavailable(error.to_string());
+        let mut connection = <AsyncPgConnection as diesel_async::AsyncConnection>::establish(&url)
+            .await
+            .map_err(unavailable)?;
+        // The lock is the connection's: it goes with it, also when this fails.
+        connection.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await?;
+        work(&mut Harness::new(connection))
+    });
+    task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?
+}
+
+fn names(
+    applied: diesel::migration::Result<Vec<diesel::migration::MigrationVersion<'_>>>,
+) -> Result<Vec<String>, LedgerError> {
+    Ok(applied.map_err(refused)?.iter().map(ToString::to_string).collect())
+}
+
+fn refused(error: Box<dyn std::error::Error + Send + Sync>) -> LedgerError {
+    LedgerError::Refused(format!("the schema cannot be changed: {error}"))
+}

@@ -1,0 +1,113 @@
+//! Notices of changed policy and keys, so that every instance follows within a second.
+
+use std::time::Duration;
+
+use diesel::sql_query;
+use diesel::sql_types::Text;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use super::{Ledger, LedgerError};
+
+/// Something changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// `meter`, `operation`, `limit`, `plan`, `tenant` or `key`.
+    pub kind: String,
+    /// Which one.
+    pub id: String,
+    /// Its new version; 0 for a key.
+    pub version: u64,
+}
+
+/// What a listener is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Noticed {
+    /// Something changed.
+    Changed(Notice),
+    /// The connection was made (again): anything may have changed before.
+    Connected,
+}
+
+/// A stream of notices. Dropping it ends the connection behind it.
+pub struct Notices {
+    receiver: mpsc::Receiver<Noticed>,
+}
+
+impl Notices {
+    /// The next one; none when the listener has ended for good.
+    pub async fn next(&mut self) -> Option<Noticed> {
+        self.receiver.recv().await
+    }
+}
+
+const CHANNEL: &str = "tollgate_changes";
+const WAITING_MAX: usize = 1_024;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Tells every listener of a change, once this transaction is committed.
+pub(crate) async fn tell(
+    connection: &mut AsyncPgConnection,
+    kind: &str,
+    id: &str,
+    version: u64,
+) -> Result<(), LedgerError> {
+    let notice = Notice { kind: kind.to_owned(), id: id.to_owned(), version };
+    let text = serde_json::to_string(&notice).map_err(|error| LedgerError::Damaged(error.to_string()))?;
+    sql_query("SELECT pg_notify($1, $2)")
+        .bind::<Text, _>(CHANNEL)
+        .bind::<Text, _>(text)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+impl Ledger {
+    /// Listens on a connection of its own, which is made again whenever it ends. Ends when the stream is dropped.
+    pub fn listen(url: &str) -> Notices {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let url = url.to_owned();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = sender.closed() => return,
+                    // However it ended, it is made again, and the listener then reads everything anew.
+                    _ = listen_once(&url, &sender) => {}
+                }
+                tokio::select! {
+                    () = sender.closed() => return,
+                    () = tokio::time::sleep(PAUSE) => {}
+                }
+            }
+        });
+        Notices { receiver }
+    }
+}
+
+async fn listen_once(url: &str, sender: &mpsc::Sender<Noticed>) -> Result<(), tokio_postgres::Error> {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await?;
+    let mut messages = futures::stream::poll_fn(move |context| connection.poll_message(context));
+    let begun = async {
+        client.batch_execute(&format!("LISTEN {CHANNEL}")).await?;
+        // A receiver that is gone ends the loop around this one.
+        let _ = sender.send(Noticed::Connected).await;
+        std::future::pending::<Result<(), tokio_postgres::Error>>().await
+    };
+    let told = async {
+        while let Some(message) = messages.next().await {
+            if let AsyncMessage::Notification(notification) = message?
+                && let Ok(notice) = serde_json::from_str(notification.payload())
+            {
+                let _ = sender.send(Noticed::Changed(notice)).await;
+            }
+        }
+        Ok(())
+    };
+    tokio::select! {
+        result = begun => result,
+        result = told => result,
+    }
+}

@@ -1,0 +1,407 @@
+//! The policy as stored: objects by kind and id, every version of them, and the counters' generations.
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{BigInt, Bool, Jsonb, Nullable, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use serde_json::Value;
+
+use super::{BEGIN_SNAPSHOT, Ledger, LedgerError, number};
+use crate::domain::ids::{MeterId, OperationId, TenantId};
+
+/// Which kind of object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// What is counted.
+    Meter,
+    /// Named pieces of work.
+    Operation,
+    /// Default limits.
+    Limit,
+    /// Bundles of limits and quota.
+    Plan,
+    /// Customer accounts.
+    Tenant,
+}
+
+impl ObjectKind {
+    /// The word of tables and notices.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Meter => "meter",
+            Self::Operation => "operation",
+            Self::Limit => "limit",
+            Self::Plan => "plan",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    /// The kind with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Meter, Self::Operation, Self::Limit, Self::Plan, Self::Tenant]
+            .into_iter()
+            .find(|kind| kind.as_str() == word)
+    }
+}
+
+/// A stored object of the policy that is not a tenant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredObject {
+    /// Which kind.
+    pub kind: ObjectKind,
+    /// Its id.
+    pub id: String,
+    /// Rises with every change of it.
+    pub version: u64,
+    /// Its definition, with the fields of the policy file.
+    pub definition: Value,
+    /// Whether it is archived.
+    pub archived: bool,
+}
+
+/// A stored tenant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredTenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Rises with every change of it.
+    pub version: u64,
+    /// Its definition, with the fields of the policy file.
+    pub definition: Value,
+    /// Which of its counters began anew, and when.
+    pub counter_resets: Value,
+    /// Whether it is archived.
+    pub archived: bool,
+    /// When it was made (unix µs): its place in lists.
+    pub created_at_us: i64,
+}
+
+/// A counter's generation: bumped when a limit takes on a shape that was not defined before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generation {
+    /// The limit's id.
+    pub limit_id: String,
+    /// The shape, as a hash in text.
+    pub shape: String,
+    /// From 1.
+    pub generation: u64,
+    /// From when it counts (unix ms).
+    pub since_ms: i64,
+}
+
+/// Everything but the tenants, as of one instant.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StoredPolicy {
+    /// Rises with every change of anything, tenants too.
+    pub version: u64,
+    /// All objects that are not tenants, by kind and id.
+    pub objects: Vec<StoredObject>,
+    /// All generations.
+    pub generations: Vec<Generation>,
+}
+
+/// Which version of an object a change expects to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever there is, or nothing.
+    Any,
+    /// Nothing.
+    Absent,
+    /// This one.
+    Version(u64),
+}
+
+/// What a change does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PolicyAction {
+    /// Creates or replaces.
+    Put {
+        /// The whole definition.
+        definition: Value,
+        /// Whether it is archived.
+        archived: bool,
+        /// Tenants only: which of its counters began anew. None leaves them as they are.
+        counter_resets: Option<Value>,
+    },
+    /// Deletes. Refused for a meter with balances and a tenant with reservations.
+    Delete,
+}
+
+/// A change of one object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyChange {
+    /// Which kind.
+    pub kind: ObjectKind,
+    /// Its id.
+    pub id: String,
+    /// The version it must have.
+    pub expected: Expected,
+    /// What to do.
+    pub action: PolicyAction,
+}
+
+/// Changes that are made together or not at all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyWrite {
+    /// In order.
+    pub changes: Vec<PolicyChange>,
+    /// Generations that the changes begin or raise.
+    pub generations: Vec<Generation>,
+    /// The policy version the changes were prepared on, when it must still be that.
+    pub based_on: Option<u64>,
+    /// Who asks, for the audit log.
+    pub actor: String,
+}
+
+/// An object after a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenObject {
+    /// Which kind.
+    pub kind: ObjectKind,
+    /// Its id.
+    pub id: String,
+    /// Its new version.
+    pub version: u64,
+    /// Whether the change created it.
+    pub created: bool,
+}
+
+/// What a write of the policy came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyWritten {
+    /// The policy's new version.
+    pub version: u64,
+    /// The objects changed, in order.
+    pub objects: Vec<WrittenObject>,
+}
+
+/// A place in the list of tenants, newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantPlace {
+    /// When the tenant was made (unix µs).
+    pub created_at_us: i64,
+    /// Which one.
+    pub id: TenantId,
+}
+
+#[derive(QueryableByName)]
+struct ObjectRow {
+    #[diesel(sql_type = Text)]
+    kind: String,
+    #[diesel(sql_type = Text)]
+    id: String,
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+    #[diesel(sql_type = Jsonb)]
+    definition: Value,
+    #[diesel(sql_type = Bool)]
+    archived: bool,
+}
+
+#[derive(QueryableByName)]
+struct TenantRow {
+    #[diesel(sql_type = Text)]
+    id: String,
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+    #[diesel(sql_type = Jsonb)]
+    definition: Value,
+    #[diesel(sql_type = Jsonb)]
+    counter_resets: Value,
+    #[diesel(sql_type = Bool)]
+    archived: bool,
+    #[diesel(sql_type = Timestamptz)]
+    created_at: DateTime<Utc>,
+}
+
+#[derive(QueryableByName)]
+struct GenerationRow {
+    #[diesel(sql_type = Text)]
+    limit_id: String,
+    #[diesel(sql_type = Text)]
+    shape: String,
+    #[diesel(sql_type = BigInt)]
+    generation: i64,
+    #[diesel(sql_type = BigInt)]
+    since_ms: i64,
+}
+
+#[derive(QueryableByName)]
+struct VersionRow {
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+}
+
+#[derive(QueryableByName)]
+struct DefinitionRow {
+    #[diesel(sql_type = Nullable<Jsonb>)]
+    definition: Option<Value>,
+}
+
+#[derive(QueryableByName)]
+struct ExistsRow {
+    #[diesel(sql_type = Bool)]
+    found: bool,
+}
+
+impl ObjectRow {
+    fn read(self) -> Result<StoredObject, LedgerError> {
+        let kind = ObjectKind::from_word(&self.kind);
+        Ok(StoredObject {
+            kind: kind
+                .ok_or_else(|| LedgerError::Damaged(format!("{:?} is no kind of object", self.kind)))?,
+            id: self.id,
+            version: number::unsigned(self.version)?,
+            definition: self.definition,
+            archived: self.archived,
+        })
+    }
+}
+
+impl TenantRow {
+    fn read(self) -> Result<StoredTenant, LedgerError> {
+        Ok(StoredTenant {
+            id: number::tenant(&self.id)?,
+            version: number::unsigned(self.version)?,
+            definition: self.definition,
+            counter_resets: self.counter_resets,
+            archived: self.archived,
+            created_at_us: self.created_at.timestamp_micros(),
+        })
+    }
+}
+
+impl GenerationRow {
+    fn read(self) -> Result<Generation, LedgerError> {
+        let generation = number::unsigned(self.generation)?;
+        Ok(Generation { limit_id: self.limit_id, shape: self.shape, generation, since_ms: self.since_ms })
+    }
+}
+
+const TENANT_COLUMNS: &str =
+    "SELECT id, version, definition, counter_resets, archived, created_at FROM tenants";
+
+impl Ledger {
+    /// Everything but the tenants, as of one instant.
+    pub async fn read_policy(&self) -> Result<StoredPolicy, LedgerError> {
+        self.transact(BEGIN_SNAPSHOT, |connection| read_policy(connection).boxed()).await
+    }
+
+    /// The policy's version.
+    pub async fn policy_version(&self) -> Result<u64, LedgerError> {
+        self.read(|connection| read_version(connection).boxed()).await
+    }
+
+    /// One tenant as stored.
+    pub async fn read_tenant_definition(
+        &self,
+        tenant: &TenantId,
+    ) -> Result<Option<StoredTenant>, LedgerError> {
+        let rows = self
+            .read(|connection| {
+                let query =
+                    sql_query(format!("{TENANT_COLUMNS} WHERE id = $1")).bind::<Text, _>(tenant.to_string());
+                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().next().map(TenantRow::read).transpose()
+    }
+
+    /// Tenants, newest first, at most `limit`, from behind `after`.
+    pub async fn list_tenants(
+        &self,
+        after: Option<&TenantPlace>,
+        limit: usize,
+    ) -> Result<Vec<StoredTenant>, LedgerError> {
+        let place_at = after.map(|place| place_instant(place.created_at_us)).transpose()?;
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(format!(
+                    "{TENANT_COLUMNS} WHERE $1 IS NULL OR (created_at, id) < ($1, $2) \
+                     ORDER BY created_at DESC, id DESC LIMIT $3"
+                ))
+                .bind::<Nullable<Timestamptz>, _>(place_at)
+                .bind::<Nullable<Text>, _>(after.map(|place| place.id.to_string()))
+                .bind::<BigInt, _>(number::limit(limit));
+                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().map(TenantRow::read).collect()
+    }
+
+    /// An operation's definition as it stood at a version of the policy; none when there was none.
+    pub async fn operation_at_version(
+        &self,
+        operation: &OperationId,
+        policy_version: u64,
+    ) -> Result<Option<Value>, LedgerError> {
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(
+                    "SELECT definition FROM policy_history WHERE kind = 'operation' AND id = $1 AND policy_version <= $2 \
+                     ORDER BY version DESC LIMIT 1",
+                )
+                .bind::<Text, _>(operation.to_string())
+                .bind::<BigInt, _>(number::signed(policy_version));
+                async move { Ok(query.load::<DefinitionRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        Ok(rows.into_iter().next().and_then(|row| row.definition))
+    }
+
+    /// Whether anything was booked on the meter, so that its unit and decimals are fixed.
+    pub async fn is_meter_booked(&self, meter: &MeterId) -> Result<bool, LedgerError> {
+        let meter = meter.to_string();
+        self.read(|connection| {
+            let meter = meter.clone();
+            async move { is_meter_booked(connection, &meter).await }.boxed()
+        })
+        .await
+    }
+}
+
+fn place_instant(us: i64) -> Result<DateTime<Utc>, LedgerError> {
+    DateTime::from_timestamp_micros(us).ok_or_else(|| LedgerError::Refused(format!("{us} is not an instant")))
+}
+
+async fn read_policy(connection: &mut AsyncPgConnection) -> Result<StoredPolicy, LedgerError> {
+    let objects: Vec<ObjectRow> =
+        sql_query("SELECT kind, id, version, definition, archived FROM policy_objects ORDER BY kind, id")
+            .load(connection)
+            .await?;
+    let generations: Vec<GenerationRow> = sql_query(
+        "SELECT limit_id, shape, generation, since_ms FROM counter_generations ORDER BY limit_id, shape",
+    )
+    .load(connection)
+    .await?;
+    Ok(StoredPolicy {
+        version: read_version(connection).await?,
+        objects: objects.into_iter().map(ObjectRow::read).collect::<Result<_, _>>()?,
+        generations: generations.into_iter().map(GenerationRow::read).collect::<Result<_, _>>()?,
+    })
+}
+
+async fn read_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerError> {
+    let row: VersionRow = sql_query("SELECT version FROM policy_version").get_result(connection).await?;
+    number::unsigned(row.version)
+}
+
+pub(super) async fn is_meter_booked(
+    connection: &mut AsyncPgConnection,
+    meter: &str,
+) -> Result<bool, LedgerError> {
+    let query = "SELECT EXISTS (SELECT FROM balances WHERE meter = $1) AS found";
+    let row: ExistsRow = sql_query(query).bind::<Text, _>(meter).get_result(connection).await?;
+    Ok(row.found)
+}
+
+pub(super) async fn has_reservations(
+    connection: &mut AsyncPgConnection,
+    tenant: &str,
+) -> Result<bool, LedgerError> {
+    let query = "SELECT EXISTS (SELECT FROM reservations WHERE tenant = $1) \
+                 OR EXISTS (SELECT FROM balances WHERE tenant = $1) AS found";
+    let row: ExistsRow = sql_query(query).bind::<Text, _>(tenant).get_result(connection).await?;
+    Ok(row.found)
+}

@@ -1,0 +1,301 @@
+//! Reservations: the durable state machine, one row for every booked operation.
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+
+use super::entries::literal;
+use super::{Ledger, LedgerError, instant, number};
+use crate::domain::amount::Units;
+use crate::domain::entry;
+use crate::domain::ids::{MeterId, OperationId, OutboxId, ReservationId, Subject, TenantId};
+use crate::domain::reservation::{Record, ReservationState};
+
+/// A reservation as it is booked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservationRow {
+    /// Which one.
+    pub id: ReservationId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Its whole record; the metadata is in its body.
+    pub record: Record,
+    /// Where it stands.
+    pub state: ReservationState,
+    /// The ordinal of its last booked change.
+    pub step: u32,
+    /// Its last booked event.
+    pub last_event: OutboxId,
+    /// Per line what a `cap` kept uncharged; empty when nothing was.
+    pub uncharged: Vec<Units>,
+    /// Whether an event of it waits in quarantine, so that the row is behind.
+    pub quarantined: bool,
+    /// When it was resolved (gate time, unix ms).
+    pub resolved_at_ms: Option<i64>,
+}
+
+/// Whether an event is in the books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Booked {
+    /// It is.
+    Yes,
+    /// Not yet.
+    NotYet,
+    /// It, or an earlier one of its reservation, waits in quarantine.
+    Quarantined,
+}
+
+/// Which reservations of a tenant to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReservationFilter {
+    /// Only in this state.
+    pub state: Option<ReservationState>,
+    /// Only those naming this subject.
+    pub subject: Option<Subject>,
+    /// Only those with a line of this meter.
+    pub meter: Option<MeterId>,
+}
+
+/// A place in a list of reservations, newest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReservationPlace {
+    /// When the reservation was made (unix ms).
+    pub born_at_ms: i64,
+    /// Which one.
+    pub id: ReservationId,
+}
+
+/// A reservation as a transaction leaves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReservationChange {
+    pub(crate) id: ReservationId,
+    pub(crate) record: Record,
+    /// Per line; empty leaves what was kept before.
+    pub(crate) uncharged: Vec<Units>,
+    pub(crate) subjects: Vec<i64>,
+    pub(crate) resolved_at_ms: Option<i64>,
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: uuid::Uuid,
+    #[diesel(sql_type = Binary)]
+    record: Vec<u8>,
+    #[diesel(sql_type = Nullable<Array<BigInt>>)]
+    uncharged: Option<Vec<i64>>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    resolved_at: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Bool)]
+    quarantined: bool,
+}
+
+const COLUMNS: &str = "SELECT r.id, r.record, r.uncharged, r.resolved_at, \
+    EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = r.id) AS quarantined FROM reservations r";
+
+impl Row {
+    fn read(self) -> Result<ReservationRow, LedgerError> {
+        let id = ReservationId::from_bytes(self.id.into_bytes());
+        let record = decode(id, &self.record)?;
+        let uncharged = self.uncharged.unwrap_or_default().into_iter().filter_map(Units::new).collect();
+        Ok(ReservationRow {
+            id,
+            tenant: record.body.tenant.clone(),
+            state: record.head.state,
+            step: record.head.step,
+            last_event: record.head.last_event(),
+            record,
+            uncharged,
+            quarantined: self.quarantined,
+            resolved_at_ms: self.resolved_at.map(|at| at.timestamp_millis()),
+        })
+    }
+}
+
+#[derive(QueryableByName)]
+struct RecordRow {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: uuid::Uuid,
+    #[diesel(sql_type = Binary)]
+    record: Vec<u8>,
+}
+
+/// Reads the records of these reservations that are booked.
+pub(crate) async fn read_records(
+    connection: &mut AsyncPgConnection,
+    ids: &[ReservationId],
+) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
+    let rows: Vec<RecordRow> = sql_query(
+        "SELECT r.id, r.record FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) \
+         JOIN reservations r ON r.partition = w.partition AND r.id = w.id",
+    )
+    .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
+    .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>())
+    .load(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let id = ReservationId::from_bytes(row.id.into_bytes());
+            Ok((id, decode(id, &row.record)?))
+        })
+        .collect()
+}
+
+fn decode(id: ReservationId, record: &[u8]) -> Result<Record, LedgerError> {
+    Record::decode(record).map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))
+}
+
+/// Writes reservations as they are after this transaction, whole new rows and changed ones alike.
+pub(crate) async fn write_many(
+    connection: &mut AsyncPgConnection,
+    changes: &[ReservationChange],
+) -> Result<(), LedgerError> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let rests = changes.iter().map(|change| entry::rest(&change.record)).collect::<Result<Vec<_>, _>>();
+    let rests = rests.map_err(|error| LedgerError::Damaged(error.to_string()))?;
+    let heads = || changes.iter().map(|change| &change.record.head);
+    let records: Vec<Vec<u8>> = changes.iter().map(|change| change.record.encode()).collect();
+    let resolved = |change: &ReservationChange| change.resolved_at_ms.map(instant::from_ms).transpose();
+    sql_query(
+        "INSERT INTO reservations AS r (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, \
+             keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at) \
+         SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged::bigint[], fingerprint, keyed, operation, \
+             policy_version, period_start, meters::text[], subjects::bigint[], born_at, expires_at, resolved_at \
+         FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bytea[], \
+             $9::text[], $10::bytea[], $11::boolean[], $12::text[], $13::bigint[], $14::timestamptz[], $15::text[], $16::text[], \
+             $17::timestamptz[], $18::timestamptz[], $19::timestamptz[]) \
+             AS u(partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, keyed, operation, \
+                  policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at) \
+         ON CONFLICT (partition, id, tenant) DO UPDATE SET state = excluded.state, step = excluded.step, epoch = excluded.epoch, \
+             sequence = excluded.sequence, record = excluded.record, uncharged = coalesce(excluded.uncharged, r.uncharged), \
+             expires_at = excluded.expires_at, resolved_at = excluded.resolved_at",
+    )
+    .bind::<Array<SmallInt>, _>(changes.iter().map(|c| number::of_partition(c.id.partition())).collect::<Vec<_>>())
+    .bind::<Array<sql_types::Uuid>, _>(changes.iter().map(|c| c.id.uuid()).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(changes.iter().map(|c| c.record.body.tenant.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(heads().map(|head| head.state.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Integer>, _>(heads().map(|head| i32::try_from(head.step).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+    .bind::<Array<BigInt>, _>(heads().map(|head| number::signed(head.epoch.0)).collect::<Vec<_>>())
+    .bind::<Array<BigInt>, _>(heads().map(|head| number::signed(head.last_sequence)).collect::<Vec<_>>())
+    .bind::<Array<Binary>, _>(records.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    .bind::<Array<Nullable<Text>>, _>(changes.iter().map(uncharged_literal).collect::<Vec<_>>())
+    .bind::<Array<Binary>, _>(changes.iter().map(|c| c.record.body.fingerprint.as_slice()).collect::<Vec<_>>())
+    .bind::<Array<Bool>, _>(rests.iter().map(|rest| rest.keyed).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(rests.iter().map(|rest| rest.operation.as_ref().map_or("", OperationId::as_str)).collect::<Vec<_>>())
+    .bind::<Array<BigInt>, _>(rests.iter().map(|rest| number::signed(rest.policy_version)).collect::<Vec<_>>())
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(rests.iter().map(|rest| rest.period_ms.0))?)
+    .bind::<Array<Text>, _>(changes.iter().map(meters_literal).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(changes.iter().map(|c| literal(&c.subjects)).collect::<Vec<_>>())
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(heads().map(|head| head.born_at_ms))?)
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(heads().map(|head| head.expires_at_ms))?)
+    .bind::<Array<Nullable<Timestamptz>>, _>(changes.iter().map(resolved).collect::<Result<Vec<_>, _>>()?)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+fn uncharged_literal(change: &ReservationChange) -> Option<String> {
+    let units: Vec<i64> = change.uncharged.iter().map(|units| units.get()).collect();
+    (!units.is_empty()).then(|| literal(&units))
+}
+
+fn meters_literal(change: &ReservationChange) -> String {
+    let meters: Vec<_> = change.record.body.lines.iter().map(|line| line.meter.clone()).collect();
+    literal(&meters)
+}
+
+#[derive(QueryableByName)]
+struct BookedRow {
+    #[diesel(sql_type = BigInt)]
+    epoch: i64,
+    #[diesel(sql_type = BigInt)]
+    sequence: i64,
+    #[diesel(sql_type = Nullable<Integer>)]
+    step: Option<i32>,
+    #[diesel(sql_type = Bool)]
+    quarantined: bool,
+}
+
+impl Ledger {
+    /// A reservation by its id, of whichever tenant: the caller compares the tenant before it tells anything.
+    pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {
+        let query = format!("{COLUMNS} WHERE r.partition = $1 AND r.id = $2");
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(query.as_str())
+                    .bind::<SmallInt, _>(number::of_partition(id.partition()))
+                    .bind::<sql_types::Uuid, _>(id.uuid());
+                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().next().map(Row::read).transpose()
+    }
+
+    /// Whether `event`, the `step`-th change of a reservation, is in the books: the cursor decides within the event's
+    /// epoch, the reservation's row after it.
+    pub async fn is_booked(
+        &self,
+        id: ReservationId,
+        step: u32,
+        event: OutboxId,
+    ) -> Result<Booked, LedgerError> {
+        let query = "SELECT c.epoch, c.sequence, (SELECT max(step) FROM reservations WHERE partition = $1 AND id = $2) AS step, \
+                        EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = $2 \
+                                AND (q.epoch, q.sequence) <= ($3, $4)) AS quarantined \
+                     FROM cursors c WHERE c.partition = $1";
+        let row = self
+            .read(|connection| {
+                let query = sql_query(query)
+                    .bind::<SmallInt, _>(number::of_partition(id.partition()))
+                    .bind::<sql_types::Uuid, _>(id.uuid())
+                    .bind::<BigInt, _>(number::signed(event.epoch.0))
+                    .bind::<BigInt, _>(number::signed(event.sequence));
+                async move { Ok(query.get_result::<BookedRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        if row.quarantined {
+            return Ok(Booked::Quarantined);
+        }
+        let same_epoch = number::unsigned(row.epoch)? == event.epoch.0;
+        let passed = same_epoch && number::unsigned(row.sequence)? >= event.sequence;
+        let row_has_it = !same_epoch && row.step.is_some_and(|booked| i64::from(booked) >= i64::from(step));
+        Ok(if passed || row_has_it { Booked::Yes } else { Booked::NotYet })
+    }
+
+    /// A tenant's reservations, newest first, at most `limit`, from behind `after`.
+    pub async fn reservations_of(
+        &self,
+        tenant: &TenantId,
+        filter: &ReservationFilter,
+        after: Option<ReservationPlace>,
+        limit: usize,
+    ) -> Result<Vec<ReservationRow>, LedgerError> {
+        let query = format!(
+            "{COLUMNS} WHERE r.tenant = $1 AND ($2 IS NULL OR r.state = $2) AND ($3 IS NULL OR $3 = ANY(r.meters)) \
+             AND ($4 IS NULL OR r.subjects && (SELECT array_agg(s.number) FROM subjects s \
+                                                WHERE s.tenant = $1 AND s.kind = $4 AND s.id = $5)) \
+             AND ($6 IS NULL OR (r.born_at, r.id) < ($6, $7)) ORDER BY r.born_at DESC, r.id DESC LIMIT $8"
+        );
+        let place_at = after.map(|place| instant::from_ms(place.born_at_ms)).transpose()?;
+        let rows = self
+            .read(|connection| {
+                let subject = filter.subject.as_ref();
+                let query = sql_query(query.as_str())
+                    .bind::<Text, _>(tenant.to_string())
+                    .bind::<Nullable<Text>, _>(filter.state.map(ReservationState::as_str))
+                    .bind::<Nullable<Text>, _>(filter.meter.as_ref().map(ToString::to_string))
+                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.kind.to_string()))
+                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.id.to_string()))
+                    .bind::<Nullable<Timestamptz>, _>(place_at)
+                    .bind::<Nullable<sql_types::Uuid>, _>(after.map(|place| place.id.uuid()))
+                    .bind::<BigInt, _>(number::limit(limit));
+                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().map(Row::read).collect()
+    }
+}

@@ -1,0 +1,246 @@
+//! What the gate has to be told about a tenant that it does not know: one snapshot of its books.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{self, Array, Binary, Integer, Nullable, Numeric, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use rust_decimal::Decimal;
+
+use super::{BEGIN_SNAPSHOT, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
+use crate::domain::amount::{Decimals, Units};
+use crate::domain::ids::{MeterId, OperationId, OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::reservation::Record;
+
+/// A counter whose figure is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterAsk {
+    /// What it counts: the meters with their decimals and weights.
+    pub meters: Vec<(MeterId, Decimals, i64)>,
+    /// The subject it counts for; none for the whole tenant.
+    pub subject: Option<Subject>,
+    /// The operations it counts; none for all.
+    pub operations: Option<Vec<OperationId>>,
+    /// Its window's start (unix ms).
+    pub window_start_ms: i64,
+    /// Its window's end (unix ms).
+    pub window_end_ms: i64,
+}
+
+/// What is asked about a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RestoreAsk {
+    /// Counters, by window.
+    pub counters: Vec<CounterAsk>,
+    /// Quotas: the meter, its decimals and the period's start (unix ms).
+    pub quotas: Vec<(MeterId, Decimals, i64)>,
+    /// Whether the open reservations are wanted.
+    pub with_open: bool,
+    /// The last keyed call is looked for from this instant on (unix ms).
+    pub keyed_since_ms: i64,
+}
+
+/// What the books say about one quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaState {
+    /// Its capacity; none when its period has not been opened.
+    pub capacity: Option<QuotaCapacity>,
+    /// What is consumed of it.
+    pub consumed: Units,
+}
+
+/// What the books say about a tenant, as of one instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantSnapshot {
+    /// The last event of its partition that is in these figures.
+    pub cursor: OutboxId,
+    /// Its open reservations.
+    pub open: Vec<(ReservationId, Record)>,
+    /// Consumed units per counter asked for, in order, each in units of the counter (weights applied).
+    pub counters: Vec<Units>,
+    /// Per quota asked for, in order.
+    pub quotas: Vec<QuotaState>,
+    /// When its last keyed operation since the instant asked for was made (unix ms).
+    pub latest_keyed_born_at_ms: Option<i64>,
+}
+
+impl Ledger {
+    /// Reads what the gate needs to know about a tenant, in one snapshot.
+    pub async fn read_tenant(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        ask: &RestoreAsk,
+    ) -> Result<TenantSnapshot, LedgerError> {
+        let (tenant, ask) = (tenant.clone(), ask.clone());
+        self.transact(BEGIN_SNAPSHOT, move |connection| {
+            async move {
+                Ok(TenantSnapshot {
+                    cursor: cursors::read(connection, partition).await?,
+                    open: if ask.with_open { read_open(connection, &tenant).await? } else { Vec::new() },
+                    counters: read_counters(connection, &tenant, &ask.counters).await?,
+                    quotas: read_quotas(connection, &tenant, &ask.quotas).await?,
+                    latest_keyed_born_at_ms: read_latest_keyed(connection, &tenant, ask.keyed_since_ms)
+                        .await?,
+                })
+            }
+            .boxed()
+        })
+        .await
+    }
+}
+
+#[derive(QueryableByName)]
+struct OpenRow {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: uuid::Uuid,
+    #[diesel(sql_type = Binary)]
+    record: Vec<u8>,
+}
+
+async fn read_open(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
+    let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id";
+    let rows: Vec<OpenRow> = sql_query(query).bind::<Text, _>(tenant.as_str()).load(connection).await?;
+    rows.into_iter()
+        .map(|row| {
+            let id = ReservationId::from_bytes(row.id.into_bytes());
+            let record = Record::decode(&row.record);
+            Ok((id, record.map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))?))
+        })
+        .collect()
+}
+
+#[derive(QueryableByName)]
+struct CounterRow {
+    #[diesel(sql_type = Integer)]
+    counter: i32,
+    #[diesel(sql_type = Integer)]
+    place: i32,
+    #[diesel(sql_type = Numeric)]
+    consumed: Decimal,
+}
+
+/// One question for all counters: each asks once per meter.
+async fn read_counters(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    asks: &[CounterAsk],
+) -> Result<Vec<Units>, LedgerError> {
+    if asks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let questions: Vec<(usize, usize, &CounterAsk)> = asks
+        .iter()
+        .enumerate()
+        .flat_map(|(i, ask)| (0..ask.meters.len()).map(move |place| (i, place, ask)))
+        .collect();
+    let index = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+    let operations = |ask: &CounterAsk| ask.operations.as_ref().map(|list| super::entries::literal(list));
+    let rows: Vec<CounterRow> = sql_query(
+        "SELECT q.counter, q.place, coalesce(sum(u.consumed), 0)::numeric(28, 9) AS consumed \
+         FROM unnest($2::integer[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::timestamptz[]) \
+              AS q(counter, place, meter, kind, id, operations, from_at, to_at) \
+         JOIN usage_hourly u ON u.tenant = $1 AND u.meter = q.meter AND u.hour_at >= q.from_at AND u.hour_at < q.to_at \
+             AND u.subject = CASE WHEN q.kind IS NULL THEN 0 \
+                                  ELSE (SELECT number FROM subjects s WHERE s.tenant = $1 AND s.kind = q.kind AND s.id = q.id) END \
+             AND (q.operations IS NULL OR u.operation = ANY(q.operations::text[])) \
+         GROUP BY q.counter, q.place",
+    )
+    .bind::<Text, _>(tenant.as_str())
+    .bind::<Array<Integer>, _>(questions.iter().map(|(i, _, _)| index(*i)).collect::<Vec<_>>())
+    .bind::<Array<Integer>, _>(questions.iter().map(|(_, place, _)| index(*place)).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(questions.iter().map(|(_, place, ask)| ask.meters[*place].0.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Nullable<Text>>, _>(
+        questions.iter().map(|(.., ask)| ask.subject.as_ref().map(|s| s.kind.as_str())).collect::<Vec<_>>(),
+    )
+    .bind::<Array<Nullable<Text>>, _>(
+        questions.iter().map(|(.., ask)| ask.subject.as_ref().map(|s| s.id.as_str())).collect::<Vec<_>>(),
+    )
+    .bind::<Array<Nullable<Text>>, _>(questions.iter().map(|(.., ask)| operations(ask)).collect::<Vec<_>>())
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(questions.iter().map(|(.., ask)| ask.window_start_ms))?)
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(questions.iter().map(|(.., ask)| ask.window_end_ms))?)
+    .load(connection)
+    .await?;
+    let mut sums = vec![Units::ZERO; asks.len()];
+    for row in rows {
+        let (counter, place): (usize, usize) = (number::small(row.counter)?, number::small(row.place)?);
+        let (_, decimals, weight) = asks[counter].meters[place];
+        sums[counter] = weighted(sums[counter], number::units(row.consumed, decimals)?, weight)?;
+    }
+    Ok(sums)
+}
+
+fn weighted(sum: Units, consumed: Units, weight: i64) -> Result<Units, LedgerError> {
+    let total = consumed.get().checked_mul(weight).and_then(|product| product.checked_add(sum.get()));
+    total
+        .and_then(Units::new)
+        .ok_or_else(|| LedgerError::Refused("a counter's figure is beyond the largest amount".into()))
+}
+
+#[derive(QueryableByName)]
+struct ConsumedRow {
+    #[diesel(sql_type = Text)]
+    meter: String,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: DateTime<Utc>,
+    #[diesel(sql_type = Numeric)]
+    consumed: Decimal,
+}
+
+async fn read_quotas(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    asks: &[(MeterId, Decimals, i64)],
+) -> Result<Vec<QuotaState>, LedgerError> {
+    if asks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wanted: Vec<_> = asks.iter().map(|(meter, _, start_ms)| (meter, *start_ms)).collect();
+    let open: HashMap<_, _> = quotas::read_open(connection, tenant, &wanted).await?.into_iter().collect();
+    let rows: Vec<ConsumedRow> = sql_query(
+        "SELECT b.meter, b.period_start, b.consumed FROM balances b \
+         JOIN unnest($2::text[], $3::timestamptz[]) AS w(meter, period_start) USING (meter, period_start) WHERE b.tenant = $1",
+    )
+    .bind::<Text, _>(tenant.as_str())
+    .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?)
+    .load(connection)
+    .await?;
+    let consumed: HashMap<(String, i64), Decimal> = rows
+        .into_iter()
+        .map(|row| ((row.meter, row.period_start.timestamp_millis()), row.consumed))
+        .collect();
+    asks.iter()
+        .map(|(meter, decimals, start_ms)| {
+            let used = consumed.get(&(meter.to_string(), *start_ms)).copied().unwrap_or_default();
+            let capacity = open.get(&(meter.clone(), *start_ms)).cloned();
+            Ok(QuotaState { capacity, consumed: number::units(used, *decimals)? })
+        })
+        .collect()
+}
+
+#[derive(QueryableByName)]
+struct BornRow {
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    born_at: Option<DateTime<Utc>>,
+}
+
+async fn read_latest_keyed(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    since_ms: i64,
+) -> Result<Option<i64>, LedgerError> {
+    let row: BornRow = sql_query(
+        "SELECT max(born_at) AS born_at FROM reservations WHERE tenant = $1 AND born_at >= $2 AND keyed",
+    )
+    .bind::<Text, _>(tenant.as_str())
+    .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
+    .get_result(connection)
+    .await?;
+    Ok(row.born_at.map(|at| at.timestamp_millis()))
+}

@@ -1,0 +1,121 @@
+//! Subjects' numbers: the names live in one table, the books carry numbers.
+
+use std::collections::{BTreeSet, HashMap};
+
+use diesel::sql_types::{Array, BigInt, Text};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use moka::sync::Cache;
+
+use super::{Ledger, LedgerError, number};
+use crate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
+
+/// A subject of a tenant.
+pub(crate) type TenantSubject = (TenantId, Subject);
+/// Numbers by subject.
+pub(crate) type SubjectNumbers = HashMap<TenantSubject, i64>;
+
+const KNOWN_MAX: u64 = 100_000;
+
+/// Numbers read from committed rows: they never change.
+pub(super) struct KnownSubjects(Cache<TenantSubject, i64>);
+
+impl Default for KnownSubjects {
+    fn default() -> Self {
+        Self(Cache::new(KNOWN_MAX))
+    }
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+    #[diesel(sql_type = Text)]
+    kind: String,
+    #[diesel(sql_type = Text)]
+    id: String,
+}
+
+impl Row {
+    fn read(self) -> Result<(TenantSubject, i64), LedgerError> {
+        let damaged = || LedgerError::Damaged(format!("subject {}", self.number));
+        let kind = SubjectKind::parse(&self.kind).map_err(|_| damaged())?;
+        let id = SubjectId::parse(&self.id).map_err(|_| damaged())?;
+        Ok(((number::tenant(&self.tenant)?, Subject { kind, id }), self.number))
+    }
+}
+
+impl Ledger {
+    /// The numbers of these subjects; new ones get a number in this transaction.
+    pub(crate) async fn number_subjects(
+        &self,
+        connection: &mut AsyncPgConnection,
+        wanted: BTreeSet<TenantSubject>,
+    ) -> Result<SubjectNumbers, LedgerError> {
+        let (mut numbers, unknown) = self.known_subjects(wanted);
+        if unknown.is_empty() {
+            return Ok(numbers);
+        }
+        for (subject, number) in find(connection, &unknown).await? {
+            self.shared.subjects.0.insert(subject.clone(), number);
+            numbers.insert(subject, number);
+        }
+        let new: Vec<_> = unknown.into_iter().filter(|subject| !numbers.contains_key(subject)).collect();
+        if !new.is_empty() {
+            numbers.extend(insert(connection, &new).await?);
+        }
+        Ok(numbers)
+    }
+
+    fn known_subjects(&self, wanted: BTreeSet<TenantSubject>) -> (SubjectNumbers, Vec<TenantSubject>) {
+        let mut numbers = SubjectNumbers::with_capacity(wanted.len());
+        let mut unknown = Vec::new();
+        for subject in wanted {
+            match self.shared.subjects.0.get(&subject) {
+                Some(number) => {
+                    numbers.insert(subject, number);
+                }
+                None => unknown.push(subject),
+            }
+        }
+        (numbers, unknown)
+    }
+}
+
+/// The numbers of those that have one.
+pub(crate) async fn find(
+    connection: &mut AsyncPgConnection,
+    subjects: &[TenantSubject],
+) -> Result<Vec<(TenantSubject, i64)>, LedgerError> {
+    let query = "SELECT s.tenant, s.number, s.kind, s.id FROM unnest($1::text[], $2::text[], $3::text[]) AS w(tenant, kind, id) \
+                 JOIN subjects s ON s.tenant = w.tenant AND s.kind = w.kind AND s.id = w.id";
+    run(connection, query, subjects).await
+}
+
+/// Numbers for those that had none; a concurrent transaction may have given one meanwhile, which then stands.
+async fn insert(
+    connection: &mut AsyncPgConnection,
+    subjects: &[TenantSubject],
+) -> Result<Vec<(TenantSubject, i64)>, LedgerError> {
+    let query = "INSERT INTO subjects AS s (tenant, kind, id) SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) \
+                 ON CONFLICT (tenant, kind, id) DO UPDATE SET kind = excluded.kind \
+                 RETURNING s.tenant, s.number, s.kind, s.id";
+    run(connection, query, subjects).await
+}
+
+async fn run(
+    connection: &mut AsyncPgConnection,
+    query: &str,
+    subjects: &[TenantSubject],
+) -> Result<Vec<(TenantSubject, i64)>, LedgerError> {
+    let column = |pick: fn(&TenantSubject) -> &str| subjects.iter().map(pick).collect::<Vec<_>>();
+    let rows: Vec<Row> = sql_query(query)
+        .bind::<Array<Text>, _>(column(|(tenant, _)| tenant.as_str()))
+        .bind::<Array<Text>, _>(column(|(_, subject)| subject.kind.as_str()))
+        .bind::<Array<Text>, _>(column(|(_, subject)| subject.id.as_str()))
+        .load(connection)
+        .await?;
+    rows.into_iter().map(Row::read).collect()
+}

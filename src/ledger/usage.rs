@@ -1,0 +1,316 @@
+//! Hourly usage: derived from entries, moved with them, the source of every report.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use rust_decimal::Decimal;
+
+use super::{Ledger, LedgerError, instant, number};
+use crate::domain::entry::{Account, Entry};
+use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
+
+/// Changes of hourly usage.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct UsageChanges(BTreeMap<UsageKey, UsageChange>);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct UsageKey {
+    tenant: TenantId,
+    meter: MeterId,
+    hour_start_ms: i64,
+    operation: String,
+    subject: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct UsageChange {
+    consumed: Decimal,
+    count: i64,
+    excess: Decimal,
+    late: Decimal,
+}
+
+/// The number that stands for "without a subject".
+const NO_SUBJECT: i64 = 0;
+
+impl UsageChanges {
+    /// Adds what an entry says about usage; `is_first` when its line consumes for the first time by it.
+    pub(crate) fn add(&mut self, entry: &Entry, is_first: bool) {
+        let movement = &entry.movement;
+        let amount = match (movement.credit, movement.debit) {
+            (_, Account::Consumed) => movement.amount.decimal(),
+            (Account::Consumed, _) => -movement.amount.decimal(),
+            _ => return,
+        };
+        for subject in [NO_SUBJECT].iter().chain(&entry.subjects) {
+            let key = UsageKey {
+                tenant: entry.tenant.clone(),
+                meter: movement.meter.clone(),
+                hour_start_ms: entry.hour_start_ms,
+                operation: entry.operation.clone(),
+                subject: *subject,
+            };
+            let change = self.0.entry(key).or_default();
+            change.consumed += amount;
+            change.count += i64::from(is_first);
+            change.excess += if movement.flags.excess { amount } else { Decimal::ZERO };
+            change.late += if movement.flags.late { amount } else { Decimal::ZERO };
+        }
+    }
+}
+
+/// Adds the changes, in order of their keys.
+pub(crate) async fn add(
+    connection: &mut AsyncPgConnection,
+    changes: &UsageChanges,
+) -> Result<(), LedgerError> {
+    if changes.0.is_empty() {
+        return Ok(());
+    }
+    let keys = || changes.0.keys();
+    let amounts = |pick: fn(&UsageChange) -> Decimal| changes.0.values().map(pick).collect::<Vec<_>>();
+    sql_query(
+        "INSERT INTO usage_hourly AS u (tenant, meter, hour_at, operation, subject, consumed, count, excess, late) \
+         SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], \
+                              $6::numeric[], $7::bigint[], $8::numeric[], $9::numeric[]) \
+         ON CONFLICT (tenant, meter, hour_at, operation, subject) DO UPDATE SET \
+             consumed = u.consumed + excluded.consumed, count = u.count + excluded.count, \
+             excess = u.excess + excluded.excess, late = u.late + excluded.late",
+    )
+    .bind::<Array<Text>, _>(keys().map(|key| key.tenant.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(keys().map(|key| key.meter.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.hour_start_ms))?)
+    .bind::<Array<Text>, _>(keys().map(|key| key.operation.as_str()).collect::<Vec<_>>())
+    .bind::<Array<BigInt>, _>(keys().map(|key| key.subject).collect::<Vec<_>>())
+    .bind::<Array<Numeric>, _>(amounts(|change| change.consumed))
+    .bind::<Array<BigInt>, _>(changes.0.values().map(|change| change.count).collect::<Vec<_>>())
+    .bind::<Array<Numeric>, _>(amounts(|change| change.excess))
+    .bind::<Array<Numeric>, _>(amounts(|change| change.late))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// How finely to cut time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granularity {
+    /// The tenant's local hours.
+    Hour,
+    /// Days of a zone.
+    Day,
+    /// Months of a zone, from the 1st.
+    Month,
+}
+
+/// What to tell apart; the meter always is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupBy {
+    /// By tenant.
+    Tenant,
+    /// By the tenant's present plan.
+    Plan,
+    /// By operation.
+    Operation,
+    /// By subject: only what was done in a subject's name.
+    Subject,
+}
+
+/// Which usage to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageQuery {
+    /// Whose; none for all tenants.
+    pub tenant: Option<TenantId>,
+    /// Only this meter.
+    pub meter: Option<MeterId>,
+    /// Only this subject (needs a tenant).
+    pub subject: Option<Subject>,
+    /// From the hours that start at or after this instant (unix ms).
+    pub from_ms: i64,
+    /// To the hours that start before it (unix ms).
+    pub to_ms: i64,
+    /// How finely; none for one figure over all the time.
+    pub granularity: Option<Granularity>,
+    /// The IANA zone of days and months.
+    pub zone: String,
+    /// What to tell apart.
+    pub group_by: Vec<GroupBy>,
+    /// From behind this place.
+    pub after: Option<UsagePlace>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A place in a list of usage: newest first, then by the groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UsagePlace {
+    /// The start (unix ms); 0 without granularity.
+    pub start_ms: i64,
+    /// The group's texts, joined as the ledger orders them.
+    pub group: String,
+}
+
+/// A figure of usage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageFigures {
+    /// Its place in the list.
+    pub place: UsagePlace,
+    /// The start of its hour, day or month (unix ms).
+    pub start_ms: Option<i64>,
+    /// Whose, where told apart.
+    pub tenant: Option<TenantId>,
+    /// Which plan, where told apart.
+    pub plan: Option<String>,
+    /// What was counted.
+    pub meter: MeterId,
+    /// By which operation, where told apart; empty for none.
+    pub operation: Option<String>,
+    /// In whose name, where told apart.
+    pub subject: Option<Subject>,
+    /// How much.
+    pub consumed: Decimal,
+    /// How many operations consumed.
+    pub count: u64,
+    /// How much of it was above holds.
+    pub excess: Decimal,
+    /// How much of it came after expiry.
+    pub late: Decimal,
+}
+
+/// A page of usage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsagePage {
+    /// The figures.
+    pub rows: Vec<UsageFigures>,
+    /// When they were read (the database's clock, unix ms).
+    pub as_of_ms: i64,
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    start_at: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Text)]
+    place: String,
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = Text)]
+    plan: String,
+    #[diesel(sql_type = Text)]
+    meter: String,
+    #[diesel(sql_type = Text)]
+    operation: String,
+    #[diesel(sql_type = Text)]
+    kind: String,
+    #[diesel(sql_type = Text)]
+    subject: String,
+    #[diesel(sql_type = Numeric)]
+    consumed: Decimal,
+    #[diesel(sql_type = BigInt)]
+    count: i64,
+    #[diesel(sql_type = Numeric)]
+    excess: Decimal,
+    #[diesel(sql_type = Numeric)]
+    late: Decimal,
+}
+
+#[derive(QueryableByName)]
+struct NowRow {
+    #[diesel(sql_type = Timestamptz)]
+    now: DateTime<Utc>,
+}
+
+impl Row {
+    fn read(self, query: &UsageQuery) -> Result<UsageFigures, LedgerError> {
+        let told = |group: GroupBy| query.group_by.contains(&group);
+        let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of a row of usage"));
+        let subject = || -> Result<Subject, LedgerError> {
+            let kind = SubjectKind::parse(&self.kind).map_err(|_| damaged("subject"))?;
+            Ok(Subject { kind, id: SubjectId::parse(&self.subject).map_err(|_| damaged("subject"))? })
+        };
+        let start_ms = self.start_at.map(|at| at.timestamp_millis());
+        Ok(UsageFigures {
+            place: UsagePlace { start_ms: start_ms.unwrap_or_default(), group: self.place.clone() },
+            start_ms,
+            tenant: told(GroupBy::Tenant).then(|| number::tenant(&self.tenant)).transpose()?,
+            plan: told(GroupBy::Plan).then(|| self.plan.clone()),
+            meter: MeterId::parse(&self.meter).map_err(|_| damaged("meter"))?,
+            operation: told(GroupBy::Operation).then(|| self.operation.clone()),
+            subject: told(GroupBy::Subject).then(subject).transpose()?,
+            consumed: self.consumed,
+            count: number::unsigned(self.count)?,
+            excess: self.excess,
+            late: self.late,
+        })
+    }
+}
+
+impl Ledger {
+    /// Usage by hour, day or month and by the groups asked for, newest first.
+    ///
+    /// Errors: [`LedgerError::Refused`] for a zone that the database does not know.
+    pub async fn usage(&self, query: &UsageQuery) -> Result<UsagePage, LedgerError> {
+        let (from, to) = (instant::from_ms(query.from_ms)?, instant::from_ms(query.to_ms)?);
+        let place_at = query.after.as_ref().map(|place| instant::from_ms(place.start_ms)).transpose()?;
+        let text = usage_sql(query);
+        let (rows, now) = self
+            .read(|connection| {
+                let subject = query.subject.as_ref();
+                let question = sql_query(text.as_str())
+                    .bind::<Timestamptz, _>(from)
+                    .bind::<Timestamptz, _>(to)
+                    .bind::<Nullable<Text>, _>(query.tenant.as_ref().map(ToString::to_string))
+                    .bind::<Nullable<Text>, _>(query.meter.as_ref().map(ToString::to_string))
+                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.kind.to_string()))
+                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.id.to_string()))
+                    .bind::<Text, _>(query.zone.clone())
+                    .bind::<Nullable<Timestamptz>, _>(place_at)
+                    .bind::<Nullable<Text>, _>(query.after.as_ref().map(|place| place.group.clone()))
+                    .bind::<BigInt, _>(number::limit(query.limit));
+                async move {
+                    let now: NowRow = sql_query("SELECT now() AS now").get_result(connection).await?;
+                    Ok((question.load::<Row>(connection).await?, now.now))
+                }
+                .boxed()
+            })
+            .await?;
+        let rows = rows.into_iter().map(|row| row.read(query)).collect::<Result<_, _>>()?;
+        Ok(UsagePage { rows, as_of_ms: now.timestamp_millis() })
+    }
+}
+
+/// Groups first, pages after: a page begins behind (start, place), newest first.
+fn usage_sql(query: &UsageQuery) -> String {
+    let told =
+        |group: GroupBy, column: &'static str| if query.group_by.contains(&group) { column } else { "''" };
+    let start = match query.granularity {
+        None => "NULL::timestamptz",
+        Some(Granularity::Hour) => "u.hour_at",
+        Some(Granularity::Day) => "date_trunc('day', u.hour_at, $7)",
+        Some(Granularity::Month) => "date_trunc('month', u.hour_at, $7)",
+    };
+    let by_subject = query.subject.is_some() || query.group_by.contains(&GroupBy::Subject);
+    let subjects = if by_subject { "s.number = u.subject" } else { "u.subject = 0 AND s.number IS NULL" };
+    format!(
+        "SELECT * FROM (SELECT g.*, concat_ws(chr(1), tenant, plan, meter, operation, kind, subject) COLLATE \"C\" AS place FROM ( \
+             SELECT {start} AS start_at, {tenant} AS tenant, {plan} AS plan, u.meter, {operation} AS operation, {kind} AS kind, \
+                 {subject} AS subject, sum(u.consumed)::numeric(28, 9) AS consumed, sum(u.count)::bigint AS count, \
+                 sum(u.excess)::numeric(28, 9) AS excess, sum(u.late)::numeric(28, 9) AS late \
+             FROM usage_hourly u LEFT JOIN subjects s ON s.tenant = u.tenant AND s.number = u.subject \
+                 LEFT JOIN tenants t ON t.id = u.tenant \
+             WHERE u.hour_at >= $1 AND u.hour_at < $2 AND {subjects} AND ($3 IS NULL OR u.tenant = $3) \
+                 AND ($4 IS NULL OR u.meter = $4) AND ($5 IS NULL OR (s.kind = $5 AND s.id = $6)) AND $7 IS NOT NULL \
+             GROUP BY 1, 2, 3, 4, 5, 6, 7) g) p \
+         WHERE $8 IS NULL OR start_at < $8 OR (start_at IS NOT DISTINCT FROM $8 AND place > $9) \
+             OR (start_at IS NULL AND place > $9) \
+         ORDER BY start_at DESC, place LIMIT $10",
+        tenant = told(GroupBy::Tenant, "u.tenant"),
+        plan = told(GroupBy::Plan, "coalesce(t.definition->>'plan', '')"),
+        operation = told(GroupBy::Operation, "u.operation"),
+        kind = told(GroupBy::Subject, "s.kind"),
+        subject = told(GroupBy::Subject, "s.id"),
+    )
+}

@@ -1,0 +1,80 @@
+//! Every reservation's row against its own entries: what it holds and has consumed, line by line.
+
+use diesel::sql_types::{self, Array, Binary, Nullable, Numeric, SmallInt, Text};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::TryStreamExt;
+use rust_decimal::Decimal;
+
+use super::{Check, Fault};
+use crate::domain::amount::Units;
+use crate::domain::reservation::{Record, ReservationState};
+use crate::ledger::LedgerError;
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: uuid::Uuid,
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = Nullable<Text>)]
+    state: Option<String>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    record: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Array<SmallInt>>)]
+    lines: Option<Vec<i16>>,
+    #[diesel(sql_type = Nullable<Array<Numeric>>)]
+    reserved: Option<Vec<Decimal>>,
+    #[diesel(sql_type = Nullable<Array<Numeric>>)]
+    consumed: Option<Vec<Decimal>>,
+}
+
+const QUERY: &str = "SELECT id, tenant, r.state, r.record, e.lines, e.reserved, e.consumed FROM reservations r FULL JOIN ( \
+        SELECT id, tenant, array_agg(line) AS lines, array_agg(reserved) AS reserved, array_agg(consumed) AS consumed FROM ( \
+            SELECT operation_id AS id, tenant, line, \
+                sum(CASE 'reserved' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS reserved, \
+                sum(CASE 'consumed' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS consumed \
+            FROM entries WHERE class = 'usage' GROUP BY 1, 2, 3) l GROUP BY 1, 2) e USING (id, tenant)";
+
+pub(super) async fn check(connection: &mut AsyncPgConnection) -> Result<Check, LedgerError> {
+    let mut check = Check::of("reservations agree with their entries");
+    let mut rows = sql_query(QUERY).load_stream::<Row>(connection).await?;
+    while let Some(row) = rows.try_next().await? {
+        check.checked += 1;
+        if let Err(detail) = judge(&row) {
+            check.fault(Fault::new(format!("reservation {} of {}", row.id, row.tenant), detail));
+        }
+    }
+    Ok(check)
+}
+
+fn judge(row: &Row) -> Result<(), String> {
+    let record = row.record.as_ref().ok_or("has entries but no row")?;
+    let record = Record::decode(record).map_err(|error| error.to_string())?;
+    if row.state.as_deref() != Some(record.head.state.as_str()) || record.body.tenant.as_str() != row.tenant {
+        return Err("the row and its record differ".into());
+    }
+    for (index, (units, rule)) in record.units.iter().zip(&record.body.lines).enumerate() {
+        let open = record.head.state == ReservationState::Reserved;
+        let held = if open { units.outstanding() } else { Units::ZERO };
+        let says = [held, units.consumed].map(|units| units.to_amount(rule.decimals).decimal());
+        let booked = booked(row, index);
+        if says != booked {
+            return Err(format!(
+                "line {index} ({}) holds {} and consumed {}, by its entries {} and {}",
+                rule.meter, says[0], says[1], booked[0], booked[1]
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the entries of a line come to: reserved and consumed.
+fn booked(row: &Row, line: usize) -> [Decimal; 2] {
+    let lines = row.lines.as_deref().unwrap_or_default();
+    let place = lines.iter().position(|number| usize::try_from(*number) == Ok(line));
+    [&row.reserved, &row.consumed].map(|sums| {
+        let sums = sums.as_deref().unwrap_or_default();
+        place.and_then(|place| sums.get(place)).copied().unwrap_or_default().normalize()
+    })
+}

@@ -1,0 +1,98 @@
+//! Keeps policy and keys of this instance fresh: the ledger's notices at once, a slow poll behind them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Operations;
+use crate::domain::ids::TenantId;
+use crate::ledger::{Ledger, Notice, Noticed};
+
+/// Notices that come together are answered by one reading.
+const GATHER_FOR: Duration = Duration::from_millis(10);
+
+/// Follows changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own;
+/// `poll_every` is how often the policy version is asked for besides.
+pub async fn follow_changes(
+    operations: Arc<Operations>,
+    url: String,
+    poll_every: Duration,
+    stop: impl Future<Output = ()>,
+) {
+    let following = async {
+        let mut notices = Ledger::listen(&url);
+        let mut seen_version = 0;
+        loop {
+            match tokio::time::timeout(poll_every, notices.next()).await {
+                Ok(Some(first)) => {
+                    operations.take_notice(first).await;
+                    while let Ok(Some(more)) = tokio::time::timeout(GATHER_FOR, notices.next()).await {
+                        operations.take_notice(more).await;
+                    }
+                    seen_version = operations.refresh_policy(seen_version).await;
+                }
+                Ok(None) => tokio::time::sleep(poll_every).await,
+                Err(_) => seen_version = operations.poll_policy(seen_version).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = following => {}
+        () = stop => {}
+    }
+}
+
+impl Operations {
+    async fn take_notice(&self, noticed: Noticed) {
+        match noticed {
+            Noticed::Connected => {
+                self.policy.forget_tenants();
+                self.refresh_keys().await;
+            }
+            Noticed::Changed(Notice { kind, id, .. }) => match kind.as_str() {
+                "key" => self.refresh_keys().await,
+                "tenant" => {
+                    if let Ok(tenant) = TenantId::parse(&id) {
+                        self.policy.forget_tenant(&tenant).await;
+                    }
+                }
+                _ => {}
+            },
+        }
+    }
+
+    /// Shows the policy version in the metrics.
+    pub(super) fn policy_version_seen(&self, version: u64) {
+        self.metrics.policy_version(i64::try_from(version).unwrap_or(i64::MAX));
+    }
+
+    async fn refresh_keys(&self) {
+        if let Err(error) = self.keys.refresh(&self.ledger).await {
+            tracing::warn!(%error, "keys could not be read again; those known stay in force");
+        }
+    }
+
+    async fn refresh_policy(&self, seen_version: u64) -> u64 {
+        match self.policy.refresh().await {
+            Ok(version) => {
+                self.policy_version_seen(version);
+                version
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the policy could not be read again; the one known stays in force");
+                seen_version
+            }
+        }
+    }
+
+    /// What a lost notice would leave behind: any change since is taken as a change of everything.
+    async fn poll_policy(&self, seen_version: u64) -> u64 {
+        match self.ledger.policy_version().await {
+            Ok(version) if version != seen_version => {
+                self.policy.forget_tenants();
+                self.refresh_keys().await;
+                self.refresh_policy(seen_version).await
+            }
+            _ => seen_version,
+        }
+    }
+}

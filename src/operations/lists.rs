@@ -1,0 +1,220 @@
+//! Reads of the books: usage, entries, reservations, a page at a time, newest first.
+
+use super::answers::*;
+use super::present::{self, Circumstances, instant};
+use super::requests::{EntriesRequest, Granularity, GroupBy, Page, ReservationsRequest, UsageRequest};
+use super::{Answer, OperationError, Operations};
+use crate::domain::amount::Amount;
+use crate::domain::entry::EntryFlags;
+use crate::domain::ids::{ReservationId, TenantId};
+use crate::ledger::{
+    self, EntryFilter, EntryPlace, ReservationFilter, ReservationPlace, StoredEntry, UsageFigures,
+    UsagePlace, UsageQuery,
+};
+
+impl Operations {
+    /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
+    pub async fn list_usage(&self, request: UsageRequest) -> Answer<PageAnswer<UsageRow>> {
+        let now_ms = self.clock.now_ms();
+        let (zone, start_ms) = self.zone_and_start(&request, now_ms).await?;
+        let (from_ms, to_ms) =
+            (request.from_ms.unwrap_or(start_ms), request.to_ms.unwrap_or(now_ms.saturating_add(1)));
+        if from_ms >= to_ms {
+            return Err(OperationError::field("/from", "must be before to"));
+        }
+        let limit = limit_of(&request.page);
+        let query = UsageQuery {
+            tenant: request.tenant,
+            meter: request.meter,
+            subject: None,
+            from_ms,
+            to_ms,
+            granularity: request.granularity.map(granularity),
+            zone,
+            group_by: request.group_by.iter().filter_map(|by| group(*by)).collect(),
+            after: request.page.after.as_deref().map(usage_place).transpose()?,
+            limit: limit + 1,
+        };
+        let mut page = self.ledger.usage(&query).await?;
+        let has_more = page.rows.len() > limit;
+        page.rows.truncate(limit);
+        let next = page
+            .rows
+            .last()
+            .filter(|_| has_more)
+            .map(|row| format!("{}:{}", row.place.start_ms, row.place.group));
+        let data = page.rows.into_iter().map(usage_row).collect::<Answer<_>>()?;
+        Ok(PageAnswer { data, next, as_of: Some(instant(page.as_of_ms)) })
+    }
+
+    async fn zone_and_start(&self, request: &UsageRequest, now_ms: i64) -> Answer<(String, i64)> {
+        use crate::domain::period::{AnchorDay, Calendar, WindowKind, Zone};
+        match &request.tenant {
+            Some(tenant) => {
+                let entry = self.known(tenant).await?;
+                Ok((entry.definition.time_zone.name().to_owned(), entry.windows(now_ms).period.start_ms))
+            }
+            None => {
+                let zone = match &request.zone {
+                    Some(name) => Zone::parse(name)
+                        .map_err(|error| OperationError::field("/zone", error.to_string()))?,
+                    None => Zone::default(),
+                };
+                let name = zone.name().to_owned();
+                let month = Calendar::new(zone, AnchorDay::default()).window(WindowKind::Month, now_ms);
+                Ok((name, month.start_ms))
+            }
+        }
+    }
+
+    /// A tenant's entries.
+    pub async fn list_entries(&self, request: EntriesRequest) -> Answer<PageAnswer<EntryRow>> {
+        self.known(&request.tenant).await?;
+        let filter = EntryFilter {
+            meter: request.meter,
+            from_ms: request.from_ms,
+            to_ms: request.to_ms,
+            operation_id: request.reservation.map(ReservationId::uuid),
+        };
+        let after = request.page.after.as_deref().map(entry_place).transpose()?;
+        let limit = limit_of(&request.page);
+        let mut rows = self.ledger.entries_of(&request.tenant, &filter, after, limit + 1).await?;
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| has_more).map(|row| {
+            let place = row.place();
+            format!(
+                "{}:{}:{}:{}:{}",
+                place.happened_at_ms, place.operation_id, place.step, place.line, place.leg
+            )
+        });
+        Ok(PageAnswer { data: rows.iter().map(entry_row).collect::<Answer<_>>()?, next, as_of: None })
+    }
+
+    /// A tenant's reservations, as the ledger has them.
+    pub async fn list_reservations(
+        &self,
+        request: ReservationsRequest,
+    ) -> Answer<PageAnswer<ReservationAnswer>> {
+        self.known(&request.tenant).await?;
+        let filter = ReservationFilter { state: request.state, subject: None, meter: None };
+        let after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
+        let limit = limit_of(&request.page);
+        let mut rows = self.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let next =
+            rows.last().filter(|_| has_more).map(|row| format!("{}:{}", row.record.head.born_at_ms, row.id));
+        let data = rows
+            .into_iter()
+            .map(|row| {
+                let told =
+                    Circumstances { ack_ledger: true, uncharged: row.uncharged, ..Circumstances::default() };
+                present::reservation(row.id, &row.record, told)
+            })
+            .collect();
+        Ok(PageAnswer { data, next, as_of: None })
+    }
+
+    async fn known(&self, tenant: &TenantId) -> Answer<std::sync::Arc<super::policy_store::TenantEntry>> {
+        let found = self.policy.find_tenant(tenant).await?;
+        found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
+    }
+
+    fn reservation_place(&self, text: &str) -> Answer<ReservationPlace> {
+        let (born, id) = text.split_once(':').ok_or_else(bad_cursor)?;
+        Ok(ReservationPlace {
+            born_at_ms: born.parse().map_err(|_| bad_cursor())?,
+            id: self.ids.parse(id).map_err(|_| bad_cursor())?,
+        })
+    }
+}
+
+fn limit_of(page: &Page) -> usize {
+    usize::try_from(page.limit).unwrap_or(1000).clamp(1, 1000)
+}
+
+fn bad_cursor() -> OperationError {
+    OperationError::Malformed("the cursor does not read; start again without it".into())
+}
+
+fn granularity(asked: Granularity) -> ledger::Granularity {
+    match asked {
+        Granularity::Hour => ledger::Granularity::Hour,
+        Granularity::Day => ledger::Granularity::Day,
+        Granularity::Month => ledger::Granularity::Month,
+    }
+}
+
+fn group(asked: GroupBy) -> Option<ledger::GroupBy> {
+    match asked {
+        GroupBy::Meter => None,
+        GroupBy::Subject => Some(ledger::GroupBy::Subject),
+        GroupBy::Operation => Some(ledger::GroupBy::Operation),
+        GroupBy::Tenant => Some(ledger::GroupBy::Tenant),
+        GroupBy::Plan => Some(ledger::GroupBy::Plan),
+    }
+}
+
+fn usage_place(text: &str) -> Answer<UsagePlace> {
+    let (start, group) = text.split_once(':').ok_or_else(bad_cursor)?;
+    Ok(UsagePlace { start_ms: start.parse().map_err(|_| bad_cursor())?, group: group.to_owned() })
+}
+
+fn usage_row(row: UsageFigures) -> Answer<UsageRow> {
+    Ok(UsageRow {
+        start: row.start_ms.map(instant),
+        tenant: row.tenant.map(|tenant| tenant.to_string()),
+        plan: row.plan,
+        meter: row.meter.to_string(),
+        operation: row.operation,
+        subject: row
+            .subject
+            .map(|subject| SubjectAnswer { kind: subject.kind.to_string(), id: subject.id.to_string() }),
+        consumed: row.consumed.normalize().to_string(),
+        count: i64::try_from(row.count).unwrap_or(i64::MAX),
+        excess: row.excess.normalize().to_string(),
+        late: row.late.normalize().to_string(),
+        corrections: Amount::ZERO.to_string(),
+    })
+}
+
+fn entry_place(text: &str) -> Answer<EntryPlace> {
+    let parts: Vec<_> = text.split(':').collect();
+    let [at, id, step, line, leg] = parts.as_slice() else { return Err(bad_cursor()) };
+    Ok(EntryPlace {
+        happened_at_ms: at.parse().map_err(|_| bad_cursor())?,
+        operation_id: id.parse().map_err(|_| bad_cursor())?,
+        step: step.parse().map_err(|_| bad_cursor())?,
+        line: line.parse().map_err(|_| bad_cursor())?,
+        leg: leg.parse().map_err(|_| bad_cursor())?,
+    })
+}
+
+fn entry_row(stored: &StoredEntry) -> Answer<EntryRow> {
+    let entry = &stored.entry;
+    let movement = &entry.movement;
+    Ok(EntryRow {
+        operation_id: entry.operation_id.to_string(),
+        step: entry.step.into(),
+        meter: movement.meter.to_string(),
+        period_start: instant(entry.period_start_ms),
+        credit: movement.credit.as_str().into(),
+        debit: movement.debit.as_str().into(),
+        amount: movement.amount.to_string(),
+        class: movement.class.as_str().into(),
+        flags: flag_words(movement.flags),
+        happened_at: instant(entry.happened_at_ms),
+        booked_at: instant(stored.booked_at_ms),
+    })
+}
+
+fn flag_words(flags: EntryFlags) -> Vec<String> {
+    let words = [
+        (flags.excess, "excess"),
+        (flags.late, "late"),
+        (flags.carried, "carried"),
+        (flags.degraded, "degraded"),
+    ];
+    words.into_iter().filter(|(set, _)| *set).map(|(_, word)| word.to_owned()).collect()
+}

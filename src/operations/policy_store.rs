@@ -1,0 +1,245 @@
+//! Policy in memory: one immutable snapshot for all, tenants worked out as they come, both kept fresh by the
+//! ledger's notices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use moka::future::Cache;
+
+use super::{Answer, OperationError};
+use crate::domain::ids::{OperationId, Partition, Subject, TenantId};
+use crate::domain::operation::Operation;
+use crate::domain::period::Windows;
+use crate::domain::policy::counter::Resets;
+use crate::domain::policy::document::Definitions;
+use crate::domain::policy::{Policy, Resolved, TenantPolicy};
+use crate::domain::tenant::TenantDefinition;
+use crate::ledger::{Ledger, ObjectKind};
+
+const TENANTS_MAX: u64 = 1_000_000;
+const UNKNOWN_MAX: u64 = 100_000;
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// A tenant as this instance keeps it: its definition, its policy under one snapshot, its windows of now.
+pub(super) struct TenantEntry {
+    /// As it is stored.
+    pub(super) definition: Arc<TenantDefinition>,
+    /// The version of the tenant's row.
+    pub(super) version: u64,
+    /// Where its keys are.
+    pub(super) partition: Partition,
+    /// Its limits and quotas.
+    pub(super) policy: TenantPolicy,
+    resets: Resets,
+    snapshot: Arc<Policy>,
+    windows: ArcSwap<Windows>,
+}
+
+impl TenantEntry {
+    fn new(
+        snapshot: Arc<Policy>,
+        definition: Arc<TenantDefinition>,
+        resets: Resets,
+        version: u64,
+        partition: Partition,
+        now_ms: i64,
+    ) -> Answer<Self> {
+        let policy = TenantPolicy::new(&snapshot, &definition, &resets)
+            .map_err(|dangling| OperationError::Internal(dangling.to_string()))?;
+        let windows = ArcSwap::from_pointee(policy.calendar.windows(now_ms));
+        Ok(Self { definition, version, partition, policy, resets, snapshot, windows })
+    }
+
+    /// The tenant's windows around `at_ms`; worked out anew only when one of them has turned.
+    pub(super) fn windows(&self, at_ms: i64) -> Windows {
+        let cached = self.windows.load();
+        if cached.valid().contains(at_ms) {
+            return **cached;
+        }
+        let fresh = self.policy.calendar.windows(at_ms);
+        self.windows.store(Arc::new(fresh));
+        fresh
+    }
+
+    /// Every tenant-scoped limit and quota in force.
+    pub(super) fn tenant_counters(&self, at_ms: i64) -> Resolved {
+        self.policy.overview(&[], at_ms, &self.windows(at_ms))
+    }
+
+    /// Every limit in force for one subject.
+    pub(super) fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
+        let subjects = std::slice::from_ref(subject);
+        let mut resolved = self.policy.overview(subjects, at_ms, &self.windows(at_ms));
+        resolved.limits.retain(|limit| limit.subject.is_some());
+        resolved.quotas.clear();
+        resolved
+    }
+}
+
+/// The policy of this instance. Reads take no lock; a tenant not yet known asks the ledger once.
+pub(super) struct PolicyStore {
+    ledger: Ledger,
+    partitions: u16,
+    current: ArcSwap<Policy>,
+    tenants: Cache<TenantId, Arc<TenantEntry>>,
+    unknown: Cache<TenantId, ()>,
+    clock: crate::clock::Clock,
+}
+
+impl PolicyStore {
+    /// Loads the snapshot. Errors: the ledger does not answer or holds definitions this version cannot read.
+    pub(super) async fn load(ledger: Ledger, partitions: u16, clock: crate::clock::Clock) -> Answer<Self> {
+        let policy = read_policy(&ledger).await?;
+        Ok(Self {
+            ledger,
+            partitions,
+            current: ArcSwap::from_pointee(policy),
+            tenants: Cache::new(TENANTS_MAX),
+            unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
+            clock,
+        })
+    }
+
+    /// The snapshot in force.
+    pub(super) fn current(&self) -> Arc<Policy> {
+        self.current.load_full()
+    }
+
+    /// How many partitions the installation has.
+    pub(super) fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    /// The tenant, or an error naming `/tenant` when there is none.
+    pub(super) async fn tenant(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
+        self.find_tenant(id)
+            .await?
+            .ok_or_else(|| OperationError::field("/tenant", format!("there is no tenant {id}")))
+    }
+
+    /// The tenant, if there is one.
+    pub(super) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
+        let snapshot = self.current.load_full();
+        match self.tenants.get(id).await {
+            Some(entry) if Arc::ptr_eq(&entry.snapshot, &snapshot) => Ok(Some(entry)),
+            Some(stale) => self
+                .keep(snapshot, stale.definition.clone(), stale.resets.clone(), stale.version)
+                .await
+                .map(Some),
+            None if self.unknown.contains_key(id) => Ok(None),
+            None => self.ask_ledger(id, snapshot).await,
+        }
+    }
+
+    async fn ask_ledger(&self, id: &TenantId, snapshot: Arc<Policy>) -> Answer<Option<Arc<TenantEntry>>> {
+        match self.ledger.read_tenant_definition(id).await? {
+            None => {
+                self.unknown.insert(id.clone(), ()).await;
+                Ok(None)
+            }
+            Some(stored) => {
+                let definition = Arc::new(stored_json(&stored.definition)?);
+                self.keep(snapshot, definition, stored_json(&stored.counter_resets)?, stored.version)
+                    .await
+                    .map(Some)
+            }
+        }
+    }
+
+    async fn keep(
+        &self,
+        snapshot: Arc<Policy>,
+        definition: Arc<TenantDefinition>,
+        resets: Resets,
+        version: u64,
+    ) -> Answer<Arc<TenantEntry>> {
+        let id = definition.id.clone();
+        let partition = Partition::of(&id, self.partitions);
+        let now_ms = self.clock.now_ms();
+        let entry = Arc::new(TenantEntry::new(snapshot, definition, resets, version, partition, now_ms)?);
+        self.tenants.insert(id, entry.clone()).await;
+        Ok(entry)
+    }
+
+    /// Reads the snapshot again; the old one stays when nothing in it has changed.
+    pub(super) async fn refresh(&self) -> Answer<u64> {
+        let fresh = read_policy(&self.ledger).await?;
+        let version = fresh.version;
+        let current = self.current.load();
+        if !fresh.says_the_same_as(&current) {
+            self.current.store(Arc::new(fresh));
+        }
+        Ok(version)
+    }
+
+    /// Forgets a tenant, so that its next use asks the ledger.
+    pub(super) async fn forget_tenant(&self, id: &TenantId) {
+        self.unknown.invalidate(id).await;
+        self.tenants.invalidate(id).await;
+    }
+
+    /// Forgets all tenants: after notices may have been missed.
+    pub(super) fn forget_tenants(&self) {
+        self.unknown.invalidate_all();
+        self.tenants.invalidate_all();
+    }
+
+    /// The rule of an operation as it was at a policy version.
+    pub(super) async fn operation_at(&self, id: &OperationId, version: u64) -> Answer<Arc<Operation>> {
+        match self.ledger.operation_at_version(id, version).await? {
+            Some(definition) => Ok(Arc::new(stored_json(&definition)?)),
+            None => Err(OperationError::field(
+                "/attributes",
+                format!("the operation {id} is not known any more; give `lines`"),
+            )),
+        }
+    }
+}
+
+async fn read_policy(ledger: &Ledger) -> Answer<Policy> {
+    let stored = ledger.read_policy().await?;
+    let mut definitions = Definitions::default();
+    for object in stored.objects {
+        add_object(&mut definitions, object.kind, &object.definition)?;
+    }
+    let generations = super::policy::generations(stored.generations)?;
+    Ok(Policy::new(stored.version, definitions, generations))
+}
+
+/// Adds one stored definition.
+pub(super) fn add_object(
+    definitions: &mut Definitions,
+    kind: ObjectKind,
+    json: &serde_json::Value,
+) -> Answer<()> {
+    match kind {
+        ObjectKind::Meter => {
+            let meter: crate::domain::meter::Meter = stored_json(json)?;
+            definitions.meters.insert(meter.id.clone(), Arc::new(meter));
+        }
+        ObjectKind::Operation => {
+            let operation: Operation = stored_json(json)?;
+            definitions.operations.insert(operation.id.clone(), Arc::new(operation));
+        }
+        ObjectKind::Limit => {
+            let limit: crate::domain::limit::Limit = stored_json(json)?;
+            definitions.limits.insert(limit.id.clone(), Arc::new(limit));
+        }
+        ObjectKind::Plan => {
+            let plan: crate::domain::plan::PlanDefinition = stored_json(json)?;
+            definitions.plans.insert(plan.id.clone(), Arc::new(plan));
+        }
+        ObjectKind::Tenant => {
+            let tenant: TenantDefinition = stored_json(json)?;
+            definitions.tenants.insert(tenant.id.clone(), Arc::new(tenant));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a definition the ledger holds; one this version cannot read is a fault, never ignored.
+pub(super) fn stored_json<T: serde::de::DeserializeOwned>(json: &serde_json::Value) -> Answer<T> {
+    crate::domain::field_error::read_json(json)
+        .map_err(|error| OperationError::Internal(format!("a stored definition does not read: {error}")))
+}

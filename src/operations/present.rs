@@ -1,0 +1,265 @@
+//! From what the gate answers to what the API shows: one function for each shape, used by every verb.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::answers::*;
+use crate::domain::amount::{Decimals, Units};
+use crate::domain::ids::{ReservationId, Subject};
+use crate::domain::limit::Class;
+use crate::domain::policy::{ResolvedLimit, ResolvedQuota};
+use crate::domain::reservation::{BodyRest, Record, ReservationState};
+use crate::gate::CounterReading;
+
+/// An instant as the API writes it: RFC 3339 in UTC. Beyond the calendar's end it stays at the end.
+pub(super) fn instant(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms).unwrap_or(Timestamp::MAX).to_string()
+}
+
+/// Units as the API writes them.
+pub(super) fn amount(units: Units, decimals: Decimals) -> String {
+    units.to_amount(decimals).to_string()
+}
+
+/// Whole seconds until `end_ms`, rounded up, at least 0.
+pub(super) fn seconds_until(end_ms: i64, now_ms: i64) -> i64 {
+    (end_ms - now_ms).max(0).div_euclid(1000) + i64::from((end_ms - now_ms).max(0) % 1000 != 0)
+}
+
+/// What a counter counts, whether for a limit or for a quota.
+#[derive(Clone, Copy)]
+pub(super) enum Counted<'a> {
+    /// A limit.
+    Limit(&'a ResolvedLimit, Option<&'a Subject>),
+    /// A plan's quota.
+    Quota(&'a ResolvedQuota),
+}
+
+impl Counted<'_> {
+    /// The decimals of its meter.
+    pub(super) fn decimals(&self) -> Decimals {
+        match self {
+            Self::Limit(limit, _) => limit.decimals,
+            Self::Quota(quota) => quota.decimals,
+        }
+    }
+
+    /// When its window ends, unix ms.
+    pub(super) fn window_end_ms(&self) -> i64 {
+        match self {
+            Self::Limit(limit, _) => limit.window.end_ms,
+            Self::Quota(quota) => quota.window.end_ms,
+        }
+    }
+
+    /// Whether waiting out a short window is all that helps.
+    pub(super) fn is_rate(&self) -> bool {
+        matches!(self, Self::Limit(limit, _) if limit.limit.class == Class::Rate)
+    }
+
+    /// Its capacity: a limit's from policy, a quota's as the gate has it.
+    pub(super) fn capacity(&self, reading: &CounterReading) -> Units {
+        match self {
+            Self::Limit(limit, _) => limit.capacity,
+            Self::Quota(quota) => reading.capacity.unwrap_or(quota.included),
+        }
+    }
+
+    /// The line it counts.
+    pub(super) fn line(&self) -> usize {
+        match self {
+            Self::Limit(limit, _) => limit.line,
+            Self::Quota(quota) => quota.line,
+        }
+    }
+
+    /// What a refusal says besides.
+    pub(super) fn message(&self) -> Option<&str> {
+        match self {
+            Self::Limit(limit, _) => limit.limit.message.as_deref(),
+            Self::Quota(_) => None,
+        }
+    }
+
+    /// From which share of the capacity on answers carry a warning, in percent.
+    fn near_percent(&self) -> i64 {
+        match self {
+            Self::Limit(limit, _) => i64::from(limit.limit.near_percent.get()),
+            Self::Quota(_) => 80,
+        }
+    }
+
+    /// The limit as an answer shows it, with the gate's reading of its counter.
+    pub(super) fn answer(&self, reading: &CounterReading, now_ms: i64) -> LimitAnswer {
+        let decimals = self.decimals();
+        let capacity = self.capacity(reading);
+        let remaining = capacity.saturating_sub(reading.consumed).saturating_sub(reading.reserved);
+        let (window, subject) = match self {
+            Self::Limit(limit, subject) => (limit.window, *subject),
+            Self::Quota(quota) => (quota.window, None),
+        };
+        let (id, meter, window_name, kind, class, level) = match self {
+            Self::Limit(limit, _) => (
+                limit.limit.id.to_string(),
+                limit.limit.meter.to_string(),
+                limit.limit.window.as_str(),
+                "hard",
+                if self.is_rate() { "rate" } else { "quota" },
+                limit.level.as_str(),
+            ),
+            Self::Quota(quota) => {
+                (format!("quota:{}", quota.meter), quota.meter.to_string(), "period", "hard", "quota", "plan")
+            }
+        };
+        let whole = 10_i64.pow(u32::from(decimals.count()));
+        LimitAnswer {
+            id,
+            meter,
+            scope: if subject.is_some() { "subject" } else { "tenant" }.into(),
+            subject: subject.map(subject_answer),
+            algorithm: "calendar".into(),
+            window: window_name.into(),
+            capacity: amount(capacity, decimals),
+            consumed: amount(reading.consumed, decimals),
+            reserved: amount(reading.reserved, decimals),
+            remaining: amount(remaining, decimals),
+            resets_at: instant(window.end_ms),
+            kind: kind.into(),
+            class: class.into(),
+            level: level.into(),
+            header: LimitHeader {
+                quota: capacity.get() / whole,
+                remaining: remaining.get() / whole,
+                window_seconds: (window.end_ms - window.start_ms) / 1000,
+                reset_seconds: seconds_until(window.end_ms, now_ms),
+            },
+        }
+    }
+
+    /// A warning when the counter has come near its capacity.
+    pub(super) fn near(&self, reading: &CounterReading, answer: &LimitAnswer) -> Option<WarningAnswer> {
+        let used = i128::from(reading.consumed.get()) + i128::from(reading.reserved.get());
+        let near = used * 100 >= i128::from(self.capacity(reading).get()) * i128::from(self.near_percent());
+        (near && used > 0).then(|| WarningAnswer {
+            code: "near_limit".into(),
+            limit: Some(answer.id.clone()),
+            detail: format!(
+                "{} of {} are left until {}",
+                answer.remaining, answer.capacity, answer.resets_at
+            ),
+        })
+    }
+}
+
+fn subject_answer(subject: &Subject) -> SubjectAnswer {
+    SubjectAnswer { kind: subject.kind.to_string(), id: subject.id.to_string() }
+}
+
+/// The subjects of a reservation by kind.
+pub(super) fn subjects_by_kind<'a>(
+    subjects: impl IntoIterator<Item = &'a Subject>,
+) -> BTreeMap<String, String> {
+    subjects.into_iter().map(|subject| (subject.kind.to_string(), subject.id.to_string())).collect()
+}
+
+/// A name for one decision, for logs and answers.
+pub(super) fn decision_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// What only one answer knows of a reservation.
+#[derive(Default)]
+pub(super) struct Circumstances {
+    /// Whether this answers a repeat.
+    pub(super) replayed: bool,
+    /// `ledger` once the books have it.
+    pub(super) ack_ledger: bool,
+    /// Per line what a cap kept uncharged.
+    pub(super) uncharged: Vec<Units>,
+    /// The limits it moved.
+    pub(super) limits: Vec<LimitAnswer>,
+    /// Near limits.
+    pub(super) warnings: Vec<WarningAnswer>,
+}
+
+/// A reservation as consume, release, extend, usage and GET answer it.
+pub(super) fn reservation(id: ReservationId, record: &Record, told: Circumstances) -> ReservationAnswer {
+    let state = record.head.state;
+    let rest = record.body.rest.as_ref();
+    let mut warnings = told.warnings;
+    warnings.extend(flags(record));
+    ReservationAnswer {
+        id: id.to_string(),
+        tenant: record.body.tenant.to_string(),
+        status: state.as_str().into(),
+        is_final: state != ReservationState::Reserved,
+        late: record.head.late,
+        replayed: told.replayed,
+        degraded: false,
+        ack: if told.ack_ledger { "ledger" } else { "gate" }.into(),
+        decision_id: decision_id(),
+        lines: lines(record, &told.uncharged),
+        expires_at: instant(record.head.expires_at_ms),
+        limits: told.limits,
+        warnings,
+        operation: rest.and_then(|rest| rest.operation.as_ref()).map(ToString::to_string),
+        subjects: rest.map(|rest| subjects_by_kind(rest.subjects.iter().map(|(subject, _)| subject))),
+        metadata: rest.and_then(metadata),
+    }
+}
+
+fn metadata(rest: &BodyRest) -> Option<serde_json::Value> {
+    if rest.metadata.is_empty() { None } else { serde_json::from_str(&rest.metadata).ok() }
+}
+
+fn lines(record: &Record, uncharged: &[Units]) -> Vec<ConsumedLineAnswer> {
+    let resolved = record.head.state != ReservationState::Reserved;
+    let all = record.body.lines.iter().zip(&record.units).enumerate();
+    all.map(|(index, (line, units))| {
+        let write = |units| amount(units, line.decimals);
+        let returned = if resolved { units.outstanding() } else { Units::ZERO };
+        ConsumedLineAnswer {
+            meter: line.meter.to_string(),
+            reserved: write(units.held),
+            consumed: write(units.consumed),
+            returned: write(returned),
+            excess: write(if units.held == Units::ZERO && !record.head.late && record.head.step == 1 {
+                Units::ZERO
+            } else {
+                units.excess()
+            }),
+            uncharged: uncharged.get(index).filter(|units| **units > Units::ZERO).map(|units| write(*units)),
+        }
+    })
+    .collect()
+}
+
+fn flags(record: &Record) -> Vec<WarningAnswer> {
+    let mut warnings = Vec::new();
+    if record.head.late {
+        warnings.push(WarningAnswer {
+            code: "late".into(),
+            limit: None,
+            detail: format!(
+                "the reservation had expired at {}; what was used is charged once",
+                instant(record.head.expires_at_ms)
+            ),
+        });
+    }
+    for (line, units) in record.body.lines.iter().zip(&record.units) {
+        if units.held > Units::ZERO && units.excess() > Units::ZERO {
+            warnings.push(WarningAnswer {
+                code: "excess".into(),
+                limit: None,
+                detail: format!(
+                    "{} of {} were consumed above the hold of {}",
+                    amount(units.excess(), line.decimals),
+                    line.meter,
+                    amount(units.held, line.decimals)
+                ),
+            });
+        }
+    }
+    warnings
+}

@@ -1,0 +1,143 @@
+//! What a tenant has left: read at the gate, or from the ledger when the gate is away.
+
+use super::answers::*;
+use super::policy_store::TenantEntry;
+use super::present::{amount, instant};
+use super::requests::QuotaRequest;
+use super::reserve::{ATTEMPTS_MAX, checks_of, limit_answers};
+use super::{Answer, OperationError, Operations};
+use crate::domain::amount::Units;
+use crate::domain::ids::Subject;
+use crate::domain::policy::{Resolved, ResolvedQuota};
+use crate::domain::reservation::SubjectHash;
+use crate::gate::{CounterReading, GateError, PeekCall};
+use crate::telemetry::labels::Script;
+
+impl Operations {
+    /// Quotas and limits of a tenant (and of one subject), as they stand now.
+    pub async fn read_quota(&self, request: QuotaRequest) -> Answer<QuotaAnswer> {
+        let found = self.policy.find_tenant(&request.tenant).await?;
+        let entry = found
+            .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {}", request.tenant)))?;
+        let subjects: Vec<_> = request
+            .subject
+            .iter()
+            .map(|subject| (subject.clone(), self.gate.subject_hash(&request.tenant, subject)))
+            .collect();
+        let mut at_ms = self.clock.now_ms();
+        for _ in 0..ATTEMPTS_MAX {
+            let resolved = shown(&entry, request.subject.as_ref(), at_ms);
+            match self.peek(&entry, &resolved, &subjects).await {
+                Ok(peeked) => {
+                    if !entry.windows(at_ms).valid().contains(peeked.now_ms) {
+                        at_ms = peeked.now_ms;
+                        continue;
+                    }
+                    match &peeked.cold {
+                        Some(cold) => self.restore_cold(&entry, cold, &resolved, &subjects, at_ms).await?,
+                        None => {
+                            return Ok(answer(&entry, &resolved, &request, &peeked.readings, at_ms, "gate"));
+                        }
+                    }
+                }
+                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Err(error) if error.is_transient() => {
+                    return self.quota_from_ledger(&entry, &request, at_ms).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.quota_from_ledger(&entry, &request, at_ms).await
+    }
+
+    async fn peek(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        subjects: &[(Subject, SubjectHash)],
+    ) -> Result<crate::gate::PeekedCounters, GateError> {
+        let hashes: Vec<_> = subjects.iter().map(|(_, hash)| *hash).collect();
+        let checks = checks_of(resolved);
+        let call = PeekCall {
+            partition: entry.partition,
+            tenant: &entry.definition.id,
+            subjects: &hashes,
+            checks: &checks,
+            now_ms: self.script_now(),
+        };
+        self.timed(Script::Peek, self.gate.peek_counters(&call)).await
+    }
+
+    /// The same figures from the books, as far as they have come.
+    async fn quota_from_ledger(
+        &self,
+        entry: &TenantEntry,
+        request: &QuotaRequest,
+        at_ms: i64,
+    ) -> Answer<QuotaAnswer> {
+        let resolved = shown(entry, request.subject.as_ref(), at_ms);
+        let readings = self.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
+        Ok(answer(entry, &resolved, request, &readings, at_ms, "ledger"))
+    }
+}
+
+/// The counters that a quota read shows: the tenant's limits and quotas, then the subject's limits.
+fn shown(entry: &TenantEntry, subject: Option<&Subject>, at_ms: i64) -> Resolved {
+    let mut resolved = entry.tenant_counters(at_ms);
+    if let Some(subject) = subject {
+        resolved.limits.extend(entry.subject_counters(subject, at_ms).limits);
+    }
+    resolved
+}
+
+fn answer(
+    entry: &TenantEntry,
+    resolved: &Resolved,
+    request: &QuotaRequest,
+    readings: &[CounterReading],
+    now_ms: i64,
+    source: &str,
+) -> QuotaAnswer {
+    let subjects: Vec<_> = request.subject.iter().cloned().collect();
+    let (limits, _) = limit_answers(resolved, &subjects, readings, now_ms);
+    let windows = entry.windows(now_ms);
+    let quota_readings = readings.iter().skip(resolved.limits.len());
+    QuotaAnswer {
+        tenant: request.tenant.to_string(),
+        period: PeriodAnswer {
+            start: instant(windows.period.start_ms),
+            end: instant(windows.period.end_ms),
+            time_zone: entry.definition.time_zone.name().to_owned(),
+        },
+        source: source.into(),
+        as_of: instant(now_ms),
+        quotas: resolved
+            .quotas
+            .iter()
+            .zip(quota_readings)
+            .map(|(quota, reading)| line(quota, reading))
+            .collect(),
+        limits: limits.into_iter().filter(|limit| !limit.id.starts_with("quota:")).collect(),
+    }
+}
+
+fn line(quota: &ResolvedQuota, reading: &CounterReading) -> QuotaLineAnswer {
+    let write = |units: Units| amount(units, quota.decimals);
+    let capacity = reading.capacity.unwrap_or(quota.included);
+    let used = reading.consumed.checked_add(reading.reserved).unwrap_or(reading.consumed);
+    QuotaLineAnswer {
+        meter: quota.meter.to_string(),
+        mode: "hard".into(),
+        included: write(quota.included),
+        granted: write(capacity),
+        rolled_in: write(Units::ZERO),
+        adjusted: write(Units::ZERO),
+        consumed: write(reading.consumed),
+        reserved: write(reading.reserved),
+        carried: write(Units::ZERO),
+        overage: write(used.saturating_sub(capacity)),
+        overdraft: write(Units::ZERO),
+        remaining: write(capacity.saturating_sub(used)),
+        resets_at: instant(quota.window.end_ms),
+    }
+}

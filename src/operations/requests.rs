@@ -1,0 +1,277 @@
+//! What callers ask for, already parsed: http turns bodies into these, the verbs take nothing else.
+
+use crate::domain::amount::Amount;
+use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
+use crate::domain::reservation::ReservationState;
+
+/// What is to be done: a named operation with its attributes, or amounts of meters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Costs are computed from the operation's rule.
+    Operation {
+        /// The operation.
+        operation: OperationId,
+        /// What the rule needs: numbers (as integers or decimal strings), booleans, texts.
+        attributes: serde_json::Map<String, serde_json::Value>,
+    },
+    /// Amounts as given, one to eight, each meter once; optionally under an operation's name.
+    Lines {
+        /// Meter and amount.
+        lines: Vec<(MeterId, Amount)>,
+        /// The operation they belong to, for limits and reports.
+        operation: Option<OperationId>,
+    },
+}
+
+/// How much of a reserve must fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// All lines or nothing.
+    #[default]
+    AllOrNothing,
+    /// As much as fits, line by line.
+    BestEffort,
+}
+
+/// `POST /v1/reservations` and, without ttl and dry run, `POST /v1/usage`.
+#[derive(Debug, Clone)]
+pub struct ReserveRequest {
+    /// Whose units.
+    pub tenant: TenantId,
+    /// Up to four subjects, each kind once.
+    pub subjects: Vec<Subject>,
+    /// What is to be done.
+    pub work: Work,
+    /// How long the hold lives, 1 to 86,400 s; absent: the shortest default of the meters.
+    pub ttl_seconds: Option<u32>,
+    /// How much must fit.
+    pub mode: Mode,
+    /// Only say what would happen.
+    pub dry_run: bool,
+    /// The caller's own hash of the payload; part of the request's meaning.
+    pub payload_fingerprint: Option<String>,
+    /// At most 50 keys and 8 KB.
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Makes the call repeatable.
+    pub key: Option<IdempotencyKey>,
+}
+
+/// When a consume or usage counts as acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ack {
+    /// Once the gate has it.
+    #[default]
+    Gate,
+    /// Once the ledger has booked it.
+    Ledger,
+}
+
+/// Totals for a reservation so far.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Totals {
+    /// `{}`: what is held, or consumed so far if that is more.
+    #[default]
+    Held,
+    /// `amount`: the total of the only line.
+    Single(Amount),
+    /// `lines`: totals by meter.
+    Lines(Vec<(MeterId, Amount)>),
+    /// `attributes`: the operation costed again.
+    Attributes(serde_json::Map<String, serde_json::Value>),
+}
+
+/// `POST /v1/reservations/{id}/consume`.
+#[derive(Debug, Clone)]
+pub struct ConsumeRequest {
+    /// Which reservation.
+    pub id: ReservationId,
+    /// The key's tenant, if it is bound to one: another's reservation is unknown.
+    pub bound: Option<TenantId>,
+    /// Totals so far.
+    pub totals: Totals,
+    /// Whether this resolves the reservation.
+    pub is_final: bool,
+    /// When it counts as acknowledged.
+    pub ack: Ack,
+}
+
+/// `POST /v1/reservations/{id}/release`.
+#[derive(Debug, Clone)]
+pub struct ReleaseRequest {
+    /// Which reservation.
+    pub id: ReservationId,
+    /// The key's tenant, if it is bound to one.
+    pub bound: Option<TenantId>,
+    /// What was used before the work was given up; `Totals::Held` here means nothing was named.
+    pub incurred: Totals,
+    /// Why, for the log.
+    pub reason: Option<String>,
+}
+
+/// `POST /v1/reservations/{id}/extend`.
+#[derive(Debug, Clone)]
+pub struct ExtendRequest {
+    /// Which reservation.
+    pub id: ReservationId,
+    /// The key's tenant, if it is bound to one.
+    pub bound: Option<TenantId>,
+    /// The new life from now, 1 to 86,400 s; absent: 60.
+    pub ttl_seconds: Option<u32>,
+}
+
+/// Which page of a list, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// 1 to 1000.
+    pub limit: u32,
+    /// The opaque position after which to go on, as an earlier page gave it (already verified and decoded by http).
+    pub after: Option<String>,
+}
+
+/// How usage is cut in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granularity {
+    /// The tenant's local hour.
+    Hour,
+    /// A day of the zone.
+    Day,
+    /// A month of the zone.
+    Month,
+}
+
+/// What usage is grouped by besides the meter's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GroupBy {
+    /// By meter (always on).
+    Meter,
+    /// By named subject.
+    Subject,
+    /// By operation.
+    Operation,
+    /// By tenant (reports only).
+    Tenant,
+    /// By plan (reports only).
+    Plan,
+}
+
+/// `GET /v1/tenants/{t}/usage` and `GET /v1/reports/usage`.
+#[derive(Debug, Clone)]
+pub struct UsageRequest {
+    /// One tenant, or all of them.
+    pub tenant: Option<TenantId>,
+    /// From this instant (unix ms), inclusive; absent: the start of the tenant's current period, or of the current UTC month.
+    pub from_ms: Option<i64>,
+    /// To this instant (unix ms), exclusive; absent: now.
+    pub to_ms: Option<i64>,
+    /// Absent: one row per group.
+    pub granularity: Option<Granularity>,
+    /// What rows are split by.
+    pub group_by: Vec<GroupBy>,
+    /// The zone of days and months over all tenants; absent: UTC. A single tenant's own zone is always used.
+    pub zone: Option<String>,
+    /// Only this meter.
+    pub meter: Option<MeterId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// `GET /v1/tenants/{t}/entries`.
+#[derive(Debug, Clone)]
+pub struct EntriesRequest {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Only this meter.
+    pub meter: Option<MeterId>,
+    /// Happened from this instant (unix ms), inclusive.
+    pub from_ms: Option<i64>,
+    /// Happened before this instant (unix ms).
+    pub to_ms: Option<i64>,
+    /// Only those of one reservation.
+    pub reservation: Option<ReservationId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// `GET /v1/tenants/{t}/reservations`.
+#[derive(Debug, Clone)]
+pub struct ReservationsRequest {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Only those in this state.
+    pub state: Option<ReservationState>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// `GET /v1/tenants/{t}/quota`.
+#[derive(Debug, Clone)]
+pub struct QuotaRequest {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Also the limits of this subject.
+    pub subject: Option<Subject>,
+}
+
+/// Which kind of policy object a call is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PolicyKind {
+    /// Meters.
+    Meters,
+    /// Operations.
+    Operations,
+    /// Default limits.
+    Limits,
+    /// Plans.
+    Plans,
+    /// Tenants.
+    Tenants,
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Every GET and the reports.
+    Finance,
+    /// Gate calls and reads, of its tenant or, unbound, of all.
+    Service,
+    /// GETs under its own tenant.
+    Tenant,
+}
+
+/// Who calls: what a valid key stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// The key's id (not a secret).
+    pub key_id: String,
+    /// What it may do.
+    pub role: Role,
+    /// The only tenant it may touch, if it is bound.
+    pub tenant: Option<TenantId>,
+}
+
+/// `POST /v1/admin/keys`.
+#[derive(Debug, Clone)]
+pub struct CreateKeyRequest {
+    /// For people.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// The tenant it is bound to.
+    pub tenant: Option<TenantId>,
+    /// When it stops working (unix ms).
+    pub expires_at_ms: Option<i64>,
+}
+
+/// Filters of the overrides list.
+#[derive(Debug, Clone, Default)]
+pub struct OverridesRequest {
+    /// Only this tenant's.
+    pub tenant: Option<TenantId>,
+    /// Only those of this limit.
+    pub limit: Option<LimitId>,
+    /// Which page.
+    pub page: Page,
+}

@@ -1,0 +1,594 @@
+//! Reserve, and usage as a mode of it: from a parsed request to the gate's decision.
+
+use super::answers::*;
+use super::cost::{Line, lines_of};
+use super::policy_store::TenantEntry;
+use super::present::{self, Circumstances, Counted};
+use super::requests::{Ack, Mode, ReserveRequest};
+use super::{Answer, OperationError, Operations, meaning};
+use crate::domain::amount::Units;
+use crate::domain::ids::{OperationId, OutboxId, ReservationId, Subject};
+use crate::domain::limit::Class;
+use crate::domain::meter::WithoutLimit;
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{
+    Body, BodyRest, CounterPlace, Head, LineUnits, OnExcess, PlaceCapacity, Record, ReservationState,
+    SUBJECTS_MAX, SubjectHash,
+};
+use crate::gate::{
+    CheckCapacity, CounterCheck, CounterClass, CounterReading, GateError, ReserveCall, ReserveMode,
+    ReserveOutcome,
+};
+use crate::telemetry::labels::{Call, Script};
+
+/// How often a call is tried again after the gate asked for fresh windows, a restore, or a check of the node.
+pub(super) const ATTEMPTS_MAX: usize = 8;
+
+const TTL_SECONDS_MAX: u32 = 86_400;
+
+/// A request made ready: costed, named, with everything that does not change between attempts.
+struct Prepared {
+    lines: Vec<Line>,
+    units: Vec<Units>,
+    operation: Option<OperationId>,
+    subjects: Vec<(Subject, SubjectHash)>,
+    id: ReservationId,
+    fingerprint: [u8; 16],
+    ttl_ms: i64,
+    max_life_ms: i64,
+    metadata: String,
+}
+
+/// What the gate decided, with the limits it was asked about.
+struct Decided {
+    prepared: Prepared,
+    resolved: Resolved,
+    body: Body,
+    outcome: ReserveOutcome,
+    policy_now_ms: i64,
+}
+
+impl Operations {
+    /// Holds amounts before work, or says why not. A repeat with the same key answers as the first time, with the
+    /// status of now. `dry_run` decides and writes nothing.
+    pub async fn reserve(&self, request: ReserveRequest) -> Answer<ReserveAnswer> {
+        let mode = match (request.dry_run, request.mode) {
+            (true, _) => ReserveMode::DryRun,
+            (false, Mode::AllOrNothing) => ReserveMode::AllOrNothing,
+            (false, Mode::BestEffort) => ReserveMode::BestEffort,
+        };
+        let answer = match self.decide(&request, mode, "reserve").await {
+            Ok(decided) => self.answer_reserve(&request, decided),
+            Err(error) => Err(error),
+        };
+        self.decided(Call::Reserve, answer, |answer| answer.replayed)
+    }
+
+    /// Reserves and consumes in one: refused like a reserve, answered like a consume.
+    pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
+        let answer = self.usage(request, ack).await;
+        self.decided(Call::Usage, answer, |answer| answer.replayed)
+    }
+
+    async fn usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
+        let decided = self.decide(&request, ReserveMode::Usage, "usage").await?;
+        let Decided { prepared, resolved, body, outcome, policy_now_ms } = decided;
+        let (record, readings, replayed) = match outcome {
+            ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted } => {
+                let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
+                (record, readings, false)
+            }
+            ReserveOutcome::Replayed { record, readings, .. } => (record, readings, true),
+            other => return Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
+        };
+        let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+        if ack == Ack::Ledger {
+            self.wait_until_booked(prepared.id, record.head.step, record.head.last_event()).await?;
+        }
+        let told = Circumstances {
+            replayed,
+            ack_ledger: ack == Ack::Ledger,
+            uncharged: Vec::new(),
+            limits,
+            warnings,
+        };
+        Ok(present::reservation(prepared.id, &record, told))
+    }
+
+    async fn decide(&self, request: &ReserveRequest, mode: ReserveMode, call: &str) -> Answer<Decided> {
+        let entry = self.tenant_or_new(&request.tenant).await?;
+        let prepared = self.prepare(&entry, request, call)?;
+        let mut at_ms = self.clock.now_ms();
+        let mut ledger_asked = request.key.is_none();
+        for _ in 0..ATTEMPTS_MAX {
+            let (resolved, body) = self.resolve(&entry, request, &prepared, at_ms)?;
+            let checks = checks(&resolved, &body);
+            let valid = entry.windows(at_ms).valid();
+            let gate_call = ReserveCall {
+                id: prepared.id,
+                partition: entry.partition,
+                tenant: &request.tenant,
+                subjects: prepared.subjects.clone(),
+                mode,
+                amounts: prepared.units.clone(),
+                body: &body,
+                checks,
+                ttl_ms: prepared.ttl_ms,
+                max_life_ms: prepared.max_life_ms,
+                valid: (valid.start_ms, valid.end_ms),
+                ledger_asked,
+                now_ms: self.script_now(),
+            };
+            match self.timed(Script::Reserve, self.gate.reserve(&gate_call)).await {
+                Ok(ReserveOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
+                Ok(ReserveOutcome::Cold(cold)) => {
+                    self.restore_cold(&entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
+                }
+                Ok(ReserveOutcome::AskLedger { .. }) => {
+                    self.recall(prepared.id).await?;
+                    ledger_asked = true;
+                }
+                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Err(error) => return Err(error.into()),
+                Ok(outcome) => {
+                    return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms });
+                }
+            }
+        }
+        Err(OperationError::GateUnavailable("its state kept changing under this call; repeat it".into()))
+    }
+
+    fn prepare(&self, entry: &TenantEntry, request: &ReserveRequest, call: &str) -> Answer<Prepared> {
+        if entry.definition.archived {
+            return Err(OperationError::field(
+                "/tenant",
+                format!("the tenant {} is archived", request.tenant),
+            ));
+        }
+        let policy = self.policy.current();
+        let (lines, operation) = lines_of(&policy, &request.work)?;
+        let ttl_seconds = request
+            .ttl_seconds
+            .unwrap_or_else(|| lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60));
+        let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(TTL_SECONDS_MAX);
+        if !(1..=TTL_SECONDS_MAX).contains(&ttl_seconds) || ttl_seconds > max_life {
+            let most = max_life.min(TTL_SECONDS_MAX);
+            return Err(OperationError::field("/ttl_seconds", format!("must be 1 to {most} seconds")));
+        }
+        if request.subjects.len() > SUBJECTS_MAX {
+            return Err(OperationError::field("/subjects", "must name at most four kinds of subject"));
+        }
+        let id = match &request.key {
+            Some(key) => self.ids.derive(entry.partition, &request.tenant, call, key),
+            None => self.ids.fresh(entry.partition, self.clock.now_ms(), rand::random()),
+        };
+        let metadata = match &request.metadata {
+            Some(metadata) => {
+                serde_json::to_string(metadata).map_err(|e| OperationError::Internal(e.to_string()))?
+            }
+            None => String::new(),
+        };
+        Ok(Prepared {
+            units: lines.iter().map(|line| line.units).collect(),
+            lines,
+            operation,
+            subjects: request
+                .subjects
+                .iter()
+                .map(|subject| (subject.clone(), self.gate.subject_hash(&request.tenant, subject)))
+                .collect(),
+            id,
+            fingerprint: meaning::fingerprint(call, request),
+            ttl_ms: i64::from(ttl_seconds) * 1000,
+            max_life_ms: i64::from(max_life) * 1000,
+            metadata,
+        })
+    }
+
+    fn resolve(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+        at_ms: i64,
+    ) -> Answer<(Resolved, Body)> {
+        let windows = entry.windows(at_ms);
+        let meters: Vec<_> = prepared.lines.iter().map(|line| &line.meter.id).collect();
+        let resolved = entry
+            .policy
+            .resolve(meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
+            .map_err(|error| OperationError::field("/lines", error.to_string()))?;
+        self.refuse_without_limit(prepared, &resolved)?;
+        let body = Body {
+            fingerprint: prepared.fingerprint,
+            tenant: request.tenant.clone(),
+            lines: prepared.lines.iter().map(Line::rule).collect(),
+            rest: Some(BodyRest {
+                subjects: prepared.subjects.clone(),
+                counters: places(prepared, &resolved),
+                keyed: request.key.is_some(),
+                operation: prepared.operation.clone(),
+                policy_version: entry.policy.version,
+                period_ms: (windows.period.start_ms, windows.period.end_ms),
+                hour_start_ms: windows.hour.start_ms,
+                metadata: prepared.metadata.clone(),
+            }),
+        };
+        Ok((resolved, body))
+    }
+
+    /// A meter without limit or quota is unlimited or denied as configured, never by accident.
+    fn refuse_without_limit(&self, prepared: &Prepared, resolved: &Resolved) -> Answer<()> {
+        for line in resolved.without.iter().filter_map(|line| prepared.lines.get(*line)) {
+            let denied = match line.meter.without_limit {
+                WithoutLimit::Deny => true,
+                WithoutLimit::Unlimited => false,
+                WithoutLimit::Config => self.options.deny_without_limit,
+            };
+            if denied {
+                let meter = &line.meter.id;
+                return Err(OperationError::Refused(Box::new(Refusal {
+                    code: RefusalCode::ExceedsPlan,
+                    detail: format!(
+                        "the tenant's plan has neither a limit nor a quota for {meter}, and such meters are denied"
+                    ),
+                    retry_after_ms: None,
+                    decision_id: present::decision_id(),
+                    refused_by: Vec::new(),
+                    limits: Vec::new(),
+                })));
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_reserve(&self, request: &ReserveRequest, decided: Decided) -> Answer<ReserveAnswer> {
+        let Decided { prepared, resolved, outcome, policy_now_ms, .. } = decided;
+        let best_effort = request.mode == Mode::BestEffort;
+        match outcome {
+            ReserveOutcome::Admitted { granted, expires_at_ms, readings, .. } => {
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                Ok(ReserveAnswer {
+                    id: Some(prepared.id.to_string()),
+                    status: Some(ReservationState::Reserved.to_string()),
+                    expires_at: Some(present::instant(expires_at_ms)),
+                    lines: reserved_lines(&prepared, &granted, best_effort),
+                    limits,
+                    warnings,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Allowed { granted, readings, .. } => {
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                Ok(ReserveAnswer {
+                    allowed: Some(true),
+                    lines: reserved_lines(&prepared, &granted, best_effort),
+                    limits,
+                    warnings,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Replayed { record, readings, .. } => {
+                let (limits, _) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                let granted: Vec<_> = record.units.iter().map(|units| units.held).collect();
+                Ok(ReserveAnswer {
+                    id: Some(prepared.id.to_string()),
+                    status: Some(record.head.state.to_string()),
+                    expires_at: Some(present::instant(record.head.expires_at_ms)),
+                    lines: replayed_lines(&record, &prepared, &granted, best_effort),
+                    replayed: true,
+                    limits,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Refused { granted_by_line, readings, .. }
+                if request.dry_run
+                    && best_effort
+                    && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
+            {
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                Ok(ReserveAnswer {
+                    allowed: Some(true),
+                    lines: reserved_lines(&prepared, &granted_by_line, best_effort),
+                    limits,
+                    warnings,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Refused { .. } if request.dry_run => {
+                let refusal = match self.refusal_or_fault(&prepared, &resolved, outcome, policy_now_ms) {
+                    OperationError::Refused(refusal) => refusal,
+                    other => return Err(other),
+                };
+                let units = vec![Units::ZERO; prepared.units.len()];
+                Ok(ReserveAnswer {
+                    allowed: Some(false),
+                    lines: reserved_lines(
+                        &prepared,
+                        if best_effort { &units } else { &prepared.units },
+                        best_effort,
+                    ),
+                    limits: refusal.limits,
+                    refused_by: refusal.refused_by,
+                    decision_id: refusal.decision_id,
+                    ..blank(request, &prepared)
+                })
+            }
+            other => Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
+        }
+    }
+
+    /// What is neither admission nor replay: a refusal that explains itself, or why no decision was made.
+    fn refusal_or_fault(
+        &self,
+        prepared: &Prepared,
+        resolved: &Resolved,
+        outcome: ReserveOutcome,
+        policy_now_ms: i64,
+    ) -> OperationError {
+        match outcome {
+            ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
+                let now_ms = now_ms.max(policy_now_ms);
+                let counted = counted(resolved, prepared.subjects.iter().map(|(subject, _)| subject));
+                OperationError::Refused(Box::new(refusal(
+                    &prepared.units,
+                    &counted,
+                    &readings,
+                    &refusing,
+                    now_ms,
+                )))
+            }
+            ReserveOutcome::KeyReused => OperationError::KeyReused,
+            _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
+        }
+    }
+}
+
+/// Every counter of a resolution in the order the gate is asked: limits, then quotas.
+pub(super) fn counted<'a>(
+    resolved: &'a Resolved,
+    subjects: impl IntoIterator<Item = &'a Subject>,
+) -> Vec<Counted<'a>> {
+    let subjects: Vec<_> = subjects.into_iter().collect();
+    let limits = resolved
+        .limits
+        .iter()
+        .map(|limit| Counted::Limit(limit, limit.subject.and_then(|index| subjects.get(index)).copied()));
+    limits.chain(resolved.quotas.iter().map(Counted::Quota)).collect()
+}
+
+fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterPlace> {
+    let capped =
+        |line: usize| prepared.lines.get(line).is_some_and(|line| line.meter.on_excess == OnExcess::Cap);
+    let pairs = |line: usize| u8::try_from(line).map(|line| (line, 1)).into_iter().collect();
+    let limits = resolved.limits.iter().map(|limit| CounterPlace {
+        holder: holder_of(limit.subject),
+        field: limit.field,
+        window_start_ms: limit.window.start_ms,
+        cap: capped(limit.line).then_some((limit.window.end_ms, PlaceCapacity::Limit(limit.capacity))),
+        pairs: pairs(limit.line),
+    });
+    let quotas = resolved.quotas.iter().map(|quota| CounterPlace {
+        holder: 0,
+        field: quota.field,
+        window_start_ms: quota.window.start_ms,
+        cap: capped(quota.line).then_some((quota.window.end_ms, PlaceCapacity::Quota)),
+        pairs: pairs(quota.line),
+    });
+    limits.chain(quotas).collect()
+}
+
+/// The same counters to read alone: no line moves them.
+pub(super) fn checks_of(resolved: &Resolved) -> Vec<CounterCheck> {
+    let limits = resolved.limits.iter().map(|limit| (holder_of(limit.subject), limit.field, limit.window));
+    let quotas = resolved.quotas.iter().map(|quota| (0, quota.field, quota.window));
+    let places = limits.chain(quotas).map(|(holder, field, window)| CounterPlace {
+        holder,
+        field,
+        window_start_ms: window.start_ms,
+        cap: None,
+        pairs: vec![(0, 1)],
+    });
+    with_rules(resolved, places)
+}
+
+/// The hash a limit counts in: 0 is the tenant's, n the n-th subject's.
+fn holder_of(subject: Option<usize>) -> u8 {
+    subject.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX))
+}
+
+fn checks(resolved: &Resolved, body: &Body) -> Vec<CounterCheck> {
+    with_rules(resolved, body.rest.iter().flat_map(|rest| rest.counters.iter().cloned()))
+}
+
+fn with_rules(resolved: &Resolved, places: impl Iterator<Item = CounterPlace>) -> Vec<CounterCheck> {
+    let rules =
+        resolved
+            .limits
+            .iter()
+            .map(|limit| {
+                let class = match limit.limit.class {
+                    Class::Quota => CounterClass::Quota,
+                    Class::Rate => CounterClass::Rate,
+                };
+                (class, limit.since_ms, CheckCapacity::Limit(limit.capacity))
+            })
+            .chain(resolved.quotas.iter().map(|quota| {
+                (CounterClass::Quota, quota.since_ms, CheckCapacity::Quota { field: quota.field })
+            }));
+    places
+        .zip(rules)
+        .map(|(place, (class, since_ms, capacity))| CounterCheck { place, class, since_ms, capacity })
+        .collect()
+}
+
+/// Every limit checked, as an answer shows it, and warnings for those that have come near.
+pub(super) fn limit_answers(
+    resolved: &Resolved,
+    subjects: &[Subject],
+    readings: &[CounterReading],
+    now_ms: i64,
+) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+    let mut limits = Vec::with_capacity(readings.len());
+    let mut warnings = Vec::new();
+    for (counted, reading) in counted(resolved, subjects).iter().zip(readings) {
+        if !reading.current {
+            continue;
+        }
+        let answer = counted.answer(reading, now_ms);
+        warnings.extend(counted.near(reading, &answer));
+        limits.push(answer);
+    }
+    (limits, warnings)
+}
+
+fn refusal(
+    amounts: &[Units],
+    all: &[Counted<'_>],
+    readings: &[CounterReading],
+    refusing: &[usize],
+    now_ms: i64,
+) -> Refusal {
+    let mut code = RefusalCode::RateLimited;
+    let mut longest = None;
+    let mut refused_by = Vec::with_capacity(refusing.len());
+    for index in refusing {
+        let (Some(counted), Some(reading)) = (all.get(*index), readings.get(*index)) else { continue };
+        let needed = amounts.get(counted.line()).copied().unwrap_or_default();
+        let (one, one_code) = refused_by_one(counted, reading, needed, now_ms);
+        code = code.min(one_code);
+        longest = longest.max(one.retry_after_ms);
+        refused_by.push(one);
+    }
+    let limits = all.iter().zip(readings).map(|(counted, reading)| counted.answer(reading, now_ms)).collect();
+    let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
+    let waiting_helps = matches!(code, RefusalCode::QuotaExceeded | RefusalCode::RateLimited);
+    Refusal {
+        code,
+        detail,
+        retry_after_ms: if waiting_helps { longest } else { None },
+        decision_id: present::decision_id(),
+        refused_by,
+        limits,
+    }
+}
+
+fn refused_by_one(
+    counted: &Counted<'_>,
+    reading: &CounterReading,
+    needed: Units,
+    now_ms: i64,
+) -> (RefusedBy, RefusalCode) {
+    let decimals = counted.decimals();
+    let limit = counted.answer(reading, now_ms);
+    let capacity = counted.capacity(reading);
+    let free_of_holds = capacity.saturating_sub(reading.consumed);
+    let left = free_of_holds.saturating_sub(reading.reserved);
+    let held_only = needed <= free_of_holds;
+    let too_much = needed > capacity;
+    let code = match (too_much, counted.is_rate()) {
+        (true, _) => RefusalCode::ExceedsPlan,
+        (false, true) => RefusalCode::RateLimited,
+        (false, false) => RefusalCode::QuotaExceeded,
+    };
+    let to_reset_ms = (counted.window_end_ms() - now_ms).max(0);
+    let next_hold_ms = reading.next_hold_ends_at_ms.map(|ends_ms| (ends_ms - now_ms).max(0));
+    let wait_ms = if held_only { next_hold_ms.unwrap_or(to_reset_ms).min(to_reset_ms) } else { to_reset_ms };
+    let cause = if held_only { "reserved" } else { "consumed" };
+    let message = counted.message().map_or_else(
+        || {
+            let needs = present::amount(needed, decimals);
+            let has = format!("{} of {} left in this {}", limit.remaining, limit.capacity, limit.window);
+            match (too_much, held_only) {
+                (true, _) => {
+                    format!("{} needs {needs}, more than its whole capacity {}", limit.id, limit.capacity)
+                }
+                (_, true) => {
+                    format!("{} needs {needs} and has {has}; the rest is held by running work", limit.id)
+                }
+                _ => format!("{} needs {needs} and has {has}; it resets at {}", limit.id, limit.resets_at),
+            }
+        },
+        str::to_owned,
+    );
+    let refused = RefusedBy {
+        cause: cause.into(),
+        needed: present::amount(needed, decimals),
+        shortfall: present::amount(needed.saturating_sub(left), decimals),
+        retry_after_ms: (!too_much).then_some(wait_ms),
+        next_hold_ends_at: reading.next_hold_ends_at_ms.map(present::instant),
+        message,
+        limit,
+    };
+    (refused, code)
+}
+
+fn blank(request: &ReserveRequest, prepared: &Prepared) -> ReserveAnswer {
+    ReserveAnswer {
+        id: None,
+        status: None,
+        allowed: None,
+        tenant: request.tenant.to_string(),
+        subjects: present::subjects_by_kind(&request.subjects),
+        operation: prepared.operation.as_ref().map(ToString::to_string),
+        lines: Vec::new(),
+        expires_at: None,
+        replayed: false,
+        degraded: false,
+        decision_id: present::decision_id(),
+        limits: Vec::new(),
+        refused_by: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn reserved_lines(prepared: &Prepared, granted: &[Units], best_effort: bool) -> Vec<ReservedLineAnswer> {
+    let lines = prepared.lines.iter().zip(granted);
+    lines
+        .map(|(line, granted)| ReservedLineAnswer {
+            meter: line.meter.id.to_string(),
+            amount: present::amount(*granted, line.meter.decimals),
+            requested: best_effort.then(|| present::amount(line.units, line.meter.decimals)),
+        })
+        .collect()
+}
+
+fn replayed_lines(
+    record: &Record,
+    prepared: &Prepared,
+    granted: &[Units],
+    best_effort: bool,
+) -> Vec<ReservedLineAnswer> {
+    let lines = record.body.lines.iter().zip(granted);
+    lines
+        .map(|(line, granted)| ReservedLineAnswer {
+            meter: line.meter.to_string(),
+            amount: present::amount(*granted, line.decimals),
+            requested: prepared
+                .lines
+                .iter()
+                .find(|asked| best_effort && asked.meter.id == line.meter)
+                .map(|asked| present::amount(asked.units, line.decimals)),
+        })
+        .collect()
+}
+
+fn usage_record(body: &Body, granted: &[Units], event: OutboxId, expires_at_ms: i64, now_ms: i64) -> Record {
+    Record {
+        head: Head {
+            state: ReservationState::Consumed,
+            late: false,
+            step: 1,
+            epoch: event.epoch,
+            expires_at_ms,
+            born_at_ms: now_ms,
+            latest_expiry_ms: expires_at_ms,
+            last_sequence: event.sequence,
+        },
+        units: granted.iter().map(|units| LineUnits { held: Units::ZERO, consumed: *units }).collect(),
+        body: body.clone(),
+    }
+}

@@ -1,0 +1,333 @@
+//! Consume, release and extend: what happens to a reservation after its reserve. Nothing but its id is needed.
+
+use super::answers::ReservationAnswer;
+use super::cost::costed_by;
+use super::present::{self, Circumstances};
+use super::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
+use super::reserve::{ATTEMPTS_MAX, limit_answers};
+use super::{Answer, OperationError, Operations};
+use crate::domain::amount::UNITS_MAX;
+use crate::domain::ids::{OutboxId, ReservationId, TenantId};
+use crate::domain::policy::ResolvedLimit;
+use crate::domain::policy::resolve::repeated_meters;
+use crate::domain::reservation::{CounterPlace, Record};
+use crate::gate::{self, ConsumeCall, CounterReading, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
+use crate::ledger::ReservationRow;
+use crate::telemetry::labels::{Call, Script};
+
+const EXTEND_SECONDS_DEFAULT: u32 = 60;
+const EXTEND_SECONDS_MAX: u32 = 86_400;
+
+/// Which of the three calls is being made, with what it needs.
+enum Resolving {
+    Consume { totals: gate::Totals, is_final: bool },
+    Release { incurred: gate::Totals },
+    Extend { ttl_ms: i64 },
+}
+
+impl Operations {
+    /// Moves a reservation's totals, and resolves it when final. Totals are for the reservation so far, so that a
+    /// repeat is harmless. With `Ack::Ledger` it returns once the books have it.
+    pub async fn consume(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
+        let answer = self.consume_now(request).await;
+        self.decided(Call::Consume, answer, |answer| answer.replayed)
+    }
+
+    async fn consume_now(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
+        let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
+        let resolving = Resolving::Consume { totals, is_final: request.is_final };
+        let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
+        if request.ack == Ack::Ledger {
+            self.wait_until_booked(request.id, record.head.step, record.head.last_event()).await?;
+            told.ack_ledger = true;
+        }
+        Ok(present::reservation(request.id, &record, told))
+    }
+
+    /// Gives back what was not used; what was incurred before the work was given up is charged. One that has expired
+    /// has nothing to give back and stays as it is; what was incurred on it is a late consume.
+    pub async fn release(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
+        let answer = self.release_now(request).await;
+        self.decided(Call::Release, answer, |answer| answer.replayed)
+    }
+
+    async fn release_now(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
+        let incurred = match request.incurred {
+            Totals::Attributes(_) => {
+                return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`"));
+            }
+            totals => self.totals(totals, request.id, request.bound.as_ref()).await?,
+        };
+        if let Some(reason) = &request.reason {
+            tracing::info!(reservation = %request.id, reason, "released");
+        }
+        let nothing_incurred = matches!(incurred, gate::Totals::Default);
+        match self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await {
+            // Its expiry gave everything back already: that is what was asked for.
+            Err(OperationError::Expired(found)) if nothing_incurred => Ok(*found),
+            Err(error) => Err(error),
+            Ok((record, told)) => Ok(present::reservation(request.id, &record, told)),
+        }
+    }
+
+    /// Moves the expiry to now + ttl if that is later, within the reservation's total life.
+    pub async fn extend(&self, request: ExtendRequest) -> Answer<ReservationAnswer> {
+        let answer = self.extend_now(request).await;
+        self.decided(Call::Extend, answer, |answer| answer.replayed)
+    }
+
+    async fn extend_now(&self, request: ExtendRequest) -> Answer<ReservationAnswer> {
+        let ttl_seconds = request.ttl_seconds.unwrap_or(EXTEND_SECONDS_DEFAULT);
+        if !(1..=EXTEND_SECONDS_MAX).contains(&ttl_seconds) {
+            return Err(OperationError::field("/ttl_seconds", "must be 1 to 86400 seconds"));
+        }
+        let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
+        let (record, told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
+        Ok(present::reservation(request.id, &record, told))
+    }
+
+    /// A reservation in any state, from the gate, or from the ledger once the gate has forgotten it.
+    pub async fn read_reservation(
+        &self,
+        id: ReservationId,
+        bound: Option<TenantId>,
+    ) -> Answer<ReservationAnswer> {
+        let record = match self
+            .gate
+            .peek_record(id, bound.as_ref(), self.script_now())
+            .await
+            .map(|peeked| peeked.record)
+        {
+            Ok(Some(record)) if record.body.rest.is_some() => record,
+            Ok(known) => match self.row_of(id, bound.as_ref()).await {
+                Ok(row) => known.map_or(row.record.clone(), |known| Record {
+                    head: known.head,
+                    units: known.units,
+                    body: row.record.body.clone(),
+                }),
+                Err(OperationError::NotFound(why)) => known.ok_or(OperationError::NotFound(why))?,
+                Err(error) => return Err(error),
+            },
+            Err(_) => self.row_of(id, bound.as_ref()).await?.record,
+        };
+        Ok(present::reservation(id, &record, Circumstances::default()))
+    }
+
+    /// Drives one call to its end: restores what is cold, recalls what the gate has forgotten, checks after an alarm.
+    async fn drive(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        resolving: &Resolving,
+    ) -> Answer<(Record, Circumstances)> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.call(id, bound, resolving).await {
+                Ok(ResolveOutcome::Unknown { last_id }) => {
+                    self.recall_or_not_found(id, bound, last_id).await?
+                }
+                Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(id, &cold).await?,
+                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Err(error) => return Err(error.into()),
+                Ok(outcome) => return self.settled(id, outcome).await,
+            }
+        }
+        Err(OperationError::GateUnavailable("its state kept changing under this call; repeat it".into()))
+    }
+
+    async fn call(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        resolving: &Resolving,
+    ) -> Result<ResolveOutcome, GateError> {
+        let now_ms = self.script_now();
+        match resolving {
+            Resolving::Consume { totals, is_final } => {
+                let totals = totals.clone();
+                let call = ConsumeCall { id, bound, totals, is_final: *is_final, now_ms };
+                self.timed(Script::Consume, self.gate.consume(&call)).await
+            }
+            Resolving::Release { incurred } => {
+                let call = ReleaseCall { id, bound, incurred: incurred.clone(), now_ms };
+                self.timed(Script::Release, self.gate.release(&call)).await
+            }
+            Resolving::Extend { ttl_ms } => {
+                let call = ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms };
+                self.timed(Script::Extend, self.gate.extend(&call)).await
+            }
+        }
+    }
+
+    async fn settled(&self, id: ReservationId, outcome: ResolveOutcome) -> Answer<(Record, Circumstances)> {
+        match outcome {
+            ResolveOutcome::Done { record, uncharged, readings, now_ms, .. } => {
+                let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
+                Ok((record, Circumstances { uncharged, limits, warnings, ..Circumstances::default() }))
+            }
+            ResolveOutcome::Replayed { record, readings, now_ms } => {
+                let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
+                Ok((record, Circumstances { replayed: true, limits, warnings, ..Circumstances::default() }))
+            }
+            ResolveOutcome::AlreadyResolved { record } => Err(OperationError::AlreadyResolved(Box::new(
+                present::reservation(id, &record, Circumstances::default()),
+            ))),
+            ResolveOutcome::Expired { record } => Err(OperationError::Expired(Box::new(
+                present::reservation(id, &record, Circumstances::default()),
+            ))),
+            ResolveOutcome::AmountDecreased { line, record } => {
+                Err(OperationError::AmountDecreased { meter: meter_of(&record, line) })
+            }
+            ResolveOutcome::AmountNeedsOneLine => Err(OperationError::field(
+                "/amount",
+                "the reservation has several lines; name the meters in `lines`",
+            )),
+            ResolveOutcome::MeterNotReserved { meter } => Err(OperationError::field(
+                "/lines",
+                format!("{meter} was not reserved; record it as usage with a key of its own"),
+            )),
+            ResolveOutcome::TooPrecise { line, record } => {
+                let meter = meter_of(&record, line);
+                Err(OperationError::field("/lines", format!("the amount has more decimals than {meter} has")))
+            }
+            ResolveOutcome::TooLarge { line, record } => Err(OperationError::field(
+                "/lines",
+                format!(
+                    "the amount of {} is beyond {UNITS_MAX} of its smallest units",
+                    meter_of(&record, line)
+                ),
+            )),
+            ResolveOutcome::ExcessRejected { line, record } => Err(OperationError::field(
+                "/lines",
+                format!(
+                    "{} takes no more than was held (on_excess = reject); record the excess as usage",
+                    meter_of(&record, line)
+                ),
+            )),
+            ResolveOutcome::Unknown { .. } | ResolveOutcome::Cold(_) => {
+                Err(OperationError::Internal("the gate gave an answer that fits no request".into()))
+            }
+        }
+    }
+
+    /// The limits that a reservation moved, as current policy shows them; a window that has moved on is left out.
+    async fn moved_limits(
+        &self,
+        record: &Record,
+        readings: &[(CounterPlace, CounterReading)],
+        now_ms: i64,
+    ) -> (Vec<super::answers::LimitAnswer>, Vec<super::answers::WarningAnswer>) {
+        let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
+        else {
+            return Default::default();
+        };
+        let meters: Vec<_> = record.body.lines.iter().map(|line| &line.meter).collect();
+        let subjects: Vec<_> = rest.subjects.iter().map(|(subject, _)| subject.clone()).collect();
+        let windows = entry.windows(now_ms);
+        let Ok(mut resolved) = entry.policy.resolve(
+            meters.iter().copied(),
+            &subjects,
+            rest.operation.as_ref(),
+            now_ms,
+            &windows,
+        ) else {
+            return Default::default();
+        };
+        let reading = |field, holder: usize| {
+            readings
+                .iter()
+                .find(|(place, reading)| {
+                    place.field == field && usize::from(place.holder) == holder && reading.current
+                })
+                .map(|(_, reading)| *reading)
+        };
+        let holder_of = |limit: &ResolvedLimit| limit.subject.map_or(0, |index| index + 1);
+        resolved.limits.retain(|limit| reading(limit.field, holder_of(limit)).is_some());
+        resolved.quotas.retain(|quota| reading(quota.field, 0).is_some());
+        let limits = resolved.limits.iter().filter_map(|limit| reading(limit.field, holder_of(limit)));
+        let all: Vec<_> =
+            limits.chain(resolved.quotas.iter().filter_map(|quota| reading(quota.field, 0))).collect();
+        limit_answers(&resolved, &subjects, &all, now_ms)
+    }
+
+    /// Amounts as the script takes them: it alone knows the reservation's meters and decimals.
+    async fn totals(
+        &self,
+        totals: Totals,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<gate::Totals> {
+        match totals {
+            Totals::Held => Ok(gate::Totals::Default),
+            Totals::Single(amount) => Ok(gate::Totals::Single(amount)),
+            Totals::Lines(lines) => {
+                if lines.is_empty() || lines.len() > crate::domain::reservation::LINES_MAX {
+                    return Err(OperationError::field("/lines", "must have one to eight lines"));
+                }
+                let repeated = repeated_meters(lines.iter().map(|(meter, _)| meter));
+                if repeated.is_empty() {
+                    Ok(gate::Totals::ByMeter(lines))
+                } else {
+                    Err(OperationError::Invalid(repeated))
+                }
+            }
+            Totals::Attributes(attributes) => self.costed_again(&attributes, id, bound).await,
+        }
+    }
+
+    /// Costs the operation again, under the policy version of the reserve.
+    async fn costed_again(
+        &self,
+        attributes: &serde_json::Map<String, serde_json::Value>,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<gate::Totals> {
+        let record = match self.gate.peek_record(id, bound, self.script_now()).await?.record {
+            Some(record) if record.body.rest.is_some() => record,
+            _ => self.row_of(id, bound).await?.record,
+        };
+        let rest = record.body.rest.as_ref();
+        let Some((operation, version)) =
+            rest.and_then(|rest| Some((rest.operation.clone()?, rest.policy_version)))
+        else {
+            return Err(OperationError::field(
+                "/attributes",
+                "the reservation names no operation; give `amount` or `lines`",
+            ));
+        };
+        let policy = self.policy.current();
+        let rule = self.policy.operation_at(&operation, version).await?;
+        let lines = costed_by(&policy, &rule, attributes)?;
+        let amounts =
+            lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
+        Ok(gate::Totals::ByMeter(amounts.collect()))
+    }
+
+    /// The ledger's row of a reservation; another tenant's is unknown.
+    pub(super) async fn row_of(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<ReservationRow> {
+        let row = self.ledger.reservation(id).await?;
+        row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant)).ok_or_else(not_found)
+    }
+
+    /// What to do about an id the gate does not know: its row decides, once the ledger has caught up.
+    async fn recall_or_not_found(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        last_id: OutboxId,
+    ) -> Answer<()> {
+        self.catch_up(id.partition(), last_id).await?;
+        let row = self.row_of(id, bound).await?;
+        self.bring_back(row).await
+    }
+}
+
+/// The one answer for an id that is unknown or another tenant's.
+pub(super) fn not_found() -> OperationError {
+    OperationError::NotFound(
+        "there is no such reservation; if the work was done, record it as usage with a key of its own".into(),
+    )
+}
+
+fn meter_of(record: &Record, line: usize) -> String {
+    record.body.lines.get(line).map(|line| line.meter.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,400 @@
+//! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::policy_store::TenantEntry;
+use super::present::Counted;
+use super::reserve::counted;
+use super::{Answer, OperationError, Operations};
+use crate::clock::Clock;
+use crate::domain::amount::Units;
+use crate::domain::ids::{OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
+use crate::domain::reservation::{CounterField, Record, ReservationState, SubjectHash};
+use crate::gate::restore::PAGE_RECORDS_MAX;
+use crate::gate::{
+    Cold, ColdRecord, CounterReading, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
+};
+use crate::ledger::{CounterAsk, ReservationRow, RestoreAsk, TenantSnapshot};
+use crate::telemetry::labels::Restored;
+
+/// One restore of a tenant at a time in this instance: callers that met the same cold tenant wait for the first.
+#[derive(Default)]
+pub(super) struct Restores {
+    running: std::sync::Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Restores {
+    async fn enter(&self, tenant: &TenantId) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut running = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            running.retain(|_, lock| Arc::strong_count(lock) > 1);
+            running.entry(tenant.clone()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+}
+
+impl Operations {
+    /// Restores whatever a reserve found cold, so that it can be tried again.
+    pub(super) async fn restore_cold(
+        &self,
+        entry: &Arc<TenantEntry>,
+        cold: &Cold,
+        resolved: &Resolved,
+        subjects: &[(Subject, SubjectHash)],
+        at_ms: i64,
+    ) -> Answer<()> {
+        let _one_at_a_time = self.restores.enter(&entry.definition.id).await;
+        self.catch_up(entry.partition, cold.last_id).await?;
+        if cold.tenant {
+            self.restore_tenant(entry, at_ms).await?;
+        }
+        for holder in &cold.holders {
+            if let Some((subject, hash)) = subjects.get(usize::from(holder.saturating_sub(1))) {
+                self.restore_subject(entry, subject, *hash, at_ms).await?;
+            }
+        }
+        if !cold.tenant && cold.holders.is_empty() {
+            self.restore_counters(entry, cold, resolved, subjects).await?;
+        }
+        Ok(())
+    }
+
+    /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
+    pub(super) async fn restore_cold_record(&self, id: ReservationId, cold: &ColdRecord) -> Answer<()> {
+        let entry = self.policy.tenant(&cold.tenant).await?;
+        let now_ms = self.clock.now_ms();
+        let _one_at_a_time = self.restores.enter(&cold.tenant).await;
+        self.catch_up(id.partition(), cold.last_id).await?;
+        if cold.tenant_cold {
+            self.restore_tenant(&entry, now_ms).await?;
+        }
+        for (subject, hash) in &cold.subjects {
+            self.restore_subject(&entry, subject, *hash, now_ms).await?;
+        }
+        if !cold.counters.is_empty() {
+            let in_force = entry.tenant_counters(now_ms);
+            for quota in in_force
+                .quotas
+                .iter()
+                .filter(|quota| cold.counters.iter().any(|place| place.field == quota.field))
+            {
+                self.restore_quota(&entry, quota).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, within bounds, until the ledger has booked everything up to `last_id`.
+    pub(super) async fn catch_up(&self, partition: Partition, last_id: OutboxId) -> Answer<()> {
+        let cursor = self.ledger.cursor(partition).await?;
+        if cursor >= last_id || last_id == OutboxId::default() {
+            return Ok(());
+        }
+        let reached = self.wait_for_cursor(partition, last_id);
+        tokio::time::timeout(self.options.restore_wait, reached).await.map_err(|_| {
+            OperationError::GateUnavailable(
+                "the ledger has not caught up with it yet; repeat the call".into(),
+            )
+        })
+    }
+
+    /// Tells the gate a whole tenant: open reservations with their due entries, then every tenant counter and quota.
+    async fn restore_tenant(&self, entry: &TenantEntry, at_ms: i64) -> Answer<()> {
+        let started = Clock::monotonic();
+        let resolved = entry.tenant_counters(at_ms);
+        let tenant = &entry.definition.id;
+        let mut quotas = Vec::with_capacity(resolved.quotas.len());
+        for quota in &resolved.quotas {
+            quotas.push(self.open_period(tenant, quota).await?);
+        }
+        let snapshot = self.snapshot(entry, &resolved, None).await?;
+        let warm = WarmState {
+            ask_until_ms: snapshot
+                .latest_keyed_born_at_ms
+                .map_or(0, |born| born + self.options.keyed_memory_ms),
+            counters: restored_counters(&resolved, &snapshot, None),
+            capacities: quotas,
+        };
+        self.send_pages(entry, &snapshot.open, warm).await?;
+        self.metrics.restored(Restored::Tenant, started.elapsed());
+        tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
+        Ok(())
+    }
+
+    async fn send_pages(
+        &self,
+        entry: &TenantEntry,
+        open: &[(ReservationId, Record)],
+        warm: WarmState,
+    ) -> Answer<()> {
+        let pages: Vec<_> = open.chunks(PAGE_RECORDS_MAX).collect();
+        let (last, first) = pages.split_last().map_or((&[][..], &[][..]), |(last, first)| (*last, first));
+        let page = |records, last| RestorePage {
+            partition: entry.partition,
+            tenant: &entry.definition.id,
+            records,
+            last,
+            now_ms: self.script_now(),
+        };
+        for records in first {
+            self.gate.restore_page(&page(records, None)).await?;
+        }
+        self.gate.restore_page(&page(last, Some(warm))).await?;
+        Ok(())
+    }
+
+    async fn restore_subject(
+        &self,
+        entry: &TenantEntry,
+        subject: &Subject,
+        hash: SubjectHash,
+        at_ms: i64,
+    ) -> Answer<()> {
+        let started = Clock::monotonic();
+        let resolved = entry.subject_counters(subject, at_ms);
+        let snapshot = self.snapshot(entry, &resolved, Some(subject)).await?;
+        let counters = restored_counters(&resolved, &snapshot, Some(subject));
+        let warm = WarmState { counters, ..WarmState::default() };
+        self.gate
+            .restore_subject(entry.partition, &entry.definition.id, hash, &warm, self.script_now())
+            .await?;
+        self.metrics.restored(Restored::Subject, started.elapsed());
+        Ok(())
+    }
+
+    /// Tells a warm tenant or subject single counters or quota capacities that it does not have yet.
+    async fn restore_counters(
+        &self,
+        entry: &TenantEntry,
+        cold: &Cold,
+        resolved: &Resolved,
+        subjects: &[(Subject, SubjectHash)],
+    ) -> Answer<()> {
+        let all = counted(resolved, subjects.iter().map(|(subject, _)| subject));
+        for index in &cold.counters {
+            match all.get(*index) {
+                Some(Counted::Quota(quota)) => self.restore_quota(entry, quota).await?,
+                Some(Counted::Limit(limit, subject)) => {
+                    let hash = limit.subject.and_then(|index| subjects.get(index)).map(|(_, hash)| *hash);
+                    self.restore_limit(entry, limit, *subject, hash).await?;
+                }
+                None => {
+                    return Err(OperationError::Internal(
+                        "the gate named a counter it was not asked about".into(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn restore_quota(&self, entry: &TenantEntry, quota: &ResolvedQuota) -> Answer<()> {
+        let capacity = self.open_period(&entry.definition.id, quota).await?;
+        let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
+        let snapshot = self.snapshot(entry, &only, None).await?;
+        let counters = restored_counters(&only, &snapshot, None);
+        self.tell_counters(entry, Holder::Tenant, &counters, &[capacity]).await
+    }
+
+    async fn restore_limit(
+        &self,
+        entry: &TenantEntry,
+        limit: &ResolvedLimit,
+        subject: Option<&Subject>,
+        hash: Option<SubjectHash>,
+    ) -> Answer<()> {
+        let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
+        let snapshot = self.snapshot(entry, &only, subject).await?;
+        let counters = restored_counters(&only, &snapshot, subject);
+        self.tell_counters(entry, hash.map_or(Holder::Tenant, Holder::Subject), &counters, &[]).await
+    }
+
+    async fn tell_counters(
+        &self,
+        entry: &TenantEntry,
+        holder: Holder,
+        counters: &[RestoredCounter],
+        capacities: &[QuotaCapacity],
+    ) -> Answer<()> {
+        let started = Clock::monotonic();
+        let tenant = &entry.definition.id;
+        let told = WarmState {
+            counters: counters.to_vec(),
+            capacities: capacities.to_vec(),
+            ..WarmState::default()
+        };
+        self.gate.restore_counters(entry.partition, tenant, holder, &told, self.script_now()).await?;
+        self.metrics.restored(Restored::Counter, started.elapsed());
+        Ok(())
+    }
+
+    /// The counters as the books have them, for a read while the gate is away.
+    pub(super) async fn readings_from_ledger(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        subject: Option<&Subject>,
+    ) -> Answer<Vec<CounterReading>> {
+        let mut readings = Vec::new();
+        for limit in &resolved.limits {
+            let of = limit.subject.and(subject);
+            let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
+            let snapshot = self.snapshot(entry, &only, of).await?;
+            readings.extend(
+                restored_counters(&only, &snapshot, of).first().map(|counter| reading(counter, None)),
+            );
+        }
+        for quota in &resolved.quotas {
+            let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
+            let snapshot = self.snapshot(entry, &only, None).await?;
+            let capacity = snapshot.quotas.first().and_then(|state| state.capacity.as_ref());
+            let capacity = capacity.and_then(|capacity| capacity.parts.last()).map(|(_, units)| *units);
+            readings.extend(
+                restored_counters(&only, &snapshot, None).first().map(|counter| reading(counter, capacity)),
+            );
+        }
+        Ok(readings)
+    }
+
+    async fn snapshot(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        subject: Option<&Subject>,
+    ) -> Answer<TenantSnapshot> {
+        let ask = RestoreAsk {
+            counters: resolved.limits.iter().map(|limit| counter_ask(limit, subject)).collect(),
+            quotas: resolved
+                .quotas
+                .iter()
+                .map(|quota| (quota.meter.clone(), quota.decimals, quota.window.start_ms))
+                .collect(),
+            with_open: true,
+            keyed_since_ms: self.clock.now_ms() - self.options.keyed_memory_ms,
+        };
+        Ok(self.ledger.read_tenant(entry.partition, &entry.definition.id, &ask).await?)
+    }
+
+    /// The quota's capacity for its period; the period's first use grants the included amount.
+    async fn open_period(&self, tenant: &TenantId, quota: &ResolvedQuota) -> Answer<QuotaCapacity> {
+        let period = (quota.window.start_ms, quota.window.end_ms);
+        let opened = self
+            .ledger
+            .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.included)
+            .await?;
+        Ok(QuotaCapacity {
+            field: quota.field,
+            version: opened.version,
+            parts: opened.parts,
+            until_ms: opened.until_ms,
+        })
+    }
+
+    /// A keyed call that the gate does not know, of a tenant that had keyed calls before a loss: if the ledger has the
+    /// reservation, the gate gets it back. The tenant is warm, so its restore has waited for all that came before.
+    pub(super) async fn recall(&self, id: ReservationId) -> Answer<()> {
+        match self.ledger.reservation(id).await? {
+            Some(row) => self.bring_back(row).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
+    pub(super) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
+        if row.record.head.state == ReservationState::Reserved {
+            let entry = self.policy.tenant(&row.tenant).await?;
+            let _one_at_a_time = self.restores.enter(&row.tenant).await;
+            return self.restore_tenant(&entry, self.clock.now_ms()).await;
+        }
+        let started = Clock::monotonic();
+        self.gate.restore_record(row.id, &row.record, self.script_now()).await?;
+        self.metrics.restored(Restored::Reservation, started.elapsed());
+        Ok(())
+    }
+}
+
+fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading {
+    CounterReading {
+        consumed: counter.consumed,
+        reserved: counter.reserved,
+        capacity,
+        next_hold_ends_at_ms: counter.next_hold_ends_at_ms,
+        current: true,
+    }
+}
+
+fn counter_ask(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterAsk {
+    CounterAsk {
+        meters: vec![(limit.limit.meter.clone(), limit.decimals, 1)],
+        subject: subject.cloned(),
+        operations: limit.limit.operations.clone(),
+        window_start_ms: limit.window.start_ms,
+        window_end_ms: limit.window.end_ms,
+    }
+}
+
+/// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it. Counters that only
+/// open reservations know come last, so that resolving these finds what they moved.
+fn restored_counters(
+    resolved: &Resolved,
+    snapshot: &TenantSnapshot,
+    subject: Option<&Subject>,
+) -> Vec<RestoredCounter> {
+    let mut held = held_by_field(&snapshot.open, subject);
+    let limits = resolved.limits.iter().zip(&snapshot.counters);
+    let limits = limits.map(|(limit, consumed)| (limit.field, limit.window.start_ms, *consumed));
+    let quotas = resolved.quotas.iter().zip(&snapshot.quotas);
+    let quotas = quotas.map(|(quota, state)| (quota.field, quota.window.start_ms, state.consumed));
+    let mut counters: Vec<_> = limits
+        .chain(quotas)
+        .map(|(field, window_start_ms, consumed)| {
+            let (reserved, next_end_ms) = held.remove(&(field, window_start_ms)).unwrap_or_default();
+            let next_hold_ends_at_ms = (next_end_ms > 0).then_some(next_end_ms);
+            RestoredCounter { field, window_start_ms, consumed, reserved, next_hold_ends_at_ms }
+        })
+        .collect();
+    for ((field, window_start_ms), (reserved, next_end_ms)) in held {
+        if counters.iter().all(|counter| counter.field != field) {
+            let consumed = Units::ZERO;
+            let next_hold_ends_at_ms = Some(next_end_ms);
+            counters.push(RestoredCounter {
+                field,
+                window_start_ms,
+                consumed,
+                reserved,
+                next_hold_ends_at_ms,
+            });
+        }
+    }
+    counters
+}
+
+type Held = HashMap<(CounterField, i64), (Units, i64)>;
+
+/// What open reservations hold in each counter window of the tenant (or of one subject), and when the first hold ends.
+fn held_by_field(open: &[(ReservationId, Record)], subject: Option<&Subject>) -> Held {
+    let mut held = Held::new();
+    for (_, record) in open {
+        let Some(rest) = &record.body.rest else { continue };
+        let holder = match subject {
+            None => Some(0),
+            Some(subject) => {
+                rest.subjects.iter().position(|(named, _)| named == subject).map(|index| index + 1)
+            }
+        };
+        for place in rest.counters.iter().filter(|place| Some(usize::from(place.holder)) == holder) {
+            let weighted = place.pairs.iter().filter_map(|(line, weight)| {
+                let units = record.units.get(usize::from(*line))?.outstanding();
+                units.get().checked_mul(*weight).and_then(Units::new)
+            });
+            let sum = weighted.fold(Units::ZERO, |sum, units| sum.checked_add(units).unwrap_or(sum));
+            let slot = held.entry((place.field, place.window_start_ms)).or_insert((Units::ZERO, i64::MAX));
+            slot.0 = slot.0.checked_add(sum).unwrap_or(slot.0);
+            slot.1 = slot.1.min(record.head.expires_at_ms);
+        }
+    }
+    held
+}

@@ -1,0 +1,100 @@
+//! Memory that can be trusted: checks a node after an alarm, issues new epochs, and only then loads the scripts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Mutex;
+
+use super::{Answer, OperationError, Operations};
+use crate::domain::ids::{Epoch, Partition};
+use crate::ledger::PartitionRow;
+use crate::telemetry::labels::Alarm;
+
+/// One check at a time; callers that met the same alarm wait for it and share its result.
+#[derive(Default)]
+pub(super) struct Trust {
+    checking: Mutex<()>,
+    checks: AtomicU64,
+}
+
+impl Operations {
+    /// Checks every partition of the node and makes it usable: loads the scripts alone when its memory is proven
+    /// intact, else issues a new epoch for every partition first. Called at start and after an alarm.
+    ///
+    /// Errors: the gate or the ledger does not answer; nothing is then trusted.
+    pub async fn verify_node(&self) -> Answer<()> {
+        let seen = self.trust.checks.load(Ordering::Acquire);
+        let _one_at_a_time = self.trust.checking.lock().await;
+        if self.trust.checks.load(Ordering::Acquire) != seen {
+            return Ok(());
+        }
+        self.check_node().await?;
+        self.trust.checks.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    async fn check_node(&self) -> Answer<()> {
+        let run_id = self.gate.run_id().await?;
+        let rows = self.ledger.epochs().await?;
+        let mut intact = true;
+        for row in &rows {
+            intact &= self.kept_its_memory(row, &run_id).await?;
+        }
+        if intact {
+            for row in &rows {
+                self.gate.set_epoch(row.partition, row.epoch);
+                self.gate.note_cursor(row.partition, row.cursor);
+            }
+        } else {
+            for row in &rows {
+                self.begin_epoch(row.partition, row.epoch, &run_id).await?;
+            }
+            self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
+            tracing::warn!(
+                run_id,
+                partitions = rows.len(),
+                "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
+            );
+        }
+        self.gate.load_scripts(&run_id).await?;
+        Ok(())
+    }
+
+    /// Same server process, same epoch, and an outbox that reaches at least as far as everything known of it.
+    async fn kept_its_memory(&self, row: &PartitionRow, run_id: &str) -> Answer<bool> {
+        if row.run_id != run_id || row.epoch == Epoch(0) {
+            return Ok(false);
+        }
+        let facts = self.gate.partition_facts(row.partition).await?;
+        let known = row.cursor.max(self.gate.highest_known(row.partition));
+        let nothing_known = known.sequence == 0 && known.epoch == Epoch(0);
+        let outbox_reaches =
+            facts.last_id.map_or(nothing_known || known.epoch < row.epoch, |last| last >= known);
+        Ok(facts.epoch == Some(row.epoch) && outbox_reaches)
+    }
+
+    async fn begin_epoch(&self, partition: Partition, from: Epoch, run_id: &str) -> Answer<()> {
+        let issued = self.ledger.raise_epoch(partition, from, run_id).await?;
+        let adopted = self.gate.adopt(partition, issued, self.script_now()).await?;
+        self.gate.set_epoch(partition, adopted);
+        Ok(())
+    }
+
+    /// The writer found that a partition's outbox went back: the node is checked, and its epoch changes.
+    pub async fn doubt(&self, partition: Partition) {
+        if let Err(error) = self.verify_node().await {
+            tracing::error!(%partition, %error, "the node could not be checked; the next call tries again");
+        }
+    }
+
+    /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
+    pub(super) async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
+        self.metrics.alarm(Alarm::Memory);
+        tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
+        self.verify_node().await.map_err(|error| match error {
+            OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(
+                "its memory is in doubt and the ledger cannot be asked: {why}"
+            )),
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,286 @@
+//! The settings, and the only reader of the environment.
+//!
+//! `config/base.toml` (in the binary, with every key) is followed by the file of `--config`, by variables
+//! `TOLLGATE__SECTION__KEY`, by what the command line says, and for secrets by the files that `…_file` keys name.
+//! A key that is not in `config/base.toml` is refused wherever it stands.
+
+mod checks;
+mod sources;
+
+use std::{fs, io, net::SocketAddr, path::Path};
+
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer};
+
+use self::sources::{ENVIRONMENT_PREFIX, Effective};
+pub use self::sources::{Inputs, Problem, SettingsError};
+
+/// All settings, checked. Printing it for debugging shows no secret.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// What the installation is for.
+    pub environment: Environment,
+    /// Listening and answering.
+    pub http: HttpSettings,
+    /// The gate's server.
+    pub redis: RedisSettings,
+    /// The ledger's server.
+    pub postgres: PostgresSettings,
+    /// What is fixed for the installation's life.
+    pub installation: InstallationSettings,
+    /// How the gate keeps its memory.
+    pub gate: GateSettings,
+    /// How events are booked.
+    pub writer: WriterSettings,
+    /// How long calls wait for the ledger.
+    pub ledger: LedgerSettings,
+    /// Plans, limits and tenants.
+    pub policy: PolicySettings,
+    /// What is logged, and how.
+    pub logs: LogSettings,
+    #[serde(skip)]
+    effective: Effective,
+}
+
+/// What an installation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Environment {
+    /// Real work: a test clock is refused.
+    Production,
+    /// Trying things out.
+    Sandbox,
+}
+
+/// `[http]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpSettings {
+    /// Where calls are taken.
+    pub listen: SocketAddr,
+    /// Where metrics are served.
+    pub ops_listen: SocketAddr,
+    /// Threads that take calls; 0 is one for each core.
+    pub workers: usize,
+    /// The longest that a call may take, in milliseconds.
+    pub request_timeout_ms: u64,
+    /// How long calls may go on after a request to stop, in milliseconds.
+    pub shutdown_timeout_ms: u64,
+    /// Open connections at once.
+    pub max_connections: usize,
+    /// Also send the older `RateLimit-*` trio.
+    pub ratelimit_headers_legacy: bool,
+    /// Also send the older `X-RateLimit-*` trio.
+    pub x_ratelimit_headers: bool,
+}
+
+/// `[redis]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedisSettings {
+    /// The server's URL.
+    #[serde(deserialize_with = "secret")]
+    pub url: SecretString,
+    /// Connections shared by all calls.
+    pub connections: usize,
+    /// The longest that an answer may take, in milliseconds.
+    pub response_timeout_ms: u64,
+    /// The longest that a new connection may take, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// Start although the server may lose what it has acknowledged.
+    pub allow_unsafe: bool,
+}
+
+/// `[postgres]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PostgresSettings {
+    /// The database's URL.
+    #[serde(deserialize_with = "secret")]
+    pub url: SecretString,
+    /// Connections at most.
+    pub pool_size: usize,
+    /// The longest wait for a free connection, in milliseconds.
+    pub checkout_timeout_ms: u64,
+    /// The longest that a statement may take, in milliseconds.
+    pub statement_timeout_ms: u64,
+}
+
+/// `[installation]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstallationSettings {
+    /// What keys, cursors and subjects are hashed with: at least 32 characters.
+    #[serde(deserialize_with = "secret")]
+    pub secret: SecretString,
+}
+
+/// `[gate]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateSettings {
+    /// How many partitions tenants are spread over, 1 to 256.
+    pub partitions: u16,
+    /// Reservations that expire within the same stretch are swept together, in milliseconds.
+    pub due_bucket_ms: u64,
+    /// How long a resolved call with an idempotency key is remembered, in seconds.
+    pub tombstone_keyed_seconds: u64,
+    /// How long a resolved call without one is remembered, in seconds.
+    pub tombstone_unkeyed_seconds: u64,
+}
+
+/// `[writer]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriterSettings {
+    /// Events booked in one transaction at most.
+    pub batch_events: usize,
+    /// The wait before looking again when there is nothing to book, in milliseconds.
+    pub idle_poll_ms: u64,
+    /// How long booked events stay in the outbox, in seconds.
+    pub safety_tail_seconds: u64,
+    /// The most bytes that booked events may take in the outbox.
+    pub safety_tail_bytes: u64,
+}
+
+/// `[ledger]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerSettings {
+    /// The longest wait of a call with `ack: ledger`, in milliseconds.
+    pub ack_timeout_ms: u64,
+    /// The longest wait for a cold tenant's restore, in milliseconds.
+    pub restore_wait_ms: u64,
+}
+
+/// `[policy]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySettings {
+    /// What happens to a tenant that nobody has made.
+    pub unknown_tenant: UnknownTenant,
+    /// What becomes of work on a meter that leaves it to the configuration.
+    pub without_limit: WithoutLimit,
+    /// How often the policy is looked at besides being told, in milliseconds.
+    pub poll_ms: u64,
+}
+
+/// What happens to a tenant that nobody has made.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub enum UnknownTenant {
+    /// Its calls are refused.
+    Refuse,
+    /// It is made at its first use, on the plan with this id.
+    Plan(String),
+}
+
+/// What becomes of a tenant's work on a meter on which it has neither limit nor quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WithoutLimit {
+    /// It is refused.
+    Deny,
+    /// It is admitted and booked.
+    Unlimited,
+}
+
+/// `[logs]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSettings {
+    /// How lines look.
+    pub format: LogFormat,
+    /// Which lines are written: a level, or levels by part.
+    pub level: String,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Pretty on a terminal, JSON elsewhere.
+    Auto,
+    /// A JSON object a line.
+    Json,
+    /// For people.
+    Pretty,
+}
+
+impl Settings {
+    /// Puts the sources together and checks the result. A pure function of its inputs.
+    ///
+    /// # Errors
+    /// Every problem found: unknown keys (with the nearest known one), values of the wrong type or range, values that
+    /// contradict each other, missing or weak secrets. Each names its key and where it stood; none shows a secret.
+    pub fn load(inputs: &Inputs<'_>) -> Result<Self, SettingsError> {
+        let effective = Effective::gather(inputs)?;
+        let mut settings: Self = effective.parse()?;
+        checks::check(&settings, &effective)?;
+        settings.effective = effective;
+        Ok(settings)
+    }
+
+    /// Loads the settings of this process: its environment, the file of `--config` if there is one, and what the
+    /// command line says as (key, value), such as `("http.listen", "127.0.0.1:0")`.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; also when the file cannot be read.
+    pub fn of_process(
+        file: Option<&Path>,
+        command_line: Vec<(String, String)>,
+    ) -> Result<Self, SettingsError> {
+        let file = match file {
+            None => None,
+            Some(path) => {
+                let name = path.display().to_string();
+                let text = fs::read_to_string(path).map_err(|error| SettingsError::file(&name, &error))?;
+                Some((name, text))
+            }
+        };
+        let environment = process_environment()?;
+        let read_secret = |path: &Path| -> io::Result<String> { fs::read_to_string(path) };
+        Self::load(&Inputs { file, environment, command_line, read_secret: &read_secret })
+    }
+
+    /// The settings as TOML, secrets hidden, each value that is not the default with a comment that says where it
+    /// came from.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.effective.render()
+    }
+}
+
+/// The API key that the first of these variables gives: `TOLLGATE_ADMIN_KEY` to `tollgate up`, this or `TOLLGATE_KEY`
+/// to the commands that call a service.
+#[must_use]
+#[allow(clippy::disallowed_methods, reason = "this module is the reader of the environment")]
+pub fn key_from_environment(variables: &[&str]) -> Option<SecretString> {
+    let keys = variables.iter().filter_map(|name| std::env::var(name).ok());
+    keys.map(|key| key.trim().to_owned()).find(|key| !key.is_empty()).map(SecretString::from)
+}
+
+#[allow(clippy::disallowed_methods, reason = "this module is the reader of the environment")]
+fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
+    let mut found = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(ENVIRONMENT_PREFIX)) else { continue };
+        let value = value.into_string().map_err(|_bytes| SettingsError::not_text(name))?;
+        found.push((name.to_owned(), value));
+    }
+    Ok(found)
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
+    String::deserialize(deserializer).map(SecretString::from)
+}
+
+impl From<String> for UnknownTenant {
+    fn from(text: String) -> Self {
+        if text == "refuse" { Self::Refuse } else { Self::Plan(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! Putting the sources of settings together, key by key, with where each value came from.
+
+use std::{collections::BTreeMap, fmt, io, path::Path};
+
+use toml::{Table, Value};
+
+use super::Settings;
+
+/// Every key, with its default.
+const BASE: &str = include_str!("../../config/base.toml");
+/// What a variable's name begins with; `__` stands between section and key.
+pub(super) const ENVIRONMENT_PREFIX: &str = "TOLLGATE__";
+/// Keys whose values are never shown. Each may instead name a file, in the key with this suffix.
+pub(super) const SECRETS: [&str; 3] = ["redis.url", "postgres.url", "installation.secret"];
+const FILE_SUFFIX: &str = "_file";
+
+/// Everything that settings are made from.
+pub struct Inputs<'a> {
+    /// The name and text of the file given by `--config`.
+    pub file: Option<(String, String)>,
+    /// Variables; those that do not begin with `TOLLGATE__` are passed over.
+    pub environment: Vec<(String, String)>,
+    /// What the command line says, as (key, value).
+    pub command_line: Vec<(String, String)>,
+    /// Reads the file that a `…_file` key names.
+    pub read_secret: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+/// Why settings were refused: every problem found, a line each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct SettingsError {
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong with the settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The key, such as `http.listen`, or the source if it could not be read at all.
+    pub key: String,
+    /// What is wrong and what to do about it.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.key, self.message)
+    }
+}
+
+impl SettingsError {
+    pub(super) fn one(key: &str, message: impl Into<String>) -> Self {
+        Self { problems: vec![Problem { key: key.to_owned(), message: message.into() }] }
+    }
+
+    pub(super) fn file(name: &str, error: &io::Error) -> Self {
+        Self::one(name, format!("the file of --config could not be read: {error}"))
+    }
+
+    pub(super) fn not_text(variable: &str) -> Self {
+        Self::one(variable, "the variable is not UTF-8 text: set it again")
+    }
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Origin {
+    Default,
+    File(String),
+    Variable(String),
+    CommandLine,
+    SecretFile(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => formatter.write_str("the default"),
+            Self::File(name) | Self::Variable(name) | Self::SecretFile(name) => formatter.write_str(name),
+            Self::CommandLine => formatter.write_str("the command line"),
+        }
+    }
+}
+
+/// The value of every key, with where it came from.
+#[derive(Clone, Default)]
+pub(super) struct Effective(BTreeMap<String, (Value, Origin)>);
+
+impl fmt::Debug for Effective {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.render())
+    }
+}
+
+impl Effective {
+    /// Lays the sources over each other, refusing keys that the base does not have and values of another type.
+    pub(super) fn gather(inputs: &Inputs<'_>) -> Result<Self, SettingsError> {
+        let mut effective = Self::default();
+        for (key, value) in flattened(parsed("config/base.toml", BASE)?) {
+            effective.0.insert(key, (value, Origin::Default));
+        }
+        let mut problems = Vec::new();
+        if let Some((name, text)) = &inputs.file {
+            for (key, value) in flattened(parsed(name, text)?) {
+                problems.extend(effective.set(&key, Given::Typed(value), Origin::File(name.clone())));
+            }
+        }
+        for (name, value) in &inputs.environment {
+            let Some(rest) = name.strip_prefix(ENVIRONMENT_PREFIX) else { continue };
+            let key = rest.to_ascii_lowercase().replace("__", ".");
+            problems.extend(effective.set(&key, Given::Text(value), Origin::Variable(name.clone())));
+        }
+        for (key, value) in &inputs.command_line {
+            problems.extend(effective.set(key, Given::Text(value), Origin::CommandLine));
+        }
+        for key in SECRETS {
+            problems.extend(effective.read_secret(key, inputs.read_secret));
+        }
+        if problems.is_empty() { Ok(effective) } else { Err(SettingsError { problems }) }
+    }
+
+    /// Turns the values into the typed settings.
+    pub(super) fn parse(&self) -> Result<Settings, SettingsError> {
+        let mut table = Table::new();
+        for (key, (value, _)) in self.0.iter().filter(|(key, _)| !names_file(key)) {
+            match key.split_once('.') {
+                None => drop(table.insert(key.clone(), value.clone())),
+                Some((section, name)) => {
+                    let section = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+                    if let Value::Table(section) = section {
+                        section.insert(name.to_owned(), value.clone());
+                    }
+                }
+            }
+        }
+        serde_path_to_error::deserialize(table).map_err(|error| {
+            let key = error.path().to_string();
+            let message = format!("{} (from {})", error.inner().to_string().trim_end(), self.origin(&key));
+            SettingsError::one(&key, message)
+        })
+    }
+
+    /// Where the value of `key` came from, for messages.
+    pub(super) fn origin(&self, key: &str) -> String {
+        self.0.get(key).map_or_else(|| "the sources".to_owned(), |(_, origin)| origin.to_string())
+    }
+
+    /// The values as TOML, secrets hidden, with where each one came from that is not the default.
+    pub(super) fn render(&self) -> String {
+        let mut text = String::new();
+        let mut section = "";
+        // Keys without a section have to come before the first section.
+        let (inner, outer): (Vec<_>, Vec<_>) = self.0.iter().partition(|(key, _)| key.contains('.'));
+        for (key, (value, origin)) in outer.into_iter().chain(inner) {
+            let (of, name) = key.split_once('.').unwrap_or(("", key));
+            if of != section {
+                section = of;
+                text.push_str(&format!("\n[{section}]\n"));
+            }
+            let shown = if SECRETS.contains(&key.as_str()) { hidden(value) } else { value.clone() };
+            text.push_str(&format!("{name} = {shown}"));
+            if *origin != Origin::Default {
+                text.push_str(&format!("  # from {origin}"));
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn set(&mut self, key: &str, given: Given<'_>, origin: Origin) -> Option<Problem> {
+        let problem = |message| Some(Problem { key: key.to_owned(), message });
+        let Some(current) = self.0.get(key) else {
+            let nearest = nearest(key, self.0.keys());
+            return problem(format!("there is no such key (from {origin}); did you mean {nearest}?"));
+        };
+        match given.with_type_of(&current.0) {
+            Some(value) => {
+                self.0.insert(key.to_owned(), (value, origin));
+                None
+            }
+            None => problem(format!("expected {} (from {origin})", described(&current.0))),
+        }
+    }
+
+    /// Replaces a secret by the content of the file that its `…_file` key names.
+    fn read_secret(&mut self, key: &str, read: &dyn Fn(&Path) -> io::Result<String>) -> Option<Problem> {
+        let file_key = format!("{key}{FILE_SUFFIX}");
+        let path = self.0.get(&file_key)?.0.as_str().filter(|path| !path.is_empty())?.to_owned();
+        let problem = |message| Some(Problem { key: file_key.clone(), message });
+        if self.0.get(key).is_some_and(|(_, origin)| *origin != Origin::Default) {
+            return problem(format!("{key} is set too (from {}): keep one of them", self.origin(key)));
+        }
+        match read(Path::new(&path)) {
+            Ok(text) => {
+                let secret = Value::String(text.trim_end_matches(['\r', '\n']).to_owned());
+                self.0.insert(key.to_owned(), (secret, Origin::SecretFile(path)));
+                None
+            }
+            Err(error) => problem(format!("the file {path} could not be read: {error}")),
+        }
+    }
+}
+
+/// A value as a source gives it.
+enum Given<'a> {
+    /// From TOML.
+    Typed(Value),
+    /// From a variable or the command line.
+    Text(&'a str),
+}
+
+impl Given<'_> {
+    fn with_type_of(self, known: &Value) -> Option<Value> {
+        match self {
+            Self::Typed(value) => value.same_type(known).then_some(value),
+            Self::Text(text) => match known {
+                Value::String(_) => Some(Value::String(text.to_owned())),
+                Value::Integer(_) => text.parse().ok().map(Value::Integer),
+                Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+                Value::Float(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
+            },
+        }
+    }
+}
+
+fn described(known: &Value) -> &'static str {
+    match known {
+        Value::Integer(_) => "a whole number",
+        Value::Boolean(_) => "true or false",
+        _ => "text",
+    }
+}
+
+fn parsed(name: &str, text: &str) -> Result<Table, SettingsError> {
+    // The message alone: the rest of the error would quote the line, which may hold a secret.
+    text.parse::<Table>()
+        .map_err(|error| SettingsError::one(name, format!("not valid TOML: {}", error.message())))
+}
+
+/// `section.key` and value of everything in a table.
+fn flattened(table: Table) -> Vec<(String, Value)> {
+    table
+        .into_iter()
+        .flat_map(|(key, value)| match value {
+            Value::Table(section) => {
+                flattened(section).into_iter().map(|(name, value)| (format!("{key}.{name}"), value)).collect()
+            }
+            value => vec![(key, value)],
+        })
+        .collect()
+}
+
+fn names_file(key: &str) -> bool {
+    key.strip_suffix(FILE_SUFFIX).is_some_and(|secret| SECRETS.contains(&secret))
+}
+
+fn hidden(value: &Value) -> Value {
+    let set = value.as_str().is_some_and(|text| !text.is_empty());
+    Value::String(if set { "(hidden)" } else { "" }.to_owned())
+}
+
+fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a String>) -> &'a str {
+    known.min_by_key(|candidate| edits_between(key, candidate)).map_or("", String::as_str)
+}
+
+/// How many letters have to be added, removed or replaced to make `from` of `to`.
+fn edits_between(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (done, letter) in from.bytes().enumerate() {
+        let mut before = done;
+        let mut left = done + 1;
+        for (cell, other) in row.iter_mut().skip(1).zip(to.bytes()) {
+            let replaced = before + usize::from(letter != other);
+            before = *cell;
+            left = replaced.min(before + 1).min(left + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = done + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}

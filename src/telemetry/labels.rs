@@ -1,0 +1,177 @@
+//! The values that labels of metrics may have. They are few and fixed: what a caller sends never becomes one.
+
+/// One label: its name and every value it may have.
+pub(super) trait Label: Copy + 'static {
+    const NAME: &'static str;
+    const ALL: &'static [Self];
+
+    /// As it stands in the metrics' text.
+    fn text(self) -> &'static str;
+    /// Its place in `ALL`.
+    fn index(self) -> usize;
+}
+
+macro_rules! label {
+    ($(#[$doc:meta])* $label:ident, $name:literal { $($(#[$value_doc:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $label {
+            $($(#[$value_doc])* $value,)+
+        }
+
+        impl Label for $label {
+            const NAME: &'static str = $name;
+            const ALL: &'static [Self] = &[$(Self::$value),+];
+
+            fn text(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)+
+                }
+            }
+
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+label! {
+    /// A call that the gate decides.
+    Call, "call" {
+        /// `POST /v1/reservations`.
+        Reserve = "reserve",
+        /// `POST /v1/reservations/{id}/consume`.
+        Consume = "consume",
+        /// `POST /v1/reservations/{id}/release`.
+        Release = "release",
+        /// `POST /v1/reservations/{id}/extend`.
+        Extend = "extend",
+        /// `POST /v1/usage`.
+        Usage = "usage",
+    }
+}
+
+label! {
+    /// How a call ended.
+    Outcome, "outcome" {
+        /// Done: admitted, consumed, released, extended.
+        Admitted = "admitted",
+        /// A limit or quota does not allow it (429).
+        Refused = "refused",
+        /// A repeat, answered as the first time.
+        Replayed = "replayed",
+        /// The reservation's state does not allow it (409, 410).
+        Conflict = "conflict",
+        /// The call itself is wrong (400, 403, 404, 422).
+        Invalid = "invalid",
+        /// Gate or ledger could not answer (503).
+        Unavailable = "unavailable",
+    }
+}
+
+label! {
+    /// A script of the gate.
+    Script, "script" {
+        /// Hold amounts.
+        Reserve = "reserve",
+        /// Record what was used.
+        Consume = "consume",
+        /// Return what is held.
+        Release = "release",
+        /// Move the expiry.
+        Extend = "extend",
+        /// Sweep due reservations.
+        Expire = "expire",
+        /// Read.
+        Peek = "peek",
+        /// Take over what the ledger knows.
+        Restore = "restore",
+        /// Take a new epoch.
+        Adopt = "adopt",
+        /// Take a quota's new version.
+        Capacity = "capacity",
+        /// Take the writer's position.
+        Publish = "publish",
+    }
+}
+
+label! {
+    /// What was restored from the ledger.
+    Restored, "kind" {
+        /// A tenant with its counters and open reservations.
+        Tenant = "tenant",
+        /// A subject's counters.
+        Subject = "subject",
+        /// One counter.
+        Counter = "counter",
+        /// One resolved reservation.
+        Reservation = "reservation",
+    }
+}
+
+label! {
+    /// A server that is guarded by a circuit breaker.
+    Guarded, "server" {
+        /// The gate's.
+        Redis = "redis",
+        /// The ledger's.
+        Postgres = "postgres",
+    }
+}
+
+label! {
+    /// The state of a circuit breaker; in the metrics a number: 0, 1, 2.
+    BreakerState, "state" {
+        /// Calls go through: 0.
+        Closed = "closed",
+        /// One call tries: 1.
+        HalfOpen = "half_open",
+        /// Calls are refused at once: 2.
+        Open = "open",
+    }
+}
+
+label! {
+    /// Something that an operator has to know of.
+    Alarm, "alarm" {
+        /// A partition's memory is not to be trusted.
+        Memory = "memory",
+        /// Events are missing between two that came.
+        Gap = "gap",
+        /// An event could not be booked.
+        Quarantine = "quarantine",
+        /// An open reservation of the ledger is missing at the gate.
+        MissingRecord = "missing_record",
+    }
+}
+
+label! {
+    /// The class of an HTTP status.
+    StatusClass, "status" {
+        /// 100 to 199.
+        Informational = "1xx",
+        /// 200 to 299.
+        Success = "2xx",
+        /// 300 to 399.
+        Redirection = "3xx",
+        /// 400 to 499.
+        ClientError = "4xx",
+        /// 500 and above.
+        ServerError = "5xx",
+    }
+}
+
+impl StatusClass {
+    /// The class of a status.
+    #[must_use]
+    pub const fn of(status: u16) -> Self {
+        match status {
+            0..=199 => Self::Informational,
+            200..=299 => Self::Success,
+            300..=399 => Self::Redirection,
+            400..=499 => Self::ClientError,
+            500.. => Self::ServerError,
+        }
+    }
+}

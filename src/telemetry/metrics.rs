@@ -1,0 +1,387 @@
+//! The metrics, as OpenMetrics text. Handles are looked up once, so that observing is an atomic addition.
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    registry::{Registry, Unit},
+};
+
+use super::labels::{Alarm, BreakerState, Call, Guarded, Label, Outcome, Restored, Script, StatusClass};
+
+/// The content type of [`Metrics::encode`].
+pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A gate call takes tenths of milliseconds; its time-out ends the scale.
+const GATE_SECONDS: [f64; 14] =
+    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+const HTTP_SECONDS: [f64; 14] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const RESTORE_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+const BATCH_EVENTS: [f64; 12] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0];
+
+type Seconds = Gauge<f64, AtomicU64>;
+type Requests = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
+type Pair = (&'static str, &'static str);
+
+/// Every metric of the service. Cheap to clone; clones count together.
+#[derive(Clone)]
+pub struct Metrics(Arc<Handles>);
+
+struct Handles {
+    registry: Registry,
+    decisions: Vec<Cells<Outcome, Counter>>,
+    gate_calls: Cells<Script, Histogram>,
+    http_requests: Requests,
+    outbox_entries: Gauge,
+    outbox_oldest: Seconds,
+    writer_lag: Gauge,
+    writer_batch: Histogram,
+    booked: Counter,
+    quarantined: Counter,
+    quarantine_open: Gauge,
+    gaps: Counter,
+    lost: Counter,
+    restores: Cells<Restored, Counter>,
+    restore_seconds: Cells<Restored, Histogram>,
+    breakers: Cells<Guarded, Gauge>,
+    alarms: Cells<Alarm, Counter>,
+    epochs: Counter,
+    expired: Counter,
+    policy_version: Gauge,
+}
+
+/// A handle for each value of a label.
+struct Cells<L, M> {
+    handles: Vec<M>,
+    label: std::marker::PhantomData<L>,
+}
+
+impl<L: Label, M> Cells<L, M> {
+    fn new(handle: impl Fn(L) -> M) -> Self {
+        Self { handles: L::ALL.iter().map(|&value| handle(value)).collect(), label: std::marker::PhantomData }
+    }
+
+    fn with<R>(&self, value: L, observe: impl FnOnce(&M) -> R) {
+        if let Some(handle) = self.handles.get(value.index()) {
+            observe(handle);
+        }
+    }
+}
+
+impl Metrics {
+    /// All metrics, registered and at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("tollgate");
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version that runs", build);
+        Self(Arc::new(Handles {
+            decisions: decisions(&mut registry),
+            gate_calls: histograms(
+                &mut registry,
+                "gate_call",
+                "How long a script took, as the caller saw it",
+                || Histogram::new(GATE_SECONDS),
+            ),
+            http_requests: http_requests(&mut registry),
+            outbox_entries: gauge(&mut registry, "outbox_entries", "Events that wait to be booked"),
+            outbox_oldest: seconds(
+                &mut registry,
+                "outbox_oldest_age",
+                "Age of the oldest event that waits to be booked",
+            ),
+            writer_lag: gauge(
+                &mut registry,
+                "writer_lag_events",
+                "Events between the writer and the outbox's end",
+            ),
+            writer_batch: histogram(
+                &mut registry,
+                "writer_batch_events",
+                "Events booked in one transaction",
+                &BATCH_EVENTS,
+            ),
+            booked: counter(&mut registry, "events_booked", "Events booked into the ledger"),
+            quarantined: counter(&mut registry, "events_quarantined", "Events that could not be booked"),
+            quarantine_open: gauge(&mut registry, "quarantine_open_events", "Events in quarantine now"),
+            gaps: counter(&mut registry, "outbox_gaps", "Places where events were missing"),
+            lost: counter(&mut registry, "events_lost", "Events known to be missing"),
+            restores: counters(&mut registry, "restores", "What the ledger told the gate anew"),
+            restore_seconds: histograms(&mut registry, "restore", "How long a restore took", || {
+                Histogram::new(RESTORE_SECONDS)
+            }),
+            breakers: gauges(&mut registry, "breaker_state", "0 closed, 1 trying, 2 open"),
+            alarms: counters(&mut registry, "alarms", "What an operator has to look at"),
+            epochs: counter(&mut registry, "epoch_changes", "Partitions whose memory was begun anew"),
+            expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
+            policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
+            registry,
+        }))
+    }
+
+    /// Counts a call and how it ended.
+    pub fn decision(&self, call: Call, outcome: Outcome) {
+        if let Some(outcomes) = self.0.decisions.get(call.index()) {
+            outcomes.with(outcome, |counter| counter.inc());
+        }
+    }
+
+    /// Observes how long a script took, the way there and back included.
+    pub fn gate_call(&self, script: Script, took: Duration) {
+        self.0.gate_calls.with(script, |histogram| histogram.observe(took.as_secs_f64()));
+    }
+
+    /// Observes a request. `route` is the pattern that matched (`/v1/reservations/{id}`), never the path itself;
+    /// `None` where no route matched.
+    pub fn http_request(&self, route: Option<&str>, status: u16, took: Duration) {
+        let route = ("route", route.unwrap_or("unmatched").to_owned());
+        let class = (StatusClass::NAME, StatusClass::of(status).text().to_owned());
+        self.0.http_requests.get_or_create(&[route, class]).observe(took.as_secs_f64());
+    }
+
+    /// Sets how many events wait to be booked, and how old the oldest is (zero if there is none).
+    pub fn outbox(&self, entries: u64, oldest_age: Duration) {
+        self.0.outbox_entries.set(saturating(entries));
+        self.0.outbox_oldest.set(oldest_age.as_secs_f64());
+    }
+
+    /// Sets how many events the writer is behind the outbox's end.
+    pub fn writer_lag(&self, events: u64) {
+        self.0.writer_lag.set(saturating(events));
+    }
+
+    /// Observes one committed batch and counts its events as booked.
+    pub fn batch_booked(&self, events: u32) {
+        self.0.writer_batch.observe(f64::from(events));
+        self.0.booked.inc_by(u64::from(events));
+    }
+
+    /// Counts events that went into quarantine.
+    pub fn events_quarantined(&self, events: u64) {
+        self.0.quarantined.inc_by(events);
+    }
+
+    /// Sets how many events are in quarantine now.
+    pub fn quarantine_open(&self, events: u64) {
+        self.0.quarantine_open.set(saturating(events));
+    }
+
+    /// Counts a gap in an outbox, and the events known to be missing in it.
+    pub fn gap(&self, lost_events: u64) {
+        self.0.gaps.inc();
+        self.0.lost.inc_by(lost_events);
+    }
+
+    /// Counts a restore and observes how long it took.
+    pub fn restored(&self, kind: Restored, took: Duration) {
+        self.0.restores.with(kind, |counter| counter.inc());
+        self.0.restore_seconds.with(kind, |histogram| histogram.observe(took.as_secs_f64()));
+    }
+
+    /// Sets the state of a server's circuit breaker.
+    pub fn breaker(&self, server: Guarded, state: BreakerState) {
+        let number = match state {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        };
+        self.0.breakers.with(server, |gauge| gauge.set(number));
+    }
+
+    /// Counts an alarm.
+    pub fn alarm(&self, alarm: Alarm) {
+        self.0.alarms.with(alarm, |counter| counter.inc());
+    }
+
+    /// Counts partitions that took a new epoch.
+    pub fn epoch_changed(&self, partitions: u64) {
+        self.0.epochs.inc_by(partitions);
+    }
+
+    /// Counts reservations that expired.
+    pub fn holds_expired(&self, reservations: u64) {
+        self.0.expired.inc_by(reservations);
+    }
+
+    /// Sets the version of the policy in memory.
+    pub fn policy_version(&self, version: i64) {
+        self.0.policy_version.set(version);
+    }
+
+    /// The metrics as OpenMetrics text.
+    ///
+    /// # Errors
+    /// Never in practice: writing to a string does not fail.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.0.registry)?;
+        Ok(text)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Metrics")
+    }
+}
+
+fn decisions(registry: &mut Registry) -> Vec<Cells<Outcome, Counter>> {
+    let family = Family::<[Pair; 2], Counter>::default();
+    registry.register("decisions", "Calls by how they ended", family.clone());
+    Call::ALL
+        .iter()
+        .map(|&call| {
+            Cells::new(|outcome| family.get_or_create_owned(&[pair(call), pair::<Outcome>(outcome)]))
+        })
+        .collect()
+}
+
+fn http_requests(registry: &mut Registry) -> Requests {
+    let family = Family::new_with_constructor((|| Histogram::new(HTTP_SECONDS)) as fn() -> Histogram);
+    registry.register_with_unit("http_request", "How long a request took", Unit::Seconds, family.clone());
+    family
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+fn seconds(registry: &mut Registry, name: &str, help: &str) -> Seconds {
+    let gauge = Seconds::default();
+    registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
+    gauge
+}
+
+fn histogram(registry: &mut Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+    let histogram = Histogram::new(buckets.iter().copied());
+    registry.register(name, help, histogram.clone());
+    histogram
+}
+
+fn counters<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Counter> {
+    let family = Family::<[Pair; 1], Counter>::default();
+    registry.register(name, help, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+}
+
+fn gauges<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Gauge> {
+    let family = Family::<[Pair; 1], Gauge>::default();
+    registry.register(name, help, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+}
+
+/// Histograms of seconds.
+fn histograms<L: Label>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    constructor: fn() -> Histogram,
+) -> Cells<L, Histogram> {
+    let family = Family::<[Pair; 1], Histogram, fn() -> Histogram>::new_with_constructor(constructor);
+    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+}
+
+fn pair<L: Label>(value: L) -> Pair {
+    (L::NAME, value.text())
+}
+
+fn saturating(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        metrics.encode().unwrap()
+    }
+
+    #[test]
+    fn every_metric_is_there_from_the_start_under_our_name_and_the_text_ends_as_openmetrics_demands() {
+        let text = text(&Metrics::new());
+        for line in [
+            "tollgate_decisions_total{call=\"reserve\",outcome=\"admitted\"} 0",
+            "tollgate_decisions_total{call=\"usage\",outcome=\"unavailable\"} 0",
+            "tollgate_gate_call_seconds_bucket{le=\"0.0001\",script=\"reserve\"} 0",
+            "tollgate_gate_call_seconds_bucket{le=\"5.0\",script=\"publish\"} 0",
+            "# UNIT tollgate_gate_call_seconds seconds",
+            "tollgate_outbox_entries 0",
+            "tollgate_outbox_oldest_age_seconds 0.0",
+            "tollgate_writer_lag_events 0",
+            "tollgate_writer_batch_events_count 0",
+            "tollgate_events_booked_total 0",
+            "tollgate_events_quarantined_total 0",
+            "tollgate_quarantine_open_events 0",
+            "tollgate_outbox_gaps_total 0",
+            "tollgate_events_lost_total 0",
+            "tollgate_restores_total{kind=\"tenant\"} 0",
+            "tollgate_restore_seconds_count{kind=\"counter\"} 0",
+            "tollgate_breaker_state{server=\"redis\"} 0",
+            "tollgate_alarms_total{alarm=\"memory\"} 0",
+            "tollgate_epoch_changes_total 0",
+            "tollgate_holds_expired_total 0",
+            "tollgate_policy_version 0",
+            concat!("tollgate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        assert!(!text.lines().any(|line| !line.starts_with('#') && !line.starts_with("tollgate_")));
+    }
+
+    #[test]
+    fn what_is_observed_is_found_in_the_text() {
+        let metrics = Metrics::new();
+        let clone = metrics.clone();
+        clone.decision(Call::Consume, Outcome::Replayed);
+        clone.gate_call(Script::Peek, Duration::from_micros(150));
+        clone.http_request(Some("/v1/reservations/{id}"), 404, Duration::from_millis(3));
+        clone.http_request(None, 404, Duration::from_millis(3));
+        clone.outbox(7, Duration::from_millis(1_500));
+        clone.batch_booked(20);
+        clone.gap(3);
+        clone.restored(Restored::Subject, Duration::from_millis(2));
+        clone.breaker(Guarded::Redis, BreakerState::Open);
+        let text = text(&metrics);
+        for line in [
+            "tollgate_decisions_total{call=\"consume\",outcome=\"replayed\"} 1",
+            "tollgate_gate_call_seconds_bucket{le=\"0.0001\",script=\"peek\"} 0",
+            "tollgate_gate_call_seconds_bucket{le=\"0.0002\",script=\"peek\"} 1",
+            "tollgate_http_request_seconds_count{route=\"/v1/reservations/{id}\",status=\"4xx\"} 1",
+            "tollgate_http_request_seconds_count{route=\"unmatched\",status=\"4xx\"} 1",
+            "tollgate_outbox_entries 7",
+            "tollgate_outbox_oldest_age_seconds 1.5",
+            "tollgate_writer_batch_events_bucket{le=\"20.0\"} 1",
+            "tollgate_events_booked_total 20",
+            "tollgate_outbox_gaps_total 1",
+            "tollgate_events_lost_total 3",
+            "tollgate_restores_total{kind=\"subject\"} 1",
+            "tollgate_breaker_state{server=\"redis\"} 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! One transaction: locks the cursors, books what the plan says, moves the cursors, all or nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use diesel_async::AsyncPgConnection;
+use futures::FutureExt;
+
+use super::batch::{Arrival, Known, Plan, event_hash, gate_time_ms, plan, subjects_of};
+use super::fail_point::{FailPoint, FailPoints};
+use super::outbox::OutboxEntry;
+use crate::domain::ids::{OutboxId, Partition, ReservationId};
+use crate::ledger::chain::{self, Batch, Chain};
+use crate::ledger::cursors::{self, CursorMove};
+use crate::ledger::{BEGIN, Conflict, Ledger, LedgerError};
+use crate::ledger::{balances, entries, gaps, quarantine, reservations, usage};
+
+/// The next events of one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionEvents {
+    /// Which partition.
+    pub partition: Partition,
+    /// The last event booked before these.
+    pub booked: OutboxId,
+    /// In order; not empty.
+    pub events: Vec<OutboxEntry>,
+    /// The places before and behind each gap among them.
+    pub gaps: Vec<(OutboxId, OutboxId)>,
+}
+
+impl PartitionEvents {
+    /// Keeps the first `count` events and the gaps among them.
+    pub fn shorten(&mut self, count: usize) {
+        self.events.truncate(count);
+        let last = self.events.last().map_or(self.booked, |(id, _)| *id);
+        self.gaps.retain(|(_, found)| *found <= last);
+    }
+}
+
+/// What a transaction did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// How far each partition is booked now, and the hash of that event.
+    pub booked: Vec<(Partition, OutboxId, [u8; 32])>,
+    /// How many events were booked or known already.
+    pub events: usize,
+    /// How many entries were written.
+    pub entries: usize,
+    /// Which events went to quarantine, and why.
+    pub quarantined: Vec<(Partition, OutboxId, String)>,
+    /// Which brought an operation again that the books already had.
+    pub repeats: usize,
+}
+
+/// Books the events of these partitions in one transaction, or nothing.
+///
+/// Errors: [`Conflict::CursorMoved`] when another writer was faster; transient ones, after which the same again
+/// is safe whether or not it was committed.
+pub async fn apply(
+    ledger: &Ledger,
+    mut parts: Vec<PartitionEvents>,
+    fail_points: &Arc<FailPoints>,
+) -> Result<Applied, LedgerError> {
+    parts.retain(|part| !part.events.is_empty());
+    if parts.is_empty() {
+        return Ok(Applied::default());
+    }
+    parts.sort_by_key(|part| part.partition);
+    let instants = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| gate_time_ms(bytes));
+    ledger.ensure_months_of(instants).await?;
+    let result = run(ledger, parts, fail_points.clone()).await;
+    if matches!(result, Err(LedgerError::MonthMissing)) {
+        ledger.forget_months();
+    }
+    result
+}
+
+async fn run(
+    ledger: &Ledger,
+    parts: Vec<PartitionEvents>,
+    fail_points: Arc<FailPoints>,
+) -> Result<Applied, LedgerError> {
+    let here = ledger.clone();
+    ledger
+        .transact(BEGIN, move |connection| {
+            async move {
+                let applied = book_parts(&here, connection, parts).await?;
+                let killed = |_| LedgerError::Unavailable("killed before the commit".into());
+                fail_points.check(FailPoint::BeforeCommit).map_err(killed)?;
+                Ok(applied)
+            }
+            .boxed()
+        })
+        .await
+}
+
+async fn book_parts(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    parts: Vec<PartitionEvents>,
+) -> Result<Applied, LedgerError> {
+    let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
+    let partitions: Vec<Partition> = parts.iter().map(|part| part.partition).collect();
+    let (locked, booked_at) = cursors::lock(connection, &partitions).await?;
+    cursors::advance(connection, &locked, &moves).await?;
+    let mut gaps = Vec::new();
+    let mut arrivals = Vec::new();
+    for part in parts {
+        gaps.extend(part.gaps.iter().map(|(after, found)| (part.partition, *after, *found)));
+        arrivals.extend(part.events.into_iter().map(|event| Arrival::new(part.partition, event)));
+    }
+    let count = arrivals.len();
+    let known = read_known(ledger, connection, &arrivals).await?;
+    let mut plan = plan(arrivals, known);
+    plan.gaps = gaps;
+    let booked = moves.iter().map(|step| (step.partition, step.to, step.event_hash)).collect();
+    let applied = Applied {
+        booked,
+        events: count - plan.refused.len(),
+        entries: plan.entries.values().map(Vec::len).sum(),
+        quarantined: plan.refused.iter().map(|r| (r.partition, r.outbox_id, r.reason.clone())).collect(),
+        repeats: plan.repeats.len(),
+    };
+    write(connection, plan, booked_at).await?;
+    Ok(applied)
+}
+
+fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
+    let (to, event) = part.events.last()?;
+    Some(CursorMove { partition: part.partition, from: part.booked, to: *to, event_hash: event_hash(event) })
+}
+
+/// Reads what the ledger knows about the arrivals' reservations; their partitions' cursors are locked.
+pub(super) async fn read_known(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    arrivals: &[Arrival],
+) -> Result<Known, LedgerError> {
+    let mut ids: Vec<ReservationId> = arrivals.iter().filter_map(Arrival::reservation).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let records: HashMap<_, _> = reservations::read_records(connection, &ids).await?.into_iter().collect();
+    let waiting = quarantine::waiting(connection, &ids).await?;
+    let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &records)).await?;
+    Ok(Known { records, waiting: waiting.into_iter().collect(), subjects })
+}
+
+/// Writes a plan, table by table: a constant number of statements, whatever the number of events.
+pub(super) async fn write(
+    connection: &mut AsyncPgConnection,
+    plan: Plan,
+    booked_at: chrono::DateTime<chrono::Utc>,
+) -> Result<(), LedgerError> {
+    reservations::write_many(connection, &plan.reservations).await?;
+    let parts: Vec<_> = plan.entries.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
+    if !parts.is_empty() {
+        let chains: Vec<Chain> = parts.iter().map(|(partition, _)| Chain::Outbox(*partition)).collect();
+        let heads = chain::heads(connection, &chains).await?;
+        let batch = |((chain, head), (_, rows))| Batch { chain, head, rows };
+        let mut batches: Vec<Batch> = chains.into_iter().zip(heads).zip(parts).map(batch).collect();
+        chain::append(connection, &mut batches, booked_at).await?;
+        entries::insert(connection, &batches, booked_at).await?;
+    }
+    balances::add(connection, &plan.balances).await?;
+    usage::add(connection, &plan.usage).await?;
+    quarantine::add(connection, &plan.refused).await?;
+    gaps::add(connection, &plan.gaps).await?;
+    gaps::add_repeats(connection, &plan.repeats).await
+}
+
+/// Whether another writer was faster.
+pub(super) fn was_overtaken(error: &LedgerError) -> bool {
+    matches!(error, LedgerError::Conflict(Conflict::CursorMoved(_)))
+}

@@ -1,0 +1,345 @@
+//! What a batch of events does to the books: decided purely, from the events and what is booked of their reservations.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::outbox::OutboxEntry;
+use crate::domain::entry::{Account, BookError, Booking, Entry, book, is_bookable_instant, rest};
+use crate::domain::event::{Change, Event};
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
+use crate::domain::reservation::{Record, ReservationState};
+use crate::ledger::balances::BalanceChanges;
+use crate::ledger::gaps;
+use crate::ledger::quarantine::Refused;
+use crate::ledger::reservations::ReservationChange;
+use crate::ledger::subjects::{SubjectNumbers, TenantSubject};
+use crate::ledger::usage::UsageChanges;
+
+/// What was read of a partition's outbox, held against its cursor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// These come next, with gaps where events are missing.
+    Next {
+        /// In order.
+        events: Vec<OutboxEntry>,
+        /// The places before and behind each gap.
+        gaps: Vec<(OutboxId, OutboxId)>,
+    },
+    /// The entry at the cursor is missing or another one, and no newer epoch says how to go on.
+    Amnesia,
+    /// An event of an epoch that the ledger has not issued, as far as is known here.
+    UnknownEpoch(Epoch),
+}
+
+/// The hash by which the entry at the cursor is known again.
+pub fn event_hash(event: &[u8]) -> [u8; 32] {
+    *blake3::hash(event).as_bytes()
+}
+
+/// An event's gate time (unix ms), also of one that reads no further; none when the books cannot hold the instant.
+pub fn gate_time_ms(event: &[u8]) -> Option<i64> {
+    let ms = i64::from_le_bytes(event.get(2..10)?.try_into().ok()?);
+    is_bookable_instant(ms).then_some(ms)
+}
+
+/// Holds what was read, from the cursor on and the cursor included, against what was booked. `issued` is the
+/// partition's epoch in the ledger.
+pub fn follow(
+    booked: OutboxId,
+    booked_hash: Option<&[u8; 32]>,
+    issued: Epoch,
+    mut read: Vec<OutboxEntry>,
+) -> Reading {
+    let is_at_cursor = read.first().is_some_and(|(id, _)| *id == booked);
+    let intact = match booked_hash {
+        None => true,
+        Some(hash) => is_at_cursor && read.first().is_some_and(|(_, event)| event_hash(event) == *hash),
+    };
+    if intact && is_at_cursor && booked_hash.is_some() {
+        read.remove(0);
+    }
+    if !intact {
+        if issued <= booked.epoch {
+            return Reading::Amnesia;
+        }
+        // Whatever the old epoch holds behind the cursor is not what was promised: only the new one counts.
+        read.retain(|(id, _)| id.epoch > booked.epoch);
+    }
+    if let Some((id, _)) = read.iter().find(|(id, _)| id.epoch > issued) {
+        return Reading::UnknownEpoch(id.epoch);
+    }
+    let mut gaps = Vec::new();
+    let mut last = booked;
+    for (id, _) in &read {
+        let expected = if id.epoch == last.epoch { last.sequence + 1 } else { 0 };
+        if id.sequence != expected {
+            gaps.push((last, *id));
+        }
+        last = *id;
+    }
+    Reading::Next { events: read, gaps }
+}
+
+/// An event on its way into the books.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrival {
+    pub(crate) partition: Partition,
+    pub(crate) outbox_id: OutboxId,
+    pub(crate) bytes: Vec<u8>,
+    /// What it says, or why it cannot be read.
+    pub(crate) event: Result<Event, String>,
+}
+
+impl Arrival {
+    pub(crate) fn new(partition: Partition, (outbox_id, bytes): OutboxEntry) -> Self {
+        let event = Event::decode(outbox_id, &bytes).map_err(|error| error.to_string());
+        Self { partition, outbox_id, bytes, event }
+    }
+
+    /// The reservation, also of an event that reads no further than that.
+    pub(crate) fn reservation(&self) -> Option<ReservationId> {
+        match &self.event {
+            Ok(event) => Some(event.reservation),
+            Err(_) => self.bytes.get(10..26)?.try_into().ok().map(ReservationId::from_bytes),
+        }
+    }
+}
+
+/// What the ledger knows about a batch's reservations.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) records: HashMap<ReservationId, Record>,
+    /// Those with an event that waits in quarantine.
+    pub(crate) waiting: HashSet<ReservationId>,
+    pub(crate) subjects: SubjectNumbers,
+}
+
+/// The subjects that the batch's entries will name.
+pub(crate) fn subjects_of(
+    arrivals: &[Arrival],
+    records: &HashMap<ReservationId, Record>,
+) -> BTreeSet<TenantSubject> {
+    let new = arrivals.iter().filter_map(|arrival| match &arrival.event {
+        Ok(Event { change: Change::Reserve(record) | Change::Usage(record), .. }) => Some(record),
+        _ => None,
+    });
+    new.chain(records.values()).flat_map(subjects_of_record).collect()
+}
+
+fn subjects_of_record(record: &Record) -> impl Iterator<Item = TenantSubject> + '_ {
+    let named = record.body.rest.iter().flat_map(|rest| &rest.subjects);
+    named.map(|(subject, _)| (record.body.tenant.clone(), subject.clone()))
+}
+
+/// Everything that one transaction writes.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) entries: BTreeMap<Partition, Vec<Entry>>,
+    pub(crate) reservations: Vec<ReservationChange>,
+    pub(crate) balances: BalanceChanges,
+    pub(crate) usage: UsageChanges,
+    pub(crate) refused: Vec<Refused>,
+    pub(crate) repeats: Vec<(Partition, OutboxId, ReservationId)>,
+    pub(crate) gaps: Vec<gaps::Found>,
+}
+
+impl Plan {
+    /// The instants whose months need a partition.
+    pub(crate) fn instants_ms(&self) -> impl Iterator<Item = i64> + '_ {
+        self.entries.values().flatten().map(|entry| entry.happened_at_ms)
+    }
+}
+
+/// Decides what the arrivals, in order, do to the books.
+pub(crate) fn plan(arrivals: Vec<Arrival>, known: Known) -> Plan {
+    let mut planner = Planner { known, plan: Plan::default(), changed: HashMap::new() };
+    for arrival in arrivals {
+        planner.take(arrival);
+    }
+    planner.plan
+}
+
+struct Planner {
+    known: Known,
+    plan: Plan,
+    /// Where in the plan a reservation's change is.
+    changed: HashMap<ReservationId, usize>,
+}
+
+enum Standing {
+    Bookable(Box<Booking>),
+    Repeat,
+}
+
+impl Planner {
+    fn take(&mut self, arrival: Arrival) {
+        match self.judge(&arrival) {
+            Ok((event, Standing::Bookable(booking))) => {
+                let event = event.clone();
+                if let Err(reason) = self.write(arrival.partition, &event, *booking) {
+                    self.refuse(arrival, reason);
+                }
+            }
+            Ok((event, Standing::Repeat)) => {
+                self.plan.repeats.push((arrival.partition, arrival.outbox_id, event.reservation));
+            }
+            Err(reason) => self.refuse(arrival, reason),
+        }
+    }
+
+    fn judge<'a>(&self, arrival: &'a Arrival) -> Result<(&'a Event, Standing), String> {
+        let event = arrival.event.as_ref().map_err(Clone::clone)?;
+        if self.known.waiting.contains(&event.reservation) {
+            return Err("an earlier event of this reservation waits in quarantine".into());
+        }
+        if event.reservation.partition() != arrival.partition {
+            return Err("the reservation belongs to another partition".into());
+        }
+        let before = self.known.records.get(&event.reservation);
+        if let Some(before) = before
+            && is_known(event, before)?
+        {
+            return Ok((event, Standing::Repeat));
+        }
+        let booking = book(event, before).map_err(|error| error.to_string())?;
+        Ok((event, Standing::Bookable(Box::new(booking))))
+    }
+
+    fn write(&mut self, partition: Partition, event: &Event, booking: Booking) -> Result<(), String> {
+        let explain = |error: BookError| error.to_string();
+        let subjects = self.numbers(&booking.after).ok_or("a subject has no number")?;
+        let entries = Entry::of(event, &booking, &subjects).map_err(explain)?;
+        let period_ms = rest(&booking.after).map_err(explain)?.period_ms;
+        let mut first = booking.first_consumed.clone();
+        for entry in &entries {
+            self.plan.balances.add(&entry.tenant, period_ms, &entry.movement);
+            let line = entry.movement.line;
+            let consumes = entry.movement.debit == Account::Consumed;
+            let is_first = consumes && first.contains(&line);
+            self.plan.usage.add(entry, is_first);
+            if is_first {
+                first.retain(|other| *other != line);
+            }
+        }
+        self.plan.entries.entry(partition).or_default().extend(entries);
+        self.known.records.insert(event.reservation, booking.after.clone());
+        self.change(event, booking, subjects);
+        Ok(())
+    }
+
+    fn numbers(&self, record: &Record) -> Option<Vec<i64>> {
+        subjects_of_record(record).map(|subject| self.known.subjects.get(&subject).copied()).collect()
+    }
+
+    /// One row per reservation and transaction, however many of its events are in the batch.
+    fn change(&mut self, event: &Event, booking: Booking, subjects: Vec<i64>) {
+        let resolved = booking.after.head.state != ReservationState::Reserved;
+        let change = ReservationChange {
+            id: event.reservation,
+            record: booking.after,
+            uncharged: booking.uncharged,
+            subjects,
+            resolved_at_ms: resolved.then_some(event.gate_time_ms),
+        };
+        match self.changed.get(&event.reservation) {
+            Some(index) => self.plan.reservations[*index] = change,
+            None => {
+                self.changed.insert(event.reservation, self.plan.reservations.len());
+                self.plan.reservations.push(change);
+            }
+        }
+    }
+
+    fn refuse(&mut self, arrival: Arrival, reason: String) {
+        let reservation = arrival.reservation();
+        let tenant = reservation.and_then(|id| self.tenant_of(id, &arrival));
+        self.known.waiting.extend(reservation);
+        self.plan.refused.push(Refused {
+            partition: arrival.partition,
+            outbox_id: arrival.outbox_id,
+            reservation,
+            tenant,
+            event: arrival.bytes,
+            reason,
+        });
+    }
+
+    fn tenant_of(&self, id: ReservationId, arrival: &Arrival) -> Option<TenantId> {
+        match &arrival.event {
+            Ok(Event { change: Change::Reserve(record) | Change::Usage(record), .. }) => {
+                Some(record.body.tenant.clone())
+            }
+            _ => self.known.records.get(&id).map(|record| record.body.tenant.clone()),
+        }
+    }
+}
+
+/// Whether the books have this event's change already; an error when they have another one in its place.
+fn is_known(event: &Event, before: &Record) -> Result<bool, String> {
+    if let Change::Reserve(record) | Change::Usage(record) = &event.change {
+        let same =
+            record.body.fingerprint == before.body.fingerprint && record.body.tenant == before.body.tenant;
+        return if same { Ok(true) } else { Err("another request with this id is booked".into()) };
+    }
+    let (head, booked) = (event.head(), &before.head);
+    if head.step > booked.step {
+        return Ok(false);
+    }
+    let units = event.units();
+    let same = head.step == booked.step && head.state == booked.state && units == before.units;
+    let passed = head.step < booked.step
+        && units.len() == before.units.len()
+        && units
+            .iter()
+            .zip(&before.units)
+            .all(|(now, was)| now.held == was.held && now.consumed <= was.consumed);
+    if same || passed { Ok(true) } else { Err("it differs from what is booked as this step".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> OutboxId {
+        text.parse().unwrap()
+    }
+
+    fn read(ids: &[&str]) -> Vec<OutboxEntry> {
+        ids.iter().map(|id| (at(id), id.as_bytes().to_vec())).collect()
+    }
+
+    fn next(ids: &[&str], gaps: &[(&str, &str)]) -> Reading {
+        let gaps = gaps.iter().map(|(after, found)| (at(after), at(found))).collect();
+        Reading::Next { events: read(ids), gaps }
+    }
+
+    #[rstest::rstest]
+    #[case::nothing_yet("0-0", 1, &[], next(&[], &[]))]
+    #[case::the_first("0-0", 1, &["1-0", "1-1"], next(&["1-0", "1-1"], &[]))]
+    #[case::the_first_are_missing("0-0", 1, &["1-2"], next(&["1-2"], &[("0-0", "1-2")]))]
+    #[case::nothing_new("1-4", 1, &["1-4"], next(&[], &[]))]
+    #[case::the_next("1-4", 1, &["1-4", "1-5"], next(&["1-5"], &[]))]
+    #[case::a_gap("1-4", 1, &["1-4", "1-5", "1-8"], next(&["1-5", "1-8"], &[("1-5", "1-8")]))]
+    #[case::the_next_epoch("1-4", 2, &["1-4", "1-5", "2-0"], next(&["1-5", "2-0"], &[]))]
+    #[case::an_epoch_without_events("1-4", 3, &["1-4", "3-0"], next(&["3-0"], &[]))]
+    #[case::a_new_epoch_from_its_middle("1-4", 2, &["1-4", "2-3"], next(&["2-3"], &[("1-4", "2-3")]))]
+    #[case::emptied("1-4", 1, &[], Reading::Amnesia)]
+    #[case::gone_back("1-4", 1, &["1-5"], Reading::Amnesia)]
+    #[case::emptied_under_a_new_epoch("1-4", 2, &["2-0", "2-1"], next(&["2-0", "2-1"], &[]))]
+    #[case::the_old_epoch_cannot_be_trusted("1-4", 2, &["1-5", "1-6", "2-0"], next(&["2-0"], &[]))]
+    #[case::an_epoch_that_nobody_issued("1-4", 1, &["1-4", "2-0"], Reading::UnknownEpoch(Epoch(2)))]
+    fn what_was_read_is_held_against_the_cursor(
+        #[case] booked: &str,
+        #[case] issued: u64,
+        #[case] ids: &[&str],
+        #[case] expected: Reading,
+    ) {
+        let hash = (booked != "0-0").then(|| event_hash(booked.as_bytes()));
+        assert_eq!(follow(at(booked), hash.as_ref(), Epoch(issued), read(ids)), expected);
+    }
+
+    #[test]
+    fn another_event_at_the_cursor_is_lost_memory_even_under_the_same_number() {
+        let hash = event_hash(b"what was booked");
+        assert_eq!(follow(at("1-4"), Some(&hash), Epoch(1), read(&["1-4", "1-5"])), Reading::Amnesia);
+    }
+}

@@ -1,0 +1,51 @@
+//! Named places where a test may make the writer stop as if it had been killed.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Between which steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailPoint {
+    /// The outboxes are read, nothing is written.
+    AfterRead,
+    /// The rows are written, the transaction is open.
+    BeforeCommit,
+    /// The transaction is committed, nobody was told.
+    AfterCommit,
+    /// The gate was told, nothing is trimmed.
+    AfterPublish,
+    /// Everything is done.
+    AfterTrim,
+}
+
+/// The place set to fail, if any. Tests set it; release builds never look.
+#[derive(Debug, Default)]
+pub struct FailPoints {
+    set: AtomicU8,
+}
+
+/// The writer met the place it was told to fail at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Killed;
+
+impl FailPoints {
+    /// Makes the writer stop at `point`.
+    pub fn set(&self, point: FailPoint) {
+        self.set.store(number(point), Ordering::SeqCst);
+    }
+
+    /// Stops here if told so.
+    pub(crate) fn check(&self, point: FailPoint) -> Result<(), Killed> {
+        let is_set = cfg!(debug_assertions) && self.set.load(Ordering::SeqCst) == number(point);
+        if is_set { Err(Killed) } else { Ok(()) }
+    }
+}
+
+fn number(point: FailPoint) -> u8 {
+    match point {
+        FailPoint::AfterRead => 1,
+        FailPoint::BeforeCommit => 2,
+        FailPoint::AfterCommit => 3,
+        FailPoint::AfterPublish => 4,
+        FailPoint::AfterTrim => 5,
+    }
+}

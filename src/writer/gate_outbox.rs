@@ -1,0 +1,52 @@
+//! The gate's outboxes as the writer uses them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Outbox, OutboxEntry, OutboxError};
+use crate::domain::ids::{OutboxId, Partition};
+use crate::gate::{Gate, GateError};
+
+/// The outboxes of one gate.
+pub struct GateOutbox {
+    gate: Arc<Gate>,
+}
+
+impl GateOutbox {
+    /// Those of `gate`.
+    pub fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+}
+
+impl From<GateError> for OutboxError {
+    fn from(error: GateError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Outbox for GateOutbox {
+    async fn read(
+        &self,
+        from: &[(Partition, OutboxId)],
+        count: usize,
+    ) -> Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError> {
+        Ok(self.gate.read_outbox(from, count).await?)
+    }
+
+    async fn wait(&self, after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {
+        self.gate.wait_outbox(after, timeout).await?;
+        Ok(())
+    }
+
+    async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
+        let told = booked.iter().map(|(partition, id)| self.gate.publish(*partition, *id));
+        futures::future::try_join_all(told).await?;
+        Ok(())
+    }
+
+    async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
+        self.gate.trim_outbox(partition, below).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! What the writer needs of the gate.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::domain::ids::{OutboxId, Partition};
+
+/// An event as it stands in the outbox: its place and its bytes.
+pub type OutboxEntry = (OutboxId, Vec<u8>);
+
+/// The gate did not do it; the writer tries again later.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the gate does not answer: {0}")]
+pub struct OutboxError(pub String);
+
+/// The gate's outboxes.
+pub trait Outbox: Send + Sync + 'static {
+    /// For each partition at most `count` entries from the given place on, that place included, in one round trip.
+    fn read(
+        &self,
+        from: &[(Partition, OutboxId)],
+        count: usize,
+    ) -> impl Future<Output = Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError>> + Send;
+
+    /// Returns when any of the partitions has an entry behind the given place, or after `timeout`.
+    fn wait(
+        &self,
+        after: &[(Partition, OutboxId)],
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(), OutboxError>> + Send;
+
+    /// Tells the gate how far the ledger has booked.
+    fn publish(
+        &self,
+        booked: &[(Partition, OutboxId)],
+    ) -> impl Future<Output = Result<(), OutboxError>> + Send;
+
+    /// Drops the entries below a place.
+    fn trim(
+        &self,
+        partition: Partition,
+        below: OutboxId,
+    ) -> impl Future<Output = Result<(), OutboxError>> + Send;
+}

@@ -1,0 +1,50 @@
+//! Another try for events in quarantine, in order, one reservation at a time.
+
+use diesel_async::AsyncPgConnection;
+use futures::FutureExt;
+
+use super::apply::{read_known, write};
+use super::batch::{Arrival, plan};
+use crate::domain::ids::{OutboxId, Partition};
+use crate::ledger::{BEGIN, Ledger, LedgerError, cursors, quarantine};
+
+/// How another try went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retried {
+    /// Events that are booked now, or proved to be booked already.
+    pub resolved: usize,
+    /// Events that still wait.
+    pub waiting: usize,
+}
+
+/// Tries the event at this place again, with every other waiting one of its reservation, in order. What cannot be
+/// booked stays, with all behind it.
+pub async fn retry(ledger: &Ledger, partition: Partition, id: OutboxId) -> Result<Retried, LedgerError> {
+    let here = ledger.clone();
+    ledger.transact(BEGIN, move |connection| try_again(here, connection, partition, id).boxed()).await
+}
+
+async fn try_again(
+    ledger: Ledger,
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    id: OutboxId,
+) -> Result<Retried, LedgerError> {
+    // The cursor's lock keeps the partition's writer away from the same reservation and chain.
+    let (_, booked_at) = cursors::lock(connection, &[partition]).await?;
+    let waiting = quarantine::open_with(connection, partition, id).await?;
+    let arrivals: Vec<Arrival> =
+        waiting.iter().map(|event| Arrival::new(partition, (event.outbox_id, event.event.clone()))).collect();
+    let mut known = read_known(&ledger, connection, &arrivals).await?;
+    known.waiting.clear();
+    let mut plan = plan(arrivals, known);
+    ledger.ensure_months_of(plan.instants_ms()).await?;
+    let refused = std::mem::take(&mut plan.refused);
+    for event in &waiting {
+        let reason = refused.iter().find(|refused| refused.outbox_id == event.outbox_id);
+        let reason = reason.map(|refused| refused.reason.as_str());
+        quarantine::note_try(connection, partition, event.outbox_id, reason).await?;
+    }
+    write(connection, plan, booked_at).await?;
+    Ok(Retried { resolved: waiting.len() - refused.len(), waiting: refused.len() })
+}

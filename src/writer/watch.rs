@@ -1,0 +1,63 @@
+//! What the writer tells those who watch it.
+
+use std::time::Duration;
+
+use crate::domain::ids::{OutboxId, Partition};
+
+/// Something that a person or the memory check has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Alarm {
+    /// The entry at the cursor is missing or another one: the partition's memory went back. Nothing more is booked of
+    /// it until it has a new epoch.
+    Amnesia {
+        /// Which partition.
+        partition: Partition,
+        /// The last event booked.
+        cursor: OutboxId,
+    },
+    /// Events were lost between two places.
+    Gap {
+        /// Which partition.
+        partition: Partition,
+        /// The last event before.
+        after: OutboxId,
+        /// The first event behind.
+        found: OutboxId,
+    },
+    /// An event went to quarantine.
+    Quarantined {
+        /// Which partition.
+        partition: Partition,
+        /// Its place.
+        outbox_id: OutboxId,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Told by the writer as it goes; every method may be left as it is.
+pub trait Watch: Send + Sync + 'static {
+    /// A transaction with so many events was committed after this time.
+    fn committed(&self, events: usize, took: Duration) {
+        let _ = (events, took);
+    }
+    /// The ledger has booked `partition` up to `id`, so `ack: ledger` holds for what is not in quarantine.
+    fn booked(&self, partition: Partition, id: OutboxId) {
+        let _ = (partition, id);
+    }
+    /// Something is wrong.
+    fn alarm(&self, alarm: &Alarm) {
+        let _ = alarm;
+    }
+    /// So many events are known to wait behind the cursors, the oldest since this gate time (unix ms).
+    fn lag(&self, events: usize, oldest_ms: Option<i64>) {
+        let _ = (events, oldest_ms);
+    }
+    /// A pass failed and is repeated after a pause.
+    fn failed(&self, error: &str) {
+        let _ = error;
+    }
+}
+
+/// Watches nothing.
+impl Watch for () {}

@@ -1,0 +1,97 @@
+//! Exit codes and sentences of the commands, without a service.
+
+use super::{deserted_url, example, run, tollgate};
+
+#[test]
+fn a_service_that_does_not_answer_is_exit_4_with_a_clear_sentence() {
+    let url = deserted_url();
+    let trace = example("trace.csv");
+    for command in [
+        vec!["policy", "export"],
+        vec!["key", "list"],
+        vec!["report", "usage"],
+        vec!["replay", trace.to_str().unwrap(), "--give-up-seconds", "0"],
+    ] {
+        let (code, out, error) = run(tollgate(&command).args(["--url", &url, "--key", "tg_k_s"]));
+        assert_eq!(code, 4, "{command:?}: {error}");
+        assert!(error.contains(&format!("the service at {url} does not answer")), "{error}");
+        assert!(error.contains("next: "), "{error}");
+        assert_eq!(out, "");
+    }
+}
+
+#[test]
+fn a_missing_key_is_a_usage_error_that_says_where_to_put_it() {
+    let (code, _, error) = run(&mut tollgate(&["key", "list", "--url", &deserted_url()]));
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("TOLLGATE_KEY"), "{error}");
+}
+
+#[test]
+fn a_key_that_no_header_can_carry_is_refused_without_showing_it() {
+    let (code, _, error) =
+        run(&mut tollgate(&["key", "list", "--url", &deserted_url(), "--key", "se\ncret"]));
+    assert_eq!(code, 2, "{error}");
+    assert!(!error.contains("cret"), "{error}");
+}
+
+#[test]
+fn a_wrong_row_of_a_trace_is_named_before_anything_is_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bad.csv");
+    std::fs::write(
+        &path,
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,1,1\n2023-11-16 18:17:04,x,1\n",
+    )
+    .unwrap();
+    let (code, _, error) =
+        run(tollgate(&["replay", path.to_str().unwrap()]).args(["--url", &deserted_url(), "--key", "k"]));
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("bad.csv line 3: ContextTokens is `x`"), "{error}");
+}
+
+#[test]
+fn a_wrong_policy_file_is_named_with_line_and_field_before_anything_is_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    for (text, expected) in [
+        (None, "policy.toml cannot be read"),
+        (Some("[[meters]]\nid = \"a\"\nunit = \"page\"\ncolour = 1\n"), "policy.toml:4 /meters/0"),
+        (Some("[[meters]\n"), "policy.toml"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        }
+        let (code, _, error) = run(tollgate(&["policy", "diff", path.to_str().unwrap()]).args([
+            "--url",
+            &deserted_url(),
+            "--key",
+            "k",
+        ]));
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn help_documents_the_exit_codes_and_completion_knows_the_commands() {
+    let (code, out, _) = run(&mut tollgate(&["--help"]));
+    assert_eq!(code, 0);
+    assert!(out.contains("Exit codes:") && out.contains("4  the service"), "{out}");
+    let (code, out, _) = run(&mut tollgate(&["completion", "bash"]));
+    assert_eq!(code, 0);
+    assert!(out.contains("quarantine") && out.contains("--give-up-seconds"));
+}
+
+#[test]
+fn what_is_not_served_is_a_usage_error() {
+    for words in [
+        vec!["doctor"],
+        vec!["replay"],
+        vec!["policy", "apply", "x", "--prune", "tenants"],
+        vec!["up", "--fast"],
+    ] {
+        let (code, _, error) = run(&mut tollgate(&words));
+        assert_eq!(code, 2, "{words:?}: {error}");
+    }
+}

@@ -1,0 +1,131 @@
+//! The command line against the real service: figures to the unit, policy there and back, keys.
+
+use serde_json::Value;
+
+use super::{example, tollgate};
+use crate::support::app::{TestApp, spawn_app};
+
+/// Runs a command against `app` with its admin key, off the test's own threads.
+async fn against(app: &TestApp, words: &[&str]) -> (i32, String, String) {
+    let mut command = tollgate(words);
+    command.args(["--url", &app.url()]).env("TOLLGATE_ADMIN_KEY", app.admin_key());
+    tokio::task::spawn_blocking(move || super::run(&mut command)).await.unwrap()
+}
+
+async fn replay(app: &TestApp, options: &[&str]) -> Value {
+    let path = example("trace.csv");
+    let words = [&["replay", path.to_str().unwrap(), "--output", "json"], options].concat();
+    let (code, out, error) = against(app, &words).await;
+    assert_eq!(code, 0, "{out}{error}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn job_count(tables: &Value, name: &str) -> u64 {
+    let rows = tables["jobs"].as_array().unwrap();
+    rows.iter().find(|row| row["jobs"] == name).unwrap()["value"].as_str().unwrap().parse().unwrap()
+}
+
+fn column(tables: &Value, name: &str) -> Vec<String> {
+    tables["meters"].as_array().unwrap().iter().map(|row| row[name].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replayed_trace_is_in_the_ledger_to_the_unit_and_only_once() {
+    let app = spawn_app().await;
+    let first = replay(&app, &[]).await;
+    assert_eq!(job_count(&first, "accepted"), 200);
+    assert_eq!(column(&first, "ledger"), ["200", "504386", "72930"]);
+    for options in [&["--batch", "20"][..], &["--ack", "ledger"]] {
+        let again = replay(&app, options).await;
+        assert_eq!(job_count(&again, "done before"), 200, "{options:?}");
+        assert_eq!(column(&again, "ledger"), ["200", "504386", "72930"], "{options:?}");
+    }
+    let (code, report, error) =
+        against(&app, &["report", "usage", "--group-by", "meter", "--output", "csv"]).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(report.contains("llm.output_token,72930,"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_excess_over_a_small_estimate_is_flagged_in_the_ledger_exactly() {
+    let app = spawn_app().await;
+    let tables = replay(&app, &["--estimate", "16"]).await;
+    let rows = tollgate::cli::Trace::open(&example("trace.csv")).unwrap().map(Result::unwrap);
+    let overrun: u64 = rows.map(|row| row.output_tokens.saturating_sub(16)).sum();
+    assert_eq!(column(&tables, "excess"), ["0".to_owned(), "0".to_owned(), overrun.to_string()]);
+    assert_eq!(column(&tables, "ledger_excess"), column(&tables, "excess"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_plan_with_a_limit_only_the_accepted_jobs_are_in_the_ledger() {
+    let app = spawn_app().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    let policy = r#"
+        [[meters]]
+        id = "llm.request"
+        unit = "request"
+        [[plans]]
+        id = "ten-a-month"
+        limits = [{ id = "requests", meter = "llm.request", algorithm = "calendar", window = "month", capacity = "10" }]
+    "#;
+    std::fs::write(&path, policy).unwrap();
+    let (code, _, error) = against(&app, &["policy", "apply", path.to_str().unwrap(), "--yes"]).await;
+    assert_eq!(code, 0, "{error}");
+    let tables = replay(&app, &["--plan", "ten-a-month", "--tenants", "4"]).await;
+    assert_eq!((job_count(&tables, "accepted"), job_count(&tables, "refused")), (40, 160));
+    assert_eq!(column(&tables, "ledger")[0], "40");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exported_policy_applied_again_is_an_empty_difference() {
+    let app = spawn_app().await;
+    let path = example("policy.toml");
+    let (code, _, error) = against(&app, &["policy", "apply", path.to_str().unwrap(), "--yes"]).await;
+    assert_eq!(code, 0, "{error}");
+    let (_, exported, _) = against(&app, &["policy", "export"]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("exported.toml");
+    std::fs::write(&copy, exported).unwrap();
+    let (code, difference, error) = against(&app, &["policy", "diff", copy.to_str().unwrap()]).await;
+    assert_eq!((code, difference.as_str()), (0, "no difference\n"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_a_file_that_names_one_tenant_deletes_none() {
+    let app = spawn_app().await;
+    let path = example("policy.toml");
+    against(&app, &["policy", "apply", path.to_str().unwrap(), "--yes"]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let one = directory.path().join("one.toml");
+    std::fs::write(&one, "[[tenants]]\nid = \"acme\"\nplan = \"premium\"\n").unwrap();
+    let (code, out, error) =
+        against(&app, &["policy", "apply", one.to_str().unwrap(), "--yes", "--output", "csv"]).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("change,tenant,acme,/plan,free,premium"), "{out}");
+    let (_, exported, _) = against(&app, &["policy", "export"]).await;
+    assert!(exported.contains("\"beta\"") && exported.contains("\"migration\""), "{exported}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_shown_once_listed_without_its_secret_and_stops_when_revoked() {
+    let app = spawn_app().await;
+    let words = ["key", "create", "--name", "worker", "--role", "service", "--output", "json"];
+    let (code, out, error) = against(&app, &words).await;
+    assert_eq!(code, 0, "{error}");
+    let made: Value = serde_json::from_str(&out).unwrap();
+    let (id, key) = (made[0]["id"].as_str().unwrap(), made[0]["key"].as_str().unwrap());
+    let (_, list, _) = against(&app, &["key", "list", "--output", "csv"]).await;
+    assert!(list.contains(id) && !list.contains(key), "{list}");
+    let (code, _, error) = against(&app, &["key", "revoke", id]).await;
+    assert_eq!(code, 0, "{error}");
+    // Every instance knows within a second; each try takes a while by itself.
+    for _ in 0..100 {
+        let (code, _, error) = against(&app, &["key", "list", "--key", key]).await;
+        if error.contains("401") {
+            assert_eq!(code, 1, "{error}");
+            return;
+        }
+    }
+    panic!("the revoked key still works");
+}

@@ -1,0 +1,33 @@
+//! The command line: what it prints, how it fails, and that a replay ends with exact figures.
+
+mod commands;
+mod end_to_end;
+mod replay;
+mod service;
+mod tables;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The `tollgate` command with no key and no address taken from the environment of the tests.
+fn tollgate(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(arguments).env_remove("TOLLGATE_KEY").env_remove("TOLLGATE_ADMIN_KEY");
+    command
+}
+
+fn run(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples").join(name)
+}
+
+/// A loopback address where nobody listens.
+fn deserted_url() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}

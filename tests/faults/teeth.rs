@@ -1,0 +1,98 @@
+//! `verify` must find what was tampered with, and name it.
+
+use redis::AsyncCommands;
+use serde_json::json;
+use tollgate::ledger::{VerifyOptions, verify};
+
+use crate::support::app::{TestApp, spawn_app};
+
+async fn used(app: &TestApp) {
+    app.with_plan(
+        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]),
+        json!([{ "meter": "page", "included": "900" }]),
+    )
+    .await;
+    for job in 0..5 {
+        let body = json!({ "tenant": "acme", "meter": "page", "amount": "7" });
+        let reserved = app.post_keyed("/v1/reservations", &format!("job-{job}"), body).await;
+        let id = reserved.body["id"].as_str().unwrap();
+        let consumed = app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "5" })).await;
+        assert_eq!(consumed.status, 200, "{consumed:?}");
+    }
+    app.drained().await;
+    app.check_books().await;
+}
+
+/// Runs SQL as the owner of the tables, with their triggers off.
+async fn tamper(app: &TestApp, sql: &str) {
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    client.batch_execute("SET session_replication_role = replica").await.unwrap();
+    let touched = client.execute(sql, &[]).await.unwrap();
+    assert_eq!(touched, 1, "{sql}");
+    drop(client);
+    driver.await.unwrap().unwrap();
+}
+
+async fn faults(app: &TestApp) -> String {
+    let options = VerifyOptions { rebuild: true };
+    let report = verify(&app.app().ledger, options).await.unwrap();
+    let faults = report.checks.iter().flat_map(|check| {
+        check.faults.iter().map(|fault| format!("{}: {} {}", check.name, fault.what, fault.detail))
+    });
+    faults.collect::<Vec<_>>().join("\n")
+}
+
+const AN_ENTRY: &str = "(tenant, operation_id, step, line, leg) = \
+     (SELECT tenant, operation_id, step, line, leg FROM entries WHERE class = 'usage' \
+      ORDER BY operation_id, step, line, leg LIMIT 1)";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_changed_entry_is_found_and_named() {
+    let app = spawn_app().await;
+    used(&app).await;
+    tamper(&app, &format!("UPDATE entries SET amount = amount + 1 WHERE {AN_ENTRY}")).await;
+    let faults = faults(&app).await;
+    assert!(faults.contains("acme") || faults.contains("chain"), "{faults}");
+    assert!(faults.contains("hash"), "{faults}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_deleted_entry_is_found_and_named() {
+    let app = spawn_app().await;
+    used(&app).await;
+    tamper(&app, &format!("DELETE FROM entries WHERE {AN_ENTRY}")).await;
+    let faults = faults(&app).await;
+    assert!(!faults.is_empty());
+    assert!(faults.contains("rows") || faults.contains("hash"), "{faults}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_changed_balance_is_found_and_named() {
+    let app = spawn_app().await;
+    used(&app).await;
+    tamper(
+        &app,
+        "UPDATE balances SET consumed = consumed + 1, available = available - 1 WHERE tenant = 'acme'",
+    )
+    .await;
+    let faults = faults(&app).await;
+    assert!(faults.contains("acme") && faults.contains("page"), "{faults}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_changed_counter_is_found_and_named() {
+    let app = spawn_app().await;
+    used(&app).await;
+    let client = redis::Client::open(app.redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> = connection.keys("tg1:*:state:acme").await.unwrap();
+    let fields: Vec<(Vec<u8>, Vec<u8>)> = connection.hgetall(&keys[0]).await.unwrap();
+    let (name, mut value) = fields.into_iter().find(|(name, _)| name.len() == 8).unwrap();
+    value[8] = value[8].wrapping_add(1);
+    let _: () = connection.hset(&keys[0], name, value).await.unwrap();
+    let check = app.app().operations.verify_gate().await.unwrap();
+    assert_eq!(check.faults.len(), 1, "{:?}", check.faults);
+    assert!(check.faults[0].contains("acme"), "{:?}", check.faults);
+}

@@ -1,0 +1,313 @@
+//! What a reserve decides: best effort, dry run, stacked limits, excess over the hold, meters without limit.
+
+use serde_json::{Value, json};
+
+use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+
+async fn with_day_of(app: &TestApp, capacity: &str) {
+    app.with_plan(
+        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]),
+        json!([]),
+    )
+    .await;
+}
+
+fn pages(amount: &str) -> Value {
+    json!({ "tenant": "acme", "meter": "page", "amount": amount })
+}
+
+fn with(mut body: Value, field: &str, value: Value) -> Value {
+    body[field] = value;
+    body
+}
+
+async fn held(app: &TestApp, body: Value) -> String {
+    app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned()
+}
+
+#[tokio::test]
+async fn best_effort_grants_line_by_line_what_fits_and_says_what_was_asked() {
+    let app = spawn_app().await;
+    app.with_plan(
+        json!([
+            { "id": "pages", "meter": "page", "window": "day", "capacity": "10" },
+            { "id": "tokens", "meter": "token", "window": "day", "capacity": "100" }
+        ]),
+        json!([{ "meter": "page", "included": "8" }]),
+    )
+    .await;
+    let lines = json!([{ "meter": "page", "amount": "12" }, { "meter": "token", "amount": "30" }]);
+    let asked = json!({ "tenant": "acme", "lines": lines, "mode": "best_effort" });
+    let tried = app.post("/v1/reservations", with(asked.clone(), "dry_run", json!(true))).await.expect(200);
+    let granted = app.post_keyed("/v1/reservations", "k", asked.clone()).await.expect(201);
+    let lines = json!([
+        { "meter": "page", "amount": "8", "requested": "12" },
+        { "meter": "token", "amount": "30", "requested": "30" }
+    ]);
+    assert_eq!((&tried.body["lines"], &tried.body["allowed"]), (&lines, &json!(true)), "{tried:?}");
+    assert_eq!(granted.body["lines"], lines, "{granted:?}");
+    let again = app.post_keyed("/v1/reservations", "k", asked).await.expect(200);
+    assert_eq!(again.body["lines"], lines, "a replay answers the original lines");
+    let nothing = app.post("/v1/reservations", with(pages("1"), "mode", json!("best_effort"))).await;
+    nothing.is_problem(429, "quota_exceeded");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn all_lines_pass_or_nothing_moves() {
+    let app = spawn_app().await;
+    app.with_plan(
+        json!([
+            { "id": "pages", "meter": "page", "window": "day", "capacity": "10" },
+            { "id": "tokens", "meter": "token", "window": "day", "capacity": "100" }
+        ]),
+        json!([]),
+    )
+    .await;
+    let lines = json!([{ "meter": "page", "amount": "5" }, { "meter": "token", "amount": "101" }]);
+    app.post("/v1/reservations", json!({ "tenant": "acme", "lines": lines }))
+        .await
+        .is_problem(402, "exceeds_plan");
+    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    for limit in quota.body["limits"].as_array().unwrap() {
+        assert_eq!((&limit["consumed"], &limit["reserved"]), (&json!("0"), &json!("0")), "{limit}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
+    let app = spawn_app().await;
+    let limits = json!([
+        { "id": "hour", "meter": "page", "window": "hour", "capacity": "10" },
+        { "id": "month", "meter": "page", "window": "month", "capacity": "10", "message": "ask your sales contact" },
+        { "id": "roomy", "meter": "page", "window": "day", "capacity": "1000" }
+    ]);
+    app.with_plan(limits, json!([{ "meter": "page", "included": "10" }])).await;
+    app.post_keyed("/v1/usage", "k", pages("4")).await.expect(201);
+    held(&app, pages("4")).await;
+    let refused = app.post("/v1/reservations", pages("5")).await;
+    refused.is_problem(429, "quota_exceeded");
+    let by: Vec<_> = refused.body["refused_by"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(by, ["hour", "month", "quota:page"], "{refused:?}");
+    for one in refused.body["refused_by"].as_array().unwrap() {
+        // Six are free of consumption, two of them of holds too: only running work stands in the way.
+        assert_eq!(
+            (&one["cause"], &one["needed"], &one["shortfall"]),
+            (&json!("reserved"), &json!("5"), &json!("3")),
+            "{one}"
+        );
+        assert!(one["next_hold_ends_at"].is_string(), "{one}");
+    }
+    assert_eq!(refused.text("/refused_by/1/message"), "ask your sales contact");
+    let longest = refused.body["refused_by"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["retry_after_ms"].as_i64())
+        .max();
+    assert_eq!(refused.body["retry_after_ms"].as_i64(), longest);
+    assert_eq!(refused.header("retry-after"), refused.body["retry_after_seconds"].to_string());
+    app.post("/v1/reservations", pages("7")).await.is_problem(429, "quota_exceeded");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn thirty_two_limits_stack_on_one_request_and_one_more_is_refused() {
+    const WINDOWS: [&str; 4] = ["hour", "day", "week", "month"];
+    let app = spawn_app().await;
+    let limits = |count: usize| -> Vec<Value> {
+        (0..count).map(|n| json!({ "id": format!("l{n}"), "meter": "page", "window": WINDOWS[n % 4], "capacity": (100 + n).to_string() })).collect()
+    };
+    app.with_plan(json!(limits(32)), json!([])).await;
+    let reserved = app.post("/v1/reservations", pages("7")).await.expect(201);
+    let shown = reserved.body["limits"].as_array().unwrap();
+    assert_eq!(shown.len(), 32);
+    assert!(shown.iter().all(|limit| limit["reserved"] == "7"), "{shown:?}");
+    let done = app
+        .post(&format!("/v1/reservations/{}/consume", reserved.text("/id")), json!({ "amount": "3" }))
+        .await
+        .expect(200);
+    assert!(
+        done.body["limits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|limit| limit["consumed"] == "3" && limit["reserved"] == "0")
+    );
+    app.put("/v1/admin/plans/plan", json!({ "limits": limits(33) })).await;
+    let refused = app.post("/v1/reservations", pages("1")).await;
+    refused.is_problem(422, "validation_failed");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn what_exceeds_the_hold_is_recorded_capped_or_rejected_as_the_meter_says() {
+    let app = spawn_app().await;
+    with_day_of(&app, "10").await;
+    let meter =
+        |on_excess: &str| json!({ "unit": "page", "without_limit": "unlimited", "on_excess": on_excess });
+    // Recorded in full and flagged, also above the limit.
+    let id = held(&app, pages("4")).await;
+    let recorded =
+        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "6" })).await.expect(200);
+    assert_eq!((recorded.text("/lines/0/consumed"), recorded.text("/lines/0/excess")), ("6", "2"));
+    assert_eq!(recorded.text("/warnings/0/code"), "excess", "{recorded:?}");
+    // Rejected: nothing changes, and the hold can still be consumed.
+    app.put("/v1/admin/meters/page", meter("reject")).await;
+    let id = held(&app, pages("2")).await;
+    let path = format!("/v1/reservations/{id}/consume");
+    app.post(&path, json!({ "amount": "3" })).await.is_problem(422, "validation_failed");
+    app.post(&path, json!({ "amount": "2" })).await.expect(200);
+    // Capped at the hold and what is left beside it: 8 of 10 are consumed, 1 is held, 1 is left.
+    app.put("/v1/admin/meters/page", meter("cap")).await;
+    let id = held(&app, pages("1")).await;
+    let path = format!("/v1/reservations/{id}/consume");
+    let capped = app.post(&path, json!({ "amount": "7" })).await.expect(200);
+    assert_eq!(
+        (capped.text("/lines/0/consumed"), capped.text("/lines/0/uncharged")),
+        ("2", "5"),
+        "{capped:?}"
+    );
+    let again = app.post(&path, json!({ "amount": "7" })).await.expect(200);
+    assert_eq!((again.text("/lines/0/consumed"), &again.body["replayed"]), ("2", &json!(true)), "{again:?}");
+    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    assert_eq!(quota.text("/limits/0/consumed"), "10");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn an_operation_costs_its_weights_times_its_factors_within_its_clamp() {
+    let app = spawn_app().await;
+    with_day_of(&app, "100000").await;
+    let costs = json!([{ "meter": "page", "base": "0", "weights": { "pages": "1" }, "factors": { "handwriting": "2", "tier": { "fast": "1.5" } }, "min": "1", "max": "100", "round": "up" }]);
+    app.put("/v1/admin/operations/submit", json!({ "costs": costs })).await;
+    for (attributes, cost) in [
+        (json!({ "pages": 3 }), "3"),
+        (json!({ "pages": 3, "handwriting": true }), "6"),
+        (json!({ "pages": 3, "tier": "fast" }), "5"),
+        (json!({ "pages": "3", "tier": "fast", "handwriting": true }), "9"),
+        (json!({}), "1"),
+        (json!({ "pages": 5000 }), "100"),
+    ] {
+        let body = json!({ "tenant": "acme", "operation": "submit", "attributes": attributes });
+        let reserved = app.post("/v1/reservations", body).await.expect(201);
+        assert_eq!(reserved.text("/lines/0/amount"), cost, "{attributes}");
+    }
+    let unknown = json!({ "tenant": "acme", "operation": "submit", "attributes": { "colour": 1 } });
+    assert_eq!(app.post("/v1/reservations", unknown).await.expect(422).pointers(), ["/attributes/colour"]);
+    // Costed again by the rule of the reserve, whatever it is now.
+    let body = json!({ "tenant": "acme", "operation": "submit", "attributes": { "pages": 4 } });
+    let id = held(&app, body).await;
+    app.put(
+        "/v1/admin/operations/submit",
+        json!({ "costs": [{ "meter": "page", "weights": { "pages": "10" } }] }),
+    )
+    .await;
+    let consumed = app
+        .post(&format!("/v1/reservations/{id}/consume"), json!({ "attributes": { "pages": 2 } }))
+        .await
+        .expect(200);
+    assert_eq!((consumed.text("/lines/0/consumed"), consumed.text("/lines/0/returned")), ("2", "2"));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn decimals_are_exact_and_more_of_them_than_the_meter_has_are_refused() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    app.put(
+        "/v1/admin/meters/second",
+        json!({ "unit": "second", "decimals": 3, "without_limit": "unlimited" }),
+    )
+    .await;
+    app.put(
+        "/v1/admin/plans/plan",
+        json!({ "limits": [{ "id": "day", "meter": "second", "window": "day", "capacity": "0.3" }] }),
+    )
+    .await;
+    for key in ["a", "b", "c"] {
+        app.post_keyed("/v1/usage", key, json!({ "tenant": "acme", "meter": "second", "amount": "0.1" }))
+            .await
+            .expect(201);
+    }
+    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    assert_eq!((quota.text("/limits/0/consumed"), quota.text("/limits/0/remaining")), ("0.3", "0"));
+    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.001" }))
+        .await
+        .is_problem(429, "quota_exceeded");
+    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.0001" }))
+        .await
+        .is_problem(422, "validation_failed");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_meter_without_limit_is_unlimited_or_denied_as_it_says_and_else_as_configured() {
+    for configured in ["unlimited", "deny"] {
+        let settings = vec![("policy.without_limit", configured.to_owned())];
+        let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
+        app.with_plan(json!([]), json!([])).await;
+        for (without_limit, admitted) in
+            [("unlimited", true), ("deny", false), ("config", configured == "unlimited")]
+        {
+            app.put("/v1/admin/meters/page", json!({ "unit": "page", "without_limit": without_limit })).await;
+            let answer = app.post("/v1/reservations", pages("1")).await;
+            if admitted {
+                answer.expect(201);
+            } else {
+                answer.is_problem(402, "exceeds_plan");
+            }
+        }
+        app.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tenant_is_made_on_the_configured_plan_at_its_first_use() {
+    let settings = vec![("policy.unknown_tenant", "plan".to_owned())];
+    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5" }]), json!([]))
+        .await;
+    let reserved =
+        app.post("/v1/reservations", with(pages("2"), "tenant", json!("newcomer"))).await.expect(201);
+    assert_eq!((reserved.text("/limits/0/level"), reserved.text("/limits/0/remaining")), ("plan", "3"));
+    let made = app.get("/v1/admin/tenants/newcomer").await.expect(200);
+    assert_eq!(made.text("/plan"), "plan");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writer_says_that_the_gate_has_it()
+{
+    let app = spawn_app().await;
+    with_day_of(&app, "100").await;
+    let id = held(&app, pages("5")).await;
+    let consumed = app
+        .post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" }))
+        .await
+        .expect(200);
+    assert_eq!(consumed.text("/ack"), "ledger");
+    let entries = app.get(&format!("/v1/tenants/acme/entries?reservation={id}")).await.expect(200);
+    assert_eq!(entries.body["data"].as_array().unwrap().len(), 3, "{entries:?}");
+    app.finish().await;
+
+    let settings = vec![("ledger.ack_timeout_ms", "300".to_owned())];
+    let app = spawn_app_with(AppOptions { settings, without_writer: true, ..AppOptions::default() }).await;
+    with_day_of(&app, "100").await;
+    let id = held(&app, pages("5")).await;
+    for _ in 0..2 {
+        let late = app
+            .post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" }))
+            .await;
+        late.is_problem(503, "ledger_timeout");
+        assert_eq!(late.text("/applied"), "gate", "{late:?}");
+    }
+    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "3"));
+}

@@ -1,0 +1,92 @@
+//! Two instances on the same servers: what one is told, the other knows within a second.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::{Caller, until};
+use crate::support::app::spawn_app;
+
+/// The promise, measured from the answer of the instance that was told.
+const A_SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_changed_policy_is_live_on_another_instance_within_a_second() {
+    let app = spawn_app().await;
+    let day_of =
+        |capacity: &str| json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]);
+    app.with_plan(day_of("10"), json!([])).await;
+    let second = app.another_instance().await;
+    let there = Caller::admin(&app).at(second.url());
+    let quota = || there.get("/v1/tenants/acme/quota");
+    until(quota, |answer| answer.text("/limits/0/capacity") == "10").await;
+
+    app.put("/v1/admin/plans/plan", json!({ "limits": day_of("20") })).await;
+    let told = Instant::now();
+    until(quota, |answer| answer.text("/limits/0/capacity") == "20").await;
+    assert!(told.elapsed() < A_SECOND, "a plan took {:?}", told.elapsed());
+
+    let wider =
+        json!({ "tenant": "acme", "level": "tenant", "limit": "day", "capacity": "30", "reason": "test" });
+    app.put("/v1/admin/overrides/wider", wider).await;
+    let told = Instant::now();
+    until(quota, |answer| answer.text("/limits/0/capacity") == "30").await;
+    assert!(told.elapsed() < A_SECOND, "an override took {:?}", told.elapsed());
+    second.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_refused_by_another_instance_within_a_second() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    let second = app.another_instance().await;
+    let here = Caller::admin(&app);
+    let made = here.post("/v1/admin/keys", json!({ "name": "worker", "role": "service" })).await.expect(201);
+    let worker = here.at(second.url()).with_key(Some(made.text("/key")));
+    let call = || worker.get("/v1/tenants/acme/quota");
+    until(call, |answer| answer.status == 200).await;
+    assert_eq!(here.delete(&format!("/v1/admin/keys/{}", made.text("/id"))).await.status, 204);
+    let told = Instant::now();
+    until(call, |answer| answer.status == 401).await.is_problem(401, "unauthenticated");
+    assert!(told.elapsed() < A_SECOND, "a revocation took {:?}", told.elapsed());
+    second.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_reservation_of_one_instance_is_consumed_at_another_and_a_limit_holds_over_both() {
+    let app = spawn_app().await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "10" }]), json!([]))
+        .await;
+    let second = app.another_instance().await;
+    let (here, there) = (Caller::admin(&app), Caller::admin(&app).at(second.url()));
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "6" });
+    let reserved = here.post_keyed("/v1/reservations", "job", body.clone()).await.expect(201);
+    let again = there.post_keyed("/v1/reservations", "job", body.clone()).await.expect(200);
+    assert_eq!((again.text("/id"), again.header("idempotency-replayed")), (reserved.text("/id"), "true"));
+    there.post("/v1/reservations", body).await.is_problem(429, "quota_exceeded");
+    let path = format!("/v1/reservations/{}/consume", reserved.text("/id"));
+    let consumed = there.post(&path, json!({ "amount": "4", "ack": "ledger" })).await.expect(200);
+    assert_eq!(consumed.text("/ack"), "ledger", "an instance without a writer waits for the other's");
+    assert_eq!(here.post(&path, json!({ "amount": "4" })).await.expect(200).body["replayed"], true);
+    second.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_booked_or_referred_to_is_not_deleted_and_its_unit_stays() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
+    app.post_keyed("/v1/usage", "k", body).await.expect(201);
+    for path in ["/v1/admin/plans/plan", "/v1/admin/meters/page", "/v1/admin/tenants/acme"] {
+        app.call(Method::DELETE, path, json!(null)).await.is_problem(409, "in_use");
+    }
+    let another_unit = json!({ "unit": "sheet", "without_limit": "unlimited" });
+    let answer = app.call(Method::PUT, "/v1/admin/meters/page", another_unit).await;
+    answer.is_problem(422, "validation_failed");
+    assert_eq!(answer.pointers(), ["/unit"]);
+    app.finish().await;
+}

@@ -1,0 +1,72 @@
+use tollgate::ledger::Ledger;
+
+use super::{as_owner, bare, ledger, rows};
+
+const COLUMNS: &str = "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns \
+                       WHERE table_schema = 'public' AND table_name <> '__diesel_schema_migrations' ORDER BY 1, ordinal_position";
+const CONSTRAINTS: &str = "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrations_go_up_down_and_up_again_to_the_same_schema() {
+    let database = bare().await;
+    let applied = Ledger::migrate(&database.url).await.unwrap();
+    assert_eq!(applied.len(), Ledger::migrations().unwrap().len());
+    assert_eq!(Ledger::pending_migrations(&database.url).await.unwrap(), Vec::<String>::new());
+    let first = (rows(&database, COLUMNS).await, rows(&database, CONSTRAINTS).await);
+    assert!(!first.0.is_empty());
+    Ledger::revert_migrations(&database.url).await.unwrap();
+    assert_eq!(rows(&database, COLUMNS).await, Vec::<String>::new(), "down.sql leaves these");
+    let functions = "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace";
+    assert_eq!(rows(&database, functions).await, Vec::<String>::new(), "down.sql leaves these functions");
+    Ledger::migrate(&database.url).await.unwrap();
+    assert_eq!((rows(&database, COLUMNS).await, rows(&database, CONSTRAINTS).await), first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_instances_migrate_at_once_and_each_step_is_applied_once() {
+    let database = bare().await;
+    let (one, other) = tokio::join!(Ledger::migrate(&database.url), Ledger::migrate(&database.url));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    assert_eq!(one.len() + other.len(), Ledger::migrations().unwrap().len());
+    assert!(one.is_empty() || other.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_keeps_its_partitions_and_its_secret() {
+    let (_database, ledger) = ledger().await;
+    ledger.install(super::events::PARTITIONS, [7; 32]).await.unwrap();
+    let other_partitions = ledger.install(64, [7; 32]).await.unwrap_err();
+    assert!(other_partitions.to_string().contains("installed with 4 partitions"), "{other_partitions}");
+    let other_secret = ledger.install(super::events::PARTITIONS, [8; 32]).await.unwrap_err();
+    assert!(other_secret.to_string().contains("another secret"), "{other_secret}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_books_refuse_to_be_edited_even_by_their_owner() {
+    let (database, ledger) = ledger().await;
+    ledger.ensure_month_partitions(1_764_547_200_000, 1_764_547_200_000).await.unwrap();
+    let insert = "INSERT INTO entries (tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
+                  happened_at, booked_at, operation, hour_at, subjects, chain, batch) VALUES ('acme', gen_random_uuid(), 1, 0, 0, 'm', \
+                  '2025-12-01', 'available', 'reserved', 1, 'usage', '2025-12-02', now(), '', '2025-12-02', '{}', 0, 1)";
+    as_owner(&database, insert).await.unwrap();
+    for edit in [
+        "UPDATE entries SET amount = 2",
+        "DELETE FROM entries",
+        "TRUNCATE entries",
+        "UPDATE entries_2025_12 SET amount = 2",
+        "DELETE FROM entries_2025_12",
+        "TRUNCATE entries_2025_12",
+        "TRUNCATE batches",
+    ] {
+        let error = as_owner(&database, edit).await.expect_err(edit);
+        assert!(error.as_db_error().unwrap().message().contains("never edited"), "{edit}: {error:?}");
+        let as_service = format!("SET ROLE tollgate_service; {edit}");
+        let error = as_owner(&database, &as_service).await.expect_err(edit);
+        assert!(error.as_db_error().unwrap().message().contains("permission denied"), "{edit}: {error:?}");
+    }
+    for (amount, rule) in [("'NaN'", "bounded"), ("-1", "bounded"), ("0", "bounded"), ("1e18", "bounded")] {
+        let error =
+            as_owner(&database, &insert.replace("'reserved', 1,", &format!("'reserved', {amount},"))).await;
+        assert!(error.unwrap_err().as_db_error().unwrap().constraint().unwrap().contains(rule), "{amount}");
+    }
+}

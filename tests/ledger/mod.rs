@@ -1,0 +1,70 @@
+//! The ledger on a real Postgres: schema, queries, constraints, proof.
+
+pub mod events;
+mod migrations;
+mod policy;
+mod proof;
+mod reads;
+mod restore;
+
+use std::time::Duration;
+
+use tollgate::ledger::{Ledger, LedgerOptions};
+
+use crate::support::services::{Template, TestDatabase, empty_database};
+
+/// A migrated database of its own, installed with four partitions.
+pub async fn ledger() -> (TestDatabase, Ledger) {
+    static TEMPLATE: Template = Template::new("ledger_template");
+    let database = TEMPLATE
+        .database(async |url| {
+            Ledger::migrate(&url).await.unwrap();
+        })
+        .await;
+    let ledger = Ledger::connect(options(&database)).await.unwrap();
+    ledger.install(events::PARTITIONS, [7; 32]).await.unwrap();
+    for row in ledger.epochs().await.unwrap() {
+        ledger.raise_epoch(row.partition, row.epoch, "node-1").await.unwrap();
+    }
+    (database, ledger)
+}
+
+/// A database without any table.
+pub async fn bare() -> TestDatabase {
+    empty_database().await
+}
+
+/// How the tests reach a database: as the service, which may not edit the books.
+pub fn options(database: &TestDatabase) -> LedgerOptions {
+    LedgerOptions {
+        url: database.url.clone(),
+        pool_size: 4,
+        checkout_timeout: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(20),
+        statement_timeout: Duration::from_secs(20),
+        role: Some("tollgate_service".into()),
+    }
+}
+
+/// Runs statements as the database's owner.
+pub async fn as_owner(database: &TestDatabase, statements: &str) -> Result<(), tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let result = client.batch_execute(statements).await;
+    drop(client);
+    connection.await.unwrap().unwrap();
+    result
+}
+
+/// One text per row: the columns joined by spaces.
+pub async fn rows(database: &TestDatabase, query: &str) -> Vec<String> {
+    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let query = format!(
+        "SELECT concat_ws(' ', VARIADIC ARRAY(SELECT value FROM json_each_text(row_to_json(q)))) FROM ({query}) q"
+    );
+    let rows = client.query(&query, &[]).await.unwrap();
+    drop(client);
+    connection.await.unwrap().unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}

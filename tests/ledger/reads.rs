@@ -1,0 +1,193 @@
+use tollgate::domain::ids::TenantId;
+use tollgate::domain::reservation::ReservationState;
+use tollgate::ledger::{
+    EntryFilter, Granularity, GroupBy, Ledger, LedgerError, ReservationFilter, ReservationPlace, UsageQuery,
+};
+
+use super::events::{HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, meter, partition, tenant, user};
+use super::ledger;
+use crate::support::services::TestDatabase;
+use crate::writer::apply::book;
+
+const HOUR: i64 = 3_600_000;
+
+/// Six pieces of usage of 1.00, 2.00 … in six different hours across a midnight of Kolkata, and two of another tenant.
+async fn used() -> (TestDatabase, Ledger) {
+    let (database, ledger) = ledger().await;
+    let (acme, other) = (tenant("acme"), tenant("beta"));
+    for (tenant, count) in [(&acme, 6), (&other, 2)] {
+        let mut events = Vec::new();
+        for n in 0..count {
+            let who = if n % 2 == 0 { "anna" } else { "ben" };
+            let lines = [("ocr.page", (n + 1) * 100), ("llm.token", 1)];
+            let mut work = Work::new(tenant, &format!("job-{n}"), &lines).named(&[user(who)]);
+            work.rest().hour_start_ms = HOUR_MS + (n + 5) * HOUR + HOUR / 2;
+            work.record.head.born_at_ms += n;
+            events.push(work.usage());
+        }
+        let next = ledger.cursor(partition(tenant)).await.unwrap();
+        let from = if next.epoch.0 == 0 { 0 } else { next.sequence + 1 };
+        book(&ledger, tenant, &format!("1-{from}"), events).await.unwrap();
+    }
+    (database, ledger)
+}
+
+fn query(tenant: Option<TenantId>) -> UsageQuery {
+    UsageQuery {
+        tenant,
+        meter: Some(meter("ocr.page")),
+        subject: None,
+        from_ms: PERIOD_START_MS,
+        to_ms: PERIOD_END_MS,
+        granularity: None,
+        zone: "Asia/Kolkata".into(),
+        group_by: Vec::new(),
+        after: None,
+        limit: 100,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_summed_by_hour_day_and_month_of_a_zone() {
+    let (_database, ledger) = used().await;
+    let figures = async |granularity| {
+        let page = ledger.usage(&UsageQuery { granularity, ..query(Some(tenant("acme"))) }).await.unwrap();
+        page.rows
+            .iter()
+            .map(|row| (row.start_ms, row.consumed.normalize().to_string(), row.count))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(figures(None).await, [(None, "21".into(), 6)]);
+    assert_eq!(
+        figures(Some(Granularity::Hour)).await[0],
+        (Some(HOUR_MS + 10 * HOUR + HOUR / 2), "6".into(), 1)
+    );
+    // Midnight of Kolkata is 18:30 UTC, eight and a half hours behind the first.
+    let midnight = HOUR_MS + 8 * HOUR + HOUR / 2;
+    let days = [(Some(midnight), "15".into(), 3), (Some(midnight - 24 * HOUR), "6".into(), 3)];
+    assert_eq!(figures(Some(Granularity::Day)).await, days);
+    let month = [(Some(PERIOD_START_MS - 11 * HOUR / 2), "21".into(), 6)];
+    assert_eq!(figures(Some(Granularity::Month)).await, month);
+    let mars = UsageQuery { zone: "Mars/Olympus".into(), granularity: Some(Granularity::Day), ..query(None) };
+    let unknown = ledger.usage(&mars).await;
+    assert!(matches!(unknown, Err(LedgerError::Refused(_))), "{unknown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_told_apart_by_tenant_operation_and_subject_page_by_page() {
+    let (_database, ledger) = used().await;
+    let groups = vec![GroupBy::Tenant, GroupBy::Plan, GroupBy::Operation, GroupBy::Subject];
+    let mut found = Vec::new();
+    let mut after = None;
+    loop {
+        let page = ledger
+            .usage(&UsageQuery { group_by: groups.clone(), after, limit: 3, ..query(None) })
+            .await
+            .unwrap();
+        after = page.rows.last().map(|row| row.place.clone());
+        found.extend(page.rows.iter().map(|row| {
+            let who = row.subject.as_ref().unwrap().id.to_string();
+            (
+                row.tenant.as_ref().unwrap().to_string(),
+                row.operation.clone().unwrap(),
+                who,
+                row.consumed.normalize().to_string(),
+            )
+        }));
+        if page.rows.len() < 3 {
+            break;
+        }
+    }
+    let row = |tenant: &str, who: &str, consumed: &str| {
+        (tenant.into(), "ocr.submit".into(), who.into(), consumed.into())
+    };
+    assert_eq!(
+        found,
+        [
+            row("acme", "anna", "9"),
+            row("acme", "ben", "12"),
+            row("beta", "anna", "1"),
+            row("beta", "ben", "2")
+        ]
+    );
+    let anna = ledger
+        .usage(&UsageQuery { subject: Some(user("anna")), ..query(Some(tenant("acme"))) })
+        .await
+        .unwrap();
+    assert_eq!((anna.rows.len(), anna.rows[0].consumed.normalize().to_string()), (1, "9".into()));
+    let mut hourly =
+        UsageQuery { granularity: Some(Granularity::Hour), limit: 2, ..query(Some(tenant("acme"))) };
+    let mut starts = Vec::new();
+    for _ in 0..4 {
+        let page = ledger.usage(&hourly).await.unwrap();
+        starts.extend(page.rows.iter().map(|row| (row.start_ms.unwrap() - HOUR_MS) / HOUR));
+        hourly.after = page.rows.last().map(|row| row.place.clone()).or(hourly.after);
+    }
+    assert_eq!(starts, [10, 9, 8, 7, 6, 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_and_reservations_are_listed_newest_first_and_only_the_tenants_own() {
+    let (_database, ledger) = used().await;
+    let acme = tenant("acme");
+    let filter = EntryFilter { meter: Some(meter("ocr.page")), ..EntryFilter::default() };
+    let (mut entries, mut place) = (Vec::new(), None);
+    for _ in 0..4 {
+        let page = ledger.entries_of(&acme, &filter, place, 2).await.unwrap();
+        place = page.last().map(|entry| entry.place()).or(place);
+        entries.extend(page);
+    }
+    assert_eq!(entries.len(), 6);
+    assert!(entries.iter().all(|stored| stored.entry.tenant == acme));
+    let places: Vec<_> = entries.iter().map(|stored| stored.place().operation_id).collect();
+    assert!(places.windows(2).all(|pair| pair[0] > pair[1]), "one instant: by operation");
+    let one = EntryFilter { operation_id: Some(places[3]), ..EntryFilter::default() };
+    assert_eq!(ledger.entries_of(&acme, &one, None, 10).await.unwrap().len(), 2);
+    assert_eq!(ledger.entries_of(&tenant("beta"), &one, None, 10).await.unwrap().len(), 0);
+    let later = EntryFilter { from_ms: Some(HOUR_MS + 1), ..EntryFilter::default() };
+    assert_eq!(ledger.entries_of(&acme, &later, None, 10).await.unwrap().len(), 0);
+
+    let (mut born, mut place) = (Vec::new(), None);
+    for _ in 0..4 {
+        let page = ledger.reservations_of(&acme, &ReservationFilter::default(), place, 2).await.unwrap();
+        place = page
+            .last()
+            .map(|row| ReservationPlace { born_at_ms: row.record.head.born_at_ms, id: row.id })
+            .or(place);
+        born.extend(page.iter().map(|row| row.record.head.born_at_ms - HOUR_MS));
+    }
+    assert_eq!(born, [5, 4, 3, 2, 1, 0]);
+    let count = async |filter: ReservationFilter| {
+        ledger.reservations_of(&acme, &filter, None, 100).await.unwrap().len()
+    };
+    assert_eq!(
+        count(ReservationFilter { subject: Some(user("anna")), ..ReservationFilter::default() }).await,
+        3
+    );
+    assert_eq!(
+        count(ReservationFilter { subject: Some(user("nobody")), ..ReservationFilter::default() }).await,
+        0
+    );
+    assert_eq!(
+        count(ReservationFilter { state: Some(ReservationState::Reserved), ..ReservationFilter::default() })
+            .await,
+        0
+    );
+    assert_eq!(
+        count(ReservationFilter { meter: Some(meter("llm.token")), ..ReservationFilter::default() }).await,
+        6
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_epoch_is_issued_once_however_many_ask() {
+    let (_database, ledger) = ledger().await;
+    let row = ledger.epochs().await.unwrap().remove(2);
+    let raise = |node| ledger.raise_epoch(row.partition, row.epoch, node);
+    let (one, other) = tokio::join!(raise("node-2"), raise("node-3"));
+    assert_eq!((one.unwrap().0, other.unwrap().0), (row.epoch.0 + 1, row.epoch.0 + 1));
+    let now = ledger.epochs().await.unwrap().remove(2);
+    assert!(["node-2", "node-3"].contains(&now.run_id.as_str()));
+    ledger.verified_on(row.partition, now.epoch, "node-4").await.unwrap();
+    assert_eq!(ledger.epochs().await.unwrap().remove(2).run_id, "node-4");
+}

@@ -1,0 +1,99 @@
+use tollgate::domain::amount::Decimals;
+use tollgate::domain::ids::OperationId;
+use tollgate::ledger::{CounterAsk, Ledger, QuotaCapacity, RestoreAsk};
+
+use super::events::{
+    HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, meter, partition, tenant, units, user,
+};
+use super::{ledger, rows};
+use crate::writer::apply::{assert_proven, book};
+
+const PERIOD: (i64, i64) = (PERIOD_START_MS, PERIOD_END_MS);
+
+fn decimals() -> Decimals {
+    Decimals::new(2).unwrap()
+}
+
+async fn used() -> (crate::support::services::TestDatabase, Ledger, Work) {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let open = Work::new(&acme, "open", &[("ocr.page", 600)]).named(&[user("anna")]);
+    let mut done =
+        Work::new(&acme, "done", &[("ocr.page", 500), ("llm.token", 40)]).named(&[user("ben"), user("anna")]);
+    let mut before = Work::new(&acme, "before", &[("ocr.page", 30)]);
+    before.rest().hour_start_ms = HOUR_MS - 3_600_000;
+    before.rest().operation = None;
+    let events = vec![open.reserve(), done.reserve(), done.consume(&[250, 40], true), before.usage()];
+    book(&ledger, &acme, "1-0", events).await.unwrap();
+    (database, ledger, open)
+}
+
+fn ask(subject: Option<&str>, operations: Option<&[&str]>, hours: i64) -> CounterAsk {
+    CounterAsk {
+        meters: vec![(meter("ocr.page"), decimals(), 1)],
+        subject: subject.map(user),
+        operations: operations
+            .map(|list| list.iter().map(|name| OperationId::parse(name).unwrap()).collect()),
+        window_start_ms: HOUR_MS - (hours - 1) * 3_600_000,
+        window_end_ms: HOUR_MS + 3_600_000,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_is_told_with_its_holds_and_counters_as_of_one_instant() {
+    let (_database, ledger, open) = used().await;
+    let acme = tenant("acme");
+    let mut budget = ask(None, None, 2);
+    budget.meters.push((meter("llm.token"), decimals(), 5));
+    let counters = vec![
+        ask(None, None, 1),
+        ask(None, None, 2),
+        ask(Some("anna"), None, 2),
+        ask(Some("ben"), None, 2),
+        ask(Some("nobody"), None, 2),
+        ask(None, Some(&["ocr.submit"]), 2),
+        ask(None, Some(&["other"]), 2),
+        budget,
+    ];
+    let quotas = vec![
+        (meter("ocr.page"), decimals(), PERIOD_START_MS),
+        (meter("llm.token"), decimals(), PERIOD_START_MS),
+    ];
+    ledger.open_quota_period(&acme, &meter("ocr.page"), decimals(), PERIOD, units(100_000)).await.unwrap();
+    let ask = RestoreAsk { counters, quotas, with_open: true, keyed_since_ms: HOUR_MS - 86_400_000 };
+    let told = ledger.read_tenant(partition(&acme), &acme, &ask).await.unwrap();
+    assert_eq!(told.cursor, at("1-3"));
+    assert_eq!(told.open.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [open.id]);
+    assert_eq!(told.open[0].1.units, open.record.units);
+    let figures: Vec<i64> = told.counters.iter().map(|units| units.get()).collect();
+    assert_eq!(figures, [250, 280, 250, 250, 0, 250, 0, 480]);
+    assert_eq!(told.quotas[0].capacity.as_ref().unwrap().parts, [(PERIOD_START_MS, units(100_000))]);
+    assert_eq!((told.quotas[0].consumed, told.quotas[1].consumed), (units(280), units(40)));
+    assert_eq!(told.quotas[1].capacity, None);
+    assert_eq!(told.latest_keyed_born_at_ms, Some(HOUR_MS));
+    let nobody = ledger
+        .read_tenant(partition(&tenant("new")), &tenant("new"), &RestoreAsk { with_open: true, ..ask })
+        .await
+        .unwrap();
+    assert_eq!((nobody.open.len(), nobody.latest_keyed_born_at_ms), (0, None));
+    assert!(nobody.counters.iter().all(|units| units.get() == 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quotas_period_opens_once_however_many_ask() {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let page = meter("ocr.page");
+    let open = |included| ledger.open_quota_period(&acme, &page, decimals(), PERIOD, units(included));
+    let (a, b, c) = tokio::join!(open(5_000), open(5_000), open(5_000));
+    let capacity =
+        QuotaCapacity { version: 1, parts: vec![(PERIOD_START_MS, units(5_000))], until_ms: PERIOD_END_MS };
+    assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (capacity.clone(), capacity.clone(), capacity.clone()));
+    assert_eq!(open(9_000).await.unwrap(), capacity, "what it was opened with stands");
+    let entries = "SELECT credit, debit, amount::float8 AS a, class, chain > 255 AS other FROM entries";
+    assert_eq!(rows(&database, entries).await, ["granted available 50 grant true"]);
+    let balance = &ledger.balances_of(&acme, HOUR_MS).await.unwrap()[0];
+    assert_eq!((balance.included.unwrap().to_string(), balance.period_ms), ("50.000000000".into(), PERIOD));
+    ledger.open_quota_period(&acme, &meter("nothing"), decimals(), PERIOD, units(0)).await.unwrap();
+    assert_proven(&ledger).await;
+}

@@ -1,0 +1,194 @@
+//! Private servers for the tests, never those of the machine: one Postgres for the run, whose migrated template
+//! database is cloned for each test, and one Redis for each test. They end with the test process; the files of a run
+//! stay for reading when a test fails, and the next run removes them.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    ops::{Deref, DerefMut},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+use tokio_postgres::NoTls;
+use tollgate::embedded::{EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
+
+/// A Redis for one test. Its files go with it unless the test fails.
+pub struct TestRedis {
+    server: EmbeddedRedis,
+    directory: Option<TempDir>,
+}
+
+/// A database for one test, dropped with it unless the test fails.
+pub struct TestDatabase {
+    name: String,
+    /// The URL for clients.
+    pub url: String,
+}
+
+/// A directory of the run, removed on drop unless the test fails.
+pub fn directory() -> TempDir {
+    tempfile::Builder::new().prefix("t").tempdir_in(RUN.path.as_path()).expect("a directory for the test")
+}
+
+/// Starts a Redis for this test.
+pub fn redis() -> TestRedis {
+    redis_with(|_| {})
+}
+
+/// Starts a Redis in cluster mode (one node with every slot) for this test.
+pub fn redis_cluster() -> TestRedis {
+    redis_with(|options| options.cluster = true)
+}
+
+/// Starts a Redis for this test with options changed by `change`.
+pub fn redis_with(change: impl FnOnce(&mut RedisOptions)) -> TestRedis {
+    let directory = directory();
+    let mut options = RedisOptions::new(directory.path());
+    change(&mut options);
+    let server = EmbeddedRedis::start(options).expect("a private Redis");
+    TestRedis { server, directory: Some(directory) }
+}
+
+/// A database that is made once in a run and cloned for each test.
+pub struct Template {
+    name: &'static str,
+    made: OnceCell<()>,
+}
+
+impl Template {
+    /// Nothing is made before the first [`Self::database`]. Keep it in a static.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, made: OnceCell::const_new() }
+    }
+
+    /// Makes a database for this test, a clone of the template, which the first caller makes with `migrate`: it is
+    /// given the template's URL and must close its connections. Every caller passes the same function.
+    pub async fn database(&self, migrate: impl AsyncFnOnce(String)) -> TestDatabase {
+        self.made
+            .get_or_init(async || {
+                execute(&format!("CREATE DATABASE {}", self.name)).await;
+                migrate(postgres().url_of(self.name)).await;
+            })
+            .await;
+        create_database(&format!("TEMPLATE {}", self.name)).await
+    }
+}
+
+/// Makes an empty database for this test.
+pub async fn empty_database() -> TestDatabase {
+    create_database("").await
+}
+
+async fn create_database(from: &str) -> TestDatabase {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
+    execute(&format!("CREATE DATABASE {name} {from}")).await;
+    let url = postgres().url_of(&name);
+    TestDatabase { name, url }
+}
+
+/// The run's Postgres. It does not force its writes to disk: a test that kills the machine needs its own.
+pub fn postgres() -> &'static EmbeddedPostgres {
+    static SERVER: LazyLock<EmbeddedPostgres> = LazyLock::new(|| {
+        let mut options = PostgresOptions::new(RUN.path.join("postgres"));
+        options.durable = false;
+        options.connections_max = 500;
+        EmbeddedPostgres::start(options).expect("a private Postgres")
+    });
+    &SERVER
+}
+
+impl Deref for TestRedis {
+    type Target = EmbeddedRedis;
+
+    fn deref(&self) -> &EmbeddedRedis {
+        &self.server
+    }
+}
+
+impl DerefMut for TestRedis {
+    fn deref_mut(&mut self) -> &mut EmbeddedRedis {
+        &mut self.server
+    }
+}
+
+impl Drop for TestRedis {
+    fn drop(&mut self) {
+        if let Some(directory) = self.directory.take().filter(|_| thread::panicking()) {
+            eprintln!("the files of this test's Redis stay in {}", directory.keep().display());
+        }
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("this test's database stays until the run ends: {}", self.url);
+            return;
+        }
+        let drop_database = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        // A thread of its own, because the test's runtime may be the one that is dropping us.
+        thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime")
+                .block_on(execute(&drop_database));
+        })
+        .join()
+        .expect("the database is dropped");
+    }
+}
+
+async fn execute(statement: &str) {
+    let (client, connection) =
+        tokio_postgres::connect(&postgres().url_of("postgres"), NoTls).await.expect("the run's Postgres");
+    let connection = tokio::spawn(connection);
+    client.batch_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
+    drop(client);
+    connection.await.expect("the connection's task").expect("the connection ends in order");
+}
+
+/// The directory of this run.
+static RUN: LazyLock<Run> = LazyLock::new(|| Run::begin().expect("a directory for the test run"));
+
+struct Run {
+    path: PathBuf,
+    /// Locked for as long as the process lives: that is how another run sees that the directory is in use.
+    _lock: File,
+}
+
+impl Run {
+    /// Removes what ended runs left and makes a directory for this one.
+    fn begin() -> std::io::Result<Self> {
+        let parent = std::env::temp_dir().join(format!("tollgate-tests-{}", nix::unistd::Uid::effective()));
+        // Postgres of a root's run belongs to another user, who has to pass.
+        DirBuilder::new().recursive(true).mode(0o711).create(&parent)?;
+        let gate = File::create(parent.join("lock"))?;
+        gate.lock()?;
+        sweep(&parent)?;
+        let path = parent.join(std::process::id().to_string());
+        DirBuilder::new().mode(0o711).create(&path)?;
+        let lock = File::create(path.join("lock"))?;
+        lock.lock()?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+fn sweep(parent: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let path = entry?.path();
+        let in_use = File::open(path.join("lock")).is_ok_and(|lock| lock.try_lock().is_err());
+        if path.is_dir() && !in_use {
+            fs::remove_dir_all(&path)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Rules about the tree itself: who may import whom, file sizes, words that must not be there, documents that keep up.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    fn walk(folder: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
+        let Ok(listing) = fs::read_dir(folder) else { return };
+        for path in listing.flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                walk(&path, endings, found);
+            } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root().join(folder), endings, &mut found);
+    found.sort();
+    found
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+/// For each room of the house, the rooms of ours it may import.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("domain", &["domain"]),
+    ("gate", &["gate", "domain"]),
+    ("ledger", &["ledger", "domain"]),
+    ("writer", &["writer", "domain", "gate", "ledger", "telemetry", "clock"]),
+    ("operations", &["operations", "domain", "gate", "ledger", "telemetry", "clock"]),
+    ("jobs", &["jobs", "domain", "gate", "ledger", "operations", "telemetry", "clock"]),
+    ("http", &["http", "operations", "domain"]),
+];
+
+#[test]
+fn every_room_imports_only_the_rooms_below_it() {
+    let mut wrong = Vec::new();
+    for (room, allowed) in MAY_IMPORT {
+        for path in files(&format!("src/{room}"), &[".rs"]) {
+            let text = fs::read_to_string(&path).unwrap();
+            for (number, line) in text.lines().enumerate() {
+                let code = line.split("//").next().unwrap_or("");
+                for piece in code.split("crate::").skip(1) {
+                    let first: String =
+                        piece.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                    if !first.is_empty() && !allowed.contains(&first.as_str()) {
+                        wrong.push(format!("{}:{} imports {first}", relative(&path), number + 1));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports against the map in src/lib.rs:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_settings_reads_the_environment_and_only_clock_asks_for_the_time() {
+    let mut wrong = Vec::new();
+    let rules: &[(&str, &[&str])] = &[
+        ("env::var", &["src/settings", "src/cli", "src/main.rs"]),
+        ("SystemTime::now", &["src/clock.rs"]),
+        ("Timestamp::now", &["src/clock.rs", "src/cli"]),
+        ("Utc::now", &["src/clock.rs"]),
+        (".execute_blocking", &[]),
+    ];
+    for path in files("src", &[".rs"]) {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = relative(&path);
+        for (word, allowed) in rules {
+            let code = text.split("#[cfg(test)]").next().unwrap_or("");
+            if code.contains(word) && !allowed.iter().any(|prefix| name.starts_with(prefix)) {
+                wrong.push(format!("{name} uses {word}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_keep_to_one_purpose_and_a_readable_size() {
+    let mut long = Vec::new();
+    for path in files("src", &[".rs"]).into_iter().chain(files("lua", &[".lua"])) {
+        let name = relative(&path);
+        if name.ends_with("schema.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.split("#[cfg(test)]").next().unwrap_or("").lines().count();
+        if lines > 600 {
+            long.push(format!("{name}: {lines} lines before its tests"));
+        }
+    }
+    assert!(long.is_empty(), "split these by purpose:\n{}", long.join("\n"));
+}
+
+#[test]
+fn every_migration_can_go_back() {
+    for up in files("migrations", &["up.sql"]) {
+        let down = up.with_file_name("down.sql");
+        let text = fs::read_to_string(&down).unwrap_or_default();
+        let statements: String = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+        assert!(!statements.trim().is_empty(), "{} says nothing", relative(&down));
+    }
+}
+
+#[test]
+fn the_invariants_name_tests_that_exist() {
+    let text = fs::read_to_string(root().join("docs/INVARIANTS.md")).unwrap();
+    let code: String = files("tests", &[".rs"])
+        .into_iter()
+        .chain(files("src", &[".rs"]))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let named: BTreeSet<&str> = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| {
+            word.matches('_').count() >= 3 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        })
+        .collect();
+    for number in 1..=10 {
+        assert!(text.contains(&format!("## {number}.")), "promise {number} has no section");
+    }
+    let missing: Vec<_> = named.iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "docs/INVARIANTS.md names tests that do not exist: {missing:?}");
+    assert!(named.len() >= 10, "each promise is held by at least one named test");
+}
+
+#[test]
+fn documents_speak_of_the_software_alone() {
+    let banned = ["TODO", "FIXME", "/work/", "/root/", ".library", "crates.io", "deb.debian.org"];
+    let mut wrong = Vec::new();
+    let documents = files("docs", &[".md"])
+        .into_iter()
+        .chain(files("src", &[".rs"]))
+        .chain(files("lua", &[".lua"]))
+        .chain(files("migrations", &[".sql", ".md"]))
+        .chain(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"].map(|name| root().join(name)));
+    for path in documents {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        for word in banned {
+            if text.contains(word) {
+                wrong.push(format!("{} says {word}", relative(&path)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let documents = files("docs", &[".md"]).into_iter().chain([root().join("README.md")]);
+    let mut broken = Vec::new();
+    for path in documents {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or("");
+            if file.is_empty() || file.contains("://") {
+                continue;
+            }
+            if !path.parent().unwrap().join(file).exists() {
+                broken.push(format!("{} -> {target}", relative(&path)));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}

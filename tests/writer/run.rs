@@ -1,0 +1,295 @@
+//! The loop, killed at each step and going on; on outboxes that are kept by hand and on real ones in `gate`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tollgate::domain::ids::{OutboxId, Partition};
+use tollgate::ledger::Ledger;
+use tollgate::writer::{Alarm, FailPoint, Outbox, OutboxEntry, OutboxError, Watch, Writer, WriterOptions};
+
+use super::apply::assert_proven;
+use crate::ledger::events::{Work, at, partition, tenant};
+use crate::ledger::{ledger, rows};
+use crate::support::wait::wait_for;
+
+/// Outboxes kept by hand.
+#[derive(Clone, Default)]
+struct Hand {
+    streams: Arc<Mutex<BTreeMap<Partition, Vec<OutboxEntry>>>>,
+    published: Arc<Mutex<BTreeMap<Partition, OutboxId>>>,
+}
+
+impl Hand {
+    fn append(&self, partition: Partition, epoch: u64, event: Vec<u8>) {
+        let mut streams = self.streams.lock().unwrap();
+        let stream = streams.entry(partition).or_default();
+        let last = stream.last().map(|(id, _)| *id).filter(|id| id.epoch.0 == epoch);
+        let sequence = last.map_or(0, |id| id.sequence + 1);
+        stream.push((at(&format!("{epoch}-{sequence}")), event));
+    }
+
+    fn lose(&self, partition: Partition) {
+        self.streams.lock().unwrap().remove(&partition);
+    }
+
+    fn ids(&self, partition: Partition) -> Vec<String> {
+        let streams = self.streams.lock().unwrap();
+        streams.get(&partition).into_iter().flatten().map(|(id, _)| id.to_string()).collect()
+    }
+}
+
+impl Outbox for Hand {
+    async fn read(
+        &self,
+        from: &[(Partition, OutboxId)],
+        count: usize,
+    ) -> Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError> {
+        let streams = self.streams.lock().unwrap();
+        let read = |(partition, from): &(Partition, OutboxId)| {
+            let stream = streams.get(partition).into_iter().flatten();
+            (*partition, stream.filter(|(id, _)| id >= from).take(count).cloned().collect())
+        };
+        Ok(from.iter().map(read).collect())
+    }
+
+    async fn wait(&self, _after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {
+        tokio::time::sleep(timeout).await;
+        Ok(())
+    }
+
+    async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
+        self.published.lock().unwrap().extend(booked.iter().copied());
+        Ok(())
+    }
+
+    async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
+        if let Some(stream) = self.streams.lock().unwrap().get_mut(&partition) {
+            stream.retain(|(id, _)| *id >= below);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Default)]
+struct Alarms(Arc<Mutex<Vec<Alarm>>>);
+
+impl Alarms {
+    fn all(&self) -> Vec<Alarm> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Watch for Alarms {
+    fn alarm(&self, alarm: &Alarm) {
+        self.0.lock().unwrap().push(alarm.clone());
+    }
+}
+
+fn options(owner: &str) -> WriterOptions {
+    WriterOptions {
+        owner: owner.into(),
+        safety_tail: Duration::ZERO,
+        batch_events: 64,
+        ..WriterOptions::default()
+    }
+}
+
+fn writer(hand: &Hand, ledger: &Ledger, alarms: &Alarms) -> Writer<Hand, Alarms> {
+    Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("one"))
+}
+
+async fn drain(writer: &mut Writer<Hand, Alarms>) {
+    while {
+        let pass = writer.pass().await.unwrap();
+        pass.more || pass.applied.events > 0
+    } {}
+}
+
+const SUMS: &str = "SELECT sum(available)::float8 AS a, sum(reserved)::float8 AS r, sum(consumed)::float8 AS c FROM balances";
+
+/// Forty jobs of four tenants, each reserved, partly and then wholly consumed.
+fn work(hand: &Hand) {
+    for n in 0..40 {
+        let tenant = tenant(&format!("tenant-{}", n % 4));
+        let mut work = Work::new(&tenant, &format!("job-{n}"), &[("ocr.page", 600)]);
+        let events = [work.reserve(), work.consume(&[100], false), work.consume(&[250], true)];
+        events.into_iter().for_each(|event| hand.append(partition(&tenant), 1, event));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_step_the_writer_goes_on_to_exact_totals() {
+    use FailPoint::{AfterCommit, AfterPublish, AfterRead, AfterTrim, BeforeCommit};
+    for point in [AfterRead, BeforeCommit, AfterCommit, AfterPublish, AfterTrim] {
+        let (database, ledger) = ledger().await;
+        let (hand, alarms) = (Hand::default(), Alarms::default());
+        work(&hand);
+        for _ in 0..3 {
+            let mut killed = writer(&hand, &ledger, &alarms);
+            killed.fail_points().set(point);
+            assert!(killed.pass().await.is_err(), "{point:?}");
+        }
+        drain(&mut writer(&hand, &ledger, &alarms)).await;
+        assert_eq!(rows(&database, SUMS).await, ["-100 0 100"], "{point:?}");
+        assert_proven(&ledger).await;
+        assert_eq!(alarms.all(), []);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_that_is_killed_again_and_again_books_everything_once() {
+    let (database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    work(&hand);
+    for _ in 0..5 {
+        let task = tokio::spawn(writer(&hand, &ledger, &alarms).run(std::future::pending()));
+        tokio::task::yield_now().await;
+        task.abort();
+        let _ = task.await;
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let task = tokio::spawn(writer(&hand, &ledger, &alarms).run(async { drop(stopped.await) }));
+    wait_for("everything is booked", Duration::from_secs(20), async || {
+        (rows(&database, SUMS).await == ["-100 0 100"]).then_some(())
+    })
+    .await;
+    stop.send(()).unwrap();
+    task.await.unwrap();
+    assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_writers_share_the_work_and_book_nothing_twice() {
+    let (database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    work(&hand);
+    // The same owner twice: leases do not part them, so that only the cursors do.
+    let (mut one, mut other) = (writer(&hand, &ledger, &alarms), writer(&hand, &ledger, &alarms));
+    tokio::join!(drain(&mut one), drain(&mut other));
+    drain(&mut one).await;
+    assert_eq!(rows(&database, SUMS).await, ["-100 0 100"]);
+    assert_proven(&ledger).await;
+    assert_eq!(alarms.all(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_leaves_partitions_to_the_one_who_has_their_leases() {
+    let (_database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    work(&hand);
+    let mut holder = writer(&hand, &ledger, &alarms);
+    drain(&mut holder).await;
+    let mut other = Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("other"));
+    let acme = tenant("tenant-0");
+    hand.append(partition(&acme), 1, Work::new(&acme, "late", &[("ocr.page", 1)]).reserve());
+    assert_eq!(other.pass().await.unwrap().applied.events, 0);
+    ledger.give_back_leases("one").await.unwrap();
+    wait_for("the other takes over", Duration::from_secs(20), async || {
+        (other.pass().await.unwrap().applied.events == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_outbox_is_trimmed_up_to_the_last_booked_event_which_stays() {
+    let (_database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    let acme = tenant("acme");
+    for n in 0..5 {
+        hand.append(partition(&acme), 1, Work::new(&acme, &format!("job-{n}"), &[("ocr.page", 1)]).reserve());
+    }
+    let mut kept = Writer::new(
+        hand.clone(),
+        ledger.clone(),
+        alarms.clone(),
+        WriterOptions { safety_tail: Duration::from_secs(900), ..options("one") },
+    );
+    drain(&mut kept).await;
+    assert_eq!(hand.ids(partition(&acme)).len(), 5, "the safety tail stays");
+    let mut writer = writer(&hand, &ledger, &alarms);
+    hand.append(partition(&acme), 1, Work::new(&acme, "job-5", &[("ocr.page", 1)]).reserve());
+    drain(&mut writer).await;
+    assert_eq!(hand.ids(partition(&acme)), ["1-5"]);
+    assert_eq!(hand.published.lock().unwrap()[&partition(&acme)], at("1-5"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_memory_is_told_once_and_nothing_is_booked_before_a_new_epoch() {
+    let (database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    let acme = tenant("acme");
+    let place = partition(&acme);
+    hand.append(place, 1, Work::new(&acme, "job-0", &[("ocr.page", 100)]).reserve());
+    let mut writer = writer(&hand, &ledger, &alarms);
+    drain(&mut writer).await;
+    // Emptied, and the same sequence numbers given again.
+    hand.lose(place);
+    hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
+    hand.append(place, 1, Work::new(&acme, "job-2", &[("ocr.page", 100)]).reserve());
+    for _ in 0..3 {
+        assert_eq!(writer.pass().await.unwrap().applied.events, 0);
+    }
+    assert_eq!(alarms.all(), [Alarm::Amnesia { partition: place, cursor: at("1-0") }]);
+    hand.append(place, 2, Work::new(&acme, "job-3", &[("ocr.page", 100)]).in_epoch(2).reserve());
+    ledger.raise_epoch(place, at("1-0").epoch, "node-1").await.unwrap();
+    drain(&mut writer).await;
+    assert_eq!(ledger.cursor(place).await.unwrap(), at("2-0"));
+    assert_eq!(
+        rows(&database, SUMS).await,
+        ["-2 2 0"],
+        "what the lost epoch's numbers were reused for is not booked"
+    );
+    assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rest_of_an_old_epoch_is_booked_before_the_new_one() {
+    let (database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    let acme = tenant("acme");
+    let place = partition(&acme);
+    hand.append(place, 1, Work::new(&acme, "job-0", &[("ocr.page", 100)]).reserve());
+    let mut writer = writer(&hand, &ledger, &alarms);
+    drain(&mut writer).await;
+    hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
+    ledger.raise_epoch(place, at("1-0").epoch, "node-1").await.unwrap();
+    hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());
+    for _ in 0..3 {
+        drain(&mut writer).await;
+    }
+    assert_eq!((ledger.cursor(place).await.unwrap(), alarms.all()), (at("2-0"), vec![]));
+    assert_eq!(rows(&database, SUMS).await, ["-3 3 0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_is_recorded_and_told_and_the_partition_goes_on() {
+    let (database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    let acme = tenant("acme");
+    let place = partition(&acme);
+    for n in 0..4 {
+        hand.append(place, 1, Work::new(&acme, &format!("job-{n}"), &[("ocr.page", 100)]).reserve());
+    }
+    hand.streams.lock().unwrap().get_mut(&place).unwrap().remove(2);
+    drain(&mut writer(&hand, &ledger, &alarms)).await;
+    assert_eq!(alarms.all(), [Alarm::Gap { partition: place, after: at("1-1"), found: at("1-3") }]);
+    let gaps = ledger.gaps(10).await.unwrap();
+    assert_eq!((gaps.len(), gaps[0].after, gaps[0].found), (1, at("1-1"), at("1-3")));
+    assert_eq!(rows(&database, SUMS).await, ["-3 3 0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consume_whose_partial_one_was_lost_still_ends_at_its_total() {
+    let (database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    let acme = tenant("acme");
+    let place = partition(&acme);
+    let mut work = Work::new(&acme, "job", &[("ocr.page", 600)]);
+    let events = [work.reserve(), work.consume(&[100], false), work.consume(&[250], true)];
+    events.into_iter().for_each(|event| hand.append(place, 1, event));
+    hand.streams.lock().unwrap().get_mut(&place).unwrap().remove(1);
+    drain(&mut writer(&hand, &ledger, &alarms)).await;
+    assert_eq!(rows(&database, SUMS).await, ["-2.5 0 2.5"]);
+    assert_proven(&ledger).await;
+}
