@@ -1,6 +1,7 @@
 //! Memory that can be trusted: checks a node after an alarm, issues new epochs, and only then loads the scripts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 
@@ -8,6 +9,11 @@ use super::{Answer, OperationError, Operations};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::ledger::PartitionRow;
 use crate::telemetry::labels::Alarm;
+
+const CHECK_LEASE: &str = "check/node";
+/// Longer than a check of all partitions takes.
+const CHECK_LEASE_DURATION: Duration = Duration::from_secs(5);
+const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 
 /// One check at a time; callers that met the same alarm wait for it and share its result.
 #[derive(Default)]
@@ -27,9 +33,24 @@ impl Operations {
         if self.trust.checks.load(Ordering::Acquire) != seen {
             return Ok(());
         }
-        self.check_node().await?;
+        self.alone_among_instances(self.check_node()).await?;
         self.trust.checks.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Two instances that check the same node at once each take the other's half-raised epochs for lost memory, and raise
+    /// again without end. A lease keeps them apart; one that has died holds up the others for its duration only.
+    async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
+        let owner = format!("check/{:032x}", rand::random::<u128>());
+        let names = [CHECK_LEASE.to_owned()];
+        while self.ledger.take_leases(&names, &owner, CHECK_LEASE_DURATION).await?.is_empty() {
+            tokio::time::sleep(CHECK_LEASE_RETRY).await;
+        }
+        let checked = check.await;
+        if let Err(error) = self.ledger.give_back_leases(&owner).await {
+            tracing::warn!(%error, "the lease of the node's check was not given back; it ends by itself");
+        }
+        checked
     }
 
     async fn check_node(&self) -> Answer<()> {
