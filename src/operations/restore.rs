@@ -84,7 +84,7 @@ impl Operations {
     /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
     pub(super) async fn restore_cold_record(&self, id: ReservationId, cold: &ColdRecord) -> Answer<()> {
         let entry = self.policy.tenant(&cold.tenant).await?;
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.gate_now_ms();
         let (_one_at_a_time, waited) = self.enter_restore(&cold.tenant).await?;
         if waited && cold.tenant_cold {
             return Ok(());
@@ -107,6 +107,12 @@ impl Operations {
             }
         }
         Ok(())
+    }
+
+    /// The scripts' time: by a host's clock that lags it, a window that has just turned would be restored as the one
+    /// before, and what is booked in the new one would read as nothing used.
+    fn gate_now_ms(&self) -> i64 {
+        self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
     }
 
     /// Waits, within bounds, until the ledger has booked everything up to `last_id`.
@@ -332,7 +338,7 @@ impl Operations {
             if waited {
                 return Ok(());
             }
-            return self.restore_tenant(&entry, self.clock.now_ms()).await;
+            return self.restore_tenant(&entry, self.gate_now_ms()).await;
         }
         let started = Clock::monotonic();
         self.gate.restore_record(row.id, &row.record, self.script_now()).await?;
