@@ -1,6 +1,6 @@
 //! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +26,22 @@ use crate::telemetry::labels::Restored;
 #[derive(Default)]
 pub(super) struct Restores {
     running: std::sync::Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
+    holders: std::sync::Mutex<HashSet<(TenantId, Subject)>>,
 }
 
 impl Restores {
+    /// Notes the subjects that restored holds name.
+    fn note_holders(&self, tenant: &TenantId, open: &[(ReservationId, Record)]) {
+        let rests = open.iter().filter_map(|(_, record)| record.body.rest.as_ref());
+        let subjects =
+            rests.flat_map(|rest| &rest.subjects).map(|(subject, _)| (tenant.clone(), subject.clone()));
+        self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(subjects);
+    }
+
+    fn take_holders(&self) -> HashSet<(TenantId, Subject)> {
+        std::mem::take(&mut *self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
     /// Waits at most `wait_max` for its turn; says too whether it had to wait. Nothing when the time is over.
     async fn enter(&self, tenant: &TenantId, wait_max: Duration) -> Option<(OwnedMutexGuard<()>, bool)> {
         let lock = {
@@ -147,8 +160,20 @@ impl Operations {
             capacities: quotas,
         };
         self.send_pages(entry, &snapshot.open, warm).await?;
+        self.restores.note_holders(tenant, &snapshot.open);
         self.metrics.restored(Restored::Tenant, started.elapsed());
         tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
+        Ok(())
+    }
+
+    /// Restores the subjects that restored holds name, so that these can expire also when nobody asks for the subject.
+    pub async fn warm_holders(&self) -> Answer<()> {
+        for (tenant, subject) in self.restores.take_holders() {
+            let entry = self.policy.tenant(&tenant).await?;
+            let hash = self.gate.subject_hash(&tenant, &subject);
+            let _one_at_a_time = self.enter_restore(&tenant).await?;
+            self.restore_subject(&entry, &subject, hash, self.clock.now_ms()).await?;
+        }
         Ok(())
     }
 

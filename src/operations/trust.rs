@@ -66,17 +66,22 @@ impl Operations {
                 self.gate.note_cursor(row.partition, row.cursor);
             }
         } else {
-            for row in &rows {
-                self.begin_epoch(row.partition, row.epoch, &run_id).await?;
-            }
-            self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
-            tracing::warn!(
-                run_id,
-                partitions = rows.len(),
-                "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
-            );
+            self.begin_epochs(&rows, &run_id).await?;
         }
         self.gate.load_scripts(&run_id).await?;
+        Ok(())
+    }
+
+    async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
+        for row in rows {
+            self.begin_epoch(row.partition, row.epoch, run_id).await?;
+        }
+        self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
+        tracing::warn!(
+            run_id,
+            partitions = rows.len(),
+            "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
+        );
         Ok(())
     }
 
@@ -97,11 +102,32 @@ impl Operations {
         Ok(())
     }
 
-    /// The writer found that a partition's outbox went back: the node is checked, and its epoch changes.
-    pub async fn doubt(&self, partition: Partition) {
-        if let Err(error) = self.verify_node().await {
-            tracing::error!(%partition, %error, "the node could not be checked; the next call tries again");
+    /// The writer found that the outbox no longer holds the event booked last, at `cursor`. Nothing else shows it, so a new
+    /// epoch is issued whatever the node says, unless one has been since.
+    pub async fn doubt(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
+        let _one_at_a_time = self.trust.checking.lock().await;
+        if self.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
+            return Ok(());
         }
+        self.alone_among_instances(self.renew_node(partition, cursor)).await?;
+        self.trust.checks.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    async fn renew_node(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
+        let rows = self.ledger.epochs().await?;
+        if rows.iter().any(|row| row.partition == partition && row.epoch > cursor.epoch) {
+            return self.check_node().await;
+        }
+        let run_id = self.gate.run_id().await?;
+        self.begin_epochs(&rows, &run_id).await?;
+        if let Some(epoch) = self.gate.epoch(partition) {
+            // What the old epoch still holds behind the cursor is never booked: nobody may wait for it.
+            let dropped = self.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;
+            tracing::error!(%partition, %cursor, dropped, "events of the old epoch are dropped: they do not follow what was booked");
+        }
+        self.gate.load_scripts(&run_id).await?;
+        Ok(())
     }
 
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.

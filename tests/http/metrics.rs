@@ -7,7 +7,8 @@ use crate::support::app::spawn_app;
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_count_decisions_and_name_neither_tenant_nor_subject() {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5" }]), json!([])).await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5" }]), json!([]))
+        .await;
     let body = json!({ "tenant": "acme", "subject": "ada-lovelace", "meter": "page", "amount": "3" });
     assert_eq!(app.post("/v1/reservations", body.clone()).await.status, 201);
     assert_eq!(app.post("/v1/reservations", body).await.status, 429);
