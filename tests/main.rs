@@ -5,8 +5,11 @@
 mod cli;
 mod embedded;
 mod faults;
+mod gate;
 mod http;
 mod ledger;
+mod lua;
+mod properties;
 mod support;
 mod tidy;
 mod writer;

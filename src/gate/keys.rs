@@ -1,13 +1,12 @@
 //! Every key of the gate is built here and nowhere else.
 
-use std::fmt::Write as _;
-
 use crc::{CRC_16_XMODEM, Crc};
 
 use crate::domain::ids::{Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::SubjectHash;
 
 const SLOTS: u32 = 16_384;
+const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
 #[derive(Debug, Clone)]
@@ -77,33 +76,30 @@ impl Keys {
 
 /// The slot of a hash tag on Redis Cluster.
 pub fn slot(tag: &str) -> u32 {
-    u32::from(Crc::<u16>::new(&CRC_16_XMODEM).checksum(tag.as_bytes())) % SLOTS
+    u32::from(CRC.checksum(tag.as_bytes())) % SLOTS
 }
 
 /// A partition's hash tag: `pNN` and the one or two letters whose slot is nearest to the middle of its even share.
 pub fn tag(partition: Partition, partitions: u16) -> String {
     let share = SLOTS / u32::from(partitions.max(1));
     let middle = u32::from(partition.number()) * SLOTS / u32::from(partitions.max(1)) + share / 2;
-    let crc = Crc::<u16>::new(&CRC_16_XMODEM);
     let stem = partition.to_string();
-    let mut best = (u32::MAX, String::new());
-    for suffix in suffixes() {
-        let mut candidate = stem.clone();
-        let _ = write!(candidate, "{suffix}");
-        let slot = u32::from(crc.checksum(candidate.as_bytes())) % SLOTS;
-        if slot.abs_diff(middle) < best.0 {
-            best = (slot.abs_diff(middle), candidate);
-        }
-    }
-    best.1
+    let mut stem_crc = CRC.digest();
+    stem_crc.update(stem.as_bytes());
+    let distance = |suffix: &str| {
+        let mut crc = stem_crc.clone();
+        crc.update(suffix.as_bytes());
+        (u32::from(crc.finalize()) % SLOTS).abs_diff(middle)
+    };
+    let nearest = suffixes().min_by_key(|suffix| distance(suffix)).unwrap_or_default();
+    stem + &nearest
 }
 
+/// `a` to `z`, then `aa` to `zz`.
 fn suffixes() -> impl Iterator<Item = String> {
-    let letters = || b'a'..=b'z';
-    let single = letters().map(|a| char::from(a).to_string());
-    let double =
-        letters().flat_map(move |a| letters().map(move |b| format!("{}{}", char::from(a), char::from(b))));
-    single.chain(double)
+    let letters = || 'a'..='z';
+    let double = letters().flat_map(move |first| letters().map(move |second| format!("{first}{second}")));
+    letters().map(String::from).chain(double)
 }
 
 #[cfg(test)]
@@ -119,7 +115,7 @@ mod tests {
         }
         assert_eq!(slot("123456789"), 12739);
         let pinned = [0, 7, 63].map(|n| tag(Partition::new(n).unwrap(), 64));
-        assert_eq!(pinned, ["p00", "p07", "p63"]);
+        assert_eq!(pinned, ["p00pe", "p07g", "p63an"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod decisions;
 mod documents;
 mod framing;
 mod health;
+mod metrics;
 mod hostile;
 mod instances;
 mod movements;

@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use tollgate::domain::ids::{Epoch, OutboxId};
+
+use super::server::Mode;
+use super::world::*;
+
+fn pages(key: &str) -> Ask {
+    ask(key, vec![line("ocr.page", 1)], vec![limit(b"day-----", 100)])
+}
+
+fn place(sequence: u64) -> OutboxId {
+    OutboxId { epoch: Epoch(1), sequence }
+}
+
+#[tokio::test]
+async fn events_are_gapless_and_read_from_their_place_on_inclusively() {
+    let world = World::warm(Mode::Alone).await;
+    for key in ["a", "b", "c", "d"] {
+        world.hold(&pages(key)).await;
+    }
+    let read = async |from: OutboxId, count| {
+        let (_, events) = world.gate.read_outbox(&[(world.partition, from)], count).await.unwrap().remove(0);
+        events.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    assert_eq!(read(OutboxId::default(), 100).await, [0, 1, 2, 3].map(place));
+    assert_eq!(read(place(2), 100).await, [2, 3].map(place));
+    assert_eq!(read(place(1), 2).await, [1, 2].map(place));
+    assert_eq!(world.gate.trim_outbox(world.partition, place(2)).await.unwrap(), 2);
+    assert_eq!(read(OutboxId::default(), 100).await, [2, 3].map(place));
+    assert_eq!(world.gate.outbox_length(world.partition).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn the_bell_rings_for_an_event_after_its_place_and_not_for_one_before() {
+    let world = World::warm(Mode::Alone).await;
+    world.hold(&pages("a")).await;
+    let wait = |after, ms| {
+        let gate = &world.gate;
+        async move { gate.wait_outbox(&[(world.partition, after)], Duration::from_millis(ms)).await.unwrap() }
+    };
+    assert!(wait(OutboxId::default(), 20_000).await);
+    assert!(!wait(place(0), 20).await);
+    let b = pages("b");
+    let (rang, ()) = tokio::join!(wait(place(0), 20_000), world.hold(&b));
+    assert!(rang);
+}

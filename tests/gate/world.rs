@@ -1,0 +1,376 @@
+//! A gate with one warm tenant under a clock of the test's own, and short words for what tests do with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use tollgate::domain::amount::{Amount, Decimals, Units};
+use tollgate::domain::event::Event;
+use tollgate::domain::ids::{
+    Epoch, IdempotencyKey, MeterId, OutboxId, Partition, ReservationId, ReservationIds, Subject, SubjectId,
+    SubjectKind, TenantId,
+};
+use tollgate::domain::reservation::{
+    Body, BodyRest, CounterField, CounterPlace, LineRule, OnExcess, OnLate, PlaceCapacity, Record,
+    ReservationState, SubjectHash,
+};
+use tollgate::gate::{
+    CheckCapacity, ConsumeCall, CounterCheck, CounterClass, CounterReading, ExtendCall, Gate, GateOptions,
+    PeekCall, ReleaseCall, ReserveCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals,
+    WarmState,
+};
+
+use super::server::{Mode, Server};
+
+/// The start of the test's window and of its clock.
+pub const START_MS: i64 = 1_700_000_000_000;
+/// The window of every counter unless a test says otherwise.
+pub const WINDOW: (i64, i64) = (START_MS - 1_000_000, START_MS + 1_000_000);
+/// The width of a due bucket.
+pub const BUCKET_MS: i64 = 1000;
+/// The ttl of a hold unless a test says otherwise.
+pub const TTL_MS: i64 = 60_000;
+
+/// Each world keeps to a partition of its own, so that worlds may share a server.
+static NEXT_PARTITION: AtomicU16 = AtomicU16::new(0);
+
+/// Units of this number.
+pub fn units(value: i64) -> Units {
+    Units::new(value).unwrap()
+}
+
+/// A list of units.
+pub fn all_units(values: &[i64]) -> Vec<Units> {
+    values.iter().map(|&value| units(value)).collect()
+}
+
+/// A counter's field.
+pub fn field(name: &[u8; 8]) -> CounterField {
+    CounterField(*name)
+}
+
+/// The default options for this url.
+pub fn options(url: String) -> GateOptions {
+    GateOptions {
+        url,
+        connections: 2,
+        response_timeout: Duration::from_secs(20),
+        connect_timeout: Duration::from_secs(20),
+        partitions: 256,
+        due_bucket_ms: BUCKET_MS,
+        tombstone_keyed_ms: 86_400_000,
+        tombstone_unkeyed_ms: 300_000,
+        allow_unsafe: false,
+        secret: [7; 32],
+    }
+}
+
+/// One line of a request.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// Its meter.
+    pub meter: &'static str,
+    /// What is asked for.
+    pub amount: i64,
+    /// The meter's rules.
+    pub rule: (u8, OnExcess, OnLate, u32),
+}
+
+/// A line of a whole-number meter with default rules.
+pub fn line(meter: &'static str, amount: i64) -> Line {
+    Line { meter, amount, rule: (0, OnExcess::Record, OnLate::Charge, 604_800) }
+}
+
+/// What a reserve asks for.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The idempotency key.
+    pub key: String,
+    /// Whether the caller gave it.
+    pub keyed: bool,
+    /// Its meaning, for the fingerprint.
+    pub meaning: u8,
+    /// How to treat what does not fit.
+    pub mode: ReserveMode,
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// The counters.
+    pub checks: Vec<CounterCheck>,
+    /// The subjects.
+    pub subjects: Vec<Subject>,
+    /// The hold's length.
+    pub ttl_ms: i64,
+    /// The longest life.
+    pub max_life_ms: i64,
+    /// In which times the windows are current.
+    pub valid: (i64, i64),
+    /// Whether the ledger was asked.
+    pub ledger_asked: bool,
+    /// The clock.
+    pub now_ms: i64,
+}
+
+/// An ask for these lines under these counters.
+pub fn ask(key: &str, lines: Vec<Line>, checks: Vec<CounterCheck>) -> Ask {
+    Ask {
+        key: key.into(),
+        keyed: true,
+        meaning: 1,
+        mode: ReserveMode::AllOrNothing,
+        lines,
+        checks,
+        subjects: Vec::new(),
+        ttl_ms: TTL_MS,
+        max_life_ms: 600_000,
+        valid: WINDOW,
+        ledger_asked: false,
+        now_ms: START_MS,
+    }
+}
+
+/// A limit of the tenant over the first line.
+pub fn limit(name: &[u8; 8], capacity: i64) -> CounterCheck {
+    CounterCheck {
+        place: CounterPlace {
+            holder: 0,
+            field: field(name),
+            window_start_ms: WINDOW.0,
+            cap: None,
+            pairs: vec![(0, 1)],
+        },
+        class: CounterClass::Rate,
+        since_ms: 0,
+        capacity: CheckCapacity::Limit(units(capacity)),
+    }
+}
+
+/// As a limit, told to `cap` lines at the consume.
+pub fn capped(mut check: CounterCheck) -> CounterCheck {
+    let capacity = match check.capacity {
+        CheckCapacity::Limit(units) => PlaceCapacity::Limit(units),
+        CheckCapacity::Quota { .. } => PlaceCapacity::Quota,
+    };
+    check.place.cap = Some((WINDOW.1, capacity));
+    check
+}
+
+/// A subject of kind user.
+pub fn user(id: &str) -> Subject {
+    Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse(id).unwrap() }
+}
+
+/// The gate, its server and one tenant.
+pub struct World {
+    /// The server.
+    pub server: Arc<Server>,
+    /// The gate.
+    pub gate: Gate,
+    /// Makes ids.
+    pub ids: ReservationIds,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Its partition.
+    pub partition: Partition,
+}
+
+impl World {
+    /// A gate over the shared server of this mode, partition adopted in epoch 1, tenant cold.
+    pub async fn cold(mode: Mode) -> Self {
+        Self::over(Server::shared(mode)).await
+    }
+
+    /// A gate over this server, partition adopted in epoch 1, tenant cold.
+    pub async fn over(server: Arc<Server>) -> Self {
+        let gate = Gate::connect(options(server.url())).await.unwrap();
+        let run_id = gate.run_id().await.unwrap();
+        gate.load_scripts(&run_id).await.unwrap();
+        let partition = Partition::new(NEXT_PARTITION.fetch_add(1, Ordering::Relaxed) % 256).unwrap();
+        let tenant = (0..)
+            .map(|number| TenantId::parse(&format!("tenant-{number}")).unwrap())
+            .find(|tenant| gate.partition_of(tenant) == partition)
+            .unwrap();
+        gate.set_epoch(partition, Epoch(1));
+        gate.adopt(partition, Epoch(1), Some(START_MS)).await.unwrap();
+        Self { server, gate, ids: ReservationIds::new(&[7; 32]), tenant, partition }
+    }
+
+    /// A gate whose tenant is warm and has used nothing.
+    pub async fn warm(mode: Mode) -> Self {
+        let world = Self::cold(mode).await;
+        world.warm_up(WarmState::default()).await;
+        world
+    }
+
+    /// Makes the tenant warm with this state.
+    pub async fn warm_up(&self, state: WarmState) {
+        let page = RestorePage {
+            partition: self.partition,
+            tenant: &self.tenant,
+            records: &[],
+            last: Some(state),
+            now_ms: Some(START_MS),
+        };
+        self.gate.restore_page(&page).await.unwrap();
+    }
+
+    /// The id of this key.
+    pub fn id(&self, key: &str) -> ReservationId {
+        let key = IdempotencyKey::parse(key).unwrap();
+        self.ids.derive(self.partition, &self.tenant, "reserve", &key)
+    }
+
+    /// A key of the world's partition.
+    pub fn key(&self, rest: &str) -> String {
+        format!("tg1:{{{}}}:{rest}", tollgate::gate::keys::tag(self.partition, 256))
+    }
+
+    /// The hash that stands for a subject.
+    pub fn hash(&self, subject: &Subject) -> SubjectHash {
+        self.gate.subject_hash(&self.tenant, subject)
+    }
+
+    /// The body of an ask.
+    pub fn body(&self, ask: &Ask) -> Body {
+        let rule = |line: &Line| LineRule {
+            meter: MeterId::parse(line.meter).unwrap(),
+            decimals: Decimals::new(line.rule.0).unwrap(),
+            on_excess: line.rule.1,
+            on_late: line.rule.2,
+            late_within_seconds: line.rule.3,
+        };
+        Body {
+            fingerprint: [ask.meaning; 16],
+            tenant: self.tenant.clone(),
+            lines: ask.lines.iter().map(rule).collect(),
+            rest: Some(BodyRest {
+                subjects: self.subjects(ask),
+                counters: ask.checks.iter().map(|check| check.place.clone()).collect(),
+                keyed: ask.keyed,
+                operation: None,
+                policy_version: 1,
+                period_ms: WINDOW,
+                hour_start_ms: START_MS,
+                metadata: String::new(),
+            }),
+        }
+    }
+
+    fn subjects(&self, ask: &Ask) -> Vec<(Subject, SubjectHash)> {
+        ask.subjects.iter().map(|subject| (subject.clone(), self.hash(subject))).collect()
+    }
+
+    /// Reserves.
+    pub async fn reserve(&self, ask: &Ask) -> ReserveOutcome {
+        self.try_reserve(ask).await.unwrap()
+    }
+
+    /// Reserves, and may fail.
+    pub async fn try_reserve(&self, ask: &Ask) -> Result<ReserveOutcome, tollgate::gate::GateError> {
+        let body = self.body(ask);
+        self.gate
+            .reserve(&ReserveCall {
+                id: self.id(&ask.key),
+                partition: self.partition,
+                tenant: &self.tenant,
+                subjects: self.subjects(ask),
+                mode: ask.mode,
+                amounts: ask.lines.iter().map(|line| units(line.amount)).collect(),
+                body: &body,
+                checks: ask.checks.clone(),
+                ttl_ms: ask.ttl_ms,
+                max_life_ms: ask.max_life_ms,
+                valid: ask.valid,
+                ledger_asked: ask.ledger_asked,
+                now_ms: Some(ask.now_ms),
+            })
+            .await
+    }
+
+    /// Reserves and expects it to be admitted.
+    pub async fn hold(&self, ask: &Ask) {
+        let outcome = self.reserve(ask).await;
+        assert!(matches!(outcome, ReserveOutcome::Admitted { .. }), "{outcome:?}");
+    }
+
+    /// Consumes at this time.
+    pub async fn consume_at(&self, now_ms: i64, key: &str, totals: Totals, is_final: bool) -> ResolveOutcome {
+        let call = ConsumeCall { id: self.id(key), bound: None, totals, is_final, now_ms: Some(now_ms) };
+        self.gate.consume(&call).await.unwrap()
+    }
+
+    /// Consumes at the start.
+    pub async fn consume(&self, key: &str, totals: Totals, is_final: bool) -> ResolveOutcome {
+        self.consume_at(START_MS, key, totals, is_final).await
+    }
+
+    /// Releases at the start.
+    pub async fn release(&self, key: &str, incurred: Totals) -> ResolveOutcome {
+        let call = ReleaseCall { id: self.id(key), bound: None, incurred, now_ms: Some(START_MS) };
+        self.gate.release(&call).await.unwrap()
+    }
+
+    /// Extends at this time.
+    pub async fn extend_at(&self, now_ms: i64, key: &str, ttl_ms: i64) -> ResolveOutcome {
+        let call = ExtendCall { id: self.id(key), bound: None, ttl_ms, now_ms: Some(now_ms) };
+        self.gate.extend(&call).await.unwrap()
+    }
+
+    /// Sweeps until nothing is due at this time; answers how many expired.
+    pub async fn sweep(&self, now_ms: i64) -> u32 {
+        let mut expired = 0;
+        loop {
+            let report = self.gate.expire(self.partition, Some(now_ms), 100).await.unwrap();
+            assert_eq!(report.inconsistent, 0);
+            expired += report.expired;
+            if !report.more {
+                return expired;
+            }
+        }
+    }
+
+    /// How a counter stands at this time.
+    pub async fn reading_at(&self, now_ms: i64, check: &CounterCheck) -> CounterReading {
+        let call = PeekCall {
+            partition: self.partition,
+            tenant: &self.tenant,
+            subjects: &[],
+            checks: std::slice::from_ref(check),
+            now_ms: Some(now_ms),
+        };
+        self.gate.peek_counters(&call).await.unwrap().readings[0]
+    }
+
+    /// Consumed and reserved units of a counter.
+    pub async fn counts(&self, check: &CounterCheck) -> (i64, i64) {
+        let reading = self.reading_at(START_MS, check).await;
+        (reading.consumed.get(), reading.reserved.get())
+    }
+
+    /// The record of this key.
+    pub async fn record(&self, key: &str) -> Option<Record> {
+        self.gate.peek_record(self.id(key), None, Some(START_MS)).await.unwrap().record
+    }
+
+    /// The state of the reservation of this key.
+    pub async fn state(&self, key: &str) -> Option<ReservationState> {
+        self.record(key).await.map(|record| record.head.state)
+    }
+
+    /// All events so far, decoded.
+    pub async fn events(&self) -> Vec<Event> {
+        let from = [(self.partition, OutboxId::default())];
+        let (_, events) = self.gate.read_outbox(&from, 100_000).await.unwrap().remove(0);
+        events.iter().map(|(id, bytes)| Event::decode(*id, bytes).unwrap()).collect()
+    }
+}
+
+/// One amount for the single line.
+pub fn total(text: &str) -> Totals {
+    Totals::Single(Amount::parse(text).unwrap())
+}
+
+/// Amounts by meter.
+pub fn totals(named: &[(&str, &str)]) -> Totals {
+    let one = |(meter, text): &(&str, &str)| (MeterId::parse(meter).unwrap(), Amount::parse(text).unwrap());
+    Totals::ByMeter(named.iter().map(one).collect())
+}

@@ -1,0 +1,411 @@
+use rstest::rstest;
+use tollgate::domain::amount::UNITS_MAX;
+use tollgate::domain::event::Change;
+use tollgate::domain::ids::TenantId;
+use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
+use tollgate::gate::{
+    CheckCapacity, ConsumeCall, QuotaCapacity, ReserveMode, ResolveOutcome, RestoredCounter, Totals,
+    WarmState,
+};
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+fn pages(key: &str, amount: i64) -> Ask {
+    ask(key, vec![line("ocr.page", amount)], vec![limit(b"day-----", 100)])
+}
+
+fn ruled(key: &str, amount: i64, on_excess: OnExcess, on_late: OnLate) -> Ask {
+    let mut ask = pages(key, amount);
+    ask.lines[0].rule = (0, on_excess, on_late, 100);
+    ask.checks[0] = capped(ask.checks[0].clone());
+    ask
+}
+
+fn line_units(held: i64, consumed: i64) -> Vec<LineUnits> {
+    vec![LineUnits { held: units(held), consumed: units(consumed) }]
+}
+
+fn state_after(outcome: &ResolveOutcome) -> ReservationState {
+    let ResolveOutcome::Done { record, .. } = outcome else { panic!("not done: {outcome:?}") };
+    record.head.state
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_final_consume_returns_the_rest_and_cuts_the_record_to_a_tombstone(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ask = pages("a", 6);
+    world.hold(&ask).await;
+    let outcome = world.consume("a", total("2"), true).await;
+    let ResolveOutcome::Done { record, previous, uncharged, readings, event, .. } = outcome else {
+        panic!("not done")
+    };
+    assert_eq!((record.units.clone(), previous), (line_units(6, 2), line_units(6, 0)));
+    assert_eq!((uncharged, record.head.step, event.sequence), (vec![], 2, 1));
+    assert_eq!((readings[0].1.consumed, readings[0].1.reserved), (units(2), units(0)));
+    assert_eq!(readings[0].1.next_hold_ends_at_ms, None);
+    let stored = world.record("a").await.unwrap();
+    assert_eq!((stored.head, stored.body.rest), (record.head, None));
+    let events = world.events().await;
+    let Change::Consume { is_final, head, units, uncharged } = &events[1].change else {
+        panic!("not a consume")
+    };
+    assert!(*is_final && uncharged.is_empty() && !head.late);
+    assert_eq!((head, units), (&record.head, &record.units));
+}
+
+#[rstest]
+#[case::nothing("0", 0)]
+#[case::less("2", 2)]
+#[case::equal("6", 6)]
+#[case::more("9", 9)]
+#[tokio::test]
+async fn a_final_consume_counts_its_total_and_holds_nothing_any_more(
+    #[case] named: &str,
+    #[case] counted: i64,
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    assert_eq!(state_after(&world.consume("a", total(named), true).await), ReservationState::Consumed);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (counted, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn partial_totals_move_what_is_held_first_and_then_take_more(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    for (named, counts) in [("2", (2, 4)), ("5", (5, 1)), ("8", (8, 0)), ("9", (9, 0))] {
+        assert_eq!(state_after(&world.consume("a", total(named), false).await), ReservationState::Reserved);
+        assert_eq!(world.counts(&limit(b"day-----", 100)).await, counts, "{named}");
+    }
+    assert!(world.record("a").await.unwrap().body.rest.is_some(), "an open record stays whole");
+    world.consume("a", total("9"), true).await;
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (9, 0));
+    assert_eq!(world.events().await.len(), 6);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_total_without_amounts_is_the_larger_of_held_and_consumed(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("held", 6)).await;
+    world.consume("held", Totals::Default, true).await;
+    world.hold(&pages("more", 6)).await;
+    world.consume("more", total("8"), false).await;
+    world.consume("more", Totals::Default, true).await;
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (6 + 8, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_meter_not_named_stands_as_held_when_final_and_unchanged_when_partial(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask("a", vec![line("in", 6), line("out", 4)], vec![])).await;
+    world.consume("a", totals(&[("out", "1")]), false).await;
+    let consumed = |units: &[LineUnits]| units.iter().map(|line| line.consumed.get()).collect::<Vec<_>>();
+    assert_eq!(consumed(&world.record("a").await.unwrap().units), [0, 1]);
+    world.consume("a", totals(&[("out", "2")]), true).await;
+    assert_eq!(consumed(&world.record("a").await.unwrap().units), [6, 2]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repeat_has_the_effect_of_one_and_another_resolution_is_refused(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    world.consume("a", total("2"), false).await;
+    assert!(matches!(world.consume("a", total("2"), false).await, ResolveOutcome::Replayed { .. }));
+    world.consume("a", total("2"), true).await;
+    assert!(matches!(world.consume("a", total("2"), true).await, ResolveOutcome::Replayed { .. }));
+    assert!(matches!(world.consume("a", total("3"), true).await, ResolveOutcome::AlreadyResolved { .. }));
+    assert!(matches!(world.consume("a", total("1"), true).await, ResolveOutcome::AlreadyResolved { .. }));
+    assert!(matches!(world.extend_at(START_MS, "a", TTL_MS).await, ResolveOutcome::AlreadyResolved { .. }));
+    assert!(matches!(world.release("a", Totals::Default).await, ResolveOutcome::AlreadyResolved { .. }));
+    assert_eq!(world.events().await.len(), 3);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (2, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn amounts_that_cannot_be_are_refused_in_order_and_change_nothing(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let mut two = ask("two", vec![line("in", 6), line("out", 4)], vec![limit(b"day-----", 100)]);
+    two.lines[1].rule.0 = 2;
+    world.hold(&two).await;
+    assert_eq!(world.consume("two", total("1"), true).await, ResolveOutcome::AmountNeedsOneLine);
+    let missing = world.consume("two", totals(&[("other", "1"), ("in", "0.5")]), true).await;
+    assert!(matches!(missing, ResolveOutcome::MeterNotReserved { meter } if meter.as_str() == "other"));
+    let precise = world.consume("two", totals(&[("out", "0.125")]), true).await;
+    assert!(matches!(precise, ResolveOutcome::TooPrecise { line: 1, .. }), "{precise:?}");
+    for huge in ["9000000000000001", "9999999999999999", "90000000000000.01"] {
+        let outcome = world.consume("two", totals(&[("out", huge)]), true).await;
+        assert!(matches!(outcome, ResolveOutcome::TooLarge { line: 1, .. }), "{huge}: {outcome:?}");
+    }
+    world.consume("two", totals(&[("in", "3")]), false).await;
+    let less = world.consume("two", totals(&[("in", "2")]), true).await;
+    assert!(matches!(less, ResolveOutcome::AmountDecreased { line: 0, .. }), "{less:?}");
+    let exact = world.consume("two", totals(&[("in", "3"), ("out", "1.25")]), true).await;
+    let ResolveOutcome::Done { record, .. } = exact else { panic!("{exact:?}") };
+    assert_eq!(record.units[1].consumed, units(125));
+    assert_eq!(world.events().await.len(), 3);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_total_that_would_take_its_counter_beyond_the_largest_amount_is_refused(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let counter = RestoredCounter {
+        field: field(b"day-----"),
+        window_start_ms: WINDOW.0,
+        consumed: units(UNITS_MAX - 10),
+        reserved: units(0),
+        next_hold_ends_at_ms: None,
+    };
+    world.warm_up(WarmState { counters: vec![counter], ..WarmState::default() }).await;
+    let mut ask = pages("a", 5);
+    ask.checks[0] = limit(b"day-----", UNITS_MAX);
+    world.hold(&ask).await;
+    let beyond = world.consume("a", total("11"), true).await;
+    assert!(matches!(beyond, ResolveOutcome::TooLarge { line: 0, .. }), "{beyond:?}");
+    world.consume("a", total("10"), true).await;
+    assert_eq!(world.counts(&ask.checks[0]).await, (UNITS_MAX, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn cap_charges_the_hold_and_what_is_left_and_keeps_the_rest_uncharged(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
+    ask.checks[0] = capped(limit(b"day-----", 10));
+    world.hold(&ask).await;
+    world.hold(&pages("other", 2)).await;
+    let ResolveOutcome::Done { record, uncharged, .. } = world.consume("a", total("20"), true).await else {
+        panic!("not done")
+    };
+    assert_eq!((record.units, uncharged), (line_units(6, 8), all_units(&[12])));
+    let events = world.events().await;
+    let Change::Consume { uncharged, .. } = &events[2].change else { panic!("not a consume") };
+    assert_eq!(uncharged, &all_units(&[12]));
+    assert!(matches!(world.consume("a", total("20"), true).await, ResolveOutcome::Replayed { .. }));
+    assert!(matches!(world.consume("a", total("7"), true).await, ResolveOutcome::AlreadyResolved { .. }));
+    assert_eq!(world.counts(&limit(b"day-----", 10)).await, (8, 2));
+}
+
+#[rstest]
+#[tokio::test]
+async fn only_a_capped_consume_takes_a_larger_total_as_its_repeat(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ruled("a", 6, OnExcess::Cap, OnLate::Charge)).await;
+    world.consume("a", total("6"), true).await;
+    assert!(matches!(world.consume("a", total("7"), true).await, ResolveOutcome::AlreadyResolved { .. }));
+}
+
+#[rstest]
+#[tokio::test]
+async fn cap_measures_a_quota_at_the_gate_and_needs_it_told(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let name = field(b"quota---");
+    let mut check = limit(b"quota---", 0);
+    check.capacity = CheckCapacity::Quota { field: name };
+    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
+    ask.checks = vec![capped(check)];
+    let told = |version, amount, until_ms| QuotaCapacity {
+        field: name,
+        version,
+        parts: vec![(0, units(amount))],
+        until_ms,
+    };
+    let tell = async |capacity: QuotaCapacity| {
+        world.gate.set_capacity(world.partition, &world.tenant, &capacity, Some(START_MS)).await.unwrap();
+    };
+    tell(told(1, 10, START_MS + 5)).await;
+    world.hold(&ask).await;
+    let cold = world.consume_at(START_MS + 5, "a", total("20"), true).await;
+    let ResolveOutcome::Cold(cold) = cold else { panic!("{cold:?}") };
+    assert_eq!((cold.tenant_cold, cold.counters), (false, vec![ask.checks[0].place.clone()]));
+    tell(told(2, 9, START_MS + 500)).await;
+    let ResolveOutcome::Done { uncharged, .. } = world.consume_at(START_MS + 5, "a", total("20"), true).await
+    else {
+        panic!("not done")
+    };
+    assert_eq!(uncharged, all_units(&[11]));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_window_that_is_over_caps_nothing(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
+    ask.checks[0] = capped(limit(b"day-----", 10));
+    world.hold(&ask).await;
+    let ResolveOutcome::Done { uncharged, .. } = world.consume_at(WINDOW.1, "a", total("20"), true).await
+    else {
+        panic!("not done")
+    };
+    assert_eq!(uncharged, vec![]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn reject_refuses_a_total_above_the_hold_and_changes_nothing(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ruled("a", 6, OnExcess::Reject, OnLate::Charge)).await;
+    for is_final in [false, true] {
+        let outcome = world.consume("a", total("7"), is_final).await;
+        assert!(matches!(outcome, ResolveOutcome::ExcessRejected { line: 0, .. }), "{outcome:?}");
+    }
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (0, 6));
+    assert_eq!(state_after(&world.consume("a", total("6"), true).await), ReservationState::Consumed);
+}
+
+#[rstest]
+#[case::named(total("4"), 4)]
+#[case::not_named(Totals::Default, 6)]
+#[tokio::test]
+async fn a_late_consume_is_charged_once_is_final_and_flagged(
+    #[case] named: Totals,
+    #[case] charged: i64,
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    world.consume("a", total("1"), false).await;
+    let after = START_MS + TTL_MS + BUCKET_MS;
+    assert_eq!(world.sweep(after).await, 1);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (1, 0));
+    let late = world.consume_at(after, "a", named.clone(), false).await;
+    let ResolveOutcome::Done { record, .. } = &late else { panic!("{late:?}") };
+    assert_eq!((record.head.state, record.head.late), (ReservationState::Consumed, true));
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (charged, 0));
+    let events = world.events().await;
+    let Change::Consume { is_final: true, head, .. } = &events[3].change else { panic!("not final") };
+    assert!(head.late);
+    assert!(matches!(world.consume_at(after, "a", named, true).await, ResolveOutcome::Replayed { .. }));
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (charged, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_late_consume_is_refused_where_the_meter_says_so_or_too_much_later(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ruled("never", 6, OnExcess::Record, OnLate::Reject)).await;
+    world.hold(&ruled("a-while", 6, OnExcess::Record, OnLate::Charge)).await;
+    let expired = START_MS + TTL_MS;
+    world.sweep(expired + BUCKET_MS).await;
+    let now_ms = expired + BUCKET_MS;
+    let outcome = world.consume_at(now_ms, "never", total("1"), true).await;
+    assert!(matches!(outcome, ResolveOutcome::Expired { .. }), "{outcome:?}");
+    let outcome = world.consume_at(expired + 100_001, "a-while", total("1"), true).await;
+    assert!(matches!(outcome, ResolveOutcome::Expired { .. }), "{outcome:?}");
+    let outcome = world.consume_at(expired + 100_000, "a-while", total("1"), true).await;
+    assert_eq!(state_after(&outcome), ReservationState::Consumed);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_late_capped_consume_fits_what_its_hold_gave_back_again(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
+    ask.checks[0] = capped(limit(b"day-----", 10));
+    world.hold(&ask).await;
+    let now_ms = START_MS + TTL_MS + BUCKET_MS;
+    world.sweep(now_ms).await;
+    world.hold(&Ask { now_ms, ..pages("other", 3) }).await;
+    let ResolveOutcome::Done { record, .. } = world.consume_at(now_ms, "a", total("20"), true).await else {
+        panic!("not done")
+    };
+    assert_eq!(record.units, line_units(6, 7));
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_past_its_expiry_and_not_swept_is_consumed_as_in_time(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let outcome = world.consume_at(START_MS + 2 * TTL_MS, "a", total("9"), true).await;
+    let ResolveOutcome::Done { record, .. } = outcome else { panic!("not done") };
+    assert!(!record.head.late);
+    assert_eq!(world.sweep(START_MS + 3 * TTL_MS).await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_unknown_reservation_and_another_tenants_look_the_same(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let stranger = TenantId::parse("stranger").unwrap();
+    let call = |key, bound| ConsumeCall {
+        id: world.id(key),
+        bound,
+        totals: total("9"),
+        is_final: true,
+        now_ms: Some(START_MS),
+    };
+    let others = world.gate.consume(&call("a", Some(&stranger))).await.unwrap();
+    let unknown = world.gate.consume(&call("nothing", None)).await.unwrap();
+    assert!(
+        matches!(others, ResolveOutcome::Unknown { last_id } if last_id.sequence == 0 && last_id.epoch.0 == 1)
+    );
+    assert_eq!(others, unknown);
+    let own = world.gate.consume(&call("a", Some(&world.tenant))).await.unwrap();
+    assert_eq!(state_after(&own), ReservationState::Consumed);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_weighted_counter_moves_by_the_weight_of_each_line(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let mut budget = limit(b"budget--", 100);
+    budget.place.pairs = vec![(0, 2), (1, 5)];
+    world.hold(&ask("a", vec![line("in", 6), line("out", 4)], vec![budget.clone()])).await;
+    assert_eq!(world.counts(&budget).await, (0, 32));
+    world.consume("a", totals(&[("in", "3")]), false).await;
+    assert_eq!(world.counts(&budget).await, (6, 26));
+    world.consume("a", totals(&[("in", "7"), ("out", "1")]), true).await;
+    assert_eq!(world.counts(&budget).await, (19, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn consumed_usage_repeats_or_is_resolved_already(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    world.hold(&Ask { mode: ReserveMode::Usage, ..pages("a", 3) }).await;
+    assert!(matches!(world.consume("a", total("3"), true).await, ResolveOutcome::Replayed { .. }));
+    assert!(matches!(world.consume("a", Totals::Default, true).await, ResolveOutcome::Replayed { .. }));
+    assert!(matches!(world.consume("a", total("4"), true).await, ResolveOutcome::AlreadyResolved { .. }));
+}

@@ -1,0 +1,135 @@
+use rstest::rstest;
+use tollgate::domain::event::Change;
+use tollgate::domain::ids::Epoch;
+use tollgate::domain::reservation::ReservationState;
+use tollgate::gate::{ReserveOutcome, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+fn pages(key: &str, amount: i64) -> Ask {
+    ask(key, vec![line("ocr.page", amount)], vec![limit(b"day-----", 100)])
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_not_resolved_in_time_returns_with_an_event_and_keeps_its_whole_record(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    world.consume("a", total("2"), false).await;
+    assert_eq!(world.sweep(START_MS + TTL_MS - 1).await, 0, "not before its time");
+    assert_eq!(world.sweep(START_MS + TTL_MS + BUCKET_MS).await, 1);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (2, 0));
+    let record = world.record("a").await.unwrap();
+    assert_eq!(record.head.state, ReservationState::Expired);
+    assert!(record.body.rest.is_some(), "a late consume needs it");
+    let event = world.events().await.pop().unwrap();
+    assert_eq!(event.reservation, world.id("a"));
+    let Change::Expire { head, units } = event.change else { panic!("not an expire") };
+    assert_eq!((head, units), (record.head, record.units));
+    assert_eq!(world.sweep(START_MS + 10 * TTL_MS).await, 0, "once");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_sweep_is_bounded_goes_on_where_it_stopped_and_passes_over_what_is_resolved(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    for number in 0..7 {
+        world.hold(&pages(&format!("a{number}"), 1)).await;
+    }
+    world.consume("a0", total("1"), true).await;
+    let now_ms = START_MS + TTL_MS + BUCKET_MS;
+    let sweep = || world.gate.expire(world.partition, Some(now_ms), 3);
+    let first = sweep().await.unwrap();
+    assert_eq!((first.expired, first.skipped, first.more), (2, 1, true));
+    let second = sweep().await.unwrap();
+    assert_eq!((second.expired, second.more), (3, true));
+    let third = sweep().await.unwrap();
+    assert_eq!((third.expired, third.more, third.swept), (1, false, now_ms / BUCKET_MS));
+}
+
+#[rstest]
+#[tokio::test]
+async fn days_of_downtime_are_walked_in_bounded_steps(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let now_ms = START_MS + 86_400_000;
+    let first = world.gate.expire(world.partition, Some(now_ms), 100).await.unwrap();
+    assert!(first.more);
+    assert_eq!(first.expired, 1);
+    world.sweep(now_ms).await;
+    let mut late = pages("b", 1);
+    late.now_ms = START_MS;
+    world.hold(&late).await;
+    assert_eq!(world.sweep(now_ms + BUCKET_MS).await, 1, "a hold never lands in a bucket that is finished");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_due_entry_without_a_record_is_counted_and_holds_nobody_up(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    world.hold(&pages("b", 1)).await;
+    world.server.command(&["DEL", &world.key(&format!("rsv:{}", world.id("a").to_hex()))]);
+    let report = world.gate.expire(world.partition, Some(START_MS + TTL_MS + BUCKET_MS), 100).await.unwrap();
+    assert_eq!((report.missing, report.expired), (1, 1));
+}
+
+#[rstest]
+#[tokio::test]
+async fn holds_of_an_older_epoch_are_passed_over_and_come_back_with_their_tenant(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let record = world.record("a").await.unwrap();
+    world.gate.adopt(world.partition, Epoch(2), Some(START_MS)).await.unwrap();
+    let now_ms = START_MS + TTL_MS + BUCKET_MS;
+    let report = world.gate.expire(world.partition, Some(now_ms), 100).await.unwrap();
+    assert_eq!((report.expired, report.skipped), (0, 1));
+    assert!(matches!(world.reserve(&pages("b", 1)).await, ReserveOutcome::Cold(_)));
+    let records = [(world.id("a"), record)];
+    let page = |last| RestorePage {
+        partition: world.partition,
+        tenant: &world.tenant,
+        records: &records,
+        last,
+        now_ms: Some(now_ms),
+    };
+    assert_eq!(world.gate.restore_page(&page(None)).await.unwrap(), RestoreOutcome::Done);
+    let report = world.gate.expire(world.partition, Some(now_ms + BUCKET_MS), 100).await.unwrap();
+    assert_eq!((report.expired, report.postponed), (0, 1), "its tenant is still cold");
+    let counter = RestoredCounter {
+        field: field(b"day-----"),
+        window_start_ms: WINDOW.0,
+        consumed: units(0),
+        reserved: units(6),
+        next_hold_ends_at_ms: None,
+    };
+    let warm = WarmState { counters: vec![counter], ..WarmState::default() };
+    assert_eq!(world.gate.restore_page(&page(Some(warm))).await.unwrap(), RestoreOutcome::Done);
+    assert_eq!(world.sweep(now_ms + 10_000).await, 1);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (0, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_counter_that_holds_too_little_is_reported_and_never_goes_below_zero(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let state = world.key(&format!("state:{}", world.tenant));
+    world.server.command(&["HDEL", &state, "day-----"]);
+    world.hold(&pages("b", 1)).await;
+    let report = world.gate.expire(world.partition, Some(START_MS + TTL_MS + BUCKET_MS), 1).await.unwrap();
+    assert_eq!((report.inconsistent, report.expired), (1, 0));
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (0, 1));
+    assert_eq!(world.state("a").await, Some(ReservationState::Reserved));
+}

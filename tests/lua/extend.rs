@@ -1,0 +1,47 @@
+use rstest::rstest;
+use tollgate::domain::event::Change;
+use tollgate::domain::reservation::ReservationState;
+use tollgate::gate::ResolveOutcome;
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+fn pages(key: &str, amount: i64) -> Ask {
+    ask(key, vec![line("ocr.page", amount)], vec![limit(b"day-----", 100)])
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_extended_hold_expires_at_its_new_time_only(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let outcome = world.extend_at(START_MS + 30_000, "a", TTL_MS).await;
+    let ResolveOutcome::Done { record, .. } = outcome else { panic!("{outcome:?}") };
+    let expires_at_ms = START_MS + 30_000 + TTL_MS;
+    assert_eq!((record.head.expires_at_ms, record.head.step), (expires_at_ms, 2));
+    let reading = world.reading_at(START_MS, &limit(b"day-----", 100)).await;
+    assert_eq!(reading.next_hold_ends_at_ms, None, "the old expiry no longer ends a hold");
+    let events = world.events().await;
+    let Change::Extend { head, .. } = &events[1].change else { panic!("not an extend") };
+    assert_eq!(head.expires_at_ms, expires_at_ms);
+    assert_eq!(world.sweep(expires_at_ms - 1).await, 0);
+    assert_eq!(world.state("a").await, Some(ReservationState::Reserved));
+    assert_eq!(world.sweep(expires_at_ms + BUCKET_MS).await, 1);
+    let expired = world.extend_at(expires_at_ms + BUCKET_MS, "a", TTL_MS).await;
+    assert!(matches!(expired, ResolveOutcome::Expired { .. }), "{expired:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_extend_never_shortens_a_hold_nor_passes_its_longest_life(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    assert!(matches!(world.extend_at(START_MS, "a", 1000).await, ResolveOutcome::Replayed { .. }));
+    assert_eq!(world.events().await.len(), 1, "nothing was written");
+    let outcome = world.extend_at(START_MS, "a", 86_400_000).await;
+    let ResolveOutcome::Done { record, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(record.head.expires_at_ms, START_MS + 600_000);
+    assert!(matches!(world.extend_at(START_MS + 1, "a", 86_400_000).await, ResolveOutcome::Replayed { .. }));
+}

@@ -1,0 +1,9 @@
+//! Each script against a real Redis, alone and as a cluster of one node: every status, the state table, the books.
+
+mod consume;
+mod expire;
+mod extend;
+mod headers;
+mod release;
+mod reserve;
+mod restore;

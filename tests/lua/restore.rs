@@ -1,0 +1,158 @@
+use rstest::rstest;
+use tollgate::domain::ids::{Epoch, OutboxId, ReservationId};
+use tollgate::domain::reservation::{Record, ReservationState};
+use tollgate::gate::{
+    CounterClass, GateError, Holder, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage,
+    RestoredCounter, WarmState,
+};
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+fn pages(key: &str, amount: i64) -> Ask {
+    ask(key, vec![line("ocr.page", amount)], vec![limit(b"day-----", 100)])
+}
+
+fn counter(name: &[u8; 8], consumed: i64, reserved: i64) -> RestoredCounter {
+    RestoredCounter {
+        field: field(name),
+        window_start_ms: WINDOW.0,
+        consumed: units(consumed),
+        reserved: units(reserved),
+        next_hold_ends_at_ms: None,
+    }
+}
+
+async fn restore(
+    world: &World,
+    records: &[(ReservationId, Record)],
+    last: Option<WarmState>,
+) -> Result<RestoreOutcome, GateError> {
+    let page = RestorePage {
+        partition: world.partition,
+        tenant: &world.tenant,
+        records,
+        last,
+        now_ms: Some(START_MS),
+    };
+    world.gate.restore_page(&page).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn pages_bring_the_holds_back_and_the_last_one_makes_the_tenant_warm_once(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    world.hold(&pages("b", 3)).await;
+    let records = [("a", world.record("a").await.unwrap()), ("b", world.record("b").await.unwrap())]
+        .map(|(key, record)| (world.id(key), record));
+    world.gate.adopt(world.partition, Epoch(2), Some(START_MS)).await.unwrap();
+    assert_eq!(world.record("a").await, None, "a record of another epoch is not known");
+    let warm = WarmState { counters: vec![counter(b"day-----", 10, 9)], ..WarmState::default() };
+    for _ in 0..2 {
+        assert_eq!(restore(&world, &records[..1], None).await.unwrap(), RestoreOutcome::Done);
+    }
+    assert_eq!(restore(&world, &records[1..], Some(warm.clone())).await.unwrap(), RestoreOutcome::Done);
+    let again = restore(&world, &records[..1], Some(warm)).await.unwrap();
+    assert_eq!(again, RestoreOutcome::AlreadyWarm, "a second restore cannot count twice");
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (10, 9));
+    world.consume("a", total("1"), true).await;
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (11, 3));
+    assert_eq!(world.sweep(START_MS + TTL_MS + BUCKET_MS).await, 1);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (11, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_page_carries_open_reservations_and_a_record_alone_is_resolved(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let open = world.record("a").await.unwrap();
+    world.consume("a", total("2"), true).await;
+    let resolved = world.record("a").await.unwrap();
+    world.gate.adopt(world.partition, Epoch(2), Some(START_MS)).await.unwrap();
+    let id = world.id("a");
+    let refused = restore(&world, &[(id, resolved.clone())], None).await;
+    assert!(matches!(refused, Err(GateError::Malformed { .. })));
+    let refused = world.gate.restore_record(id, &open, Some(START_MS)).await;
+    assert!(matches!(refused, Err(GateError::Malformed { .. })));
+    let tell = || world.gate.restore_record(id, &resolved, Some(START_MS));
+    assert_eq!(tell().await.unwrap(), RestoreOutcome::Done);
+    assert_eq!(tell().await.unwrap(), RestoreOutcome::AlreadyWarm);
+    assert_eq!(world.state("a").await, Some(ReservationState::Consumed));
+    assert!(matches!(world.reserve(&pages("a", 6)).await, ReserveOutcome::Replayed { .. }));
+}
+
+#[rstest]
+#[tokio::test]
+async fn single_counters_and_capacities_are_told_to_a_warm_tenant_only_and_never_replace_what_is_known(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let told = WarmState { counters: vec![counter(b"day-----", 7, 0)], ..WarmState::default() };
+    let tell = |told: WarmState| {
+        let world = &world;
+        async move {
+            let holder = Holder::Tenant;
+            world
+                .gate
+                .restore_counters(world.partition, &world.tenant, holder, &told, Some(START_MS))
+                .await
+                .unwrap()
+        }
+    };
+    assert_eq!(tell(told.clone()).await, RestoreOutcome::StillCold);
+    world.warm_up(WarmState::default()).await;
+    assert_eq!(tell(told.clone()).await, RestoreOutcome::Done);
+    world.hold(&pages("a", 1)).await;
+    assert_eq!(tell(told).await, RestoreOutcome::AlreadyWarm);
+    let mut check = limit(b"day-----", 100);
+    check.class = CounterClass::Quota;
+    assert_eq!(world.counts(&check).await, (7, 1));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_capacity_of_a_lower_or_equal_version_is_ignored(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::cold(mode).await;
+    let told = |version, amount| QuotaCapacity {
+        field: field(b"quota---"),
+        version,
+        parts: vec![(0, units(amount))],
+        until_ms: i64::MAX / 4096,
+    };
+    let tell = |capacity| {
+        let world = &world;
+        async move {
+            world.gate.set_capacity(world.partition, &world.tenant, &capacity, Some(START_MS)).await.unwrap()
+        }
+    };
+    assert_eq!(tell(told(2, 20)).await, RestoreOutcome::StillCold);
+    world.warm_up(WarmState { capacities: vec![told(2, 20)], ..WarmState::default() }).await;
+    assert_eq!(tell(told(1, 10)).await, RestoreOutcome::AlreadyWarm);
+    assert_eq!(tell(told(2, 10)).await, RestoreOutcome::AlreadyWarm);
+    assert_eq!(tell(told(3, 30)).await, RestoreOutcome::Done);
+    let mut quota = limit(b"quota---", 0);
+    quota.capacity = tollgate::gate::CheckCapacity::Quota { field: field(b"quota---") };
+    assert_eq!(world.reading_at(START_MS, &quota).await.capacity, Some(units(30)));
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_epoch_and_the_writers_position_only_rise(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    let adopt = |epoch| world.gate.adopt(world.partition, Epoch(epoch), Some(START_MS));
+    assert_eq!(adopt(3).await.unwrap(), Epoch(3));
+    assert_eq!(adopt(2).await.unwrap(), Epoch(3));
+    assert_eq!(world.gate.partition_facts(world.partition).await.unwrap().epoch, Some(Epoch(3)));
+    let writer = || format!("{:?}", world.server.command(&["HGET", &world.key("meta"), "writer"]));
+    for (epoch, sequence, published) in [(2, 9, "2-9"), (2, 8, "2-9"), (3, 0, "3-0"), (2, 10, "3-0")] {
+        let position = OutboxId { epoch: Epoch(epoch), sequence };
+        world.gate.publish(world.partition, position).await.unwrap();
+        assert!(writer().contains(published), "{} after {position}", writer());
+    }
+}
