@@ -2,6 +2,7 @@
 //! ledger's notices.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -82,6 +83,9 @@ pub(super) struct PolicyStore {
     ledger: Ledger,
     partitions: u16,
     current: ArcSwap<Policy>,
+    refreshing: tokio::sync::Mutex<()>,
+    /// How often tenants were forgotten: what was read before the last time may be old.
+    forgotten: AtomicU64,
     tenants: Cache<TenantId, Arc<TenantEntry>>,
     unknown: Cache<TenantId, ()>,
     clock: crate::clock::Clock,
@@ -95,6 +99,8 @@ impl PolicyStore {
             ledger,
             partitions,
             current: ArcSwap::from_pointee(policy),
+            refreshing: tokio::sync::Mutex::new(()),
+            forgotten: AtomicU64::new(0),
             tenants: Cache::new(TENANTS_MAX),
             unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
             clock,
@@ -120,6 +126,16 @@ impl PolicyStore {
 
     /// The tenant, if there is one.
     pub(super) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
+        let forgotten = self.forgotten.load(Ordering::SeqCst);
+        let found = self.read_tenant(id).await?;
+        if self.forgotten.load(Ordering::SeqCst) != forgotten {
+            // It served this call, but what was kept may be what has just been forgotten.
+            self.tenants.invalidate(id).await;
+        }
+        Ok(found)
+    }
+
+    async fn read_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
         let snapshot = self.current.load_full();
         match self.tenants.get(id).await {
             Some(entry) if Arc::ptr_eq(&entry.snapshot, &snapshot) => Ok(Some(entry)),
@@ -164,6 +180,8 @@ impl PolicyStore {
 
     /// Reads the snapshot again; the old one stays when nothing in it has changed.
     pub(super) async fn refresh(&self) -> Answer<u64> {
+        // One reading after the other: an older one must never replace a newer one.
+        let _one_at_a_time = self.refreshing.lock().await;
         let fresh = read_policy(&self.ledger).await?;
         let version = fresh.version;
         let current = self.current.load();
@@ -175,12 +193,14 @@ impl PolicyStore {
 
     /// Forgets a tenant, so that its next use asks the ledger.
     pub(super) async fn forget_tenant(&self, id: &TenantId) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.unknown.invalidate(id).await;
         self.tenants.invalidate(id).await;
     }
 
     /// Forgets all tenants: after notices may have been missed.
     pub(super) fn forget_tenants(&self) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.unknown.invalidate_all();
         self.tenants.invalidate_all();
     }
