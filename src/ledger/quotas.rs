@@ -122,11 +122,12 @@ async fn open(connection: &mut AsyncPgConnection, opening: Opening) -> Result<Qu
     capacity.ok_or_else(|| LedgerError::Damaged("a quota's period that was just opened is gone".into()))
 }
 
+/// Its first version is the period's start in seconds: a later period's is higher, in whatever order and however near to
+/// each other two periods are opened.
 async fn insert(connection: &mut AsyncPgConnection, opening: &Opening) -> Result<bool, LedgerError> {
     let inserted = sql_query(
         "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
-         SELECT $1, $2, $3, $4, $5, $6, coalesce(max(version), 0) + 1 FROM quota_periods WHERE tenant = $1 AND meter = $2 \
-         ON CONFLICT DO NOTHING",
+         VALUES ($1, $2, $3, $4, $5, $6, greatest(extract(epoch FROM $3)::bigint, 1)) ON CONFLICT DO NOTHING",
     )
     .bind::<Text, _>(opening.tenant.as_str())
     .bind::<Text, _>(opening.meter.as_str())
