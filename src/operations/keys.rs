@@ -94,14 +94,15 @@ impl Operations {
         if self.keys.unknown.contains_key(id) {
             return Ok(None);
         }
-        self.keys.unknown.insert(id.to_owned(), ()).await;
         match self.ledger.find_key(id).await {
             Ok(Some(row)) => {
                 self.keys.refresh(&self.ledger).await?;
                 Ok(Some(Arc::new(row)))
             }
-            Ok(None) => Ok(None),
-            Err(error) if error.is_transient() => Ok(None),
+            Ok(None) => {
+                self.keys.unknown.insert(id.to_owned(), ()).await;
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }
