@@ -121,6 +121,8 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
     let reached = Reached::reach(target).await?;
     let options = VerifyOptions { rebuild };
     let books = crate::ledger::verify(&reached.app.ledger, options).await?;
+    let told = books.checks.iter().flat_map(|check| &check.warnings);
+    let mut warnings: Vec<_> = told.map(|warning| format!("{}: {}", warning.what, warning.detail)).collect();
     let mut checks: Vec<_> = books
         .checks
         .into_iter()
@@ -142,8 +144,12 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
         faults: gate.faults,
         skipped: gate.skipped,
     });
+    if gate.cold_tenants > 0 {
+        let cold = gate.cold_tenants;
+        warnings.push(format!("{cold} tenants are cold: the gate is told of each by the ledger at its next call"));
+    }
     reached.leave().await?;
-    Ok(VerifyReport { checks })
+    Ok(VerifyReport { checks, warnings })
 }
 
 /// Lists, retries or discards events that could not be booked.

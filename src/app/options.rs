@@ -58,6 +58,8 @@ pub enum Target {
 pub struct VerifyReport {
     /// One line per check.
     pub checks: Vec<CheckLine>,
+    /// Remarkable, but not wrong: gaps, open quarantine, tenants that the gate does not know at the moment.
+    pub warnings: Vec<String>,
 }
 
 /// One check of the books.

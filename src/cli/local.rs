@@ -67,8 +67,9 @@ pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Form
     output::print(&check_table(&report.checks, format).render(format)?)?;
     if format == Format::Table {
         let faults = report.checks.iter().flat_map(|check| &check.faults);
-        let named: String = faults.map(|fault| format!("fault: {fault}\n")).collect();
-        output::print(&named)?;
+        let faults = faults.map(|fault| format!("fault: {fault}\n"));
+        let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+        output::print(&faults.chain(warnings).collect::<String>())?;
     }
     let is_clean = report.checks.iter().all(|check| check.faults.is_empty());
     Ok(if is_clean { Exit::Success } else { Exit::Differs })
