@@ -146,7 +146,9 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
     });
     if gate.cold_tenants > 0 {
         let cold = gate.cold_tenants;
-        warnings.push(format!("{cold} tenants are cold: the gate is told of each by the ledger at its next call"));
+        warnings.push(format!(
+            "{cold} tenants are cold: the gate is told of each by the ledger at its next call"
+        ));
     }
     reached.leave().await?;
     Ok(VerifyReport { checks, warnings })

@@ -16,6 +16,7 @@ mod policy;
 mod policy_store;
 mod present;
 mod quota;
+mod refusal;
 pub mod requests;
 mod reserve;
 mod resolve;
