@@ -9,6 +9,8 @@ use crate::operations::{Operations, Positions};
 use crate::telemetry::labels;
 use crate::writer::{Alarm, Watch};
 
+const DOUBT_AGAIN: Duration = Duration::from_secs(1);
+
 /// Watches the writer of this instance.
 pub(super) struct Bookkeeping {
     operations: Arc<Operations>,
@@ -40,8 +42,13 @@ impl Watch for Bookkeeping {
                 metrics.alarm(labels::Alarm::Memory);
                 tracing::error!(%partition, %cursor, "the outbox no longer holds the last event booked; a new epoch is needed");
                 let operations = self.operations.clone();
-                let partition = *partition;
-                tokio::spawn(async move { operations.doubt(partition).await });
+                let (partition, cursor) = (*partition, *cursor);
+                tokio::spawn(async move {
+                    while let Err(error) = operations.doubt(partition, cursor).await {
+                        tracing::error!(%partition, %error, "no new epoch could be issued yet");
+                        tokio::time::sleep(DOUBT_AGAIN).await;
+                    }
+                });
             }
             Alarm::Gap { partition, after, found } => {
                 let lost = found.sequence.saturating_sub(after.sequence).saturating_sub(1);

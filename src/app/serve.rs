@@ -9,10 +9,11 @@ use super::options::ServeOptions;
 use super::running::App;
 use crate::clock::Clock;
 use crate::ledger::Ledger;
-use crate::settings::{Environment, Settings};
+use crate::settings::{Environment, Settings, key_from_environment};
 use crate::telemetry;
 
-/// Runs an instance against the configured servers until SIGINT or SIGTERM.
+/// Runs an instance against the configured servers until SIGINT or SIGTERM. `TOLLGATE_ADMIN_KEY` becomes an admin key
+/// unless there is one with its id.
 ///
 /// Errors: settings, servers that are missing or unsafe, a schema that is not migrated, a port that is taken.
 pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
@@ -27,6 +28,10 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
     }
     let clock = options.test_clock.map_or_else(Clock::system, |start| Clock::test(start.as_millisecond()));
     let app = App::start(&settings, clock, &options.roles).await?;
+    // Without it nobody could make the first key of an installation.
+    if let Some(given) = key_from_environment(&["TOLLGATE_ADMIN_KEY"]) {
+        app.operations.ensure_admin_key(Some(given.expose_secret())).await?;
+    }
     if !app.url().is_empty() {
         println!("ready {}", app.url());
     }

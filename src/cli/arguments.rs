@@ -22,7 +22,8 @@ Exit codes:
 
 Environment:
   TOLLGATE_KEY        the API key of commands that talk to a service
-  TOLLGATE_ADMIN_KEY  the same, preferred by `policy`, `key` and `report`; the first admin key of `up`
+  TOLLGATE_ADMIN_KEY  the same, preferred by `policy`, `key` and `report`; the first admin key of
+                      `up` and `serve`
   NO_COLOR            no colours";
 
 /// A quota gate and billing ledger: reserve units, consume what was used, release the rest.

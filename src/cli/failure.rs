@@ -4,6 +4,11 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::gate::GateError;
+use crate::ledger::LedgerError;
+use crate::operations::OperationError;
+use crate::settings::SettingsError;
+
 /// The exit codes; `--help` explains them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -75,18 +80,51 @@ impl std::error::Error for Failure {}
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let is_unreachable =
-            error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {
-                matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
-            });
-        let exit = if is_unreachable { Exit::Unreachable } else { Exit::Failure };
-        Self::new(format!("{error:#}")).exit(exit)
+        let exit = if error.chain().any(is_no_answer) { Exit::Unreachable } else { Exit::Failure };
+        let failure = Self::new(said_once(&error)).exit(exit);
+        match error.downcast_ref::<SettingsError>() {
+            Some(settings) if settings.problems.iter().any(|problem| problem.key == "redis.url") => {
+                failure.remedy(
+                    "configure your servers, or name the --data-dir of a `tollgate up` where the command takes one",
+                )
+            }
+            _ => failure,
+        }
     }
+}
+
+/// Whether the service or a server did not answer.
+fn is_no_answer(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let by_system = cause.downcast_ref::<io::Error>().is_some_and(|cause| {
+        matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+    });
+    let by_gate =
+        matches!(cause.downcast_ref::<GateError>(), Some(GateError::Timeout | GateError::Unavailable(_)));
+    let by_ledger = matches!(cause.downcast_ref::<LedgerError>(), Some(LedgerError::Unavailable(_)));
+    let by_either = matches!(
+        cause.downcast_ref::<OperationError>(),
+        Some(OperationError::GateUnavailable(_) | OperationError::LedgerUnavailable(_))
+    );
+    by_system || by_gate || by_ledger || by_either
+}
+
+/// The causes from the outermost on, without those that the one before already tells.
+fn said_once(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.ends_with(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::AppError;
 
     #[test]
     fn a_refused_connection_below_is_a_service_unreachable_above() {
@@ -95,5 +133,17 @@ mod tests {
         assert_eq!(failure.exit, Exit::Unreachable);
         assert!(failure.message.starts_with("the ledger does not answer"), "{failure}");
         assert_eq!(Failure::from(anyhow::anyhow!("no")).exit, Exit::Failure);
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_exit_4_and_said_once() {
+        let gate = AppError::from(GateError::Unavailable("Connection refused".into()));
+        let failure = Failure::from(anyhow::Error::new(gate));
+        assert_eq!(failure.exit, Exit::Unreachable);
+        assert_eq!(failure.message, "the gate: Redis is not available: Connection refused");
+        let ledger = AppError::from(LedgerError::Unavailable("error connecting to server".into()));
+        assert_eq!(Failure::from(anyhow::Error::new(ledger)).exit, Exit::Unreachable);
+        let refused = AppError::from(LedgerError::Refused("another secret".into()));
+        assert_eq!(Failure::from(anyhow::Error::new(refused)).exit, Exit::Failure);
     }
 }

@@ -157,7 +157,7 @@ pub(super) struct UsageBody {
     /// Short for one line, with `meter`.
     #[schema(value_type = Option<String>, example = "2")]
     amount: Option<Amount>,
-    /// How much must fit.
+    /// Usage is recorded in full or refused: only `all_or_nothing`.
     #[serde(default)]
     #[schema(value_type = Option<ModeWord>)]
     mode: ModeWord,

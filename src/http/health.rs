@@ -13,7 +13,7 @@ use super::state::State;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Without these nothing can be decided; without others the service goes on, degraded.
-const NEEDED: &[&str] = &["policy", "epochs"];
+const NEEDED: &[&str] = &["gate"];
 
 /// Whether the service can work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -107,11 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_policy_is_down_and_a_missing_ledger_degraded() {
+    fn a_missing_gate_is_down_and_a_missing_ledger_degraded() {
         let check = |name, ok| Check { name, ok };
-        assert_eq!(readiness(&[check("policy", true), check("gate", true)]), Readiness::Ok);
-        assert_eq!(readiness(&[check("policy", true), check("ledger", false)]), Readiness::Degraded);
-        assert_eq!(readiness(&[check("policy", false), check("gate", true)]), Readiness::Down);
+        assert_eq!(readiness(&[check("gate", true), check("ledger", true)]), Readiness::Ok);
+        assert_eq!(readiness(&[check("gate", true), check("ledger", false)]), Readiness::Degraded);
+        assert_eq!(readiness(&[check("gate", false), check("ledger", true)]), Readiness::Down);
         assert_eq!(readiness(&[check("gate", false), check("ledger", false)]), Readiness::Down);
         assert_eq!(readiness(&[]), Readiness::Down);
     }

@@ -11,8 +11,9 @@ use super::problem::Problem;
 use super::reservations::{Call, as_sent};
 use super::state::State;
 use crate::domain::ids::IdempotencyKey;
-use crate::operations::OperationError;
 use crate::operations::answers::ReservationAnswer;
+use crate::operations::requests::Mode;
+use crate::operations::{FieldError, OperationError};
 
 impl Call {
     /// Records usage; the key is required. A dry run answers as that of a reserve.
@@ -26,6 +27,10 @@ impl Call {
         let tenant = self.caller.tenant(body.tenant.clone())?;
         let is_short = body.is_short();
         let request = body.into_request(tenant, Some(key))?;
+        if request.mode == Mode::BestEffort {
+            let message = "usage is recorded in full or refused: leave it out or name all_or_nothing";
+            return Err(Problem::fields(vec![FieldError::new("/mode", message)]));
+        }
         if request.dry_run {
             let answer = self.operations.reserve(request).await;
             return GateAnswer::of_reserve(answer.map_err(|error| as_sent(error, is_short))?);

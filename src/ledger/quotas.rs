@@ -17,7 +17,7 @@ use crate::domain::ids::{MeterId, Partition, TenantId};
 /// A quota's capacity as the gate is told it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaCapacity {
-    /// Rises with every change; the gate ignores lower ones.
+    /// Rises with every change and from period to period; the gate ignores lower ones.
     pub version: u64,
     /// From when (unix ms) which absolute capacity holds.
     pub parts: Vec<(i64, Units)>,
@@ -122,10 +122,12 @@ async fn open(connection: &mut AsyncPgConnection, opening: Opening) -> Result<Qu
     capacity.ok_or_else(|| LedgerError::Damaged("a quota's period that was just opened is gone".into()))
 }
 
+/// Its first version is the period's start in seconds: a later period's is higher, in whatever order and however near to
+/// each other two periods are opened.
 async fn insert(connection: &mut AsyncPgConnection, opening: &Opening) -> Result<bool, LedgerError> {
     let inserted = sql_query(
         "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
-         VALUES ($1, $2, $3, $4, $5, $6, 1) ON CONFLICT DO NOTHING",
+         VALUES ($1, $2, $3, $4, $5, $6, greatest(extract(epoch FROM $3)::bigint, 1)) ON CONFLICT DO NOTHING",
     )
     .bind::<Text, _>(opening.tenant.as_str())
     .bind::<Text, _>(opening.meter.as_str())

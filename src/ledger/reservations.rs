@@ -214,8 +214,8 @@ struct BookedRow {
     epoch: i64,
     #[diesel(sql_type = BigInt)]
     sequence: i64,
-    #[diesel(sql_type = Nullable<Integer>)]
-    step: Option<i32>,
+    #[diesel(sql_type = Bool)]
+    row_has_it: bool,
     #[diesel(sql_type = Bool)]
     quarantined: bool,
 }
@@ -236,14 +236,17 @@ impl Ledger {
     }
 
     /// Whether `event`, the `step`-th change of a reservation, is in the books: the cursor decides within the event's
-    /// epoch, the reservation's row after it.
+    /// epoch, the reservation's row where that is over or the record was restored. A row that another change took to the
+    /// same step in a later epoch does not have it: the event was lost.
     pub async fn is_booked(
         &self,
         id: ReservationId,
         step: u32,
         event: OutboxId,
     ) -> Result<Booked, LedgerError> {
-        let query = "SELECT c.epoch, c.sequence, (SELECT max(step) FROM reservations WHERE partition = $1 AND id = $2) AS step, \
+        let query = "SELECT c.epoch, c.sequence, \
+                        coalesce((SELECT r.epoch <= $3 AND (r.step > $5 OR (r.step = $5 AND r.sequence = $4)) \
+                                  FROM reservations r WHERE r.partition = $1 AND r.id = $2 LIMIT 1), false) AS row_has_it, \
                         EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = $2 \
                                 AND (q.epoch, q.sequence) <= ($3, $4)) AS quarantined \
                      FROM cursors c WHERE c.partition = $1";
@@ -253,7 +256,8 @@ impl Ledger {
                     .bind::<SmallInt, _>(number::of_partition(id.partition()))
                     .bind::<sql_types::Uuid, _>(id.uuid())
                     .bind::<BigInt, _>(number::signed(event.epoch.0))
-                    .bind::<BigInt, _>(number::signed(event.sequence));
+                    .bind::<BigInt, _>(number::signed(event.sequence))
+                    .bind::<Integer, _>(i32::try_from(step).unwrap_or(i32::MAX));
                 async move { Ok(query.get_result::<BookedRow>(connection).await?) }.boxed()
             })
             .await?;
@@ -262,8 +266,7 @@ impl Ledger {
         }
         let same_epoch = number::unsigned(row.epoch)? == event.epoch.0;
         let passed = same_epoch && number::unsigned(row.sequence)? >= event.sequence;
-        let row_has_it = !same_epoch && row.step.is_some_and(|booked| i64::from(booked) >= i64::from(step));
-        Ok(if passed || row_has_it { Booked::Yes } else { Booked::NotYet })
+        Ok(if passed || row.row_has_it { Booked::Yes } else { Booked::NotYet })
     }
 
     /// A tenant's reservations, newest first, at most `limit`, from behind `after`.

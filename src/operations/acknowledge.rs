@@ -41,6 +41,8 @@ impl Positions {
 }
 
 const ASK_EVERY: Duration = Duration::from_millis(20);
+/// How long the cursor alone is waited for before the reservation's row is asked.
+const ASK_ROW_AFTER: Duration = Duration::from_millis(200);
 
 impl Operations {
     /// Returns once the ledger has booked `event`, the `step`-th change of `id`; the time limit is `ack_timeout`.
@@ -53,7 +55,9 @@ impl Operations {
         event: OutboxId,
     ) -> Answer<()> {
         let booked = async {
-            self.wait_for_cursor(id.partition(), event).await;
+            // Bounded: the place of a restored record's event is one of its old epoch, which no cursor need ever reach.
+            let reached = self.wait_for_cursor(id.partition(), event);
+            let _ = tokio::time::timeout(ASK_ROW_AFTER, reached).await;
             loop {
                 match self.ledger.is_booked(id, step, event).await {
                     Ok(Booked::Yes) => return Ok(()),

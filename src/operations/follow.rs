@@ -86,10 +86,11 @@ impl Operations {
 
     /// What a lost notice would leave behind: any change since is taken as a change of everything.
     async fn poll_policy(&self, seen_version: u64) -> u64 {
+        // A revoked key must not outlive a lost notice, and keys have no version of their own.
+        self.refresh_keys().await;
         match self.ledger.policy_version().await {
             Ok(version) if version != seen_version => {
                 self.policy.forget_tenants();
-                self.refresh_keys().await;
                 self.refresh_policy(seen_version).await
             }
             _ => seen_version,

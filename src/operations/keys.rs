@@ -23,6 +23,7 @@ pub(super) struct Keys {
     hashing: [u8; 32],
     known: ArcSwap<HashMap<String, Arc<StoredKey>>>,
     unknown: Cache<String, ()>,
+    refreshing: tokio::sync::Mutex<()>,
 }
 
 impl Keys {
@@ -32,6 +33,7 @@ impl Keys {
             hashing: blake3::derive_key("tollgate api keys v1", secret),
             known: ArcSwap::default(),
             unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
+            refreshing: tokio::sync::Mutex::default(),
         };
         keys.refresh(ledger).await?;
         Ok(keys)
@@ -39,6 +41,8 @@ impl Keys {
 
     /// Reads all keys again.
     pub(super) async fn refresh(&self, ledger: &Ledger) -> Answer<()> {
+        // A reading begun before a revocation must not replace one begun after it.
+        let _one_at_a_time = self.refreshing.lock().await;
         let mut all = HashMap::new();
         let mut after = None;
         loop {
@@ -90,14 +94,15 @@ impl Operations {
         if self.keys.unknown.contains_key(id) {
             return Ok(None);
         }
-        self.keys.unknown.insert(id.to_owned(), ()).await;
         match self.ledger.find_key(id).await {
             Ok(Some(row)) => {
                 self.keys.refresh(&self.ledger).await?;
                 Ok(Some(Arc::new(row)))
             }
-            Ok(None) => Ok(None),
-            Err(error) if error.is_transient() => Ok(None),
+            Ok(None) => {
+                self.keys.unknown.insert(id.to_owned(), ()).await;
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }

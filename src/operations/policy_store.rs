@@ -2,6 +2,7 @@
 //! ledger's notices.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -84,6 +85,9 @@ pub(super) struct PolicyStore {
     current: ArcSwap<Policy>,
     tenants: Cache<TenantId, Arc<TenantEntry>>,
     unknown: Cache<TenantId, ()>,
+    refreshing: tokio::sync::Mutex<()>,
+    /// How often tenants were forgotten: one read before that must not be kept after it.
+    forgotten: AtomicU64,
     clock: crate::clock::Clock,
 }
 
@@ -97,6 +101,8 @@ impl PolicyStore {
             current: ArcSwap::from_pointee(policy),
             tenants: Cache::new(TENANTS_MAX),
             unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
+            refreshing: tokio::sync::Mutex::default(),
+            forgotten: AtomicU64::new(0),
             clock,
         })
     }
@@ -120,6 +126,15 @@ impl PolicyStore {
 
     /// The tenant, if there is one.
     pub(super) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
+        let forgotten = self.forgotten.load(Ordering::Acquire);
+        let found = self.find_or_ask(id).await;
+        if self.forgotten.load(Ordering::Acquire) != forgotten {
+            self.tenants.invalidate(id).await;
+        }
+        found
+    }
+
+    async fn find_or_ask(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
         let snapshot = self.current.load_full();
         match self.tenants.get(id).await {
             Some(entry) if Arc::ptr_eq(&entry.snapshot, &snapshot) => Ok(Some(entry)),
@@ -164,6 +179,8 @@ impl PolicyStore {
 
     /// Reads the snapshot again; the old one stays when nothing in it has changed.
     pub(super) async fn refresh(&self) -> Answer<u64> {
+        // A slow reading must not replace a later one: nothing would tell of the change again.
+        let _one_at_a_time = self.refreshing.lock().await;
         let fresh = read_policy(&self.ledger).await?;
         let version = fresh.version;
         let current = self.current.load();
@@ -175,12 +192,14 @@ impl PolicyStore {
 
     /// Forgets a tenant, so that its next use asks the ledger.
     pub(super) async fn forget_tenant(&self, id: &TenantId) {
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
         self.unknown.invalidate(id).await;
         self.tenants.invalidate(id).await;
     }
 
     /// Forgets all tenants: after notices may have been missed.
     pub(super) fn forget_tenants(&self) {
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
         self.unknown.invalidate_all();
         self.tenants.invalidate_all();
     }

@@ -7,7 +7,7 @@ use super::present::{self, Circumstances, Counted};
 use super::requests::{Ack, Mode, ReserveRequest};
 use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
-use crate::domain::ids::{OperationId, OutboxId, ReservationId, Subject};
+use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
 use crate::domain::limit::Class;
 use crate::domain::meter::WithoutLimit;
 use crate::domain::policy::Resolved;
@@ -99,7 +99,7 @@ impl Operations {
         let entry = self.tenant_or_new(&request.tenant).await?;
         let prepared = self.prepare(&entry, request, call)?;
         let mut at_ms = self.clock.now_ms();
-        let mut ledger_asked = request.key.is_none();
+        let mut ledger_asked = key_of(request).is_none();
         for _ in 0..ATTEMPTS_MAX {
             let (resolved, body) = self.resolve(&entry, request, &prepared, at_ms)?;
             let checks = checks(&resolved, &body);
@@ -158,7 +158,7 @@ impl Operations {
         if request.subjects.len() > SUBJECTS_MAX {
             return Err(OperationError::field("/subjects", "must name at most four kinds of subject"));
         }
-        let id = match &request.key {
+        let id = match key_of(request) {
             Some(key) => self.ids.derive(entry.partition, &request.tenant, call, key),
             None => self.ids.fresh(entry.partition, self.clock.now_ms(), rand::random()),
         };
@@ -206,7 +206,7 @@ impl Operations {
             rest: Some(BodyRest {
                 subjects: prepared.subjects.clone(),
                 counters: places(prepared, &resolved),
-                keyed: request.key.is_some(),
+                keyed: key_of(request).is_some(),
                 operation: prepared.operation.clone(),
                 policy_version: entry.policy.version,
                 period_ms: (windows.period.start_ms, windows.period.end_ms),
@@ -345,6 +345,11 @@ impl Operations {
             _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
         }
     }
+}
+
+/// The key that names what is written; a dry run writes nothing, so that nothing it is asked with is a replay.
+fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
+    request.key.as_ref().filter(|_| !request.dry_run)
 }
 
 /// Every counter of a resolution in the order the gate is asked: limits, then quotas.

@@ -1,7 +1,10 @@
 //! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
 
 use super::policy_store::TenantEntry;
 use super::present::Counted;
@@ -23,20 +26,46 @@ use crate::telemetry::labels::Restored;
 #[derive(Default)]
 pub(super) struct Restores {
     running: std::sync::Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
+    holders: std::sync::Mutex<HashSet<(TenantId, Subject)>>,
 }
 
 impl Restores {
-    async fn enter(&self, tenant: &TenantId) -> tokio::sync::OwnedMutexGuard<()> {
+    /// Notes the subjects that restored holds name.
+    fn note_holders(&self, tenant: &TenantId, open: &[(ReservationId, Record)]) {
+        let rests = open.iter().filter_map(|(_, record)| record.body.rest.as_ref());
+        let subjects =
+            rests.flat_map(|rest| &rest.subjects).map(|(subject, _)| (tenant.clone(), subject.clone()));
+        self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(subjects);
+    }
+
+    fn take_holders(&self) -> HashSet<(TenantId, Subject)> {
+        std::mem::take(&mut *self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Waits at most `wait_max` for its turn; says too whether it had to wait. Nothing when the time is over.
+    async fn enter(&self, tenant: &TenantId, wait_max: Duration) -> Option<(OwnedMutexGuard<()>, bool)> {
         let lock = {
             let mut running = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             running.retain(|_, lock| Arc::strong_count(lock) > 1);
             running.entry(tenant.clone()).or_default().clone()
         };
-        lock.lock_owned().await
+        if let Ok(guard) = lock.clone().try_lock_owned() {
+            return Some((guard, false));
+        }
+        Some((tokio::time::timeout(wait_max, lock.lock_owned()).await.ok()?, true))
     }
 }
 
 impl Operations {
+    /// This call's turn to restore the tenant. One that had to wait for another's restore tries its own call again
+    /// first: else every caller in a crowd would read the whole tenant anew.
+    async fn enter_restore(&self, tenant: &TenantId) -> Answer<(OwnedMutexGuard<()>, bool)> {
+        let entered = self.restores.enter(tenant, self.options.restore_wait).await;
+        entered.ok_or_else(|| {
+            OperationError::GateUnavailable("the tenant is still being restored; repeat the call".into())
+        })
+    }
+
     /// Restores whatever a reserve found cold, so that it can be tried again.
     pub(super) async fn restore_cold(
         &self,
@@ -46,7 +75,10 @@ impl Operations {
         subjects: &[(Subject, SubjectHash)],
         at_ms: i64,
     ) -> Answer<()> {
-        let _one_at_a_time = self.restores.enter(&entry.definition.id).await;
+        let (_one_at_a_time, waited) = self.enter_restore(&entry.definition.id).await?;
+        if waited && cold.tenant {
+            return Ok(());
+        }
         self.catch_up(entry.partition, cold.last_id).await?;
         if cold.tenant {
             self.restore_tenant(entry, at_ms).await?;
@@ -65,8 +97,11 @@ impl Operations {
     /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
     pub(super) async fn restore_cold_record(&self, id: ReservationId, cold: &ColdRecord) -> Answer<()> {
         let entry = self.policy.tenant(&cold.tenant).await?;
-        let now_ms = self.clock.now_ms();
-        let _one_at_a_time = self.restores.enter(&cold.tenant).await;
+        let now_ms = self.gate_now_ms();
+        let (_one_at_a_time, waited) = self.enter_restore(&cold.tenant).await?;
+        if waited && cold.tenant_cold {
+            return Ok(());
+        }
         self.catch_up(id.partition(), cold.last_id).await?;
         if cold.tenant_cold {
             self.restore_tenant(&entry, now_ms).await?;
@@ -85,6 +120,12 @@ impl Operations {
             }
         }
         Ok(())
+    }
+
+    /// The scripts' time: by a host's clock that lags it, a window that has just turned would be restored as the one
+    /// before, and what is booked in the new one would read as nothing used.
+    fn gate_now_ms(&self) -> i64 {
+        self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
     }
 
     /// Waits, within bounds, until the ledger has booked everything up to `last_id`.
@@ -119,8 +160,20 @@ impl Operations {
             capacities: quotas,
         };
         self.send_pages(entry, &snapshot.open, warm).await?;
+        self.restores.note_holders(tenant, &snapshot.open);
         self.metrics.restored(Restored::Tenant, started.elapsed());
         tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
+        Ok(())
+    }
+
+    /// Restores the subjects that restored holds name, so that these can expire also when nobody asks for the subject.
+    pub async fn warm_holders(&self) -> Answer<()> {
+        for (tenant, subject) in self.restores.take_holders() {
+            let entry = self.policy.tenant(&tenant).await?;
+            let hash = self.gate.subject_hash(&tenant, &subject);
+            let _one_at_a_time = self.enter_restore(&tenant).await?;
+            self.restore_subject(&entry, &subject, hash, self.clock.now_ms()).await?;
+        }
         Ok(())
     }
 
@@ -306,8 +359,11 @@ impl Operations {
     pub(super) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
         if row.record.head.state == ReservationState::Reserved {
             let entry = self.policy.tenant(&row.tenant).await?;
-            let _one_at_a_time = self.restores.enter(&row.tenant).await;
-            return self.restore_tenant(&entry, self.clock.now_ms()).await;
+            let (_one_at_a_time, waited) = self.enter_restore(&row.tenant).await?;
+            if waited {
+                return Ok(());
+            }
+            return self.restore_tenant(&entry, self.gate_now_ms()).await;
         }
         let started = Clock::monotonic();
         self.gate.restore_record(row.id, &row.record, self.script_now()).await?;

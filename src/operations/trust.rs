@@ -1,13 +1,19 @@
 //! Memory that can be trusted: checks a node after an alarm, issues new epochs, and only then loads the scripts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 
 use super::{Answer, OperationError, Operations};
-use crate::domain::ids::{Epoch, Partition};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::ledger::PartitionRow;
 use crate::telemetry::labels::Alarm;
+
+const CHECK_LEASE: &str = "check/node";
+/// Longer than a check of all partitions takes.
+const CHECK_LEASE_DURATION: Duration = Duration::from_secs(5);
+const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 
 /// One check at a time; callers that met the same alarm wait for it and share its result.
 #[derive(Default)]
@@ -27,9 +33,24 @@ impl Operations {
         if self.trust.checks.load(Ordering::Acquire) != seen {
             return Ok(());
         }
-        self.check_node().await?;
+        self.alone_among_instances(self.check_node()).await?;
         self.trust.checks.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Two instances that check the same node at once each take the other's half-raised epochs for lost memory, and raise
+    /// again without end. A lease keeps them apart; one that has died holds up the others for its duration only.
+    async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
+        let owner = format!("check/{:032x}", rand::random::<u128>());
+        let names = [CHECK_LEASE.to_owned()];
+        while self.ledger.take_leases(&names, &owner, CHECK_LEASE_DURATION).await?.is_empty() {
+            tokio::time::sleep(CHECK_LEASE_RETRY).await;
+        }
+        let checked = check.await;
+        if let Err(error) = self.ledger.give_back_leases(&owner).await {
+            tracing::warn!(%error, "the lease of the node's check was not given back; it ends by itself");
+        }
+        checked
     }
 
     async fn check_node(&self) -> Answer<()> {
@@ -45,17 +66,22 @@ impl Operations {
                 self.gate.note_cursor(row.partition, row.cursor);
             }
         } else {
-            for row in &rows {
-                self.begin_epoch(row.partition, row.epoch, &run_id).await?;
-            }
-            self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
-            tracing::warn!(
-                run_id,
-                partitions = rows.len(),
-                "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
-            );
+            self.begin_epochs(&rows, &run_id).await?;
         }
         self.gate.load_scripts(&run_id).await?;
+        Ok(())
+    }
+
+    async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
+        for row in rows {
+            self.begin_epoch(row.partition, row.epoch, run_id).await?;
+        }
+        self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
+        tracing::warn!(
+            run_id,
+            partitions = rows.len(),
+            "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
+        );
         Ok(())
     }
 
@@ -66,10 +92,7 @@ impl Operations {
         }
         let facts = self.gate.partition_facts(row.partition).await?;
         let known = row.cursor.max(self.gate.highest_known(row.partition));
-        let nothing_known = known.sequence == 0 && known.epoch == Epoch(0);
-        let outbox_reaches =
-            facts.last_id.map_or(nothing_known || known.epoch < row.epoch, |last| last >= known);
-        Ok(facts.epoch == Some(row.epoch) && outbox_reaches)
+        Ok(facts.epoch == Some(row.epoch) && outbox_reaches(facts.last_id, known, row.epoch))
     }
 
     async fn begin_epoch(&self, partition: Partition, from: Epoch, run_id: &str) -> Answer<()> {
@@ -79,11 +102,32 @@ impl Operations {
         Ok(())
     }
 
-    /// The writer found that a partition's outbox went back: the node is checked, and its epoch changes.
-    pub async fn doubt(&self, partition: Partition) {
-        if let Err(error) = self.verify_node().await {
-            tracing::error!(%partition, %error, "the node could not be checked; the next call tries again");
+    /// The writer found that the outbox no longer holds the event booked last, at `cursor`. Nothing else shows it, so a new
+    /// epoch is issued whatever the node says, unless one has been since.
+    pub async fn doubt(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
+        let _one_at_a_time = self.trust.checking.lock().await;
+        if self.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
+            return Ok(());
         }
+        self.alone_among_instances(self.renew_node(partition, cursor)).await?;
+        self.trust.checks.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    async fn renew_node(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
+        let rows = self.ledger.epochs().await?;
+        if rows.iter().any(|row| row.partition == partition && row.epoch > cursor.epoch) {
+            return self.check_node().await;
+        }
+        let run_id = self.gate.run_id().await?;
+        self.begin_epochs(&rows, &run_id).await?;
+        if let Some(epoch) = self.gate.epoch(partition) {
+            // What the old epoch still holds behind the cursor is never booked: nobody may wait for it.
+            let dropped = self.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;
+            tracing::error!(%partition, %cursor, dropped, "events of the old epoch are dropped: they do not follow what was booked");
+        }
+        self.gate.load_scripts(&run_id).await?;
+        Ok(())
     }
 
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
@@ -96,5 +140,33 @@ impl Operations {
             )),
             other => other,
         })
+    }
+}
+
+/// Whether an outbox that ends at `last` still has all that is known of `epoch`. What is missing of an older one is why
+/// this epoch was issued: it is no reason for yet another, or an idle partition would call for one at every check.
+fn outbox_reaches(last: Option<OutboxId>, known: OutboxId, epoch: Epoch) -> bool {
+    known.epoch < epoch || last.is_some_and(|last| last >= known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::nothing_yet(None, "0-0", true)]
+    #[case::as_far_as_known(Some("2-7"), "2-7", true)]
+    #[case::further(Some("2-8"), "2-7", true)]
+    #[case::emptied(None, "2-7", false)]
+    #[case::gone_back(Some("2-6"), "2-7", false)]
+    #[case::the_old_epoch_lost_its_tail(Some("1-4"), "1-7", true)]
+    #[case::the_old_epoch_was_emptied(None, "1-7", true)]
+    fn what_an_older_epoch_lost_does_not_call_for_another_epoch(
+        #[case] last: Option<&str>,
+        #[case] known: &str,
+        #[case] reaches: bool,
+    ) {
+        let at = |text: &str| text.parse::<OutboxId>().unwrap();
+        assert_eq!(outbox_reaches(last.map(at), at(known), Epoch(2)), reaches);
     }
 }

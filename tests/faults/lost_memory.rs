@@ -1,8 +1,11 @@
 //! Redis emptied under a running service.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::support::app::{TestApp, spawn_app};
+use crate::support::wait::wait_for;
 
 async fn flush(app: &TestApp) {
     let client = redis::Client::open(app.redis.url()).unwrap();
@@ -91,5 +94,56 @@ async fn a_restarted_service_on_a_restarted_redis_goes_on_where_it_was() {
     assert_eq!(released.status, 200, "{released:?}");
     let quota = app.get("/v1/tenants/acme/quota").await.body;
     assert_eq!(quota["limits"][0]["reserved"], "0");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_flushall_a_hold_that_names_a_subject_expires_although_nobody_asks_for_the_subject() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    let hold =
+        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "7", "ttl_seconds": 1 });
+    app.post("/v1/reservations", hold).await;
+    app.drained().await;
+    flush(&app).await;
+    let reserved = async || {
+        let quota = app.get("/v1/tenants/acme/quota").await.body;
+        quota["quotas"][0]["reserved"].as_str().map(str::to_owned)
+    };
+    wait_for("the hold has expired", Duration::from_secs(30), async || {
+        (reserved().await.as_deref() == Some("0")).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outbox_that_lost_the_event_booked_last_gets_a_new_epoch_and_goes_on() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    let usage = |key: &str| {
+        let body = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
+        let key = key.to_owned();
+        let app = &app;
+        async move { app.post_keyed("/v1/usage", &key, body).await }
+    };
+    assert_eq!(usage("first").await.status, 201);
+    let client = redis::Client::open(app.redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg("tg1:*:outbox").query_async(&mut connection).await.unwrap();
+    let last: redis::streams::StreamRangeReply = redis::cmd("XREVRANGE")
+        .arg(&keys[0])
+        .arg(&["+", "-", "COUNT", "1"])
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    redis::cmd("XDEL").arg(&keys[0]).arg(&last.ids[0].id).exec_async(&mut connection).await.unwrap();
+    wait_for("calls are booked again", Duration::from_secs(30), async || {
+        (usage("second").await.status < 300).then_some(())
+    })
+    .await;
+    let third = usage("third").await;
+    assert_eq!(third.status, 201, "{third:?}");
     app.finish().await;
 }

@@ -311,3 +311,51 @@ async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writ
     let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "3"));
 }
+
+#[tokio::test]
+async fn a_dry_run_is_never_a_replay_and_takes_no_key() {
+    let app = spawn_app().await;
+    with_day_of(&app, "10").await;
+    let tried = with(pages("4"), "dry_run", json!(true));
+    app.post_keyed("/v1/reservations", "k", tried.clone()).await.expect(200);
+    let reserved = app.post_keyed("/v1/reservations", "k", pages("4")).await.expect(201);
+    for path in ["/v1/reservations", "/v1/usage"] {
+        let again = app.post_keyed(path, "k", tried.clone()).await.expect(200);
+        assert_eq!((&again.body["allowed"], again.body.get("id")), (&json!(true), None), "{again:?}");
+        assert_eq!((again.text("/limits/0/reserved"), again.header("idempotency-replayed")), ("4", ""));
+    }
+    assert_eq!(
+        app.post_keyed("/v1/reservations", "k", pages("4")).await.expect(200).body["id"],
+        reserved.body["id"]
+    );
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn usage_is_not_recorded_in_part() {
+    let app = spawn_app().await;
+    with_day_of(&app, "10").await;
+    for body in [pages("4"), with(pages("4"), "dry_run", json!(true))] {
+        let refused = app.post_keyed("/v1/usage", "k", with(body, "mode", json!("best_effort"))).await;
+        refused.is_problem(422, "validation_failed");
+        assert_eq!(refused.pointers(), ["/mode"]);
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_refusal_by_a_limit_of_class_rate_says_rate_limited_and_by_both_classes_quota_exceeded() {
+    let app = spawn_app().await;
+    let limits = json!([
+        { "id": "hourly", "meter": "page", "window": "hour", "capacity": "5", "class": "rate" },
+        { "id": "daily", "meter": "page", "window": "day", "capacity": "8" }
+    ]);
+    app.with_plan(limits, json!([])).await;
+    held(&app, pages("4")).await;
+    let refused = app.post("/v1/reservations", pages("3")).await;
+    refused.is_problem(429, "rate_limited");
+    assert_eq!(refused.text("/refused_by/0/class"), "rate");
+    app.post("/v1/reservations", pages("5")).await.is_problem(429, "quota_exceeded");
+    app.post("/v1/reservations", pages("6")).await.is_problem(402, "exceeds_plan");
+    app.finish().await;
+}

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::World;
+use super::{Caller, World};
+use crate::support::app::spawn_app;
 
 #[tokio::test]
 async fn health_needs_no_key() {
@@ -24,4 +25,19 @@ async fn health_needs_no_key() {
 async fn metrics_are_not_on_the_public_listener() {
     let world = World::empty().await;
     world.admin.get("/metrics").await.is_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn metrics_are_open_metrics_on_the_operators_listener_and_name_no_tenant() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "1", "ack": "ledger" });
+    app.post_keyed("/v1/usage", "k", body).await.expect(201);
+    let operator = Caller::admin(&app).at(app.ops_url()).with_key(None);
+    let metrics = operator.get("/metrics").await.expect(200);
+    let text = metrics.body.as_str().unwrap();
+    assert!(metrics.header("content-type").starts_with("application/openmetrics-text"), "{metrics:?}");
+    assert!(text.contains("tollgate_") && text.ends_with("# EOF\n"), "{text}");
+    assert!(!text.contains("acme") && !text.contains("\"ada\""), "{text}");
+    app.finish().await;
 }

@@ -9,6 +9,7 @@ mod framing;
 mod health;
 mod hostile;
 mod instances;
+mod metrics;
 mod movements;
 mod periods;
 mod precedence;

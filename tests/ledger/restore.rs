@@ -86,8 +86,11 @@ async fn a_quotas_period_opens_once_however_many_ask() {
     let page = meter("ocr.page");
     let open = |included| ledger.open_quota_period(&acme, &page, decimals(), PERIOD, units(included));
     let (a, b, c) = tokio::join!(open(5_000), open(5_000), open(5_000));
-    let capacity =
-        QuotaCapacity { version: 1, parts: vec![(PERIOD_START_MS, units(5_000))], until_ms: PERIOD_END_MS };
+    let capacity = QuotaCapacity {
+        version: u64::try_from(PERIOD_START_MS / 1000).unwrap(),
+        parts: vec![(PERIOD_START_MS, units(5_000))],
+        until_ms: PERIOD_END_MS,
+    };
     assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (capacity.clone(), capacity.clone(), capacity.clone()));
     assert_eq!(open(9_000).await.unwrap(), capacity, "what it was opened with stands");
     let entries = "SELECT credit, debit, amount::float8 AS a, class, chain > 255 AS other FROM entries";

@@ -220,14 +220,6 @@ impl TestApp {
         self.put("/v1/admin/tenants/acme", serde_json::json!({ "plan": "plan" })).await;
     }
 
-    /// Makes a key of a role, bound to a tenant or not.
-    pub async fn key(&self, role: &str, tenant: Option<&str>) -> String {
-        let body = serde_json::json!({ "name": "test", "role": role, "tenant": tenant });
-        let answer = self.post("/v1/admin/keys", body).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
-        answer.body["key"].as_str().expect("the key").to_owned()
-    }
-
     /// Stops the instance in order and starts it again on the same servers.
     pub async fn restart(&mut self) {
         if let Some(app) = self.app.take() {
