@@ -64,6 +64,11 @@ impl Link {
         answers
     }
 
+    /// Lets go of the connection, so that the next command does not wait behind one that is still blocked.
+    pub(super) fn abandon(&self) {
+        self.current.store(None);
+    }
+
     async fn connection(&self) -> Result<Arc<MultiplexedConnection>, RedisError> {
         if let Some(connection) = self.current.load_full() {
             return Ok(connection);

@@ -64,8 +64,11 @@ impl Gate {
             command.arg(place.to_string());
         }
         let patience = timeout + self.patience() + self.options.connect_timeout;
-        let answer = tokio::time::timeout(patience, self.bell_link.send(&command)).await;
-        let answer = answer.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))?;
+        let Ok(answer) = tokio::time::timeout(patience, self.bell_link.send(&command)).await else {
+            self.bell_link.abandon();
+            return Err(GateError::Timeout);
+        };
+        let answer = answer.map_err(|error| plain_error(&error))?;
         Ok(answer != Value::Nil)
     }
 

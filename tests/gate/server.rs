@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use tollgate::domain::ids::Partition;
 
 /// How a test's Redis runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,25 +17,25 @@ pub enum Mode {
     Cluster,
 }
 
-/// Servers that tests share while any of them runs: each keeps to a partition of its own.
-static SHARED: [Mutex<Weak<Server>>; 2] = [const { Mutex::new(Weak::new()) }; 2];
+/// Servers that all tests share: each test keeps to a partition of its own.
+static SHARED: [OnceLock<Arc<Server>>; 2] = [const { OnceLock::new() }; 2];
+
+/// Runs the server until its input closes, which the end of the test process does in any case, and clears up.
+const KEEPER: &str =
+    r#"redis-server "$@" & server=$!; read -r _; kill -9 "$server"; wait "$server"; rm -rf "$PWD""#;
 
 /// A running redis-server.
 pub struct Server {
-    child: Child,
-    directory: tempfile::TempDir,
+    keeper: Child,
+    directory: PathBuf,
+    next_partition: AtomicU16,
 }
 
 impl Server {
     /// The shared one of this mode.
     pub fn shared(mode: Mode) -> Arc<Self> {
-        let mut shared = SHARED[usize::from(mode == Mode::Cluster)].lock().unwrap();
-        if let Some(server) = shared.upgrade() {
-            return server;
-        }
-        let server = Arc::new(Self::of(mode));
-        *shared = Arc::downgrade(&server);
-        server
+        let shared = &SHARED[usize::from(mode == Mode::Cluster)];
+        Arc::clone(shared.get_or_init(|| Arc::new(Self::of(mode))))
     }
 
     /// Starts one in this mode.
@@ -53,28 +56,42 @@ impl Server {
 
     /// Starts one that keeps an append-only file and never evicts, with these further options.
     pub fn start(options: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let child = Command::new("redis-server")
-            .current_dir(directory.path())
+        let directory = tempfile::tempdir().unwrap().keep();
+        let keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .current_dir(&directory)
             .args(["--port", "0", "--unixsocket", "redis.sock", "--save", "", "--appendonly", "yes"])
             .args(["--appendfsync", "everysec", "--maxmemory-policy", "noeviction", "--loglevel", "warning"])
             .args(options)
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let server = Self { child, directory };
+        let server = Self { keeper, directory, next_partition: AtomicU16::new(0) };
         server.wait_until_it_answers();
         server
     }
 
     fn socket(&self) -> PathBuf {
-        self.directory.path().join("redis.sock")
+        self.directory.join("redis.sock")
     }
 
     /// The url under which the gate reaches it.
     pub fn url(&self) -> String {
         format!("unix://{}", self.socket().display())
+    }
+
+    /// A partition that no other world on this server has.
+    pub fn take_partition(&self) -> Partition {
+        Partition::new(self.next_partition.fetch_add(1, Ordering::Relaxed))
+            .expect("a partition for each world")
+    }
+
+    /// Forgets everything, for the next world after the last one.
+    pub fn empty(&self) {
+        self.command(&["FLUSHALL"]);
+        self.next_partition.store(0, Ordering::Relaxed);
     }
 
     /// A blocking connection for looking inside.
@@ -102,7 +119,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
     }
 }

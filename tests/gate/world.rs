@@ -1,14 +1,13 @@
 //! A gate with one warm tenant under a clock of the test's own, and short words for what tests do with it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tollgate::domain::amount::{Amount, Decimals, Units};
 use tollgate::domain::event::Event;
 use tollgate::domain::ids::{
-    Epoch, IdempotencyKey, MeterId, OutboxId, Partition, ReservationId, ReservationIds, Subject, SubjectId,
-    SubjectKind, TenantId,
+    Epoch, IdempotencyKey, MeterId, OutboxId, PARTITIONS_MAX, Partition, ReservationId, ReservationIds,
+    Subject, SubjectId, SubjectKind, TenantId,
 };
 use tollgate::domain::reservation::{
     Body, BodyRest, CounterField, CounterPlace, LineRule, OnExcess, OnLate, PlaceCapacity, Record,
@@ -30,9 +29,6 @@ pub const WINDOW: (i64, i64) = (START_MS - 1_000_000, START_MS + 1_000_000);
 pub const BUCKET_MS: i64 = 1000;
 /// The ttl of a hold unless a test says otherwise.
 pub const TTL_MS: i64 = 60_000;
-
-/// Each world keeps to a partition of its own, so that worlds may share a server.
-static NEXT_PARTITION: AtomicU16 = AtomicU16::new(0);
 
 /// Units of this number.
 pub fn units(value: i64) -> Units {
@@ -56,7 +52,7 @@ pub fn options(url: String) -> GateOptions {
         connections: 2,
         response_timeout: Duration::from_secs(20),
         connect_timeout: Duration::from_secs(20),
-        partitions: 256,
+        partitions: PARTITIONS_MAX,
         due_bucket_ms: BUCKET_MS,
         tombstone_keyed_ms: 86_400_000,
         tombstone_unkeyed_ms: 300_000,
@@ -184,7 +180,7 @@ impl World {
         let gate = Gate::connect(options(server.url())).await.unwrap();
         let run_id = gate.run_id().await.unwrap();
         gate.load_scripts(&run_id).await.unwrap();
-        let partition = Partition::new(NEXT_PARTITION.fetch_add(1, Ordering::Relaxed) % 256).unwrap();
+        let partition = server.take_partition();
         let tenant = (0..)
             .map(|number| TenantId::parse(&format!("tenant-{number}")).unwrap())
             .find(|tenant| gate.partition_of(tenant) == partition)
@@ -221,7 +217,7 @@ impl World {
 
     /// A key of the world's partition.
     pub fn key(&self, rest: &str) -> String {
-        format!("tg1:{{{}}}:{rest}", tollgate::gate::keys::tag(self.partition, 256))
+        format!("tg1:{{{}}}:{rest}", tollgate::gate::keys::tag(self.partition, PARTITIONS_MAX))
     }
 
     /// The hash that stands for a subject.

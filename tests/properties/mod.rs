@@ -1,1 +1,3 @@
-//! Random sequences against a model.
+//! Random sequences of calls, on the real thing and on a model of it.
+
+mod gate;

@@ -1,5 +1,6 @@
 //! What the tests stand on.
 
 pub mod app;
+pub mod model;
 pub mod services;
 pub mod wait;

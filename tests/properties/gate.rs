@@ -1,0 +1,386 @@
+//! The gate against its model: every answer, every counter and every event, through duplicates, clock moves and lost memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
+use tollgate::domain::amount::Amount;
+use tollgate::domain::event::{Change, Event};
+use tollgate::domain::ids::{Epoch, MeterId};
+use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
+use tollgate::gate::{
+    CounterCheck, ExtendCall, ReleaseCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage,
+    RestoredCounter, Totals, WarmState,
+};
+
+use crate::gate::server::Server;
+use crate::gate::world::*;
+use crate::support::model::{Answer, Counter, Mode, Model, Rule, Told};
+
+const METERS: [&str; 2] = ["in", "out"];
+const FIELDS: [&[u8; 8]; 2] = [b"budget--", b"in------"];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Reserve { id: u8, meaning: u8, mode: Mode, amounts: [i64; 2], ttl_ms: i64 },
+    Consume { id: u8, totals: Option<[i64; 2]>, is_final: bool },
+    Release { id: u8, incurred: Option<[i64; 2]> },
+    Extend { id: u8, ttl_ms: i64 },
+    Pass { ms: i64 },
+    Sweep,
+    LoseMemory,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let id = || 0..3_u8;
+    let amounts = || [0..25_i64, 0..25_i64];
+    let mode = prop_oneof![4 => Just(Mode::All), 2 => Just(Mode::Best), 1 => Just(Mode::Usage)];
+    let fresh = prop_oneof![3 => Just(0), 1 => 1..4_u8];
+    let reserve = (fresh, 0..8_u8, mode, [1..6_i64, 1..6_i64], 300..2_000_i64).prop_map(
+        |(id, meaning, mode, amounts, ttl_ms)| Step::Reserve {
+            id,
+            meaning: meaning / 7,
+            mode,
+            amounts,
+            ttl_ms,
+        },
+    );
+    let consume = (id(), proptest::option::of(amounts()), proptest::bool::weighted(0.25))
+        .prop_map(|(id, totals, is_final)| Step::Consume { id, totals, is_final });
+    let release =
+        (id(), proptest::option::of(amounts())).prop_map(|(id, incurred)| Step::Release { id, incurred });
+    let extend = (id(), 500..9_000_i64).prop_map(|(id, ttl_ms)| Step::Extend { id, ttl_ms });
+    let one = prop_oneof![
+        5 => reserve,
+        5 => consume,
+        1 => release,
+        1 => extend,
+        4 => (1..3_000_i64).prop_map(|ms| Step::Pass { ms }),
+        4 => Just(Step::Sweep),
+        1 => Just(Step::LoseMemory),
+    ];
+    // Every step may come twice: a repeat has the effect of one.
+    let list = proptest::collection::vec((one, any::<bool>()), 10..60);
+    list.prop_map(|steps| {
+        let mut latest = 3;
+        let about_recent =
+            |(step, twice): (Step, bool)| vec![name(step, &mut latest); 1 + usize::from(twice)];
+        steps.into_iter().flat_map(about_recent).collect()
+    })
+}
+
+/// Turns how far back a step looks into an id: 0 in a reserve is a new reservation, the rest are about the latest four.
+fn name(step: Step, latest: &mut u8) -> Step {
+    match step {
+        Step::Reserve { id: 0, meaning, mode, amounts, ttl_ms } => {
+            *latest += 1;
+            Step::Reserve { id: *latest, meaning, mode, amounts, ttl_ms }
+        }
+        Step::Reserve { id, meaning, mode, amounts, ttl_ms } => {
+            Step::Reserve { id: *latest - id, meaning, mode, amounts, ttl_ms }
+        }
+        Step::Consume { id, totals, is_final } => Step::Consume { id: *latest - id, totals, is_final },
+        Step::Release { id, incurred } => Step::Release { id: *latest - id, incurred },
+        Step::Extend { id, ttl_ms } => Step::Extend { id: *latest - id, ttl_ms },
+        other => other,
+    }
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    let excess = prop_oneof![Just(OnExcess::Record), Just(OnExcess::Cap), Just(OnExcess::Reject)];
+    let late = prop_oneof![12 => Just(OnLate::Charge), 1 => Just(OnLate::Reject)];
+    let rule = (excess, late, 1..30_i64).prop_map(|(on_excess, on_late, seconds)| Rule {
+        on_excess,
+        on_late,
+        late_within_ms: seconds * 1000,
+    });
+    proptest::collection::vec(rule, 2)
+}
+
+fn counters() -> impl Strategy<Value = Vec<Counter>> {
+    let counter = |weights: Vec<i64>| {
+        (20..110_i64).prop_map(move |capacity| Counter {
+            capacity,
+            weights: weights.clone(),
+            consumed: 0,
+            reserved: 0,
+        })
+    };
+    (counter(vec![3, 2]), counter(vec![1, 0])).prop_map(|(budget, single)| vec![budget, single])
+}
+
+/// The real gate, told the same steps as the model.
+struct Subject {
+    world: World,
+    rules: Vec<Rule>,
+    checks: Vec<CounterCheck>,
+    now_ms: i64,
+    epoch: u64,
+}
+
+impl Subject {
+    async fn new(server: Arc<Server>, rules: Vec<Rule>, counters: &[Counter]) -> Self {
+        server.empty();
+        let world = World::over(server).await;
+        world.warm_up(WarmState::default()).await;
+        let check = |(at, counter): (usize, &Counter)| {
+            let mut check = limit(FIELDS[at], counter.capacity);
+            let pairs = (0..).zip(&counter.weights).filter(|(_, weight)| **weight > 0);
+            check.place.pairs = pairs.map(|(line, weight)| (line, *weight)).collect();
+            capped(check)
+        };
+        let checks = counters.iter().enumerate().map(check).collect();
+        Self { world, rules, checks, now_ms: START_MS, epoch: 1 }
+    }
+
+    async fn reserve(&self, id: u8, meaning: u8, mode: Mode, amounts: [i64; 2], ttl_ms: i64) -> Answer {
+        let line = |at: usize| Line {
+            meter: METERS[at],
+            amount: amounts[at],
+            rule: (
+                0,
+                self.rules[at].on_excess,
+                self.rules[at].on_late,
+                u32::try_from(self.rules[at].late_within_ms / 1000).unwrap(),
+            ),
+        };
+        let mut ask = ask(&id.to_string(), vec![line(0), line(1)], self.checks.clone());
+        (ask.meaning, ask.ttl_ms, ask.max_life_ms, ask.now_ms) = (meaning, ttl_ms, MAX_LIFE_MS, self.now_ms);
+        ask.mode = match mode {
+            Mode::All => ReserveMode::AllOrNothing,
+            Mode::Best => ReserveMode::BestEffort,
+            Mode::Usage => ReserveMode::Usage,
+        };
+        match self.world.reserve(&ask).await {
+            ReserveOutcome::Admitted { expires_at_ms, .. } => {
+                let record = self.record(id).await;
+                assert_eq!(record.head.expires_at_ms, expires_at_ms);
+                Answer::Done(record.head.state, record.units, expires_at_ms, false, vec![])
+            }
+            ReserveOutcome::Replayed { record, .. } => Answer::Replayed(record.head.state, record.units),
+            ReserveOutcome::Refused { refusing, .. } => Answer::Refused(refusing),
+            ReserveOutcome::KeyReused => Answer::KeyReused,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn record(&self, id: u8) -> Record {
+        self.world.record(&id.to_string()).await.unwrap()
+    }
+
+    async fn consume(&self, id: u8, totals: Option<[i64; 2]>, is_final: bool) -> Answer {
+        answer(self.world.consume_at(self.now_ms, &id.to_string(), by_meter(totals), is_final).await)
+    }
+
+    async fn release(&self, id: u8, incurred: Option<[i64; 2]>) -> Answer {
+        let call = ReleaseCall {
+            id: self.world.id(&id.to_string()),
+            bound: None,
+            incurred: by_meter(incurred),
+            now_ms: Some(self.now_ms),
+        };
+        answer(self.world.gate.release(&call).await.unwrap())
+    }
+
+    async fn extend(&self, id: u8, ttl_ms: i64) -> Answer {
+        let id = self.world.id(&id.to_string());
+        let call = ExtendCall { id, bound: None, ttl_ms, now_ms: Some(self.now_ms) };
+        answer(self.world.gate.extend(&call).await.unwrap())
+    }
+
+    /// A new epoch: everything is cold, and comes back from what the ledger would know.
+    async fn lose_memory(&mut self, model: &Model) {
+        let mut open = Vec::new();
+        let mut resolved = Vec::new();
+        for id in 0..IDS {
+            if let Some(record) = self.world.record(&id.to_string()).await {
+                let list = if model.open().contains(&id) { &mut open } else { &mut resolved };
+                list.push((self.world.id(&id.to_string()), record));
+            }
+        }
+        self.epoch += 1;
+        let (gate, partition) = (&self.world.gate, self.world.partition);
+        gate.adopt(partition, Epoch(self.epoch), Some(self.now_ms)).await.unwrap();
+        let told = |(at, counter): (usize, &Counter)| RestoredCounter {
+            field: field(FIELDS[at]),
+            window_start_ms: WINDOW.0,
+            consumed: units(counter.consumed),
+            reserved: units(counter.reserved),
+            next_hold_ends_at_ms: None,
+        };
+        let counters = model.counters.iter().enumerate().map(told).collect();
+        let page = RestorePage {
+            partition,
+            tenant: &self.world.tenant,
+            records: &open,
+            last: Some(WarmState { counters, ..WarmState::default() }),
+            now_ms: Some(self.now_ms),
+        };
+        gate.restore_page(&page).await.unwrap();
+        for (id, record) in resolved {
+            gate.restore_record(id, &record, Some(self.now_ms)).await.unwrap();
+        }
+    }
+
+    async fn events(&self) -> Vec<Told> {
+        self.world.events().await.iter().map(|event| self.told(event)).collect()
+    }
+
+    fn told(&self, event: &Event) -> Told {
+        let id = (0..IDS).find(|id| self.world.id(&id.to_string()) == event.reservation).unwrap();
+        let (kind, kept) = match &event.change {
+            Change::Reserve(_) => ("reserve", vec![]),
+            Change::Usage(_) => ("usage", vec![]),
+            Change::Consume { uncharged, .. } => {
+                ("consume", uncharged.iter().map(|kept| kept.get()).collect())
+            }
+            Change::Release { .. } => ("release", vec![]),
+            Change::Extend { .. } => ("extend", vec![]),
+            Change::Expire { .. } => ("expire", vec![]),
+        };
+        (kind, id, event.units().to_vec(), kept)
+    }
+}
+
+/// How many sequences a run tries.
+const CASES: u32 = 200;
+const MAX_LIFE_MS: i64 = 8_000;
+/// More than any sequence reserves.
+const IDS: u8 = 70;
+
+fn by_meter(amounts: Option<[i64; 2]>) -> Totals {
+    let Some(amounts) = amounts else { return Totals::Default };
+    let named = METERS.iter().zip(amounts).map(|(meter, amount)| {
+        (MeterId::parse(meter).unwrap(), Amount::from_integer(u64::try_from(amount).unwrap()))
+    });
+    Totals::ByMeter(named.collect())
+}
+
+fn answer(outcome: ResolveOutcome) -> Answer {
+    match outcome {
+        ResolveOutcome::Done { record, uncharged, .. } => {
+            let kept = uncharged.iter().map(|kept| kept.get()).collect();
+            Answer::Done(record.head.state, record.units, record.head.expires_at_ms, record.head.late, kept)
+        }
+        ResolveOutcome::Replayed { record, .. } => Answer::Replayed(record.head.state, record.units),
+        ResolveOutcome::Unknown { .. } => Answer::Unknown,
+        ResolveOutcome::AlreadyResolved { .. } => Answer::AlreadyResolved,
+        ResolveOutcome::Expired { .. } => Answer::Expired,
+        ResolveOutcome::AmountDecreased { line, .. } => Answer::AmountDecreased(line),
+        ResolveOutcome::ExcessRejected { line, .. } => Answer::ExcessRejected(line),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The order in which one sweep meets holds is not the model's to say.
+fn in_any_order_of_sweeps(mut told: Vec<Told>) -> Vec<Told> {
+    let key = |told: &Told| (told.1, told.2.iter().map(|l: &LineUnits| l.held).collect::<Vec<_>>());
+    for run in told.chunk_by_mut(|a, b| a.0 == "expire" && b.0 == "expire") {
+        run.sort_by_key(key);
+    }
+    told
+}
+
+/// One step on the model.
+fn on_model(model: &mut Model, now_ms: i64, step: &Step) -> Answer {
+    let slice = |totals: &Option<[i64; 2]>| totals.map(Vec::from);
+    match step {
+        Step::Reserve { id, meaning, mode, amounts, ttl_ms } => {
+            model.reserve(now_ms, *id, *meaning, *mode, amounts, *ttl_ms, MAX_LIFE_MS)
+        }
+        Step::Consume { id, totals, is_final } => {
+            model.consume(now_ms, *id, slice(totals).as_deref(), *is_final)
+        }
+        Step::Release { id, incurred } => model.release(now_ms, *id, slice(incurred).as_deref()),
+        Step::Extend { id, ttl_ms } => model.extend(now_ms, *id, *ttl_ms),
+        Step::Pass { .. } => Answer::Nothing,
+        Step::Sweep => Answer::Swept(model.sweep(now_ms).len()),
+        Step::LoseMemory => {
+            model.lose_memory();
+            Answer::Nothing
+        }
+    }
+}
+
+async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Counter>, steps: Vec<Step>) {
+    let mut subject = Subject::new(server, rules.clone(), &counters).await;
+    let mut model = Model::new(rules, counters, BUCKET_MS);
+    for (number, step) in steps.iter().enumerate() {
+        let now_ms = subject.now_ms;
+        let expected = on_model(&mut model, now_ms, step);
+        let real = match step.clone() {
+            Step::Reserve { id, meaning, mode, amounts, ttl_ms } => {
+                subject.reserve(id, meaning, mode, amounts, ttl_ms).await
+            }
+            Step::Consume { id, totals, is_final } => subject.consume(id, totals, is_final).await,
+            Step::Release { id, incurred } => subject.release(id, incurred).await,
+            Step::Extend { id, ttl_ms } => subject.extend(id, ttl_ms).await,
+            Step::Pass { ms } => {
+                subject.now_ms += ms;
+                Answer::Nothing
+            }
+            Step::Sweep => Answer::Swept(usize::try_from(subject.world.sweep(now_ms).await).unwrap()),
+            Step::LoseMemory => {
+                subject.lose_memory(&model).await;
+                Answer::Nothing
+            }
+        };
+        assert_eq!(real, expected, "step {number}: {step:?}");
+        for (check, counter) in subject.checks.iter().zip(&model.counters) {
+            assert_eq!(
+                subject.world.counts(check).await,
+                (counter.consumed, counter.reserved),
+                "step {number}"
+            );
+        }
+    }
+    assert_eq!(in_any_order_of_sweeps(subject.events().await), in_any_order_of_sweeps(model.told));
+}
+
+#[test]
+fn the_gate_behaves_like_its_model_through_any_sequence_of_calls() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let server = Arc::new(Server::start(&[]));
+    let sequence = (rules(), counters(), steps());
+    let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
+        runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
+        Ok(())
+    });
+    run.unwrap();
+}
+
+/// What sort of answer it is, without its figures.
+fn sort_of(answer: &Answer) -> String {
+    match answer {
+        Answer::Done(state, _, _, late, kept) => format!("{state} late={late} capped={}", !kept.is_empty()),
+        other => format!("{other:?}").split('(').next().unwrap().to_owned(),
+    }
+}
+
+#[test]
+fn the_sequences_reach_every_sort_of_answer() {
+    let mut runner = TestRunner::deterministic();
+    let mut counts = BTreeMap::<String, u32>::new();
+    for _ in 0..CASES {
+        let sequence = (rules(), counters(), steps()).new_tree(&mut runner).unwrap().current();
+        let (mut model, mut now_ms) = (Model::new(sequence.0, sequence.1, BUCKET_MS), START_MS);
+        for step in &sequence.2 {
+            let answer = on_model(&mut model, now_ms, step);
+            *counts.entry(sort_of(&answer)).or_default() += 1;
+            if let Step::Pass { ms } = step {
+                now_ms += ms;
+            }
+        }
+    }
+    let resolved = ["consumed late=false capped=false", "consumed late=false capped=true"];
+    let late = ["consumed late=true capped=false", "consumed late=true capped=true"];
+    let open = ["reserved late=false capped=false", "reserved late=false capped=true"];
+    let rest = ["released late=false capped=false", "Replayed", "Refused", "KeyReused", "Unknown"];
+    let refusals = ["AlreadyResolved", "Expired", "AmountDecreased", "ExcessRejected", "Swept"];
+    for sort in [&resolved[..], &late, &open, &rest, &refusals].concat() {
+        assert!(counts.get(sort).is_some_and(|count| *count >= 5), "{sort} is too rare: {counts:#?}");
+    }
+}

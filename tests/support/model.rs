@@ -1,0 +1,379 @@
+//! The gate as a pure model on domain types: what the scripts must do, said once more and in the plainest way.
+
+use std::collections::BTreeMap;
+
+use tollgate::domain::amount::{UNITS_MAX, Units};
+use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
+
+/// A call's answer, as far as callers can tell it apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Done: state, lines, expiry, whether late, what a cap kept uncharged.
+    Done(ReservationState, Vec<LineUnits>, i64, bool, Vec<i64>),
+    /// The same as before: state and lines.
+    Replayed(ReservationState, Vec<LineUnits>),
+    /// Refused by these counters.
+    Refused(Vec<usize>),
+    /// Another meaning of the key.
+    KeyReused,
+    /// Not known.
+    Unknown,
+    /// Resolved otherwise.
+    AlreadyResolved,
+    /// Expired.
+    Expired,
+    /// A total below the last one, at this line.
+    AmountDecreased(usize),
+    /// Above the hold of a meter that refuses excess, at this line.
+    ExcessRejected(usize),
+    /// Swept, and so many expired.
+    Swept(usize),
+    /// Nothing to answer.
+    Nothing,
+}
+
+/// What is written to the outbox: its kind, the reservation, lines after, and what was kept uncharged.
+pub type Told = (&'static str, u8, Vec<LineUnits>, Vec<i64>);
+
+/// One line's rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Above the hold.
+    pub on_excess: OnExcess,
+    /// After expiry.
+    pub on_late: OnLate,
+    /// For how long after expiry, in ms.
+    pub late_within_ms: i64,
+}
+
+/// One counter: its capacity and the weight of each line, 0 where the line does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counter {
+    /// At most this much.
+    pub capacity: i64,
+    /// Per line.
+    pub weights: Vec<i64>,
+    /// Units consumed.
+    pub consumed: i64,
+    /// Units held.
+    pub reserved: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Hold {
+    state: ReservationState,
+    late: bool,
+    capped: bool,
+    meaning: u8,
+    lines: Vec<LineUnits>,
+    expires_at_ms: i64,
+    latest_expiry_ms: i64,
+}
+
+/// How a reserve treats what does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// All or nothing.
+    All,
+    /// What fits.
+    Best,
+    /// Consumed at once.
+    Usage,
+}
+
+/// The model of one tenant's gate.
+#[derive(Debug, Clone)]
+pub struct Model {
+    rules: Vec<Rule>,
+    /// The counters, as they stand.
+    pub counters: Vec<Counter>,
+    holds: BTreeMap<u8, Hold>,
+    /// Everything told to the ledger.
+    pub told: Vec<Told>,
+    bucket_ms: i64,
+}
+
+fn units(value: i64) -> Units {
+    Units::new(value).unwrap()
+}
+
+fn outstanding(hold: &Hold, line: usize) -> i64 {
+    let open = hold.state == ReservationState::Reserved;
+    if open { hold.lines[line].outstanding().get() } else { 0 }
+}
+
+impl Model {
+    /// A warm tenant that has used nothing.
+    pub fn new(rules: Vec<Rule>, counters: Vec<Counter>, bucket_ms: i64) -> Self {
+        Self { rules, counters, holds: BTreeMap::new(), told: Vec::new(), bucket_ms }
+    }
+
+    /// Reserves, or counts usage.
+    #[allow(clippy::too_many_arguments, reason = "a call's own parts")]
+    pub fn reserve(
+        &mut self,
+        now_ms: i64,
+        id: u8,
+        meaning: u8,
+        mode: Mode,
+        amounts: &[i64],
+        ttl_ms: i64,
+        max_life_ms: i64,
+    ) -> Answer {
+        if let Some(hold) = self.holds.get(&id) {
+            if hold.meaning != meaning {
+                return Answer::KeyReused;
+            }
+            return Answer::Replayed(hold.state, hold.lines.clone());
+        }
+        let need = |counter: &Counter| -> i64 {
+            counter.weights.iter().zip(amounts).map(|(weight, amount)| weight * amount).sum()
+        };
+        let refuses =
+            |counter: &Counter| counter.consumed + counter.reserved + need(counter) > counter.capacity;
+        let refusing: Vec<usize> =
+            (0..self.counters.len()).filter(|&at| refuses(&self.counters[at])).collect();
+        let granted = if mode == Mode::Best { self.fit(amounts) } else { amounts.to_vec() };
+        if (mode != Mode::Best && !refusing.is_empty()) || granted.iter().all(|&amount| amount == 0) {
+            return Answer::Refused(refusing);
+        }
+        let usage = mode == Mode::Usage;
+        let line = |&amount: &i64| {
+            if usage {
+                LineUnits { held: units(0), consumed: units(amount) }
+            } else {
+                LineUnits { held: units(amount), consumed: units(0) }
+            }
+        };
+        let lines: Vec<LineUnits> = granted.iter().map(line).collect();
+        for counter in &mut self.counters {
+            let moved: i64 =
+                counter.weights.iter().zip(&granted).map(|(weight, amount)| weight * amount).sum();
+            if usage {
+                counter.consumed += moved;
+            } else {
+                counter.reserved += moved;
+            }
+        }
+        let expires_at_ms = if usage { now_ms } else { now_ms + ttl_ms.min(max_life_ms) };
+        let state = if usage { ReservationState::Consumed } else { ReservationState::Reserved };
+        let hold = Hold {
+            state,
+            late: false,
+            capped: false,
+            meaning,
+            lines: lines.clone(),
+            expires_at_ms,
+            latest_expiry_ms: now_ms + max_life_ms,
+        };
+        self.holds.insert(id, hold);
+        self.told.push((if usage { "usage" } else { "reserve" }, id, lines.clone(), vec![]));
+        Answer::Done(state, lines, expires_at_ms, false, vec![])
+    }
+
+    fn fit(&self, amounts: &[i64]) -> Vec<i64> {
+        let mut granted: Vec<i64> = Vec::new();
+        for (line, &asked) in amounts.iter().enumerate() {
+            let mut most = asked;
+            for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
+                let taken: i64 =
+                    counter.weights.iter().zip(&granted).map(|(weight, amount)| weight * amount).sum();
+                let room = counter.capacity - counter.consumed - counter.reserved - taken;
+                most = most.min(room.div_euclid(counter.weights[line]));
+            }
+            granted.push(most.max(0));
+        }
+        granted
+    }
+
+    /// Consumes these totals; none stands for the larger of held and consumed.
+    pub fn consume(&mut self, now_ms: i64, id: u8, totals: Option<&[i64]>, is_final: bool) -> Answer {
+        let Some(hold) = self.holds.get(&id).cloned() else { return Answer::Unknown };
+        let default: Vec<i64> = hold.lines.iter().map(|line| line.held.max(line.consumed).get()).collect();
+        let totals = totals.map_or(default, <[i64]>::to_vec);
+        let late = hold.state == ReservationState::Expired;
+        let resolves = is_final || late;
+        let repeats = self.repeats(&hold, &totals);
+        let replays = hold.state == ReservationState::Consumed
+            || (hold.state == ReservationState::Reserved && !resolves);
+        if repeats && replays {
+            return Answer::Replayed(hold.state, hold.lines);
+        }
+        match hold.state {
+            ReservationState::Consumed | ReservationState::Released => return Answer::AlreadyResolved,
+            ReservationState::Expired if self.rejects_late(&hold, now_ms) => return Answer::Expired,
+            _ => {}
+        }
+        if let Some(refusal) = self.check(&hold, &totals) {
+            return refusal;
+        }
+        let (totals, uncharged) = self.cap(&hold, totals);
+        if !resolves && self.repeats(&hold, &totals) {
+            return Answer::Replayed(hold.state, hold.lines);
+        }
+        let state = if resolves { ReservationState::Consumed } else { ReservationState::Reserved };
+        self.settle("consume", id, state, late, &totals, uncharged)
+    }
+
+    /// Releases with this much incurred per line; none stands for nothing more than is consumed.
+    pub fn release(&mut self, now_ms: i64, id: u8, incurred: Option<&[i64]>) -> Answer {
+        let Some(hold) = self.holds.get(&id).cloned() else { return Answer::Unknown };
+        let default: Vec<i64> = hold.lines.iter().map(|line| line.consumed.get()).collect();
+        let totals = incurred.map_or(default, <[i64]>::to_vec);
+        match hold.state {
+            ReservationState::Released => return Answer::Replayed(hold.state, hold.lines),
+            ReservationState::Consumed => {
+                let again = hold.late && incurred.is_some() && self.repeats(&hold, &totals);
+                return if again {
+                    Answer::Replayed(hold.state, hold.lines)
+                } else {
+                    Answer::AlreadyResolved
+                };
+            }
+            ReservationState::Expired if incurred.is_none() || self.rejects_late(&hold, now_ms) => {
+                return Answer::Expired;
+            }
+            ReservationState::Expired => {
+                if let Some(refusal) = self.check(&hold, &totals) {
+                    return refusal;
+                }
+                let (totals, uncharged) = self.cap(&hold, totals);
+                return self.settle("consume", id, ReservationState::Consumed, true, &totals, uncharged);
+            }
+            ReservationState::Reserved => {}
+        }
+        if let Some(line) = decreased(&hold, &totals) {
+            return Answer::AmountDecreased(line);
+        }
+        self.settle("release", id, ReservationState::Released, false, &totals, vec![])
+    }
+
+    /// Moves the expiry.
+    pub fn extend(&mut self, now_ms: i64, id: u8, ttl_ms: i64) -> Answer {
+        let Some(hold) = self.holds.get_mut(&id) else { return Answer::Unknown };
+        match hold.state {
+            ReservationState::Expired => return Answer::Expired,
+            ReservationState::Reserved => {}
+            _ => return Answer::AlreadyResolved,
+        }
+        let expires_at_ms = (now_ms + ttl_ms).min(hold.latest_expiry_ms);
+        if expires_at_ms <= hold.expires_at_ms {
+            return Answer::Replayed(hold.state, hold.lines.clone());
+        }
+        hold.expires_at_ms = expires_at_ms;
+        let lines = hold.lines.clone();
+        self.told.push(("extend", id, lines.clone(), vec![]));
+        Answer::Done(ReservationState::Reserved, lines, expires_at_ms, false, vec![])
+    }
+
+    /// Sweeps all buckets that are over at this time. Answers which expired.
+    pub fn sweep(&mut self, now_ms: i64) -> Vec<u8> {
+        let swept = now_ms.div_euclid(self.bucket_ms);
+        let is_due = |hold: &Hold| {
+            let bucket = (hold.expires_at_ms + self.bucket_ms - 1).div_euclid(self.bucket_ms);
+            hold.state == ReservationState::Reserved && bucket <= swept
+        };
+        let due: Vec<u8> = self.holds.iter().filter(|(_, hold)| is_due(hold)).map(|(id, _)| *id).collect();
+        for id in &due {
+            let totals: Vec<i64> = self.holds[id].lines.iter().map(|line| line.consumed.get()).collect();
+            self.settle("expire", *id, ReservationState::Expired, false, &totals, vec![]);
+        }
+        due
+    }
+
+    /// A record that comes back from the ledger no longer says that a cap cut its total.
+    pub fn lose_memory(&mut self) {
+        self.holds.values_mut().for_each(|hold| hold.capped = false);
+    }
+
+    /// Open holds, in the order of their ids.
+    pub fn open(&self) -> Vec<u8> {
+        let is_open = |hold: &Hold| hold.state == ReservationState::Reserved;
+        self.holds.iter().filter(|(_, hold)| is_open(hold)).map(|(id, _)| *id).collect()
+    }
+
+    fn repeats(&self, hold: &Hold, totals: &[i64]) -> bool {
+        hold.lines.iter().zip(totals).zip(&self.rules).all(|((line, &total), rule)| {
+            let consumed = line.consumed.get();
+            let was_capped = hold.capped && rule.on_excess == OnExcess::Cap && line.consumed >= line.held;
+            total == consumed || (was_capped && total > consumed)
+        })
+    }
+
+    fn rejects_late(&self, hold: &Hold, now_ms: i64) -> bool {
+        self.rules
+            .iter()
+            .any(|rule| rule.on_late == OnLate::Reject || now_ms > hold.expires_at_ms + rule.late_within_ms)
+    }
+
+    fn check(&self, hold: &Hold, totals: &[i64]) -> Option<Answer> {
+        if let Some(line) = decreased(hold, totals) {
+            return Some(Answer::AmountDecreased(line));
+        }
+        let above = |line: &usize| {
+            let most = hold.lines[*line].held.max(hold.lines[*line].consumed).get();
+            self.rules[*line].on_excess == OnExcess::Reject && totals[*line] > most
+        };
+        (0..totals.len()).find(above).map(Answer::ExcessRejected)
+    }
+
+    /// What `cap` lets through, and what it keeps uncharged (nothing where nothing is).
+    fn cap(&self, hold: &Hold, mut totals: Vec<i64>) -> (Vec<i64>, Vec<i64>) {
+        let asked = totals.clone();
+        let open = hold.state == ReservationState::Reserved;
+        let free = |line: usize| {
+            let LineUnits { held, consumed } = hold.lines[line];
+            if open { held.max(consumed).get() } else { consumed.get() }
+        };
+        for line in 0..totals.len() {
+            if self.rules[line].on_excess != OnExcess::Cap {
+                continue;
+            }
+            for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
+                let before = (0..line).map(|at| counter.weights[at] * (totals[at] - free(at)).max(0));
+                let room = counter.capacity - counter.consumed - counter.reserved - before.sum::<i64>();
+                let more = room.div_euclid(counter.weights[line]).max(0);
+                let most = hold.lines[line].held.get().max(free(line) + more);
+                totals[line] = totals[line].min(most);
+            }
+        }
+        let uncharged: Vec<i64> = asked.iter().zip(&totals).map(|(asked, total)| asked - total).collect();
+        let none = uncharged.iter().all(|&kept| kept == 0);
+        (totals, if none { vec![] } else { uncharged })
+    }
+
+    fn settle(
+        &mut self,
+        kind: &'static str,
+        id: u8,
+        state: ReservationState,
+        late: bool,
+        totals: &[i64],
+        uncharged: Vec<i64>,
+    ) -> Answer {
+        let before = self.holds[&id].clone();
+        let mut after = before.clone();
+        after.state = state;
+        after.late = late;
+        after.capped = !uncharged.is_empty();
+        for (line, &total) in after.lines.iter_mut().zip(totals) {
+            line.consumed = units(total);
+        }
+        for counter in &mut self.counters {
+            for (line, weight) in counter.weights.iter().enumerate() {
+                counter.consumed += weight * (totals[line] - before.lines[line].consumed.get());
+                counter.reserved -= weight * (outstanding(&before, line) - outstanding(&after, line));
+            }
+            assert!(counter.reserved >= 0 && counter.consumed <= UNITS_MAX, "{counter:?}");
+        }
+        self.told.push((kind, id, after.lines.clone(), uncharged.clone()));
+        let answer = Answer::Done(state, after.lines.clone(), after.expires_at_ms, late, uncharged);
+        self.holds.insert(id, after);
+        answer
+    }
+}
+
+/// The first line whose total is below what is consumed.
+fn decreased(hold: &Hold, totals: &[i64]) -> Option<usize> {
+    (0..totals.len()).find(|&line| totals[line] < hold.lines[line].consumed.get())
+}
