@@ -97,7 +97,11 @@ impl Operations {
     }
 
     async fn decide(&self, request: &ReserveRequest, mode: ReserveMode, call: &str) -> Answer<Decided> {
-        let entry = self.tenant_or_new(&request.tenant).await?;
+        // A dry run writes nothing, so it does not make the tenant either.
+        let entry = match request.dry_run {
+            true => self.policy.tenant(&request.tenant).await?,
+            false => self.tenant_or_new(&request.tenant).await?,
+        };
         let prepared = self.prepare(&entry, request, call)?;
         let mut at_ms = self.clock.now_ms();
         let mut ledger_asked = key_of(request).is_none();
