@@ -5,7 +5,7 @@ use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::{
     CheckCapacity, Cold, CounterClass, GateError, QuotaCapacity, ReserveMode, ReserveOutcome,
-    RestoredCounter, WarmState,
+    RestoredCounter, Totals, WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -324,4 +324,23 @@ async fn a_call_that_contradicts_itself_never_reaches_the_server(#[values(Mode::
     nobody.place.holder = 1;
     let nobody = ask("a", vec![line("ocr.page", 1)], vec![nobody]);
     assert!(matches!(world.try_reserve(&nobody).await, Err(GateError::Malformed { .. })));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_counter_knows_when_the_earliest_of_its_holds_ends_until_that_one_is_resolved(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let next_end = async || world.reading_at(START_MS, &limit(b"day-----", 10)).await.next_hold_ends_at_ms;
+    for (key, ttl_ms) in [("a", 50_000), ("b", 20_000), ("c", 30_000)] {
+        world.hold(&Ask { ttl_ms, ..pages(key, 1, 10) }).await;
+    }
+    assert_eq!(next_end().await, Some(START_MS + 20_000));
+    world.release("c", Totals::Default).await;
+    assert_eq!(next_end().await, Some(START_MS + 20_000));
+    world.release("b", Totals::Default).await;
+    assert_eq!(next_end().await, None, "not known any more");
+    world.hold(&Ask { ttl_ms: 40_000, ..pages("d", 1, 10) }).await;
+    assert_eq!(next_end().await, Some(START_MS + 40_000));
 }
