@@ -384,3 +384,93 @@ fn the_sequences_reach_every_sort_of_answer() {
         assert!(counts.get(sort).is_some_and(|count| *count >= 5), "{sort} is too rare: {counts:#?}");
     }
 }
+
+/// A behaviour written once: the model must show it, and the real gate must show it alike. Meter `in` has room for 10.
+fn both_behave(script: &[(Step, &str)]) {
+    let rule = Rule { on_excess: OnExcess::Record, on_late: OnLate::Charge, late_within_ms: 60_000 };
+    let counter = |capacity, weights: [i64; 2]| Counter {
+        capacity,
+        weights: weights.to_vec(),
+        consumed: 0,
+        reserved: 0,
+    };
+    let counters = vec![counter(10, [1, 0]), counter(100, [0, 1])];
+    let (mut model, mut now_ms) = (Model::new(vec![rule; 2], counters.clone(), BUCKET_MS), START_MS);
+    for (number, (step, expected)) in script.iter().enumerate() {
+        let answer = on_model(&mut model, now_ms, step);
+        assert!(sort_of(&answer).starts_with(expected), "step {number}, {step:?}: {answer:?}");
+        if let Step::Pass { ms } = step {
+            now_ms += ms;
+        }
+    }
+    let steps = script.iter().map(|(step, _)| step.clone()).collect();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(behave_alike(Arc::new(Server::start(&[])), vec![rule; 2], counters, steps));
+}
+
+fn hold(id: u8, amount: i64) -> Step {
+    Step::Reserve { id, meaning: 0, mode: Mode::All, amounts: [amount, 1], ttl_ms: 500 }
+}
+
+fn total(id: u8, amount: i64, is_final: bool) -> Step {
+    Step::Consume { id, totals: Some([amount, 1]), is_final }
+}
+
+#[test]
+fn a_released_hold_makes_room_and_a_refused_one_leaves_no_trace() {
+    both_behave(&[
+        (hold(1, 6), "reserved"),
+        (hold(2, 6), "Refused"),
+        (Step::Release { id: 1, incurred: None }, "released"),
+        (hold(2, 6), "reserved"),
+        (Step::Release { id: 1, incurred: None }, "Replayed"),
+        (hold(3, 5), "Refused"),
+    ]);
+}
+
+#[test]
+fn totals_only_rise_and_a_reservation_resolves_once() {
+    both_behave(&[
+        (hold(1, 6), "reserved"),
+        (total(1, 4, false), "reserved"),
+        (total(1, 4, false), "Replayed"),
+        (total(1, 3, false), "AmountDecreased"),
+        (total(1, 8, true), "consumed late=false"),
+        (total(1, 8, true), "Replayed"),
+        (total(1, 9, true), "AlreadyResolved"),
+        (Step::Release { id: 1, incurred: None }, "AlreadyResolved"),
+        (hold(2, 3), "Refused"),
+    ]);
+}
+
+#[test]
+fn an_expired_hold_makes_room_and_is_charged_late_once() {
+    both_behave(&[
+        (hold(1, 6), "reserved"),
+        (Step::Pass { ms: 5_000 }, "Nothing"),
+        (Step::Sweep, "Swept"),
+        (Step::Extend { id: 1, ttl_ms: 1_000 }, "Expired"),
+        (hold(2, 4), "reserved"),
+        (Step::Consume { id: 1, totals: None, is_final: true }, "consumed late=true"),
+        (Step::Consume { id: 1, totals: None, is_final: true }, "Replayed"),
+        (hold(3, 1), "Refused"),
+    ]);
+}
+
+#[test]
+fn a_key_with_another_meaning_is_refused_and_lost_memory_changes_nothing() {
+    let other = Step::Reserve { id: 1, meaning: 1, mode: Mode::All, amounts: [6, 1], ttl_ms: 500 };
+    both_behave(&[
+        (hold(1, 6), "reserved"),
+        (hold(1, 6), "Replayed"),
+        (other, "KeyReused"),
+        (Step::LoseMemory, "Nothing"),
+        (hold(1, 6), "Replayed"),
+        (hold(2, 6), "Refused"),
+        (total(1, 6, true), "consumed late=false"),
+        (Step::LoseMemory, "Nothing"),
+        (total(1, 6, true), "Replayed"),
+        (hold(2, 5), "Refused"),
+        (hold(3, 4), "reserved"),
+    ]);
+}
