@@ -15,9 +15,6 @@ pub async fn sweep_due(operations: Arc<Operations>, stop: impl Future<Output = (
     let sweeping = async {
         loop {
             let pause = if sweep_all(&operations).await { BEAT } else { AFTER_FAILURE };
-            if let Err(error) = operations.warm_holders().await {
-                tracing::warn!(%error, "the subjects of restored holds could not be restored; their next call does it");
-            }
             tokio::time::sleep(pause).await;
         }
     };

@@ -38,6 +38,10 @@ impl Restores {
         self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(subjects);
     }
 
+    fn keep_holder(&self, tenant: TenantId, subject: Subject) {
+        self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert((tenant, subject));
+    }
+
     fn take_holders(&self) -> HashSet<(TenantId, Subject)> {
         std::mem::take(&mut *self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
@@ -167,14 +171,23 @@ impl Operations {
     }
 
     /// Restores the subjects that restored holds name, so that these can expire also when nobody asks for the subject.
+    /// What fails is kept for the next time.
     pub async fn warm_holders(&self) -> Answer<()> {
+        let mut outcome = Ok(());
         for (tenant, subject) in self.restores.take_holders() {
-            let entry = self.policy.tenant(&tenant).await?;
-            let hash = self.gate.subject_hash(&tenant, &subject);
-            let _one_at_a_time = self.enter_restore(&tenant).await?;
-            self.restore_subject(&entry, &subject, hash, self.clock.now_ms()).await?;
+            if let Err(error) = self.warm_holder(&tenant, &subject).await {
+                self.restores.keep_holder(tenant, subject);
+                outcome = Err(error);
+            }
         }
-        Ok(())
+        outcome
+    }
+
+    async fn warm_holder(&self, tenant: &TenantId, subject: &Subject) -> Answer<()> {
+        let entry = self.policy.tenant(tenant).await?;
+        let hash = self.gate.subject_hash(tenant, subject);
+        let _one_at_a_time = self.enter_restore(tenant).await?;
+        self.restore_subject(&entry, subject, hash, self.gate_now_ms()).await
     }
 
     async fn send_pages(
