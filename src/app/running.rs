@@ -36,6 +36,9 @@ pub enum AppError {
     /// A port cannot be taken.
     #[error("http: {0}")]
     Http(#[from] std::io::Error),
+    /// The ledger's schema is behind this version.
+    #[error("the ledger's schema lacks {0} migrations: run `tollgate migrate` first")]
+    SchemaBehind(usize),
     /// A setting cannot be used.
     #[error("{0}")]
     Settings(String),
@@ -87,7 +90,7 @@ fn ledger_options(settings: &Settings) -> LedgerOptions {
         checkout_timeout: Duration::from_millis(settings.postgres.checkout_timeout_ms),
         connect_timeout: Duration::from_millis(settings.postgres.checkout_timeout_ms),
         statement_timeout: Duration::from_millis(settings.postgres.statement_timeout_ms),
-        role: None,
+        role: (!settings.postgres.role.is_empty()).then(|| settings.postgres.role.clone()),
     }
 }
 
@@ -135,6 +138,10 @@ impl App {
     pub async fn connect(settings: &Settings, clock: Clock) -> Result<Self, AppError> {
         let metrics = Arc::new(Metrics::new());
         let ledger = Ledger::connect(ledger_options(settings)).await?;
+        let pending = ledger.pending_migrations().await?;
+        if !pending.is_empty() {
+            return Err(AppError::SchemaBehind(pending.len()));
+        }
         let fingerprint = *blake3::hash(&secret_bytes(settings)).as_bytes();
         ledger.install(settings.gate.partitions, fingerprint).await?;
         let gate = Arc::new(Gate::connect(gate_options(settings)).await?);

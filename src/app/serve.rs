@@ -22,10 +22,6 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
     if options.test_clock.is_some() && settings.environment != Environment::Sandbox {
         anyhow::bail!("--test-clock is refused: set environment = \"sandbox\" in the configuration first");
     }
-    let pending = Ledger::pending_migrations(settings.postgres.url.expose_secret()).await?;
-    if !pending.is_empty() {
-        anyhow::bail!("the ledger's schema lacks {} migrations: run `tollgate migrate` first", pending.len());
-    }
     let clock = options.test_clock.map_or_else(Clock::system, |start| Clock::test(start.as_millisecond()));
     let app = App::start(&settings, clock, &options.roles).await?;
     // Without it nobody could make the first key of an installation.

@@ -1,9 +1,14 @@
 //! The schema's steps, built into the binary.
 
+use std::collections::BTreeSet;
+
 use diesel::migration::MigrationSource;
 use diesel::pg::Pg;
-use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, SimpleAsyncConnection};
+use diesel::sql_types::{Bool, Text};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+use futures::FutureExt;
 
 use super::{Ledger, LedgerError};
 
@@ -18,13 +23,15 @@ impl Ledger {
         locked(url, |harness| names(harness.run_pending_migrations(MIGRATIONS))).await
     }
 
-    /// The names of the steps not applied yet.
-    pub async fn pending_migrations(url: &str) -> Result<Vec<String>, LedgerError> {
-        locked(url, |harness| {
-            let pending = harness.pending_migrations(MIGRATIONS).map_err(refused)?;
-            Ok(pending.iter().map(|migration| migration.name().to_string()).collect())
-        })
-        .await
+    /// The names of the steps not applied yet, in order. Only reads, so that a role that owns no table may ask.
+    pub async fn pending_migrations(&self) -> Result<Vec<String>, LedgerError> {
+        let applied = self.read(|connection| applied_versions(connection).boxed()).await?;
+        let all = MigrationSource::<Pg>::migrations(&MIGRATIONS).map_err(refused)?;
+        let missing = all.iter().map(|migration| migration.name());
+        let missing = missing.filter(|name| !applied.contains(&name.version().to_string()));
+        let mut names: Vec<_> = missing.map(ToString::to_string).collect();
+        names.sort();
+        Ok(names)
     }
 
     /// Takes every step back, the last first: all data is lost. For tests.
@@ -39,6 +46,30 @@ impl Ledger {
         names.sort();
         Ok(names)
     }
+}
+
+#[derive(QueryableByName)]
+struct Kept {
+    #[diesel(sql_type = Bool)]
+    kept: bool,
+}
+
+#[derive(QueryableByName)]
+struct Applied {
+    #[diesel(sql_type = Text)]
+    version: String,
+}
+
+async fn applied_versions(connection: &mut AsyncPgConnection) -> Result<BTreeSet<String>, LedgerError> {
+    let kept: Kept = sql_query("SELECT to_regclass('__diesel_schema_migrations') IS NOT NULL AS kept")
+        .get_result(connection)
+        .await?;
+    if !kept.kept {
+        return Ok(BTreeSet::new());
+    }
+    let query = sql_query("SELECT version::text AS version FROM __diesel_schema_migrations");
+    let rows: Vec<Applied> = query.load(connection).await?;
+    Ok(rows.into_iter().map(|row| row.version).collect())
 }
 
 type Harness = AsyncMigrationHarness<AsyncPgConnection>;

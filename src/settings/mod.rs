@@ -99,6 +99,8 @@ pub struct PostgresSettings {
     /// The database's URL.
     #[serde(deserialize_with = "secret")]
     pub url: SecretString,
+    /// The group role to work as; empty: as the URL's user.
+    pub role: String,
     /// Connections at most.
     pub pool_size: usize,
     /// The longest wait for a free connection, in milliseconds.

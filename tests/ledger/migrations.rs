@@ -1,6 +1,6 @@
-use tollgate::ledger::Ledger;
+use tollgate::ledger::{Ledger, LedgerOptions};
 
-use super::{as_owner, bare, ledger, rows};
+use super::{as_owner, bare, ledger, options, rows};
 
 const COLUMNS: &str = "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns \
                        WHERE table_schema = 'public' AND table_name <> '__diesel_schema_migrations' ORDER BY 1, ordinal_position";
@@ -11,7 +11,6 @@ async fn migrations_go_up_down_and_up_again_to_the_same_schema() {
     let database = bare().await;
     let applied = Ledger::migrate(&database.url).await.unwrap();
     assert_eq!(applied.len(), Ledger::migrations().unwrap().len());
-    assert_eq!(Ledger::pending_migrations(&database.url).await.unwrap(), Vec::<String>::new());
     let first = (rows(&database, COLUMNS).await, rows(&database, CONSTRAINTS).await);
     assert!(!first.0.is_empty());
     Ledger::revert_migrations(&database.url).await.unwrap();
@@ -20,6 +19,25 @@ async fn migrations_go_up_down_and_up_again_to_the_same_schema() {
     assert_eq!(rows(&database, functions).await, Vec::<String>::new(), "down.sql leaves these functions");
     Ledger::migrate(&database.url).await.unwrap();
     assert_eq!((rows(&database, COLUMNS).await, rows(&database, CONSTRAINTS).await), first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_role_sees_which_migrations_are_missing_without_making_any_table() {
+    let database = bare().await;
+    let as_itself = Ledger::connect(LedgerOptions { role: None, ..options(&database) }).await.unwrap();
+    assert_eq!(as_itself.pending_migrations().await.unwrap(), Ledger::migrations().unwrap());
+    assert_eq!(
+        rows(&database, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
+            .await,
+        [""; 0]
+    );
+    Ledger::migrate(&database.url).await.unwrap();
+    let as_service = Ledger::connect(options(&database)).await.unwrap();
+    assert_eq!(as_service.pending_migrations().await.unwrap(), [""; 0]);
+    as_owner(&database, "DELETE FROM __diesel_schema_migrations WHERE version = '20261101100500'")
+        .await
+        .unwrap();
+    assert_eq!(as_service.pending_migrations().await.unwrap(), ["2026-11-01-100500_grant_roles"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

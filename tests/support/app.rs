@@ -128,6 +128,8 @@ fn settings(redis: &TestRedis, database: &TestDatabase, more: &[(&'static str, S
         ("redis.url".to_owned(), redis.url()),
         ("postgres.url".to_owned(), database.url.clone()),
         ("postgres.pool_size".to_owned(), "6".to_owned()),
+        // Whatever the service does, it must be able to do it as the role that may only add to the books.
+        ("postgres.role".to_owned(), "tollgate_service".to_owned()),
         ("installation.secret".to_owned(), "0123456789abcdef0123456789abcdef0123456789abcdef".to_owned()),
         ("http.listen".to_owned(), "127.0.0.1:0".to_owned()),
         ("http.ops_listen".to_owned(), "127.0.0.1:0".to_owned()),
