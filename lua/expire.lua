@@ -32,7 +32,7 @@ local meta, outbox = KEYS[1], KEYS[2]
 local prefix = string.sub(meta, 1, -5)
 local epoch, due_ms = tonumber(ARGV[1]), tonumber(ARGV[4])
 local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept')
+local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
 redis.call('XLEN', outbox)
 
 -- check
@@ -41,6 +41,9 @@ if found[1] ~= ARGV[1] or not found[2] then
 end
 if real > tonumber(ARGV[2]) then
   return { TOO_LATE, real, now, '' }
+end
+if now < tonumber(found[3] or 0) then
+  return { TOO_EARLY, real, now, '' }
 end
 
 local swept, last_event = tonumber(found[2]), ''

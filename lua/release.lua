@@ -29,6 +29,9 @@ end
 if real > not_after then
   return { TOO_LATE, real, now, '' }
 end
+if before_floor then
+  return { TOO_EARLY, real, now, '' }
+end
 if cold then
   return about_cold('')
 end

@@ -41,7 +41,7 @@ for line = 1, line_count do
 end
 local keyed, ledger_asked = flags % 2 == 1, flags >= 2
 local checks = read_checks(ARGV[5], at)
-local found = redis.call('HMGET', meta, 'epoch', 'swept')
+local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
 if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
@@ -70,6 +70,9 @@ if existing then
 end
 if real > tonumber(ARGV[2]) then
   return { TOO_LATE, real, now, '' }
+end
+if now < tonumber(found[3] or 0) then
+  return { TOO_EARLY, real, now, '' }
 end
 local stale = now < valid_from or now >= valid_until
 for _, check in ipairs(checks) do

@@ -23,10 +23,11 @@ local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
 local prefix = string.sub(meta, 1, -5)
 local epoch, not_after = tonumber(ARGV[1]), tonumber(ARGV[2])
 local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept')
+local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
 if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
+local before_floor = now < tonumber(found[3] or 0)
 redis.call('XLEN', outbox)
 local record = read_record(redis.call('GET', reservation), epoch)
 if record then

@@ -191,6 +191,9 @@ impl Gate {
                 found => format!("it is of epoch {found}"),
             })),
             Status::TooLate => Err(GateError::TooLate),
+            Status::TooEarly => {
+                Err(GateError::Unavailable("its clock stands before the end of a closed period".into()))
+            }
             _ => {
                 self.check_memory(partition, script, &reply, known)?;
                 Ok(reply)

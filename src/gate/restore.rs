@@ -96,10 +96,12 @@ pub enum Holder {
 
 impl Gate {
     /// Raises the partition's epoch in Redis to the one that the ledger issued; answers the one in force, and expects it from now on.
+    /// No script writes before `floor_ms` (unix ms) by its own clock; 0: no period is closed.
     pub async fn adopt(
         &self,
         partition: Partition,
         epoch: Epoch,
+        floor_ms: i64,
         now_ms: Option<i64>,
     ) -> Result<Epoch, GateError> {
         let not_after = self.redis_time_ms() + self.timeout_ms;
@@ -108,6 +110,7 @@ impl Gate {
             not_after.to_string().into_bytes(),
             time_argument(now_ms),
             self.options.due_bucket_ms.to_string().into_bytes(),
+            floor_ms.to_string().into_bytes(),
         ];
         let reply = self.run_adopt(partition, &[self.keys.meta(partition)], &arguments).await?;
         let adopted = Epoch(u64::try_from(reply.integer(0)?).map_err(|_| Undecodable("an epoch"))?);

@@ -23,7 +23,8 @@ macro_rules! scripts {
                 match self { $(Self::$name => $text,)* }
             }
 
-            fn source(self) -> &'static str {
+            /// Its text as it is written, includes not expanded.
+            pub fn source(self) -> &'static str {
                 match self { $(Self::$name => include_str!(concat!("../../lua/", $file, ".lua")),)* }
             }
         }

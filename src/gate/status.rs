@@ -37,38 +37,40 @@ statuses! {
     KeyReused = 4, "KEY_REUSED";
     /// The caller had stopped waiting; the attempt did nothing.
     TooLate = 5, "TOO_LATE";
+    /// The script's clock stands before the partition's floor: a period that is closed would be written to.
+    TooEarly = 6, "TOO_EARLY";
     /// A window of the call does not contain the script's time.
-    StaleWindow = 6, "STALE_WINDOW";
+    StaleWindow = 7, "STALE_WINDOW";
     /// The gate does not know the tenant, a subject, a counter or a quota's capacity.
-    Cold = 7, "COLD";
+    Cold = 8, "COLD";
     /// A keyed call that may be a retry from before a loss.
-    AskLedger = 8, "ASK_LEDGER";
+    AskLedger = 9, "ASK_LEDGER";
     /// The reservation was resolved otherwise.
-    AlreadyResolved = 9, "ALREADY_RESOLVED";
+    AlreadyResolved = 10, "ALREADY_RESOLVED";
     /// The reservation expired and the call cannot be taken any more.
-    Expired = 10, "EXPIRED";
+    Expired = 11, "EXPIRED";
     /// An amount without a meter for a reservation of several lines.
-    AmountNeedsOneLine = 11, "AMOUNT_NEEDS_ONE_LINE";
+    AmountNeedsOneLine = 12, "AMOUNT_NEEDS_ONE_LINE";
     /// A meter that the reservation has no line for.
-    MeterNotReserved = 12, "METER_NOT_RESERVED";
+    MeterNotReserved = 13, "METER_NOT_RESERVED";
     /// More decimals than the meter has.
-    TooPrecise = 13, "TOO_PRECISE";
+    TooPrecise = 14, "TOO_PRECISE";
     /// A total, or the counter it would make, beyond the largest amount.
-    TooLarge = 14, "TOO_LARGE";
+    TooLarge = 15, "TOO_LARGE";
     /// A total below what is consumed already.
-    AmountDecreased = 15, "AMOUNT_DECREASED";
+    AmountDecreased = 16, "AMOUNT_DECREASED";
     /// A total above the hold of a meter that refuses excess.
-    ExcessRejected = 16, "EXCESS_REJECTED";
+    ExcessRejected = 17, "EXCESS_REJECTED";
     /// A limit or quota does not allow it.
-    Refused = 17, "REFUSED";
+    Refused = 18, "REFUSED";
     /// A dry run that would have been admitted.
-    Allowed = 18, "ALLOWED";
+    Allowed = 19, "ALLOWED";
     /// The tenant or subject is warm in this epoch already.
-    Warm = 19, "WARM";
+    Warm = 20, "WARM";
     /// What is stored is as new or newer; nothing was written.
-    Kept = 20, "KEPT";
+    Kept = 21, "KEPT";
     /// Done, and appended to the outbox where an event belongs to it.
-    Done = 21, "DONE";
+    Done = 22, "DONE";
 }
 
 impl Status {

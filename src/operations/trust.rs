@@ -10,6 +10,8 @@ use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::ledger::PartitionRow;
 use crate::telemetry::labels::Alarm;
 
+/// No period is closed yet, so nothing keeps a script from any time.
+const NO_FLOOR_MS: i64 = 0;
 const CHECK_LEASE: &str = "check/node";
 /// Longer than a check of all partitions takes.
 const CHECK_LEASE_DURATION: Duration = Duration::from_secs(5);
@@ -97,7 +99,7 @@ impl Operations {
 
     async fn begin_epoch(&self, partition: Partition, from: Epoch, run_id: &str) -> Answer<()> {
         let issued = self.ledger.raise_epoch(partition, from, run_id).await?;
-        let adopted = self.gate.adopt(partition, issued, self.script_now()).await?;
+        let adopted = self.gate.adopt(partition, issued, NO_FLOOR_MS, self.script_now()).await?;
         self.gate.set_epoch(partition, adopted);
         Ok(())
     }

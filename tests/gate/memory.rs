@@ -42,7 +42,7 @@ async fn an_emptied_server_alarms_although_it_kept_its_scripts() {
     assert_eq!(alarm(&world).await, "its memory is missing");
     let facts = world.gate.partition_facts(world.partition).await.unwrap();
     assert_eq!((facts.epoch, facts.last_id, facts.swept), (None, None, None));
-    world.gate.adopt(world.partition, Epoch(2), Some(START_MS)).await.unwrap();
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
     assert!(matches!(world.reserve(&pages("a")).await, ReserveOutcome::Cold(cold) if cold.tenant));
     world.warm_up(WarmState::default()).await;
     let ReserveOutcome::Admitted { event, .. } = world.reserve(&pages("a")).await else {

@@ -186,7 +186,7 @@ impl World {
             .find(|tenant| gate.partition_of(tenant) == partition)
             .unwrap();
         gate.set_epoch(partition, Epoch(1));
-        gate.adopt(partition, Epoch(1), Some(START_MS)).await.unwrap();
+        gate.adopt(partition, Epoch(1), 0, Some(START_MS)).await.unwrap();
         Self { server, gate, ids: ReservationIds::new(&[7; 32]), tenant, partition }
     }
 

@@ -89,7 +89,7 @@ async fn holds_of_an_older_epoch_are_passed_over_and_come_back_with_their_tenant
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     let record = world.record("a").await.unwrap();
-    world.gate.adopt(world.partition, Epoch(2), Some(START_MS)).await.unwrap();
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
     let now_ms = START_MS + TTL_MS + BUCKET_MS;
     let report = world.gate.expire(world.partition, Some(now_ms), 100).await.unwrap();
     assert_eq!((report.expired, report.skipped), (0, 1));

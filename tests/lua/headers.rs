@@ -1,4 +1,13 @@
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
+use tollgate::gate::{Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
+
+use crate::gate::server::{Mode, Server};
+use crate::gate::world::*;
 
 /// How many keys and arguments a script states and how many it reads at fixed places.
 fn highest(text: &str, name: &str) -> usize {
@@ -28,4 +37,136 @@ fn every_key_and_argument_a_script_reads_is_stated_in_its_header() {
             assert!(read <= states, "{}: reads {name}[{read}], states {states}", script.name());
         }
     }
+}
+
+/// Whether a header says that more follow behind the last number it states.
+fn is_open_ended(text: &str, name: &str) -> bool {
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(&format!("-- {name} ")));
+    let first = lines.next().unwrap();
+    let more = lines.take_while(|line| line.starts_with("--          "));
+    std::iter::once(first).chain(more).any(|line| line.contains(".. ") || line.contains("then per"))
+}
+
+/// Every command that reaches a server, as its words; binary ones stay escaped.
+struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    fn of(server: &Server) -> Self {
+        let mut stream = UnixStream::connect(server.url().trim_start_matches("unix://")).unwrap();
+        stream.write_all(b"MONITOR\r\n").unwrap();
+        let mut monitor = Self(BufReader::new(stream));
+        assert_eq!(monitor.line(), "+OK");
+        monitor
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// What has arrived before this word.
+    fn until(mut self, last: &str) -> Vec<Vec<String>> {
+        let lines = std::iter::from_fn(|| Some(self.line())).take_while(|line| !line.contains(last));
+        lines.map(|line| words(&line)).collect()
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut is_escaped) = (Vec::new(), None::<String>, false);
+    for letter in line.chars() {
+        match (&mut word, letter) {
+            (None, '"') => word = Some(String::new()),
+            (Some(_), '"') if !is_escaped => words.extend(word.take()),
+            (Some(word), _) => word.push(letter),
+            (None, _) => {}
+        }
+        is_escaped = letter == '\\' && !is_escaped;
+    }
+    words
+}
+
+/// Calls every script once, with all that a call can carry.
+async fn call_every_script(world: &World) {
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    let told = WarmState {
+        counters: vec![RestoredCounter {
+            field: field(b"day-----"),
+            window_start_ms: WINDOW.0,
+            consumed: units(1),
+            reserved: units(0),
+            next_hold_ends_at_ms: None,
+        }],
+        ..WarmState::default()
+    };
+    world.warm_up(told.clone()).await;
+    let ask = |key| ask(key, vec![line("ocr.page", 5)], vec![limit(b"day-----", 100)]);
+    for key in ["a", "b"] {
+        world.hold(&ask(key)).await;
+    }
+    world.extend_at(START_MS, "a", TTL_MS * 2).await;
+    world.consume("a", total("1"), false).await;
+    world.consume("a", total("2"), true).await;
+    world.release("b", total("0")).await;
+    let resolved = world.record("a").await.unwrap();
+    world.gate.restore_record(world.id("a"), &resolved, Some(START_MS)).await.unwrap();
+    world.counts(&limit(b"day-----", 100)).await;
+    let (gate, partition, tenant) = (&world.gate, world.partition, &world.tenant);
+    gate.restore_counters(partition, tenant, Holder::Tenant, &told, Some(START_MS)).await.unwrap();
+    let capacity = QuotaCapacity {
+        field: field(b"quota---"),
+        version: 1,
+        parts: vec![(0, units(9))],
+        until_ms: START_MS * 2,
+    };
+    gate.set_capacity(partition, tenant, &capacity, Some(START_MS)).await.unwrap();
+    gate.publish(partition, OutboxId { epoch: Epoch(2), sequence: 1 }).await.unwrap();
+    gate.expire(partition, Some(START_MS), 10).await.unwrap();
+    world.hold(&ask("c")).await;
+    let record = world.record("c").await.unwrap();
+    gate.adopt(partition, Epoch(3), 0, Some(START_MS)).await.unwrap();
+    let records = [(world.id("c"), record)];
+    let page = RestorePage { partition, tenant, records: &records, last: Some(told), now_ms: Some(START_MS) };
+    gate.restore_page(&page).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_script_is_sent_exactly_the_keys_and_arguments_that_its_header_states() {
+    let world = World::warm(Mode::Alone).await;
+    let run_id = world.gate.run_id().await.unwrap();
+    let digests: BTreeMap<String, Script> = Script::ALL
+        .iter()
+        .map(|script| {
+            let text = script.text(&run_id).unwrap();
+            let redis::Value::BulkString(digest) = world.server.command(&["SCRIPT", "LOAD", &text]) else {
+                panic!("no digest of {}", script.name());
+            };
+            (String::from_utf8(digest).unwrap(), *script)
+        })
+        .collect();
+    let monitor = Monitor::of(&world.server);
+    call_every_script(&world).await;
+    world.server.command(&["ECHO", "that is all of them"]);
+    let mut sent = BTreeMap::new();
+    for call in monitor.until("that is all of them") {
+        let script = match call.first().map(String::as_str) {
+            Some("EVALSHA") => digests.get(&call[1]).copied(),
+            Some("EVAL") => Some(Script::Adopt),
+            _ => None,
+        };
+        let Some(script) = script.filter(|_| call.iter().any(|word| word.starts_with(&world.key("")))) else {
+            continue;
+        };
+        let keys: usize = call[2].parse().unwrap();
+        let counts = [("KEYS", keys), ("ARGV", call.len() - 3 - keys)];
+        for (name, count) in counts {
+            let states = stated(script.source(), name);
+            let fits =
+                if is_open_ended(script.source(), name) { count + 1 >= states } else { count == states };
+            assert!(fits, "{}: sent {count} {name}, states {states}", script.name());
+        }
+        sent.insert(script.name(), counts);
+    }
+    let missing: Vec<_> = Script::ALL.iter().filter(|script| !sent.contains_key(script.name())).collect();
+    assert!(missing.is_empty(), "never sent: {missing:?}");
 }

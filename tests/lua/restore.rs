@@ -48,7 +48,7 @@ async fn pages_bring_the_holds_back_and_the_last_one_makes_the_tenant_warm_once(
     world.hold(&pages("b", 3)).await;
     let records = [("a", world.record("a").await.unwrap()), ("b", world.record("b").await.unwrap())]
         .map(|(key, record)| (world.id(key), record));
-    world.gate.adopt(world.partition, Epoch(2), Some(START_MS)).await.unwrap();
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
     assert_eq!(world.record("a").await, None, "a record of another epoch is not known");
     let warm = WarmState { counters: vec![counter(b"day-----", 10, 9)], ..WarmState::default() };
     for _ in 0..2 {
@@ -74,7 +74,7 @@ async fn a_page_carries_open_reservations_and_a_record_alone_is_resolved(
     let open = world.record("a").await.unwrap();
     world.consume("a", total("2"), true).await;
     let resolved = world.record("a").await.unwrap();
-    world.gate.adopt(world.partition, Epoch(2), Some(START_MS)).await.unwrap();
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
     let id = world.id("a");
     let refused = restore(&world, &[(id, resolved.clone())], None).await;
     assert!(matches!(refused, Err(GateError::Malformed { .. })));
@@ -145,7 +145,7 @@ async fn a_capacity_of_a_lower_or_equal_version_is_ignored(#[values(Mode::Alone,
 #[tokio::test]
 async fn an_epoch_and_the_writers_position_only_rise(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::warm(mode).await;
-    let adopt = |epoch| world.gate.adopt(world.partition, Epoch(epoch), Some(START_MS));
+    let adopt = |epoch| world.gate.adopt(world.partition, Epoch(epoch), 0, Some(START_MS));
     assert_eq!(adopt(3).await.unwrap(), Epoch(3));
     assert_eq!(adopt(2).await.unwrap(), Epoch(3));
     assert_eq!(world.gate.partition_facts(world.partition).await.unwrap().epoch, Some(Epoch(3)));
@@ -155,4 +155,26 @@ async fn an_epoch_and_the_writers_position_only_rise(#[values(Mode::Alone, Mode:
         world.gate.publish(world.partition, position).await.unwrap();
         assert!(writer().contains(published), "{} after {position}", writer());
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_is_written_before_the_floor_and_the_floor_only_rises(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let floor = || world.server.command(&["HGET", &world.key("meta"), "floor"]);
+    let raise = |epoch, floor_ms| world.gate.adopt(world.partition, Epoch(epoch), floor_ms, Some(START_MS));
+    raise(2, START_MS + 10).await.unwrap();
+    raise(3, START_MS + 5).await.unwrap();
+    assert!(format!("{:?}", floor()).contains(&(START_MS + 10).to_string()), "{:?}", floor());
+    world.warm_up(WarmState::default()).await;
+    let too_early = |error: GateError| {
+        assert!(matches!(&error, GateError::Unavailable(why) if why.contains("closed period")), "{error}");
+    };
+    too_early(world.try_reserve(&pages("b", 1)).await.unwrap_err());
+    too_early(world.gate.expire(world.partition, Some(START_MS), 100).await.unwrap_err());
+    let outbox = world.server.command(&["XLEN", &world.key("outbox")]);
+    assert_eq!(outbox, redis::Value::Int(1));
 }

@@ -202,7 +202,7 @@ impl Subject {
         }
         self.epoch += 1;
         let (gate, partition) = (&self.world.gate, self.world.partition);
-        gate.adopt(partition, Epoch(self.epoch), Some(self.now_ms)).await.unwrap();
+        gate.adopt(partition, Epoch(self.epoch), 0, Some(self.now_ms)).await.unwrap();
         let told = |(at, counter): (usize, &Counter)| RestoredCounter {
             field: field(FIELDS[at]),
             window_start_ms: WINDOW.0,
