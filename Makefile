@@ -1,13 +1,15 @@
 # What people type. `make run` and `make test` install what is missing by themselves.
 
 CARGO ?= cargo
-# Further arguments of `tollgate up`, such as: make run ARGS="--listen 127.0.0.1:9000 --test-clock"
+# Further arguments of `tollgate up` or the bench, such as: make run ARGS="--listen 127.0.0.1:9000 --test-clock"
 ARGS ?=
+# How many faults of each kind a storm has.
+ROUNDS ?= 20
 
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test lint fmt clean setup
+.PHONY: help run test bench storm lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -19,6 +21,12 @@ run: setup ## Build and start Tollgate with private servers under .tollgate/ (AR
 
 test: setup ## Run every test
 	$(CARGO) test --locked
+
+bench: setup ## Measure the parts and the whole on this machine; writes docs/benchmarks.md (ARGS="--seconds 10 …")
+	$(CARGO) bench --locked --bench bench -- $(ARGS)
+
+storm: setup ## Kill and empty the servers at random under load (ROUNDS="20")
+	TOLLGATE_STORM_ROUNDS=$(ROUNDS) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::storm
 
 lint: ## Check formatting and lints, and dependencies where cargo-deny is installed
 	$(CARGO) fmt --all --check

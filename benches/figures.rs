@@ -1,0 +1,59 @@
+//! What was measured.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// One row.
+#[derive(Debug, Clone, Default)]
+pub struct Figure {
+    /// What was measured.
+    pub name: String,
+    /// Calls (or events, or rows) a second.
+    pub rate: f64,
+    /// How long a call took: median, 99 % and 99.9 %, in µs; none where calls were not timed one by one.
+    pub latency_us: Option<[u64; 3]>,
+    /// Processor time a call: of the service, Redis and Postgres, in µs.
+    pub cpu_us: Option<[f64; 3]>,
+}
+
+impl Figure {
+    /// A row of so many calls in this time.
+    pub fn new(name: &str, calls: u64, took: Duration) -> Self {
+        Self { name: name.into(), rate: calls as f64 / took.as_secs_f64(), ..Self::default() }
+    }
+
+    /// With the calls' times.
+    pub fn timed(mut self, times: &Histogram<u64>) -> Self {
+        self.latency_us = Some([0.5, 0.99, 0.999].map(|quantile| times.value_at_quantile(quantile)));
+        self
+    }
+
+    /// With the processor time that all calls together took.
+    pub fn costing(mut self, total_us: [u64; 3], calls: u64) -> Self {
+        self.cpu_us = Some(total_us.map(|total| total as f64 / calls.max(1) as f64));
+        self
+    }
+}
+
+/// All rows, in the order measured.
+#[derive(Debug, Default)]
+pub struct Figures(pub Vec<Figure>);
+
+impl Figures {
+    /// Adds a row, and tells the person who waits.
+    pub fn add(&mut self, figure: Figure) {
+        eprintln!("{}", super::report::line(&figure));
+        self.0.push(figure);
+    }
+
+    /// The row of this name.
+    pub fn get(&self, name: &str) -> Option<&Figure> {
+        self.0.iter().find(|figure| figure.name == name)
+    }
+
+    /// How the rate of one row relates to another's.
+    pub fn ratio(&self, of: &str, to: &str) -> Option<f64> {
+        Some(self.get(of)?.rate / self.get(to)?.rate)
+    }
+}
