@@ -237,7 +237,7 @@ impl Storm {
         stop.store(true, Ordering::SeqCst);
         let runs = replaying.await.unwrap();
         eprintln!("{runs} runs, slowest first answer {:?}", self.slowest_answer);
-        let alone = rounds().is_some();
+        let alone = from_environment("TOLLGATE_STORM_ROUNDS").is_some();
         let most = if alone { FIRST_ANSWER_MAX } else { FIRST_ANSWER_AMONG_OTHERS_MAX };
         assert!(self.slowest_answer < most, "{:?}", self.slowest_answer);
         runs
