@@ -214,6 +214,7 @@ fn gate_options(url: &str) -> GateOptions {
         due_bucket_ms: 1000,
         tombstone_keyed_ms: 86_400_000,
         tombstone_unkeyed_ms: 300_000,
+        concurrent_calls_max: 4096,
         allow_unsafe: false,
         secret: [7; 32],
     }

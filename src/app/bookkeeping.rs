@@ -64,12 +64,8 @@ impl Watch for Bookkeeping {
         }
     }
 
-    fn lag(&self, events: usize, oldest_ms: Option<i64>) {
-        let now_ms = self.operations.now_ms();
-        let age_ms = oldest_ms.map_or(0, |oldest_ms| now_ms.saturating_sub(oldest_ms).max(0));
-        let events = u64::try_from(events).unwrap_or(u64::MAX);
-        self.operations.metrics().writer_lag(events);
-        self.operations.metrics().outbox(events, Duration::from_millis(age_ms.unsigned_abs()));
+    fn lag(&self, events: usize, _oldest_ms: Option<i64>) {
+        self.operations.metrics().writer_lag(u64::try_from(events).unwrap_or(u64::MAX));
     }
 
     fn failed(&self, error: &str) {

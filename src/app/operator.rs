@@ -92,6 +92,9 @@ fn service_rows(data_dir: &Path) -> Vec<(String, String)> {
 }
 
 async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
+    let host = Clock::system();
+    reached.app.gate.look(|| host.now_ms()).await?;
+    let ahead_ms = reached.app.gate.time_difference_ms();
     let mut behind = 0;
     let mut waiting = 0;
     let mut epochs = (u64::MAX, 0);
@@ -107,6 +110,8 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
         epochs = (epochs.0.min(row.epoch.0), epochs.1.max(row.epoch.0));
     }
     Ok(vec![
+        ("durability".into(), reached.app.gate.durability().as_str().into()),
+        ("redis clock ahead of this host's".into(), format!("{ahead_ms} ms")),
         ("partitions".into(), reached.settings.gate.partitions.to_string()),
         ("epochs".into(), format!("{} to {}", epochs.0, epochs.1)),
         ("partitions behind".into(), behind.to_string()),

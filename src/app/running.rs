@@ -57,7 +57,31 @@ pub struct App {
     stop_http: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    patience: StopPatience,
 }
+
+/// How long each part of a stop may take.
+struct StopPatience {
+    /// Calls are still taken, while readiness says no.
+    grace: Duration,
+    /// Calls under way.
+    calls: Duration,
+    /// The writer's flush, and jobs in the middle of something.
+    tasks: Duration,
+}
+
+impl StopPatience {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            grace: Duration::from_millis(settings.http.shutdown_grace_ms),
+            calls: Duration::from_millis(settings.http.shutdown_timeout_ms) + STOP_SLACK,
+            tasks: Duration::from_millis(settings.writer.flush_timeout_ms) + STOP_SLACK,
+        }
+    }
+}
+
+/// What ending takes by itself: closing connections, giving leases back.
+const STOP_SLACK: Duration = Duration::from_millis(750);
 
 /// The 32 bytes everything is keyed with, from the secret's text.
 fn secret_bytes(settings: &Settings) -> [u8; 32] {
@@ -70,6 +94,7 @@ fn gate_options(settings: &Settings) -> GateOptions {
         connections: settings.redis.connections,
         response_timeout: Duration::from_millis(settings.redis.response_timeout_ms),
         connect_timeout: Duration::from_millis(settings.redis.connect_timeout_ms),
+        concurrent_calls_max: settings.redis.concurrent_calls_max,
         partitions: settings.gate.partitions,
         due_bucket_ms: milliseconds(settings.gate.due_bucket_ms),
         tombstone_keyed_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
@@ -110,6 +135,8 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         keyed_memory_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
         deny_without_limit: settings.policy.without_limit == WithoutLimit::Deny,
         unknown_tenant_plan,
+        backlog_events_max: settings.gate.backlog_events_max,
+        backlog_events_hard_max: settings.gate.backlog_events_hard_max,
     })
 }
 
@@ -152,7 +179,18 @@ impl App {
                 .await?;
         let (stop, stop_http) = (watch::Sender::new(false), watch::Sender::new(false));
         let operations = Arc::new(operations);
-        Ok(Self { operations, gate, ledger, http: None, positions, stop_http, stop, tasks: Vec::new() })
+        let patience = StopPatience::of(settings);
+        Ok(Self {
+            operations,
+            gate,
+            ledger,
+            http: None,
+            positions,
+            stop_http,
+            stop,
+            tasks: Vec::new(),
+            patience,
+        })
     }
 
     /// Starts an instance with the given roles; it serves when this returns.
@@ -163,6 +201,7 @@ impl App {
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
+        app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
         app.spawn(jobs::warm_holders(app.operations.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings);
@@ -191,6 +230,7 @@ impl App {
             safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
             safety_tail_bytes: usize::try_from(settings.writer.safety_tail_bytes).unwrap_or(usize::MAX)
                 / usize::from(settings.gate.partitions.max(1)),
+            flush_timeout: Duration::from_millis(settings.writer.flush_timeout_ms),
             ..WriterOptions::default()
         };
         let writer = Writer::new(GateOutbox::new(self.gate.clone()), self.ledger.clone(), watch, options);
@@ -232,21 +272,37 @@ impl App {
         self.http.as_ref().map(|http| format!("http://{}", http.ops_address)).unwrap_or_default()
     }
 
-    /// Stops in order: unready, no new calls, calls under way to their end, then writer and jobs.
+    /// Stops in order: unready, no new calls, calls under way to their end, then the writer books what waits, and the
+    /// jobs end. Each part has its time and no more, whatever hangs.
     pub async fn stop(mut self) {
-        if let Some(http) = self.http.take() {
-            // Nobody may be listening any more; then it has stopped.
-            let _ = self.stop_http.send(true);
-            if let Err(error) = http.stopped().await {
-                tracing::warn!(%error, "http did not stop well");
-            }
-        }
+        self.operations.begin_stop();
+        self.stop_http().await;
         // Nobody may be listening any more; then there is nothing to stop.
         let _ = self.stop.send(true);
-        for task in self.tasks.drain(..) {
-            if let Err(error) = task.await {
-                tracing::warn!(%error, "a task did not end well");
+        let deadline = tokio::time::Instant::now() + self.patience.tasks;
+        for mut task in self.tasks.drain(..) {
+            match tokio::time::timeout_at(deadline, &mut task).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "a task did not end well"),
+                Err(_) => {
+                    tracing::warn!(
+                        "a task did not end in time and is cut off; what it had begun is safe to repeat"
+                    );
+                    task.abort();
+                }
             }
+        }
+    }
+
+    async fn stop_http(&mut self) {
+        let Some(http) = self.http.take() else { return };
+        tokio::time::sleep(self.patience.grace).await;
+        // Nobody may be listening any more; then it has stopped.
+        let _ = self.stop_http.send(true);
+        match tokio::time::timeout(self.patience.calls, http.stopped()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "http did not stop well"),
+            Err(_) => tracing::warn!("http did not stop in time; calls under way are cut off"),
         }
     }
 }

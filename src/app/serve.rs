@@ -32,8 +32,15 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
         println!("ready {}", app.url());
     }
     wait_for_signal().await?;
-    app.stop().await;
-    Ok(())
+    stop_or_leave(app).await
+}
+
+/// Stops in order; a second signal leaves at once, which loses nothing that was acknowledged.
+pub(super) async fn stop_or_leave(app: App) -> anyhow::Result<()> {
+    tokio::select! {
+        () = app.stop() => Ok(()),
+        signalled = wait_for_signal() => Ok(signalled?),
+    }
 }
 
 /// Brings the ledger's schema up to date; returns the names of the migrations that ran.

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use secrecy::ExposeSecret;
 
 use super::demo::{DEMO_TENANT, write_demo_policy};
 use super::options::{Role, UpOptions};
 use super::running::App;
-use super::serve::wait_for_signal;
+use super::serve::{stop_or_leave, wait_for_signal};
 use crate::clock::Clock;
 use crate::embedded::Embedded;
 use crate::ledger::Ledger;
@@ -17,6 +18,10 @@ use crate::telemetry;
 
 /// The file in which a running `up` says where it serves, for the other commands.
 pub(super) const SERVICE_FILE: &str = "service.json";
+
+/// How long the servers may take to end in order: with what the service itself takes, less than ten seconds. One that is
+/// killed after that loses nothing it had made durable.
+const SERVERS_PATIENCE: Duration = Duration::from_millis(2_500);
 
 /// Starts private servers, migrates, writes the demo policy, and serves until SIGINT or SIGTERM. Prints the ready line,
 /// the first admin key once, and a curl line that works when pasted.
@@ -29,7 +34,7 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     let service_file = embedded.path().join(SERVICE_FILE);
     // Another start writes it again; a file that stays only names a port that nobody serves.
     let _ = fs::remove_file(service_file);
-    tokio::task::spawn_blocking(move || embedded.stop()).await??;
+    tokio::task::spawn_blocking(move || embedded.stop_within(SERVERS_PATIENCE)).await??;
     outcome
 }
 
@@ -45,8 +50,7 @@ async fn serve_embedded(options: &UpOptions, embedded: &Embedded) -> anyhow::Res
     announce(&app, embedded.path())?;
     welcome(&app, new_key.as_deref(), has_demo);
     wait_for_signal().await?;
-    app.stop().await;
-    Ok(())
+    stop_or_leave(app).await
 }
 
 /// The settings of a running or stopped embedded installation: as configured, with its private servers and secret.

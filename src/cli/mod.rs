@@ -17,6 +17,7 @@ mod replay;
 mod report;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
@@ -26,6 +27,9 @@ pub use output::{Format, Section, Table};
 pub use replay::{Row, Trace, TraceFacts, job_key, tenant_number};
 
 use arguments::Command;
+
+/// How long what runs on in the background may hold up the end of the process.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Runs the command that the process was started with and answers its exit code.
 pub fn main() -> ExitCode {
@@ -54,7 +58,10 @@ fn run(arguments: Arguments) -> Result<Exit, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("no threads could be started: {error}")))?;
-    runtime.block_on(dispatch(arguments))
+    let exit = runtime.block_on(dispatch(arguments));
+    // A look-up of a name may hang in a thread of its own for as long as the system likes.
+    runtime.shutdown_timeout(LEAVE_TIMEOUT);
+    exit
 }
 
 async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {

@@ -14,6 +14,11 @@ const LAYOUT: u8 = 1;
 /// The name of the one field of an outbox entry.
 pub const EVENT_FIELD: &str = "e";
 
+/// When the gate appended this event (gate time, unix ms), without decoding the rest.
+pub fn gate_time_ms(event: &[u8]) -> Option<i64> {
+    Some(i64::from_le_bytes(event.get(2..10)?.try_into().ok()?))
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {

@@ -24,6 +24,7 @@ mod redis;
 use std::{
     path::{Path, PathBuf},
     thread,
+    time::Duration,
 };
 
 use secrecy::{ExposeSecret, SecretString};
@@ -35,6 +36,9 @@ pub use self::{
     postgres::{EmbeddedPostgres, PostgresOptions},
     redis::{Appendfsync, EmbeddedRedis, RedisOptions},
 };
+
+/// How long a server may take to end in order.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The servers of one data directory: started by us, or found running.
 #[derive(Debug)]
@@ -99,11 +103,23 @@ impl Embedded {
     ///
     /// # Errors
     /// A server could not be signalled; the other is stopped all the same.
-    pub fn stop(mut self) -> Result<(), EmbeddedError> {
+    pub fn stop(self) -> Result<(), EmbeddedError> {
+        self.stop_within(STOP_PATIENCE)
+    }
+
+    /// As [`Self::stop`]; a server that has not ended within `patience` is killed.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub fn stop_within(mut self, patience: Duration) -> Result<(), EmbeddedError> {
         let Some(owned) = &mut self.owned else { return Ok(()) };
         owned.data_dir.withdraw();
-        let stopped = owned.redis.stop();
-        owned.postgres.stop().and(stopped)
+        let (redis, postgres) = (&mut owned.redis, &mut owned.postgres);
+        thread::scope(|scope| {
+            let stopping = scope.spawn(|| redis.stop_within(patience));
+            let stopped = postgres.stop_within(patience);
+            stopped.and(stopping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
     }
 
     /// The canonical data directory.

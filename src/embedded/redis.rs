@@ -106,7 +106,12 @@ impl EmbeddedRedis {
     /// # Errors
     /// A signal could not be sent.
     pub fn stop(&mut self) -> Result<(), EmbeddedError> {
-        self.process.stop(Signal::SIGTERM, STOP_PATIENCE)
+        self.stop_within(STOP_PATIENCE)
+    }
+
+    /// As [`Self::stop`]; killed if it has not ended within `patience`.
+    pub(super) fn stop_within(&mut self, patience: Duration) -> Result<(), EmbeddedError> {
+        self.process.stop(Signal::SIGTERM, patience)
     }
 
     /// Ends the server if it runs, and starts it on the same data and socket; in cluster mode the port may change.

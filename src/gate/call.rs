@@ -1,5 +1,7 @@
 //! One call of one script: its keys and arguments on the way in, its answer on the way out.
 
+use std::time::Instant;
+
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::domain::amount::Units;
@@ -9,9 +11,11 @@ use crate::domain::reservation::Record;
 
 use super::Gate;
 use super::error::GateError;
+use super::guard::Heard;
 use super::reserve::CounterReading;
 use super::scripts::Script;
 use super::status::Status;
+use super::time_check::Measurement;
 
 /// What a script answered, after its first four values.
 pub(super) struct Reply {
@@ -179,12 +183,17 @@ impl Gate {
             command.arg(argument.as_slice());
         }
         let known = self.highest_known(partition);
+        let _place = self.guard.enter(script)?;
+        let (began, before_ms) = (Instant::now(), self.elapsed_ms());
         let answer = tokio::time::timeout(self.patience(), self.next_link().send(&command)).await;
+        self.guard.heard(began, &Heard::of(&answer));
         let value = answer
             .map_err(|_| GateError::Timeout)?
             .map_err(|error| script_error(partition, script, &error))?;
-        let (reply, real_ms) = Reply::read(value)?;
-        self.note_redis_time(real_ms);
+        let (reply, redis_ms) = Reply::read(value)?;
+        // Doubt comes first: once noted, a step no longer shows in `not_after`.
+        self.guard.time_answered(Measurement { redis_ms, before_ms, after_ms: self.elapsed_ms() });
+        self.note_redis_time(redis_ms);
         match reply.status {
             Status::Alarm => Err(alarm(match reply.text(0)? {
                 "" => "its memory is missing".into(),

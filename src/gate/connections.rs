@@ -20,7 +20,7 @@ pub(super) struct Link {
     connect_timeout: Duration,
     // The connection's own task must outlive the worker that happened to rebuild it.
     runtime: Handle,
-    current: ArcSwapOption<MultiplexedConnection>,
+    current: Arc<ArcSwapOption<MultiplexedConnection>>,
     connecting: Mutex<()>,
 }
 
@@ -36,14 +36,12 @@ impl Link {
             .set_connection_timeout(Some(connect_timeout))
             .set_response_timeout(response_timeout)
             .set_pipeline_buffer_size(PIPELINE_BUFFER);
-        Self {
-            client,
-            config,
-            connect_timeout,
-            runtime,
-            current: ArcSwapOption::empty(),
-            connecting: Mutex::new(()),
-        }
+        Self { client, config, connect_timeout, runtime, current: Arc::default(), connecting: Mutex::new(()) }
+    }
+
+    /// Connects, however long that may take within its timeout, so that the first command need not.
+    pub(super) async fn connect(&self) -> Result<(), RedisError> {
+        self.connection().await.map(drop)
     }
 
     /// Sends one command and waits for its answer.
@@ -78,15 +76,19 @@ impl Link {
             return Ok(connection);
         }
         let (client, config) = (self.client.clone(), self.config.clone());
-        let connect = async move { client.get_multiplexed_async_connection_with_config(&config).await };
-        let task = self.runtime.spawn(tokio::time::timeout(self.connect_timeout, connect));
-        let connection = match task.await {
-            Ok(Ok(connected)) => Arc::new(connected?),
-            Ok(Err(_)) => return Err((ErrorKind::Io, "connecting took too long").into()),
-            Err(_) => return Err((ErrorKind::Io, "the runtime is stopping").into()),
+        let current = Arc::clone(&self.current);
+        let connect = async move {
+            let connection = Arc::new(client.get_multiplexed_async_connection_with_config(&config).await?);
+            // Here, so that a connection is not lost that comes after its asker stopped waiting.
+            current.store(Some(Arc::clone(&connection)));
+            Ok(connection)
         };
-        self.current.store(Some(Arc::clone(&connection)));
-        Ok(connection)
+        let task = self.runtime.spawn(tokio::time::timeout(self.connect_timeout, connect));
+        match task.await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(_)) => Err((ErrorKind::Io, "connecting took too long").into()),
+            Err(_) => Err((ErrorKind::Io, "the runtime is stopping").into()),
+        }
     }
 
     fn drop_broken(&self, used: &Arc<MultiplexedConnection>, error: Option<&RedisError>) {

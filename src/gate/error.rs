@@ -23,6 +23,12 @@ pub enum GateError {
     /// The server cannot be reached or cannot serve now.
     #[error("Redis is not available: {0}")]
     Unavailable(String),
+    /// Redis has been silent, and until a probe is answered nothing is sent to it.
+    #[error("Redis does not answer; calls fail at once until it does")]
+    BreakerOpen,
+    /// As many calls as may wait for Redis at once are waiting already.
+    #[error("too many calls wait for Redis at once")]
+    Overloaded,
     /// This instance has not been told the partition's epoch yet.
     #[error("partition {0} has no epoch yet: the ledger must name it first")]
     NoEpoch(Partition),
@@ -54,11 +60,17 @@ pub enum GateError {
 }
 
 impl GateError {
-    /// Whether the same call may succeed in a moment.
+    /// Whether the gate is away for the moment, so that the same call may succeed later. Too many calls at once are no
+    /// such thing: whatever takes a call over for the gate would only be the next to give way.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Alarm { .. } | Self::Timeout | Self::TooLate | Self::Unavailable(_) | Self::NoEpoch(_)
+            Self::Alarm { .. }
+                | Self::Timeout
+                | Self::TooLate
+                | Self::Unavailable(_)
+                | Self::BreakerOpen
+                | Self::NoEpoch(_)
         )
     }
 }

@@ -3,10 +3,12 @@
 //! One script is one transition (`lua/`); one method calls one script. Every mutating call carries the expected epoch
 //! and the instant at which the caller stops waiting.
 
+pub mod breaker;
 mod call;
 mod connections;
 pub mod error;
 pub mod expire;
+mod guard;
 pub mod keys;
 pub mod outbox;
 pub mod peek;
@@ -16,6 +18,8 @@ pub mod restore;
 pub mod scripts;
 mod server;
 pub mod status;
+pub mod time_check;
+mod watch;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,9 +32,11 @@ use crate::domain::ids::{Epoch, OutboxId, PARTITIONS_MAX, Partition, Subject, Te
 use crate::domain::reservation::SubjectHash;
 
 use connections::{Link, plain_error};
+use guard::{Guard, Heard};
 use keys::Keys;
 use scripts::{Digests, Script};
 
+pub use breaker::BreakerState;
 pub use error::GateError;
 pub use expire::ExpireReport;
 pub use outbox::{OutboxBatch, OutboxFrom};
@@ -42,6 +48,7 @@ pub use resolve::{ColdRecord, ConsumeCall, ExtendCall, ReleaseCall, ResolveOutco
 pub use restore::{Holder, QuotaCapacity, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
 
 pub use server::Durability;
+pub use watch::OutboxStanding;
 
 /// How to reach the gate and how it keeps time.
 #[derive(Debug, Clone)]
@@ -54,6 +61,8 @@ pub struct GateOptions {
     pub response_timeout: Duration,
     /// How long connecting may take.
     pub connect_timeout: Duration,
+    /// How many script calls of callers may wait for their answers at once; at least 1.
+    pub concurrent_calls_max: usize,
     /// The installation's number of partitions, 1 to 256; fixed at installation.
     pub partitions: u16,
     /// The width of a due bucket, in ms; fixed at installation.
@@ -91,6 +100,8 @@ pub struct Gate {
     next: AtomicUsize,
     outbox_link: Link,
     bell_link: Link,
+    watch_link: Link,
+    guard: Guard,
     digests: ArcSwapOption<Digests>,
     epochs: Vec<AtomicU64>,
     highest: Vec<Mutex<OutboxId>>,
@@ -116,6 +127,8 @@ impl Gate {
             next: AtomicUsize::new(0),
             outbox_link: link(Some(options.response_timeout)),
             bell_link: link(None),
+            watch_link: link(Some(options.response_timeout)),
+            guard: Guard::new(options.concurrent_calls_max),
             digests: ArcSwapOption::empty(),
             epochs: (0..options.partitions).map(|_| AtomicU64::new(0)).collect(),
             highest: (0..options.partitions).map(|_| Mutex::default()).collect(),
@@ -124,6 +137,9 @@ impl Gate {
             durability: Durability::None,
             options,
         };
+        futures::future::try_join_all(gate.links.iter().map(Link::connect))
+            .await
+            .map_err(|error| plain_error(&error))?;
         let info = gate.info().await?;
         server::check_safety(&info, gate.options.allow_unsafe)?;
         let appendfsync = gate.plain(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok();
@@ -231,23 +247,17 @@ impl Gate {
 
     async fn measure_time(&self) -> Result<(), GateError> {
         let time = self.plain(&redis::cmd("TIME")).await?;
-        let Value::Array(parts) = time else {
-            return Err(GateError::Unavailable("TIME answers nothing".into()));
-        };
-        let part = |at: usize| {
-            parts.get(at).ok_or(crate::domain::codec::Undecodable("TIME")).and_then(call::integer)
-        };
-        self.note_redis_time(part(0)? * 1000 + part(1)? / 1000);
+        self.note_redis_time(watch::read_time(&time)?);
         Ok(())
     }
 
-    /// One plain command, never a script.
+    /// One plain command, never a script. Callers may be waiting behind it, so it is no more patient than a script.
     async fn plain(&self, command: &redis::Cmd) -> Result<Value, GateError> {
-        let answer = tokio::time::timeout(
-            self.patience() + self.options.connect_timeout,
-            self.next_link().send(command),
-        );
-        answer.await.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))
+        self.guard.check()?;
+        let began = Instant::now();
+        let answer = tokio::time::timeout(self.patience(), self.next_link().send(command)).await;
+        self.guard.heard(began, &Heard::of(&answer));
+        answer.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))
     }
 
     fn next_link(&self) -> &Link {

@@ -89,6 +89,20 @@ impl Script {
         )
     }
 
+    /// Whether callers wait for it, and so decide how many of it run at once.
+    pub(super) fn serves_callers(self) -> bool {
+        matches!(
+            self,
+            Self::Reserve
+                | Self::ConsumeFinal
+                | Self::ConsumePart
+                | Self::Release
+                | Self::Extend
+                | Self::Peek
+                | Self::PeekRecord
+        )
+    }
+
     /// The whole text for the node with this run id, which makes its digest the node's own.
     pub fn text(self, run_id: &str) -> Result<String, GateError> {
         let source = match self {

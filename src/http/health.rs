@@ -8,12 +8,10 @@ use super::answer::json;
 use super::problem::Problem;
 use super::query::Query;
 use super::state::State;
+use crate::operations;
 
 /// What `/metrics` answers with.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Without these nothing can be decided; without others the service goes on, degraded.
-const NEEDED: &[&str] = &["gate"];
 
 /// Whether the service can work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -32,8 +30,10 @@ enum Readiness {
 struct Check {
     /// Which.
     name: &'static str,
-    /// Whether it answers.
+    /// Whether it is as it should be.
     ok: bool,
+    /// How it is, in a sentence.
+    detail: &'static str,
 }
 
 /// How the service is.
@@ -59,7 +59,7 @@ pub(super) async fn livez() -> Result<HttpResponse, Problem> {
     params(("verbose" = Option<String>, Query, description = "Name each dependency.", allow_reserved)),
     responses(
         (status = 200, description = "`ok` or `degraded`.", body = Health),
-        (status = 503, description = "`down`.", body = Health),
+        (status = 503, description = "`down`: send no calls here.", body = Health),
     )
 )]
 #[get("/readyz")]
@@ -68,22 +68,20 @@ pub(super) async fn readyz(state: web::Data<State>, request: HttpRequest) -> Res
     let verbose = query.word("verbose", &[("", true), ("true", true), ("false", false)])?.unwrap_or(false);
     query.finish()?;
     let checks = state.operations.readiness().await;
-    for (name, _, detail) in checks.iter().filter(|(_, ok, _)| !ok) {
-        tracing::warn!(name, detail, "not ready");
+    for check in checks.iter().filter(|check| !check.ok) {
+        tracing::warn!(name = check.name, detail = check.detail, "not ready");
     }
-    let checks: Vec<Check> = checks.into_iter().map(|(name, ok, _)| Check { name, ok }).collect();
     let status = readiness(&checks);
+    let said = |check: operations::Readiness| Check { name: check.name, ok: check.ok, detail: check.detail };
+    let checks: Vec<Check> = checks.into_iter().map(said).collect();
     let builder =
         if status == Readiness::Down { HttpResponse::ServiceUnavailable() } else { HttpResponse::Ok() };
     json(builder, &Health { status, checks: verbose.then_some(checks) })
 }
 
-fn readiness(checks: &[Check]) -> Readiness {
+fn readiness(checks: &[operations::Readiness]) -> Readiness {
     let failed = || checks.iter().filter(|check| !check.ok);
-    if checks.is_empty()
-        || failed().any(|check| NEEDED.contains(&check.name))
-        || failed().count() == checks.len()
-    {
+    if checks.is_empty() || failed().any(|check| check.needed) {
         Readiness::Down
     } else if failed().count() > 0 {
         Readiness::Degraded
@@ -107,12 +105,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_gate_is_down_and_a_missing_ledger_degraded() {
-        let check = |name, ok| Check { name, ok };
-        assert_eq!(readiness(&[check("gate", true), check("ledger", true)]), Readiness::Ok);
-        assert_eq!(readiness(&[check("gate", true), check("ledger", false)]), Readiness::Degraded);
-        assert_eq!(readiness(&[check("gate", false), check("ledger", true)]), Readiness::Down);
-        assert_eq!(readiness(&[check("gate", false), check("ledger", false)]), Readiness::Down);
+    fn what_is_needed_decides_and_a_missing_ledger_only_degrades() {
+        let check = |ok, needed| operations::Readiness { name: "it", ok, needed, detail: "" };
+        assert_eq!(readiness(&[check(true, true), check(true, false)]), Readiness::Ok);
+        assert_eq!(readiness(&[check(true, true), check(false, false)]), Readiness::Degraded);
+        assert_eq!(readiness(&[check(false, true), check(true, false)]), Readiness::Down);
+        assert_eq!(readiness(&[check(false, true), check(false, false)]), Readiness::Down);
         assert_eq!(readiness(&[]), Readiness::Down);
     }
 }

@@ -13,14 +13,16 @@ use super::problem::{Code, Problem};
 pub(super) struct Mutations {
     runtime: Handle,
     running: watch::Sender<usize>,
+    running_max: usize,
     request_timeout: Duration,
 }
 
 impl Mutations {
     /// Must be called within the runtime that outlives the servers.
-    /// A caller waits at most `request_timeout` for an answer.
-    pub(super) fn new(request_timeout: Duration) -> Self {
-        Self { runtime: Handle::current(), running: watch::Sender::new(0), request_timeout }
+    /// A caller waits at most `request_timeout` for an answer. At most `running_max` run at once: what callers began and
+    /// left behind would else pile up without end.
+    pub(super) fn new(request_timeout: Duration, running_max: usize) -> Self {
+        Self { runtime: Handle::current(), running: watch::Sender::new(0), running_max, request_timeout }
     }
 
     /// Begins `work` at once and waits for its answer; it goes on where the caller does not wait.
@@ -28,7 +30,10 @@ impl Mutations {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Problem> {
-        let running = Running::begin(self.running.clone());
+        let Some(running) = Running::begin(self.running.clone(), self.running_max) else {
+            let detail = "Too many calls are running; repeat the call.";
+            return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1_000));
+        };
         let task = async move {
             let answer = work.await;
             drop(running);
@@ -60,9 +65,15 @@ impl Mutations {
 struct Running(watch::Sender<usize>);
 
 impl Running {
-    fn begin(count: watch::Sender<usize>) -> Self {
-        count.send_modify(|running| *running += 1);
-        Self(count)
+    /// Unless as many run already.
+    fn begin(count: watch::Sender<usize>, running_max: usize) -> Option<Self> {
+        let began = count.send_if_modified(|running| {
+            let has_room = *running < running_max;
+            *running += usize::from(has_room);
+            has_room
+        });
+        // Not before it is counted: its end counts it out again.
+        began.then(|| Self(count))
     }
 }
 
@@ -82,7 +93,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_mutation_ends_although_its_caller_hung_up() {
-        let mutations = Mutations::new(PATIENCE);
+        let mutations = Mutations::new(PATIENCE, 1);
         let (go, gone) = oneshot::channel::<()>();
         let (done, ended) = oneshot::channel();
         let mut call = Box::pin(mutations.run(async move {
@@ -91,6 +102,8 @@ mod tests {
         }));
         assert!(futures::poll!(&mut call).is_pending());
         drop(call);
+        let refused = mutations.run(async {}).await.unwrap_err();
+        assert_eq!(refused.code(), "overloaded", "it runs on, and one at once is the most");
         assert!(!mutations.idle(Duration::ZERO).await);
         go.send(()).unwrap();
         ended.await.unwrap();
@@ -99,7 +112,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_does_not_wait_for_ever() {
-        let mutations = Mutations::new(Duration::from_millis(1));
+        let mutations = Mutations::new(Duration::from_millis(1), 1);
         let (go, gone) = oneshot::channel::<()>();
         let problem = mutations.run(async move { gone.await.ok() }).await.unwrap_err();
         assert_eq!(problem.code(), "overloaded");
@@ -109,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_mutation_that_panics_is_a_500_and_no_longer_runs() {
-        let mutations = Mutations::new(PATIENCE);
+        let mutations = Mutations::new(PATIENCE, 1);
         let broken: Result<(), Problem> = mutations.run(async { panic!("a fault of ours") }).await;
         let problem = broken.unwrap_err();
         assert_eq!(problem.code(), "internal");

@@ -4,12 +4,14 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, HttpServer};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use utoipa_actix_web::service_config::ServiceConfig as DocumentedConfig;
 
 use super::state::{HttpOptions, State};
@@ -59,10 +61,12 @@ async fn run(
     let servers = async { tokio::try_join!(public, ops).map(|_| ()) };
     let stop = async {
         shutdown.await;
+        let deadline = Instant::now() + state.options.shutdown_timeout;
         futures::future::join_all(handles.iter().map(|handle| handle.stop(true))).await;
+        deadline
     };
-    let (served, ()) = tokio::join!(servers, stop);
-    state.idle().await;
+    let (served, deadline) = tokio::join!(servers, stop);
+    state.idle(deadline).await;
     served
 }
 
@@ -83,12 +87,17 @@ fn bind(
     .workers(workers)
     .max_connections(options.max_connections.div_ceil(workers).max(1))
     .client_request_timeout(options.body_timeout)
-    .shutdown_timeout(options.shutdown_timeout.as_secs())
+    .shutdown_timeout(whole_seconds(options.shutdown_timeout))
     .tcp_nodelay(true)
     .disable_signals()
     .bind(address)?;
     let bound = server.addrs().first().copied().unwrap_or(address);
     Ok((server.run(), bound))
+}
+
+/// Rounded up: actix knows whole seconds only, and none at all would cut off every call.
+fn whole_seconds(timeout: Duration) -> u64 {
+    timeout.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX)
 }
 
 /// The public listener's handlers and everything around them, for a test of a whole request in one process.

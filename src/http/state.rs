@@ -12,6 +12,7 @@ use super::mutations::Mutations;
 use super::problem::{Code, Problem};
 use crate::operations::{Answer, Operations};
 use actix_web::web::Bytes;
+use tokio::time::Instant;
 
 /// One answered request, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +86,7 @@ impl State {
             cursor_key: CursorKey::new(&operations.cursor_key()),
             openapi: serde_json::to_vec(&super::openapi()).unwrap_or_default().into(),
             failed_keys: FailedKeys::new(),
-            mutations: Mutations::new(options.request_timeout),
+            mutations: Mutations::new(options.request_timeout, options.max_connections),
             operations,
             options,
         }
@@ -110,9 +111,9 @@ impl State {
         }
     }
 
-    /// Waits until no mutation is running, at most for the shutdown timeout.
-    pub(super) async fn idle(&self) {
-        if !self.mutations.idle(self.options.shutdown_timeout).await {
+    /// Waits until no mutation is running, at most until then.
+    pub(super) async fn idle(&self, deadline: Instant) {
+        if !self.mutations.idle(deadline.saturating_duration_since(Instant::now())).await {
             tracing::warn!("stopping although mutations are still running");
         }
     }

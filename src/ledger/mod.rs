@@ -13,6 +13,7 @@ pub mod entries;
 pub mod epochs;
 mod error;
 pub mod gaps;
+mod gate_time;
 mod installation;
 mod instant;
 pub mod keys;
@@ -40,6 +41,7 @@ pub use entries::{EntryFilter, EntryPlace, StoredEntry};
 pub use epochs::PartitionRow;
 pub use error::{Conflict, LedgerError};
 pub use gaps::Gap;
+pub use gate_time::TIME_ACCEPTED;
 pub use keys::{KeyPlace, StoredKey};
 pub use notices::{Notice, Noticed, Notices};
 pub use policy::{

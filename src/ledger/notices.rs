@@ -15,11 +15,11 @@ use super::{Ledger, LedgerError};
 /// Something changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// `meter`, `operation`, `limit`, `plan`, `tenant` or `key`.
+    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key` or `gate_time`.
     pub kind: String,
     /// Which one.
     pub id: String,
-    /// Its new version; 0 for a key.
+    /// Its new version; 0 where there is none.
     pub version: u64,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Operations;
 use crate::domain::ids::TenantId;
-use crate::ledger::{Ledger, Notice, Noticed};
+use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED};
 
 /// Notices that come together are answered by one reading.
 const GATHER_FOR: Duration = Duration::from_millis(10);
@@ -55,6 +55,7 @@ impl Operations {
                         self.policy.forget_tenant(&tenant).await;
                     }
                 }
+                TIME_ACCEPTED => drop(self.gate.accept_time()),
                 _ => {}
             },
         }

@@ -1,19 +1,77 @@
 //! Whether this instance can do its work: what readiness tells.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use super::Operations;
+use crate::gate::BreakerState;
+
+/// The longest that readiness waits for Postgres; a balancer does not wait long for its answer.
+const LEDGER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// One thing that this instance depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readiness {
+    /// Which.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// Whether calls must not be sent here while it is not.
+    pub needed: bool,
+    /// How it is, in a sentence that names no address.
+    pub detail: &'static str,
+}
+
+impl Readiness {
+    fn needed(name: &'static str, ok: bool, well: &'static str, ill: &'static str) -> Self {
+        Self { name, ok, needed: true, detail: if ok { well } else { ill } }
+    }
+}
 
 impl Operations {
-    /// Each dependency by name: whether it answers, and in words. The gate alone decides whether calls can be admitted.
-    pub async fn readiness(&self) -> Vec<(&'static str, bool, String)> {
-        let (gate, ledger) = tokio::join!(self.gate.run_id(), self.ledger.policy_version());
-        let gate = match gate {
-            Ok(run_id) => ("gate", true, format!("Redis answers, run id {run_id}")),
-            Err(error) => ("gate", false, error.to_string()),
+    /// From now on readiness says that no calls should be sent here.
+    pub fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Each thing this instance depends on, from what it knows: only Postgres is asked, and not waited for long.
+    pub async fn readiness(&self) -> Vec<Readiness> {
+        let running = !self.stopping.load(Ordering::Acquire);
+        let has_epochs = self.gate.partitions().all(|partition| self.gate.epoch(partition).is_some());
+        vec![
+            Readiness::needed("running", running, "It takes calls.", "It is stopping."),
+            Readiness::needed(
+                "epochs",
+                has_epochs,
+                "Policy and epochs were loaded from the ledger.",
+                "The ledger has not named all epochs yet.",
+            ),
+            Readiness::needed(
+                "gate",
+                self.gate.breaker_state() == BreakerState::Closed,
+                "Redis answers.",
+                "Redis does not answer; calls fail at once until it does.",
+            ),
+            Readiness::needed(
+                "clock",
+                self.gate.trusts_time(),
+                "Redis's clock is trusted.",
+                "Redis's clock has stepped; nothing is admitted until it agrees with the host's or is accepted.",
+            ),
+            self.ledger_readiness().await,
+        ]
+    }
+
+    async fn ledger_readiness(&self) -> Readiness {
+        let ok = match tokio::time::timeout(LEDGER_PATIENCE, self.ledger.policy_version()).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the ledger does not answer readiness");
+                false
+            }
+            Err(_) => false,
         };
-        let ledger = match ledger {
-            Ok(version) => ("ledger", true, format!("Postgres answers, policy version {version}")),
-            Err(error) => ("ledger", false, error.to_string()),
-        };
-        vec![gate, ledger]
+        let detail = if ok { "Postgres answers." } else { "Postgres does not answer in time." };
+        Readiness { name: "ledger", ok, needed: false, detail }
     }
 }

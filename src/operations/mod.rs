@@ -1,6 +1,7 @@
 //! The verbs: what the product does, each in a file of its own. http and jobs call these and nothing below.
 
 mod acknowledge;
+mod admission;
 pub mod answers;
 mod cost;
 mod error;
@@ -25,11 +26,14 @@ mod trust;
 mod verify;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use acknowledge::Positions;
+pub use admission::TimeAccepted;
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
+pub use health::Readiness;
 pub use verify::GateCheck;
 
 use crate::clock::Clock;
@@ -37,6 +41,7 @@ use crate::domain::ids::{PlanId, ReservationId, ReservationIds};
 use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
+use admission::Backlog;
 use keys::Keys;
 use policy_store::PolicyStore;
 use restore::Restores;
@@ -62,6 +67,10 @@ pub struct OperationsOptions {
     pub deny_without_limit: bool,
     /// The plan on which an unknown tenant is created at first use; none: it is refused.
     pub unknown_tenant_plan: Option<PlanId>,
+    /// With so many events not booked yet, nothing new is admitted.
+    pub backlog_events_max: u64,
+    /// With so many, holds are neither extended nor consumed in part.
+    pub backlog_events_hard_max: u64,
 }
 
 /// All verbs over one gate and one ledger. Cheap to share behind an `Arc`.
@@ -78,6 +87,8 @@ pub struct Operations {
     positions: Arc<Positions>,
     trust: Trust,
     restores: Restores,
+    backlog: Backlog,
+    stopping: AtomicBool,
 }
 
 impl Operations {
@@ -107,6 +118,8 @@ impl Operations {
             positions,
             trust: Trust::default(),
             restores: Restores::default(),
+            backlog: Backlog::default(),
+            stopping: AtomicBool::new(false),
         };
         operations.verify_node().await?;
         Ok(operations)
@@ -138,6 +151,7 @@ impl Operations {
 
     /// All metrics as OpenMetrics text.
     pub fn metrics_text(&self) -> String {
+        self.show_gate();
         // Writing into a string cannot fail.
         self.metrics.encode().unwrap_or_default()
     }
@@ -155,7 +169,9 @@ impl Operations {
 
 impl From<GateError> for OperationError {
     fn from(error: GateError) -> Self {
-        if error.is_transient() {
+        if matches!(error, GateError::Overloaded) {
+            Self::Overloaded
+        } else if error.is_transient() {
             Self::GateUnavailable(error.to_string())
         } else {
             Self::Internal(error.to_string())

@@ -34,16 +34,24 @@ impl Operations {
                         continue;
                     }
                     match &peeked.cold {
-                        Some(cold) => self.restore_cold(&entry, cold, &resolved, &subjects, at_ms).await?,
+                        Some(cold) => {
+                            match self.restore_cold(&entry, cold, &resolved, &subjects, at_ms).await {
+                                Err(OperationError::GateUnavailable(_)) => break,
+                                restored => restored?,
+                            }
+                        }
                         None => {
                             return Ok(answer(&entry, &resolved, &request, &peeked.readings, at_ms, "gate"));
                         }
                     }
                 }
-                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
-                Err(error) if error.is_transient() => {
-                    return self.quota_from_ledger(&entry, &request, at_ms).await;
+                Err(GateError::Alarm { partition, reason }) => {
+                    match self.after_alarm(partition, &reason).await {
+                        Err(OperationError::GateUnavailable(_)) => break,
+                        checked => checked?,
+                    }
                 }
+                Err(error) if error.is_transient() => break,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -106,6 +106,7 @@ impl Operations {
         let mut at_ms = self.clock.now_ms();
         let mut ledger_asked = key_of(request).is_none();
         for _ in 0..ATTEMPTS_MAX {
+            self.may_admit(mode == ReserveMode::DryRun)?;
             let (resolved, body) = self.resolve(&entry, request, &prepared, at_ms)?;
             let checks = checks(&resolved, &body);
             let valid = entry.windows(at_ms).valid();

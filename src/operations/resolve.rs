@@ -34,6 +34,9 @@ impl Operations {
     }
 
     async fn consume_now(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
+        if !request.is_final {
+            self.may_go_on_holding()?;
+        }
         let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
         let resolving = Resolving::Consume { totals, is_final: request.is_final };
         let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
@@ -81,6 +84,7 @@ impl Operations {
         if !(1..=EXTEND_SECONDS_MAX).contains(&ttl_seconds) {
             return Err(OperationError::field("/ttl_seconds", "must be 1 to 86400 seconds"));
         }
+        self.may_go_on_holding()?;
         let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
         let (record, told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
         Ok(present::reservation(request.id, &record, told))

@@ -64,10 +64,19 @@ impl Operations {
     /// This call's turn to restore the tenant. One that had to wait for another's restore tries its own call again
     /// first: else every caller in a crowd would read the whole tenant anew.
     async fn enter_restore(&self, tenant: &TenantId) -> Answer<(OwnedMutexGuard<()>, bool)> {
-        let entered = self.restores.enter(tenant, self.options.restore_wait).await;
-        entered.ok_or_else(|| {
-            OperationError::GateUnavailable("the tenant is still being restored; repeat the call".into())
-        })
+        if !self.gate.trusts_time() {
+            // Windows of a wrong time would stay at the gate when its clock is right again.
+            return Err(OperationError::GateUnavailable(
+                "its clock is not trusted; nothing is restored".into(),
+            ));
+        }
+        let late =
+            || OperationError::GateUnavailable("the tenant is still being restored; repeat the call".into());
+        tokio::select! {
+            biased;
+            entered = self.restores.enter(tenant, self.options.restore_wait) => entered.ok_or_else(late),
+            () = self.gate.falls_silent() => Err(silent()),
+        }
     }
 
     /// Restores whatever a reserve found cold, so that it can be tried again.
@@ -138,12 +147,19 @@ impl Operations {
         if cursor >= last_id || last_id == OutboxId::default() {
             return Ok(());
         }
-        let reached = self.wait_for_cursor(partition, last_id);
-        tokio::time::timeout(self.options.restore_wait, reached).await.map_err(|_| {
+        let reached =
+            tokio::time::timeout(self.options.restore_wait, self.wait_for_cursor(partition, last_id));
+        let late = || {
             OperationError::GateUnavailable(
                 "the ledger has not caught up with it yet; repeat the call".into(),
             )
-        })
+        };
+        tokio::select! {
+            biased;
+            reached = reached => reached.map_err(|_| late()),
+            // The writer has the same gate to read from: waiting on would be in vain.
+            () = self.gate.falls_silent() => Err(silent()),
+        }
     }
 
     /// Tells the gate a whole tenant: open reservations with their due entries, then every tenant counter and quota.
@@ -383,6 +399,10 @@ impl Operations {
         self.metrics.restored(Restored::Reservation, started.elapsed());
         Ok(())
     }
+}
+
+fn silent() -> OperationError {
+    OperationError::GateUnavailable("it fell silent while a tenant was being restored".into())
 }
 
 fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading {

@@ -7,6 +7,7 @@ use tokio::sync::Mutex;
 
 use super::{Answer, OperationError, Operations};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::gate::BreakerState;
 use crate::ledger::PartitionRow;
 use crate::telemetry::labels::Alarm;
 
@@ -22,6 +23,8 @@ const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 pub(super) struct Trust {
     checking: Mutex<()>,
     checks: AtomicU64,
+    /// Checks that came to their end in whatever way.
+    ended: AtomicU64,
 }
 
 impl Operations {
@@ -31,21 +34,36 @@ impl Operations {
     /// Errors: the gate or the ledger does not answer; nothing is then trusted.
     pub async fn verify_node(&self) -> Answer<()> {
         let seen = self.trust.checks.load(Ordering::Acquire);
+        let ended = self.trust.ended.load(Ordering::Acquire);
         let _one_at_a_time = self.trust.checking.lock().await;
         if self.trust.checks.load(Ordering::Acquire) != seen {
             return Ok(());
         }
-        self.alone_among_instances(self.check_node()).await?;
-        self.trust.checks.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+        if self.trust.ended.load(Ordering::Acquire) != ended {
+            // A crowd that tried one after the other would wait for as many timeouts.
+            return Err(OperationError::GateUnavailable("the check of its memory has just failed".into()));
+        }
+        self.alone_among_instances(self.check_node()).await
     }
 
     /// Two instances that check the same node at once each take the other's half-raised epochs for lost memory, and raise
     /// again without end. A lease keeps them apart; one that has died holds up the others for its duration only.
     async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
+        let checked = self.under_lease(check).await;
+        if checked.is_ok() {
+            self.trust.checks.fetch_add(1, Ordering::AcqRel);
+        }
+        self.trust.ended.fetch_add(1, Ordering::AcqRel);
+        checked
+    }
+
+    async fn under_lease(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
         let owner = format!("check/{:032x}", rand::random::<u128>());
         let names = [CHECK_LEASE.to_owned()];
         while self.ledger.take_leases(&names, &owner, CHECK_LEASE_DURATION).await?.is_empty() {
+            if self.gate.breaker_state() != BreakerState::Closed {
+                return Err(OperationError::GateUnavailable("it does not answer".into()));
+            }
             tokio::time::sleep(CHECK_LEASE_RETRY).await;
         }
         let checked = check.await;
@@ -111,9 +129,7 @@ impl Operations {
         if self.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
             return Ok(());
         }
-        self.alone_among_instances(self.renew_node(partition, cursor)).await?;
-        self.trust.checks.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+        self.alone_among_instances(self.renew_node(partition, cursor)).await
     }
 
     async fn renew_node(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {

@@ -14,6 +14,8 @@ const SECRET_CHARACTERS_MIN: usize = 32;
 /// Fewer different characters are a placeholder, not a random secret.
 const SECRET_DISTINCT_MIN: usize = 8;
 const HOUR_MS: u64 = 3_600_000;
+/// More would not fit into any Redis.
+const BACKLOG_EVENTS_MOST: u64 = 1_000_000_000;
 const DAY_SECONDS: u64 = 86_400;
 
 /// Checks the settings; gives every problem found.
@@ -42,11 +44,13 @@ impl Found<'_> {
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
+            ("http.shutdown_grace_ms", http.shutdown_grace_ms, 0, HOUR_MS),
             ("http.shutdown_timeout_ms", http.shutdown_timeout_ms, 0, HOUR_MS),
             ("http.max_connections", wide(http.max_connections), 1, 1_000_000),
             ("redis.connections", wide(redis.connections), 1, 256),
             ("redis.response_timeout_ms", redis.response_timeout_ms, 10, 60_000),
             ("redis.connect_timeout_ms", redis.connect_timeout_ms, 10, 60_000),
+            ("redis.concurrent_calls_max", wide(redis.concurrent_calls_max), 1, 1_000_000),
             ("postgres.pool_size", wide(postgres.pool_size), 2, 1_000),
             ("postgres.checkout_timeout_ms", postgres.checkout_timeout_ms, 10, 60_000),
             ("postgres.statement_timeout_ms", postgres.statement_timeout_ms, 100, HOUR_MS),
@@ -54,10 +58,13 @@ impl Found<'_> {
             ("gate.due_bucket_ms", gate.due_bucket_ms, 100, 60_000),
             ("gate.tombstone_keyed_seconds", gate.tombstone_keyed_seconds, DAY_SECONDS, 30 * DAY_SECONDS),
             ("gate.tombstone_unkeyed_seconds", gate.tombstone_unkeyed_seconds, 1, 30 * DAY_SECONDS),
+            ("gate.backlog_events_max", gate.backlog_events_max, 1, BACKLOG_EVENTS_MOST),
+            ("gate.backlog_events_hard_max", gate.backlog_events_hard_max, 1, BACKLOG_EVENTS_MOST),
             ("writer.batch_events", wide(writer.batch_events), 1, 100_000),
             ("writer.idle_poll_ms", writer.idle_poll_ms, 1, 60_000),
             ("writer.safety_tail_seconds", writer.safety_tail_seconds, 0, 7 * DAY_SECONDS),
             ("writer.safety_tail_bytes", writer.safety_tail_bytes, 0, 1 << 40),
+            ("writer.flush_timeout_ms", writer.flush_timeout_ms, 0, HOUR_MS),
             ("ledger.ack_timeout_ms", ledger.ack_timeout_ms, 1, HOUR_MS),
             ("ledger.restore_wait_ms", ledger.restore_wait_ms, 1, HOUR_MS),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),
@@ -101,7 +108,14 @@ impl Found<'_> {
     }
 
     fn check_between(&mut self, settings: &Settings) {
-        let Settings { http, redis, ledger, .. } = settings;
+        let Settings { http, redis, gate, ledger, .. } = settings;
+        if gate.backlog_events_hard_max < gate.backlog_events_max {
+            let (hard, soft) = (gate.backlog_events_hard_max, gate.backlog_events_max);
+            self.add(
+                "gate.backlog_events_hard_max",
+                &format!("{hard} must not be below gate.backlog_events_max, which is {soft}"),
+            );
+        }
         for (key, value) in [
             ("redis.response_timeout_ms", redis.response_timeout_ms),
             ("ledger.ack_timeout_ms", ledger.ack_timeout_ms),

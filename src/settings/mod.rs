@@ -65,7 +65,9 @@ pub struct HttpSettings {
     pub workers: usize,
     /// The longest that a call may take, in milliseconds.
     pub request_timeout_ms: u64,
-    /// How long calls may go on after a request to stop, in milliseconds.
+    /// How long calls are still taken after a request to stop, while readiness says no, in milliseconds.
+    pub shutdown_grace_ms: u64,
+    /// How long calls may go on after that, in milliseconds.
     pub shutdown_timeout_ms: u64,
     /// Open connections at once.
     pub max_connections: usize,
@@ -88,6 +90,8 @@ pub struct RedisSettings {
     pub response_timeout_ms: u64,
     /// The longest that a new connection may take, in milliseconds.
     pub connect_timeout_ms: u64,
+    /// Calls that may wait for Redis at once.
+    pub concurrent_calls_max: usize,
     /// Start although the server may lose what it has acknowledged.
     pub allow_unsafe: bool,
 }
@@ -130,6 +134,10 @@ pub struct GateSettings {
     pub tombstone_keyed_seconds: u64,
     /// How long a resolved call without one is remembered, in seconds.
     pub tombstone_unkeyed_seconds: u64,
+    /// Events not booked yet at which nothing new is admitted.
+    pub backlog_events_max: u64,
+    /// Events not booked yet at which holds are neither extended nor consumed in part.
+    pub backlog_events_hard_max: u64,
 }
 
 /// `[writer]`.
@@ -144,6 +152,8 @@ pub struct WriterSettings {
     pub safety_tail_seconds: u64,
     /// The most bytes that booked events may take in the outbox.
     pub safety_tail_bytes: u64,
+    /// How long a stop goes on booking what waits, in milliseconds.
+    pub flush_timeout_ms: u64,
 }
 
 /// `[ledger]`.

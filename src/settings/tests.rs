@@ -103,6 +103,11 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one(#[case] sources: Sources
     "10000",
     "ledger.ack_timeout_ms: 10000 must be below http.request_timeout_ms"
 )]
+#[case(
+    "TOLLGATE__GATE__BACKLOG_EVENTS_HARD_MAX",
+    "999999",
+    "gate.backlog_events_hard_max: 999999 must not be below gate.backlog_events_max, which is 1000000"
+)]
 fn a_value_that_cannot_hold_is_refused_by_name_and_origin(
     #[case] variable: &'static str,
     #[case] value: &'static str,

@@ -115,8 +115,6 @@ label! {
     Guarded, "server" {
         /// The gate's.
         Redis = "redis",
-        /// The ledger's.
-        Postgres = "postgres",
     }
 }
 
@@ -125,7 +123,7 @@ label! {
     BreakerState, "state" {
         /// Calls go through: 0.
         Closed = "closed",
-        /// One call tries: 1.
+        /// A probe was answered: 1.
         HalfOpen = "half_open",
         /// Calls are refused at once: 2.
         Open = "open",
@@ -143,6 +141,8 @@ label! {
         Quarantine = "quarantine",
         /// An open reservation of the ledger is missing at the gate.
         MissingRecord = "missing_record",
+        /// Redis's clock has stepped.
+        Clock = "clock",
     }
 }
 

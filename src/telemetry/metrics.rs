@@ -51,6 +51,8 @@ struct Handles {
     restores: Cells<Restored, Counter>,
     restore_seconds: Cells<Restored, Histogram>,
     breakers: Cells<Guarded, Gauge>,
+    clock_trusted: Gauge,
+    clock_difference: Seconds,
     alarms: Cells<Alarm, Counter>,
     epochs: Counter,
     expired: Counter,
@@ -117,7 +119,13 @@ impl Metrics {
             restore_seconds: histograms(&mut registry, "restore", "How long a restore took", || {
                 Histogram::new(RESTORE_SECONDS)
             }),
-            breakers: gauges(&mut registry, "breaker_state", "0 closed, 1 trying, 2 open"),
+            breakers: gauges(&mut registry, "breaker_state", "0 closed, 1 half open, 2 open"),
+            clock_trusted: gauge(&mut registry, "gate_clock_trusted", "1 while Redis's clock is admitted by"),
+            clock_difference: seconds(
+                &mut registry,
+                "gate_clock_difference",
+                "How far Redis's clock is from this host's, either way",
+            ),
             alarms: counters(&mut registry, "alarms", "What an operator has to look at"),
             epochs: counter(&mut registry, "epoch_changes", "Partitions whose memory was begun anew"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
@@ -193,6 +201,12 @@ impl Metrics {
             BreakerState::Open => 2,
         };
         self.0.breakers.with(server, |gauge| gauge.set(number));
+    }
+
+    /// Sets whether Redis's clock is trusted, and how far it is from this host's.
+    pub fn gate_clock(&self, trusted: bool, difference: Duration) {
+        self.0.clock_trusted.set(i64::from(trusted));
+        self.0.clock_difference.set(difference.as_secs_f64());
     }
 
     /// Counts an alarm.
@@ -340,6 +354,8 @@ mod tests {
             "tollgate_restores_total{kind=\"tenant\"} 0",
             "tollgate_restore_seconds_count{kind=\"counter\"} 0",
             "tollgate_breaker_state{server=\"redis\"} 0",
+            "tollgate_gate_clock_trusted 0",
+            "tollgate_gate_clock_difference_seconds 0.0",
             "tollgate_alarms_total{alarm=\"memory\"} 0",
             "tollgate_epoch_changes_total 0",
             "tollgate_holds_expired_total 0",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::outbox::OutboxEntry;
 use crate::domain::entry::{Account, BookError, Booking, Entry, book, is_bookable_instant, rest};
-use crate::domain::event::{Change, Event};
+use crate::domain::event::{self, Change, Event};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::reservation::{Record, ReservationState};
 use crate::ledger::balances::BalanceChanges;
@@ -37,8 +37,7 @@ pub fn event_hash(event: &[u8]) -> [u8; 32] {
 
 /// An event's gate time (unix ms), also of one that reads no further; none when the books cannot hold the instant.
 pub fn gate_time_ms(event: &[u8]) -> Option<i64> {
-    let ms = i64::from_le_bytes(event.get(2..10)?.try_into().ok()?);
-    is_bookable_instant(ms).then_some(ms)
+    event::gate_time_ms(event).filter(|ms| is_bookable_instant(*ms))
 }
 
 /// Holds what was read, from the cursor on and the cursor included, against what was booked. `issued` is the

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
@@ -31,6 +32,8 @@ pub struct WriterOptions {
     pub safety_tail: Duration,
     /// ... and at most so many bytes of them per partition.
     pub safety_tail_bytes: usize,
+    /// How long a stop goes on booking what waits.
+    pub flush_timeout: Duration,
 }
 
 impl Default for WriterOptions {
@@ -43,6 +46,7 @@ impl Default for WriterOptions {
             pause: Duration::from_millis(200),
             safety_tail: Duration::from_secs(900),
             safety_tail_bytes: 16 << 20,
+            flush_timeout: Duration::from_secs(2),
         }
     }
 }
@@ -86,6 +90,8 @@ struct Position {
     tail_bytes: usize,
 }
 
+/// How long giving the leases back may take.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How many passes may meet an unknown epoch before it is an alarm.
 const UNKNOWN_EPOCHS_MAX: u8 = 5;
 /// The fewest events asked of a partition.
@@ -144,26 +150,49 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         self.fail_points.clone()
     }
 
-    /// Books until `stop` is done, then gives its leases back; a transaction once begun is finished first. Whatever
-    /// fails is told and tried again.
+    /// Books until `stop` is done, then what still waits, and gives its leases back; both within bounds, whatever hangs.
+    /// Whatever fails is told and tried again.
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
-        tokio::pin!(stop);
+        let stopping = watch::Sender::new(false);
+        let flush_timeout = self.options.flush_timeout;
+        let finished = {
+            let booking = self.book(stopping.subscribe());
+            tokio::pin!(booking);
+            tokio::select! {
+                finished = &mut booking => Some(finished),
+                () = stop => {
+                    stopping.send_replace(true);
+                    tokio::time::timeout(flush_timeout, booking).await.ok()
+                }
+            }
+        };
+        match finished {
+            // Killed is killed: nothing is given back.
+            Some(Err(Killed)) => return,
+            Some(Ok(())) => {}
+            None => {
+                self.watch.failed("not all that waits was booked before the stop; the next start books it")
+            }
+        }
+        let given_back = self.ledger.give_back_leases(&self.options.owner);
+        match tokio::time::timeout(GIVE_BACK_TIMEOUT, given_back).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.watch.failed(&error.to_string()),
+            Err(_) => self.watch.failed("the leases were not given back; they end by themselves"),
+        }
+    }
+
+    /// Pass after pass until asked to stop; then until nothing waits any more.
+    async fn book(&mut self, mut stopping: watch::Receiver<bool>) -> Result<(), Killed> {
         loop {
             let pause = match self.try_pass().await {
                 Ok(pass) if pass.more => Duration::ZERO,
+                Ok(pass) if *stopping.borrow() && pass.applied.booked.is_empty() => return Ok(()),
                 // Others have every lease, or what rings the gate's bell cannot be booked yet.
                 Ok(pass) if pass.doubted || self.partitions.is_empty() => self.options.pause,
-                Ok(_) => {
-                    let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.booked)).collect();
-                    tokio::select! {
-                        () = &mut stop => break,
-                        // A gate that cannot say is asked again by the next pass, which tells of it.
-                        waited = self.outbox.wait(&after, self.options.idle_poll) => {
-                            if waited.is_err() { self.options.pause } else { Duration::ZERO }
-                        }
-                    }
-                }
-                Err(Failure::Killed) => return,
+                Ok(_) if *stopping.borrow() => Duration::ZERO,
+                Ok(_) => self.wait_for_events(&mut stopping).await,
+                Err(Failure::Killed) => return Err(Killed),
                 Err(Failure::Failed(error)) => {
                     self.watch.failed(&error);
                     self.leased_until = None;
@@ -171,13 +200,22 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                 }
             };
             tokio::select! {
-                biased;
-                () = &mut stop => break,
                 () = tokio::time::sleep(pause) => {}
+                // One that stops already sleeps out its pause.
+                Ok(()) = stopping.changed() => {}
             }
         }
-        if let Err(error) = self.ledger.give_back_leases(&self.options.owner).await {
-            self.watch.failed(&error.to_string());
+    }
+
+    /// Returns when there may be something to book, after a pause to be made, or when asked to stop.
+    async fn wait_for_events(&self, stopping: &mut watch::Receiver<bool>) -> Duration {
+        let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.booked)).collect();
+        tokio::select! {
+            Ok(()) = stopping.changed() => Duration::ZERO,
+            // A gate that cannot say is asked again by the next pass, which tells of it.
+            waited = self.outbox.wait(&after, self.options.idle_poll) => {
+                if waited.is_err() { self.options.pause } else { Duration::ZERO }
+            }
         }
     }
 

@@ -1,7 +1,12 @@
 //! What must hold on a bad day: memory lost, processes killed, calls repeated in any order.
 
+mod backlog;
+mod clock_step;
 mod contention;
+mod frozen_postgres;
+mod frozen_redis;
 mod killed_service;
 mod lost_memory;
 mod storm;
+mod stopping;
 mod teeth;

@@ -52,6 +52,7 @@ pub fn options(url: String) -> GateOptions {
         connections: 2,
         response_timeout: Duration::from_secs(20),
         connect_timeout: Duration::from_secs(20),
+        concurrent_calls_max: 4_096,
         partitions: PARTITIONS_MAX,
         due_bucket_ms: BUCKET_MS,
         tombstone_keyed_ms: 86_400_000,

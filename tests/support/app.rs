@@ -29,6 +29,13 @@ pub async fn database() -> TestDatabase {
         .await
 }
 
+/// A database on a server of this test's own, with the schema in place.
+async fn own_database() -> TestDatabase {
+    let database = tokio::task::spawn_blocking(TestDatabase::of_its_own).await.expect("a server");
+    Ledger::migrate(&database.url).await.expect("the migrations run");
+    database
+}
+
 /// How a test's instance differs from the ordinary one.
 #[derive(Default)]
 pub struct AppOptions {
@@ -40,6 +47,8 @@ pub struct AppOptions {
     pub without_writer: bool,
     /// Leave the jobs out: nothing expires by itself.
     pub without_jobs: bool,
+    /// Keep the ledger on a Postgres of the test's own, which it may freeze.
+    pub own_postgres: bool,
 }
 
 /// A running instance.
@@ -110,7 +119,7 @@ pub async fn spawn_app() -> TestApp {
 /// Starts an instance with options.
 pub async fn spawn_app_with(options: AppOptions) -> TestApp {
     let redis = services::redis();
-    let database = database().await;
+    let database = if options.own_postgres { own_database().await } else { database().await };
     let settings = settings(&redis, &database, &options.settings);
     let clock = options.test_clock_ms.map_or_else(Clock::system, Clock::test);
     let mut roles = vec![Role::Http, Role::Writer, Role::Jobs];
@@ -134,6 +143,7 @@ fn settings(redis: &TestRedis, database: &TestDatabase, more: &[(&'static str, S
         ("http.listen".to_owned(), "127.0.0.1:0".to_owned()),
         ("http.ops_listen".to_owned(), "127.0.0.1:0".to_owned()),
         ("http.workers".to_owned(), "1".to_owned()),
+        ("http.shutdown_grace_ms".to_owned(), "0".to_owned()),
         ("redis.response_timeout_ms".to_owned(), "2000".to_owned()),
         ("ledger.ack_timeout_ms".to_owned(), "8000".to_owned()),
         ("ledger.restore_wait_ms".to_owned(), "8000".to_owned()),
@@ -224,9 +234,7 @@ impl TestApp {
 
     /// Stops the instance in order and starts it again on the same servers.
     pub async fn restart(&mut self) {
-        if let Some(app) = self.app.take() {
-            app.stop().await;
-        }
+        self.stop().await;
         self.app =
             Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
     }
@@ -234,6 +242,30 @@ impl TestApp {
     /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
     pub async fn another_instance(&self) -> App {
         App::start(&self.settings, self.clock.clone(), &[Role::Http]).await.expect("one more instance")
+    }
+
+    /// Starts one more instance on the same servers, with these roles and further settings.
+    pub async fn another_with(&self, roles: &[Role], more: &[(&'static str, String)]) -> App {
+        let settings = settings(&self.redis, &self.database, more);
+        App::start(&settings, self.clock.clone(), roles).await.expect("one more instance")
+    }
+
+    /// Stops the instance in order.
+    pub async fn stop(&mut self) {
+        if let Some(app) = self.app.take() {
+            app.stop().await;
+        }
+    }
+
+    /// Repeats a call as a client does while the answer is 503.
+    pub async fn post_until_answered(&self, path: &str, key: &str, body: Value) -> Answered {
+        loop {
+            let answer = self.post_keyed(path, key, body.clone()).await;
+            if answer.status != 503 {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Moves the test clock to this RFC 3339 time.

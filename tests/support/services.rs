@@ -8,7 +8,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{
-        LazyLock,
+        Arc, LazyLock,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -30,7 +30,51 @@ pub struct TestDatabase {
     name: String,
     /// The URL for clients.
     pub url: String,
+    /// Its own server, where the test needs one that it may freeze.
+    server: Option<Arc<EmbeddedPostgres>>,
 }
+
+impl TestDatabase {
+    /// An empty database on a server of this test's own.
+    pub fn of_its_own() -> Self {
+        let directory = RUN.path.join(format!("p{}", NUMBER.fetch_add(1, Ordering::SeqCst)));
+        let mut options = PostgresOptions::new(directory);
+        options.durable = false;
+        let server = EmbeddedPostgres::start(options).expect("a Postgres of the test's own");
+        Self { name: String::new(), url: server.url(), server: Some(Arc::new(server)) }
+    }
+
+    /// Freezes its own server until the answer is dropped.
+    pub fn freeze(&self) -> Frozen {
+        let server = self.server.clone().expect("a server of its own");
+        server.pause().expect("it is frozen");
+        Frozen(Box::new(move || server.resume().expect("it goes on")))
+    }
+}
+
+/// A frozen server goes on when this is dropped, also by a test that fails.
+pub struct Frozen(Box<dyn Fn() + Send>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+impl TestRedis {
+    /// Freezes the server until the answer is dropped.
+    pub fn freeze(&self) -> Frozen {
+        self.server.pause().expect("it is frozen");
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.server.id()).unwrap());
+        Frozen(Box::new(move || {
+            // One that was killed meanwhile needs no more.
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT);
+        }))
+    }
+}
+
+/// Tells the databases of a run apart.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A directory of the run, removed on drop unless the test fails.
 pub fn directory() -> TempDir {
@@ -87,11 +131,10 @@ pub async fn empty_database() -> TestDatabase {
 }
 
 async fn create_database(from: &str) -> TestDatabase {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::SeqCst));
     execute(&format!("CREATE DATABASE {name} {from}")).await;
     let url = postgres().url_of(&name);
-    TestDatabase { name, url }
+    TestDatabase { name, url, server: None }
 }
 
 /// The run's Postgres. It does not force its writes to disk: a test that kills the machine needs its own.
@@ -129,6 +172,9 @@ impl Drop for TestRedis {
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
+        if self.server.is_some() {
+            return;
+        }
         if thread::panicking() {
             eprintln!("this test's database stays until the run ends: {}", self.url);
             return;

@@ -1,0 +1,178 @@
+//! What stands between callers and the node: the breaker, the bound on calls at once, and the check of its clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use redis::{RedisError, ServerErrorKind};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+
+use super::breaker::{Breaker, BreakerState, Turned};
+use super::error::GateError;
+use super::scripts::Script;
+use super::time_check::{Measurement, TimeCheck, TimeTurned};
+
+/// Shared by all calls to one node.
+pub(super) struct Guard {
+    breaker: Mutex<Breaker>,
+    time: Mutex<TimeCheck>,
+    calls: Semaphore,
+    silences: watch::Sender<u64>,
+    steps: AtomicU64,
+}
+
+/// What a call met, as far as the breaker is concerned.
+pub(super) enum Heard {
+    /// The node answered, be it with an error of its own.
+    Answer,
+    /// It did not: too late, or the connection failed.
+    Silence,
+    /// It answered that it cannot serve at all now: neither proves anything about the next call.
+    Busy,
+}
+
+impl Guard {
+    pub(super) fn new(calls_max: usize) -> Self {
+        Self {
+            breaker: Mutex::default(),
+            time: Mutex::default(),
+            calls: Semaphore::new(calls_max.clamp(1, Semaphore::MAX_PERMITS)),
+            silences: watch::Sender::new(0),
+            steps: AtomicU64::new(0),
+        }
+    }
+
+    /// Lets a plain command through, or not.
+    pub(super) fn check(&self) -> Result<(), GateError> {
+        if self.lock_breaker().admits() { Ok(()) } else { Err(GateError::BreakerOpen) }
+    }
+
+    /// Lets a script call through, or says at once why not. What callers ask for is bounded; what the service does by
+    /// itself is few, and frees what callers wait for.
+    pub(super) fn enter(&self, script: Script) -> Result<Option<SemaphorePermit<'_>>, GateError> {
+        self.check()?;
+        if !script.serves_callers() {
+            return Ok(None);
+        }
+        self.calls.try_acquire().map(Some).map_err(|_| GateError::Overloaded)
+    }
+
+    /// Notes what a call begun at this instant met.
+    pub(super) fn heard(&self, began: Instant, heard: &Heard) {
+        let turned = match heard {
+            Heard::Answer => return self.lock_breaker().answered(),
+            Heard::Busy => return,
+            Heard::Silence => self.lock_breaker().failed(began),
+        };
+        self.tell(turned);
+    }
+
+    /// Notes what a probe begun at this instant came to.
+    pub(super) fn probed(&self, began: Instant, answered: bool) {
+        let turned = if answered {
+            self.lock_breaker().probe_answered(Instant::now())
+        } else {
+            self.lock_breaker().probe_failed(began)
+        };
+        self.tell(turned);
+    }
+
+    pub(super) fn breaker_state(&self) -> BreakerState {
+        self.lock_breaker().state()
+    }
+
+    /// Resolves when the next call is not answered.
+    pub(super) async fn falls_silent(&self) {
+        // The sender lives as long as self, so waiting cannot fail.
+        let _ = self.silences.subscribe().changed().await;
+    }
+
+    /// A measurement of the watch; `wall_ms` is the host's clock after it.
+    pub(super) fn measured(&self, measurement: Measurement, wall_ms: i64) {
+        let turned = self.lock_time().measured(measurement, wall_ms);
+        self.tell_time(turned);
+    }
+
+    /// The time that a script's answer carried.
+    pub(super) fn time_answered(&self, measurement: Measurement) {
+        let turned = self.lock_time().answered(measurement);
+        self.tell_time(turned);
+    }
+
+    pub(super) fn trusts_time(&self) -> bool {
+        self.lock_time().is_trusted()
+    }
+
+    pub(super) fn time_difference_ms(&self) -> i64 {
+        self.lock_time().difference_ms()
+    }
+
+    pub(super) fn accept_time(&self) -> bool {
+        let accepted = self.lock_time().accept();
+        if accepted {
+            tracing::warn!("an operator accepted Redis's clock as it is");
+        }
+        accepted
+    }
+
+    /// How many steps of the clock were seen; only rises.
+    pub(super) fn time_steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, turned: Option<Turned>) {
+        let silences = self.lock_breaker().silences();
+        self.silences.send_if_modified(|known| std::mem::replace(known, silences) != silences);
+        let Some(Turned { from, to }) = turned else { return };
+        match to {
+            BreakerState::Closed => tracing::warn!(?from, "Redis answers again: the breaker is closed"),
+            BreakerState::HalfOpen => {
+                tracing::info!(?from, "Redis answered a probe: the breaker is half open")
+            }
+            BreakerState::Open => {
+                tracing::error!(?from, "Redis does not answer: the breaker is open, calls fail at once");
+            }
+        }
+    }
+
+    fn tell_time(&self, turned: Option<TimeTurned>) {
+        match turned {
+            None => {}
+            Some(TimeTurned::Agrees) => {
+                tracing::warn!("Redis's clock agrees with this host's: it is trusted again")
+            }
+            Some(TimeTurned::Stepped(step_ms)) => {
+                self.steps.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    step_ms,
+                    "Redis's clock stepped: nothing is admitted and nothing expires until it agrees with this host's"
+                );
+            }
+        }
+    }
+
+    fn lock_breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_time(&self) -> MutexGuard<'_, TimeCheck> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Heard {
+    /// What an answer of the client comes to; the outer error is our own patience.
+    pub(super) fn of<T, E>(answer: &Result<Result<T, RedisError>, E>) -> Self {
+        match answer {
+            Ok(Ok(_)) => Self::Answer,
+            Err(_) => Self::Silence,
+            Ok(Err(error)) => match error.kind() {
+                redis::ErrorKind::Server(
+                    ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown,
+                ) => Self::Busy,
+                redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => Self::Answer,
+                _ => Self::Silence,
+            },
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Whether the node's clock can be trusted: pure. Redis `TIME` is compared with this instance's steady clock, so a step of
+//! either shows, and with the host's wall clock, which settles which of them is right.
+
+/// A larger step than this is not drift, and a larger difference to the host's clock is not agreement. In ms.
+pub const STEP_MAX_MS: i64 = 2_000;
+/// How many measurements in a row have to agree with the host's clock before the time is trusted again.
+const AGREEING_MIN: u32 = 2;
+
+/// One reading of the node's clock, between two readings of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measurement {
+    /// What Redis said (unix ms).
+    pub redis_ms: i64,
+    /// This instance's steady clock before it was asked, in ms.
+    pub before_ms: i64,
+    /// The same after it had answered.
+    pub after_ms: i64,
+}
+
+impl Measurement {
+    /// Redis's clock ahead of the steady one: at least, at most.
+    fn offset_ms(&self) -> (i64, i64) {
+        (self.redis_ms.saturating_sub(self.after_ms), self.redis_ms.saturating_sub(self.before_ms))
+    }
+}
+
+/// What a measurement changed, to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeTurned {
+    /// The clock stepped by at least so many milliseconds; negative is back.
+    Stepped(i64),
+    /// It agrees with the host's clock again.
+    Agrees,
+}
+
+/// What is known about the node's clock.
+#[derive(Debug, Clone, Default)]
+pub struct TimeCheck {
+    last: Option<Measurement>,
+    /// While in doubt: how many measurements in a row agreed with the host's clock.
+    agreeing: Option<u32>,
+    difference_ms: i64,
+}
+
+impl TimeCheck {
+    /// Whether the time may be admitted by and swept by.
+    pub fn is_trusted(&self) -> bool {
+        self.agreeing.is_none()
+    }
+
+    /// The node's clock ahead of the host's at the last measurement, at least, in ms; negative is behind.
+    pub fn difference_ms(&self) -> i64 {
+        self.difference_ms
+    }
+
+    /// A measurement of the watch, with the host's wall clock after it (unix ms).
+    pub fn measured(&mut self, measurement: Measurement, wall_ms: i64) -> Option<TimeTurned> {
+        let step_ms = self.step_ms(&measurement);
+        self.last = Some(measurement);
+        let wall =
+            (wall_ms.saturating_sub(measurement.after_ms), wall_ms.saturating_sub(measurement.after_ms));
+        self.difference_ms = distance_ms(wall, measurement.offset_ms());
+        let agrees = self.difference_ms.abs() <= STEP_MAX_MS;
+        let stepped = step_ms.abs() > STEP_MAX_MS;
+        match self.agreeing {
+            None if stepped => {
+                self.agreeing = Some(u32::from(agrees));
+                Some(TimeTurned::Stepped(step_ms))
+            }
+            None => None,
+            Some(_) if !agrees => {
+                self.agreeing = Some(0);
+                None
+            }
+            Some(agreeing) => {
+                let agreeing = if stepped { 1 } else { agreeing + 1 };
+                self.agreeing = (agreeing < AGREEING_MIN).then_some(agreeing);
+                self.agreeing.is_none().then_some(TimeTurned::Agrees)
+            }
+        }
+    }
+
+    /// The time that a script's answer carried: it can raise doubt at once, and never settles it. An answer to a call
+    /// begun before the last measurement says nothing new.
+    pub fn answered(&mut self, measurement: Measurement) -> Option<TimeTurned> {
+        if !self.is_trusted() || !self.is_step(&measurement) {
+            return None;
+        }
+        self.agreeing = Some(0);
+        Some(TimeTurned::Stepped(self.step_ms(&measurement)))
+    }
+
+    /// An operator takes the node's clock as it is. Answers whether it was in doubt.
+    pub fn accept(&mut self) -> bool {
+        self.agreeing.take().is_some()
+    }
+
+    fn is_step(&self, measurement: &Measurement) -> bool {
+        self.last.is_some_and(|last| measurement.before_ms >= last.after_ms)
+            && self.step_ms(measurement).abs() > STEP_MAX_MS
+    }
+
+    /// By how much the clock has stepped at least since the last measurement; a slow answer proves less.
+    fn step_ms(&self, measurement: &Measurement) -> i64 {
+        self.last.map_or(0, |last| distance_ms(last.offset_ms(), measurement.offset_ms()))
+    }
+}
+
+/// How far the second interval lies above the first at least, negative below; 0 where they touch.
+fn distance_ms(first: (i64, i64), second: (i64, i64)) -> i64 {
+    if second.0 > first.1 {
+        second.0 - first.1
+    } else if second.1 < first.0 {
+        second.1 - first.0
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steady clock's zero, as the wall clock has it.
+    const BASE_MS: i64 = 1_800_000_000_000;
+
+    /// One beat: the steady clock, how long the answer took, Redis's clock ahead of the right time, the host's ahead of it.
+    type Beat = (i64, i64, i64, i64);
+
+    fn measurement((at_ms, took_ms, redis_ahead_ms, _): Beat) -> Measurement {
+        Measurement {
+            redis_ms: BASE_MS + at_ms + took_ms / 2 + redis_ahead_ms,
+            before_ms: at_ms,
+            after_ms: at_ms + took_ms,
+        }
+    }
+
+    fn trusted(beats: &[Beat]) -> Vec<bool> {
+        let mut check = TimeCheck::default();
+        let wall_ms = |beat: &Beat| BASE_MS + beat.0 + beat.1 + beat.3;
+        let each = beats.iter().map(|beat| {
+            check.measured(measurement(*beat), wall_ms(beat));
+            check.is_trusted()
+        });
+        each.collect()
+    }
+
+    #[rstest::rstest]
+    #[case::steady(&[(0, 2, 0, 0), (200, 2, 0, 0), (400, 2, 0, 0)], &[true, true, true])]
+    #[case::always_wrong_by_an_hour(&[(0, 2, 3_600_000, 0), (200, 2, 3_600_000, 0)], &[true, true])]
+    #[case::slewed_by_ntp(&[(0, 2, 0, 0), (200, 2, 100, 0), (400, 2, 200, 0)], &[true, true, true])]
+    #[case::two_seconds_are_not_a_step(&[(0, 0, 0, 0), (200, 0, 2_000, 0)], &[true, true])]
+    #[case::forwards(&[(0, 2, 0, 0), (200, 2, 60_000, 0), (400, 2, 60_000, 0), (600, 2, 60_000, 0)], &[true, false, false, false])]
+    #[case::back(&[(0, 2, 0, 0), (200, 2, -60_000, 0), (400, 2, -60_000, 0)], &[true, false, false])]
+    #[case::forwards_and_put_right(
+        &[(0, 2, 0, 0), (200, 2, 60_000, 0), (400, 2, 0, 0), (600, 2, 0, 0)], &[true, false, false, true])]
+    #[case::from_wrong_to_right(&[(0, 2, 60_000, 0), (200, 2, 0, 0), (400, 2, 0, 0)], &[true, false, true])]
+    #[case::one_agreement_is_not_enough(
+        &[(0, 2, 0, 0), (200, 2, 60_000, 0), (400, 2, 0, 0), (600, 2, 60_000, 0), (800, 2, 0, 0), (1_000, 2, 0, 0)],
+        &[true, false, false, false, false, true])]
+    #[case::failover_to_another_clock_that_is_right(
+        &[(0, 2, 30_000, 0), (5_000, 2, 0, 0), (5_200, 2, 0, 0)], &[true, false, true])]
+    #[case::failover_to_a_clock_that_is_wrong(
+        &[(0, 2, 0, 0), (5_000, 2, 30_000, 0), (5_200, 2, 30_000, 0)], &[true, false, false])]
+    #[case::this_process_was_suspended_while_asking(&[(0, 2, 0, 0), (200, 60_000, 0, 0), (60_400, 2, 0, 0)], &[true, true, true])]
+    #[case::redis_was_frozen_for_long(&[(0, 2, 0, 0), (90_000, 2, 0, 0)], &[true, true])]
+    #[case::the_host_slept_and_its_steady_clock_with_it(
+        &[(0, 2, 0, 0), (200, 2, 60_000, 60_000), (400, 2, 60_000, 60_000)], &[true, false, true])]
+    #[case::the_hosts_own_clock_stepped(&[(0, 2, 0, 0), (200, 2, 0, 60_000), (400, 2, 0, 60_000)], &[true, true, true])]
+    fn a_step_raises_doubt_until_two_measurements_agree_with_the_hosts_clock(
+        #[case] beats: &[Beat],
+        #[case] expected: &[bool],
+    ) {
+        assert_eq!(trusted(beats), expected);
+    }
+
+    #[test]
+    fn what_a_step_was_is_told_once() {
+        let mut check = TimeCheck::default();
+        check.measured(measurement((0, 0, 0, 0)), BASE_MS);
+        let stepped = check.measured(measurement((200, 0, -5_000, 0)), BASE_MS + 200);
+        assert_eq!(stepped, Some(TimeTurned::Stepped(-5_000)));
+        assert_eq!(check.difference_ms(), -5_000);
+        assert_eq!(check.measured(measurement((400, 0, 0, 0)), BASE_MS + 400), None);
+        assert_eq!(check.measured(measurement((600, 0, 0, 0)), BASE_MS + 600), Some(TimeTurned::Agrees));
+    }
+
+    #[test]
+    fn a_scripts_answer_raises_doubt_at_once_and_settles_nothing() {
+        let mut check = TimeCheck::default();
+        assert_eq!(check.answered(measurement((0, 2, 60_000, 0))), None, "nothing to compare with yet");
+        check.measured(measurement((200, 2, 0, 0)), BASE_MS + 202);
+        assert_eq!(check.answered(measurement((100, 50, 60_000, 0))), None, "begun before the measurement");
+        assert_eq!(check.answered(measurement((300, 2, 500, 0))), None);
+        assert!(matches!(check.answered(measurement((310, 2, 60_000, 0))), Some(TimeTurned::Stepped(_))));
+        assert!(!check.is_trusted());
+        for at_ms in [320, 330, 340] {
+            assert_eq!(check.answered(measurement((at_ms, 2, 0, 0))), None);
+        }
+        assert!(!check.is_trusted());
+    }
+
+    #[test]
+    fn an_operator_may_accept_the_time_and_a_further_step_is_one_again() {
+        let mut check = TimeCheck::default();
+        check.measured(measurement((0, 2, 0, 0)), BASE_MS + 2);
+        check.measured(measurement((200, 2, 60_000, 0)), BASE_MS + 202);
+        assert!(check.accept());
+        assert!(!check.accept());
+        check.measured(measurement((400, 2, 60_000, 0)), BASE_MS + 402);
+        assert!(check.is_trusted());
+        check.measured(measurement((600, 2, 120_000, 0)), BASE_MS + 602);
+        assert!(!check.is_trusted());
+    }
+}

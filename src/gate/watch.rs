@@ -1,0 +1,181 @@
+//! One look at the whole node, on a connection of its own: its clock, and how far each outbox is ahead of the writer.
+
+use std::time::Instant;
+
+use redis::{Pipeline, Value};
+
+use crate::domain::codec::Undecodable;
+use crate::domain::event::gate_time_ms;
+use crate::domain::ids::{OutboxId, Partition};
+
+use super::Gate;
+use super::breaker::BreakerState;
+use super::call::{integer, text};
+use super::connections::plain_error;
+use super::error::GateError;
+use super::guard::Heard;
+use super::outbox::read_entries;
+use super::time_check::Measurement;
+
+/// One outbox, as the watch saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutboxStanding {
+    /// Whose outbox.
+    pub partition: Partition,
+    /// Up to where the writer has published that it is booked; `0-0` when it never has.
+    pub booked: OutboxId,
+    /// The outbox's last event; `0-0` when it has none.
+    pub last: OutboxId,
+}
+
+impl OutboxStanding {
+    /// How many events certainly wait to be booked. Behind a change of epoch only the new one's are known.
+    pub fn waiting(&self) -> u64 {
+        if self.last <= self.booked {
+            return 0;
+        }
+        if self.last.epoch == self.booked.epoch {
+            return self.last.sequence - self.booked.sequence;
+        }
+        self.last.sequence.saturating_add(1)
+    }
+}
+
+impl Gate {
+    /// Asks for the node's time and all outboxes' standings in one pipeline, and tells the breaker and the check of the clock.
+    /// Takes no longer than a response may. `wall_ms` reads the host's clock (unix ms).
+    pub async fn look(&self, wall_ms: impl Fn() -> i64) -> Result<Vec<OutboxStanding>, GateError> {
+        let (began, before_ms) = (Instant::now(), self.elapsed_ms());
+        let looked = self.look_once().await;
+        self.guard.probed(began, looked.is_ok());
+        let (redis_ms, after_ms, standings) = looked?;
+        self.guard.measured(Measurement { redis_ms, before_ms, after_ms }, wall_ms());
+        self.note_redis_time(redis_ms);
+        Ok(standings)
+    }
+
+    async fn look_once(&self) -> Result<(i64, i64, Vec<OutboxStanding>), GateError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("TIME");
+        for partition in self.partitions() {
+            pipeline.cmd("HGET").arg(self.keys.meta(partition)).arg("writer");
+            pipeline.cmd("XREVRANGE").arg(self.keys.outbox(partition)).arg(&["+", "-", "COUNT", "1"]);
+        }
+        let count = 1 + 2 * usize::from(self.options.partitions);
+        let mut answers = self.send_watching(&pipeline, count).await?.into_iter();
+        let after_ms = self.elapsed_ms();
+        let redis_ms = read_time(&answers.next().unwrap_or(Value::Nil))?;
+        let mut standings = Vec::with_capacity(usize::from(self.options.partitions));
+        for partition in self.partitions() {
+            match (answers.next(), answers.next()) {
+                (Some(booked), Some(last)) => match read_standing(partition, &booked, last) {
+                    Ok(standing) => standings.push(standing),
+                    // One partition that was meddled with must not close the whole gate; its own calls tell of it.
+                    Err(error) => tracing::debug!(%partition, %error, "an outbox could not be looked at"),
+                },
+                _ => return Err(Undecodable("the answers to a look").into()),
+            }
+        }
+        Ok((redis_ms, after_ms, standings))
+    }
+
+    /// The gate time of the oldest event that waits in these outboxes (unix ms), where one does.
+    pub async fn oldest_waiting_ms(&self, standings: &[OutboxStanding]) -> Result<Option<i64>, GateError> {
+        let waiting: Vec<_> = standings.iter().filter(|standing| standing.waiting() > 0).collect();
+        if waiting.is_empty() {
+            return Ok(None);
+        }
+        let mut pipeline = Pipeline::new();
+        for standing in &waiting {
+            let command = pipeline.cmd("XRANGE").arg(self.keys.outbox(standing.partition));
+            command.arg(format!("({}", standing.booked)).arg(&["+", "COUNT", "1"]);
+        }
+        let mut oldest_ms = None;
+        for answer in self.send_watching(&pipeline, waiting.len()).await? {
+            let at_ms = read_entries(answer)?.first().and_then(|(_, event)| gate_time_ms(event));
+            oldest_ms = oldest_ms.into_iter().chain(at_ms).min();
+        }
+        Ok(oldest_ms)
+    }
+
+    async fn send_watching(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, GateError> {
+        let answers = tokio::time::timeout(self.patience(), self.watch_link.send_all(pipeline, count)).await;
+        let answers = answers.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))?;
+        answers.into_iter().map(served).collect()
+    }
+
+    /// Where the breaker stands.
+    pub fn breaker_state(&self) -> BreakerState {
+        self.guard.breaker_state()
+    }
+
+    /// Whether Redis's clock can be admitted and swept by.
+    pub fn trusts_time(&self) -> bool {
+        self.guard.trusts_time()
+    }
+
+    /// How far Redis's clock was ahead of this host's at the last look, at least, in ms.
+    pub fn time_difference_ms(&self) -> i64 {
+        self.guard.time_difference_ms()
+    }
+
+    /// How many steps of Redis's clock were seen since the start.
+    pub fn time_steps(&self) -> u64 {
+        self.guard.time_steps()
+    }
+
+    /// An operator takes Redis's clock as it is. Answers whether it was in doubt.
+    pub fn accept_time(&self) -> bool {
+        self.guard.accept_time()
+    }
+
+    /// Resolves when the next call or look is not answered: whoever waits for the gate's sake should not wait on.
+    pub async fn falls_silent(&self) {
+        self.guard.falls_silent().await;
+    }
+}
+
+/// An answer, unless it says that the server cannot serve now; a fault of one key alone reads as nothing.
+fn served(answer: Value) -> Result<Value, GateError> {
+    let answer = answer.extract_error();
+    if matches!(Heard::of::<_, ()>(&Ok(answer.as_ref().map_err(Clone::clone))), Heard::Busy) {
+        return answer.map_err(|error| plain_error(&error));
+    }
+    Ok(answer.unwrap_or(Value::Nil))
+}
+
+fn read_standing(partition: Partition, booked: &Value, last: Value) -> Result<OutboxStanding, Undecodable> {
+    let booked = match booked {
+        Value::Nil => OutboxId::default(),
+        value => text(value)?.parse().map_err(|_| Undecodable("a writer's position"))?,
+    };
+    let last = read_entries(last)?.first().map_or_else(OutboxId::default, |(id, _)| *id);
+    Ok(OutboxStanding { partition, booked, last })
+}
+
+/// Reads an answer of TIME as unix ms.
+pub(super) fn read_time(answer: &Value) -> Result<i64, Undecodable> {
+    let Value::Array(parts) = answer else { return Err(Undecodable("TIME")) };
+    let part = |at: usize| parts.get(at).ok_or(Undecodable("TIME")).and_then(integer);
+    Ok(part(0)?.saturating_mul(1_000).saturating_add(part(1)? / 1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::nothing("0-0", "0-0", 0)]
+    #[case::all_booked("3-7", "3-7", 0)]
+    #[case::behind("3-7", "3-12", 5)]
+    #[case::never_booked("0-0", "1-0", 1)]
+    #[case::a_new_epoch("3-7", "4-4", 5)]
+    #[case::an_emptied_outbox("3-7", "0-0", 0)]
+    #[case::an_outbox_that_went_back("3-7", "3-2", 0)]
+    fn only_what_certainly_waits_is_counted(#[case] booked: &str, #[case] last: &str, #[case] waiting: u64) {
+        let partition = Partition::new(0).unwrap();
+        let standing =
+            OutboxStanding { partition, booked: booked.parse().unwrap(), last: last.parse().unwrap() };
+        assert_eq!(standing.waiting(), waiting);
+    }
+}

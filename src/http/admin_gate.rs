@@ -1,0 +1,39 @@
+//! `/v1/admin/gate`: an operator's word about the gate.
+
+use actix_web::{HttpResponse, post, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::answer::json;
+use super::auth::Caller;
+use super::problem::Problem;
+use super::state::State;
+
+/// What became of it.
+#[derive(Debug, Serialize, ToSchema)]
+struct AcceptedTime {
+    /// Whether the instance that answers was in doubt until now; the others are told.
+    was_in_doubt: bool,
+    /// Redis's time now.
+    #[schema(example = "2026-02-01T00:00:00.000Z")]
+    redis_time: String,
+    /// How far it is ahead of the answering host's clock; negative is behind.
+    difference_ms: i64,
+}
+
+/// Accept Redis's clock as it is, after it has stepped: admission and expiry go on by it on every instance.
+#[utoipa::path(
+    tag = "admin",
+    responses((status = 200, description = "It is trusted; who said so is in the audit log.", body = AcceptedTime))
+)]
+#[post("/v1/admin/gate/accept-time")]
+pub(super) async fn accept_time(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
+    let operations = state.operations.clone();
+    let accepted = state.mutate(async move { operations.accept_time(&caller.0).await }).await??;
+    let answer = AcceptedTime {
+        was_in_doubt: accepted.was_in_doubt,
+        redis_time: accepted.redis_time,
+        difference_ms: accepted.difference_ms,
+    };
+    json(HttpResponse::Ok(), &answer)
+}

@@ -1,0 +1,119 @@
+//! Redis's clock steps: a proxy before it changes what TIME says to the watch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+use tollgate::app::{App, Role};
+
+use crate::support::app::{Answered, TestApp, answered, spawn_app};
+use crate::support::wait::wait_for;
+
+/// How an answer of TIME begins; ten digits of seconds follow.
+const TIME: &[u8] = b"*2\r\n$10\r\n";
+
+/// Passes everything on, and adds `ahead_s` to what TIME answers. Answers its URL.
+async fn skewed(app: &TestApp, ahead_s: Arc<AtomicI64>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    let socket = app.redis.socket();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = UnixStream::connect(&socket).await else { return };
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            let ahead_s = ahead_s.clone();
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+                    skew(&mut bytes[..read], ahead_s.load(Ordering::SeqCst));
+                    if to_client.write_all(&bytes[..read]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+fn skew(bytes: &mut [u8], ahead_s: i64) {
+    let Some(seconds) = bytes.strip_prefix_mut(TIME).and_then(|rest| rest.get_mut(..10)) else { return };
+    if let Some(now_s) = std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<i64>().ok()) {
+        seconds.copy_from_slice((now_s + ahead_s).to_string().as_bytes());
+    }
+}
+
+trait StripPrefixMut {
+    fn strip_prefix_mut(&mut self, prefix: &[u8]) -> Option<&mut [u8]>;
+}
+
+impl StripPrefixMut for [u8] {
+    fn strip_prefix_mut(&mut self, prefix: &[u8]) -> Option<&mut [u8]> {
+        if self.starts_with(prefix) { Some(&mut self[prefix.len()..]) } else { None }
+    }
+}
+
+/// Calls the instance behind the proxy.
+async fn call(app: &TestApp, at: &App, method: Method, path: &str, body: Value) -> Answered {
+    let mut request =
+        app.client().request(method, format!("{}{path}", at.url())).bearer_auth(app.admin_key());
+    if !body.is_null() {
+        request = request.json(&body);
+    }
+    answered(request.send().await.unwrap()).await
+}
+
+async fn becomes_ready(app: &TestApp, at: &App, status: u16) -> Answered {
+    wait_for("readiness follows the clock", Duration::from_secs(20), async || {
+        let answer = call(app, at, Method::GET, "/readyz?verbose", Value::Null).await;
+        (answer.status == status).then_some(answer)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_or_an_operator_accepts_it() {
+    let app = spawn_app().await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
+        .await;
+    let ahead_s = Arc::new(AtomicI64::new(0));
+    let redis_url = skewed(&app, ahead_s.clone()).await;
+    let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
+    let pages = || json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    let hold = call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.expect(201);
+    let second = call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.expect(201);
+    becomes_ready(&app, &behind, 200).await;
+
+    ahead_s.store(3_600, Ordering::SeqCst);
+    let down = becomes_ready(&app, &behind, 503).await;
+    assert!(down.body.to_string().contains("Redis's clock has stepped"), "{down:?}");
+    call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.is_problem(503, "gate_unavailable");
+    let consume = format!("/v1/reservations/{}/consume", hold.text("/id"));
+    call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
+    let metrics = behind.operations.metrics_text();
+    assert!(metrics.contains("tollgate_gate_clock_trusted 0"), "{metrics}");
+    assert!(metrics.contains("tollgate_alarms_total{alarm=\"clock\"} 1"), "{metrics}");
+
+    let accepted =
+        call(&app, &behind, Method::POST, "/v1/admin/gate/accept-time", Value::Null).await.expect(200);
+    assert_eq!(accepted.body["was_in_doubt"], true, "{accepted:?}");
+    assert!(accepted.body["difference_ms"].as_i64().unwrap() > 3_500_000, "{accepted:?}");
+    becomes_ready(&app, &behind, 200).await;
+
+    ahead_s.store(0, Ordering::SeqCst);
+    wait_for("the way back is trusted, as it agrees with this host", Duration::from_secs(20), async || {
+        let answer = call(&app, &behind, Method::POST, "/v1/reservations", pages()).await;
+        (answer.status == 201).then_some(())
+    })
+    .await;
+    let release = format!("/v1/reservations/{}/release", second.text("/id"));
+    call(&app, &behind, Method::POST, &release, json!({})).await.expect(200);
+    behind.stop().await;
+    app.finish().await;
+}

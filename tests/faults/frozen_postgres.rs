@@ -1,0 +1,67 @@
+//! Postgres frozen under a running service: the gate goes on, and what waits for the books is told so.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+
+const RESERVATIONS: &str = "/v1/reservations";
+
+async fn app() -> TestApp {
+    let settings = vec![("ledger.ack_timeout_ms", "500".to_owned())];
+    let app = spawn_app_with(AppOptions { settings, own_postgres: true, ..AppOptions::default() }).await;
+    app.with_plan(
+        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]),
+        json!([{ "meter": "page", "included": "900" }]),
+    )
+    .await;
+    let warm = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+    app.post_until_answered("/v1/usage", "warm", warm).await.expect(201);
+    app
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_postgres_is_frozen_the_gate_goes_on_and_a_consume_that_waits_for_the_books_says_what_is_done()
+{
+    let app = app().await;
+    let frozen = app.database.freeze();
+    let pages = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    let reserved = app.post_keyed(RESERVATIONS, "job", pages.clone()).await.expect(201);
+    let path = format!("{RESERVATIONS}/{}/consume", reserved.text("/id"));
+    let waits = app.post(&path, json!({ "amount": "2", "ack": "ledger" })).await;
+    waits.is_problem(503, "ledger_timeout");
+    assert_eq!(waits.text("/applied"), "gate");
+    let released = app.post(RESERVATIONS, pages).await.expect(201);
+    app.post(&format!("{RESERVATIONS}/{}/release", released.text("/id")), json!({})).await.expect(200);
+    let began = Instant::now();
+    let ready = app.get("/readyz").await.expect(200);
+    assert_eq!(ready.text("/status"), "degraded");
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    drop(frozen);
+    let repeated = app.post_until_answered(&path, "again", json!({ "amount": "2", "ack": "ledger" })).await;
+    assert_eq!(repeated.expect(200).body["replayed"], true);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_takes_less_than_ten_seconds_although_postgres_is_frozen_and_a_client_is_slow() {
+    let mut app = app().await;
+    let frozen = app.database.freeze();
+    let address = app.url().trim_start_matches("http://").to_owned();
+    let mut slow = tokio::net::TcpStream::connect(address).await.unwrap();
+    slow.write_all(b"POST /v1/reservations HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        .await
+        .unwrap();
+    let pages = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    let reserved = app.post_keyed(RESERVATIONS, "job", pages.clone()).await.expect(201);
+    let began = Instant::now();
+    app.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(frozen);
+    app.restart().await;
+    let again = app.post_until_answered(RESERVATIONS, "job", pages).await;
+    assert_eq!(again.expect(200).text("/id"), reserved.text("/id"));
+    app.finish().await;
+}
