@@ -185,7 +185,7 @@ impl Gate {
         let known = self.highest_known(partition);
         let _place = self.guard.enter(script)?;
         let (began, before_ms) = (Instant::now(), self.elapsed_ms());
-        let answer = tokio::time::timeout(self.patience(), self.next_link().send(&command)).await;
+        let answer = tokio::time::timeout(self.patience(), self.links.pick().send(&command)).await;
         self.guard.heard(began, &Heard::of(&answer));
         let value = answer
             .map_err(|_| GateError::Timeout)?

@@ -1,12 +1,14 @@
 //! Connections to one Redis node: multiplexed, rebuilt after a fault, never repeating a command by themselves.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
-use tokio::runtime::Handle;
+use thread_local::ThreadLocal;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Mutex;
 
 use super::error::GateError;
@@ -18,8 +20,9 @@ pub(super) struct Link {
     client: Client,
     config: AsyncConnectionConfig,
     connect_timeout: Duration,
-    // The connection's own task must outlive the worker that happened to rebuild it.
-    runtime: Handle,
+    /// Where the connection's own task runs, which must outlive the worker that happened to rebuild it; none: where it is
+    /// asked for, as only that thread asks.
+    runtime: Option<Handle>,
     current: Arc<ArcSwapOption<MultiplexedConnection>>,
     connecting: Mutex<()>,
 }
@@ -30,7 +33,7 @@ impl Link {
         client: Client,
         connect_timeout: Duration,
         response_timeout: Option<Duration>,
-        runtime: Handle,
+        runtime: Option<Handle>,
     ) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect_timeout))
@@ -83,7 +86,8 @@ impl Link {
             current.store(Some(Arc::clone(&connection)));
             Ok(connection)
         };
-        let task = self.runtime.spawn(tokio::time::timeout(self.connect_timeout, connect));
+        let runtime = self.runtime.clone().unwrap_or_else(Handle::current);
+        let task = runtime.spawn(tokio::time::timeout(self.connect_timeout, connect));
         match task.await {
             Ok(Ok(connected)) => connected,
             Ok(Err(_)) => Err((ErrorKind::Io, "connecting took too long").into()),
@@ -98,6 +102,46 @@ impl Link {
                 self.current.store(None);
             }
         }
+    }
+}
+
+/// The connections that calls are spread over. A thread with a runtime of its own, as each of http's workers is, has a
+/// connection of its own too: an answer then wakes nobody on another thread.
+pub(super) struct Links {
+    shared: Vec<Link>,
+    next: AtomicUsize,
+    own: ThreadLocal<Link>,
+    make_own: Box<dyn Fn() -> Link + Send + Sync>,
+}
+
+impl Links {
+    /// `count` shared ones, at least one, and one for each worker's thread, made by `make` on this runtime or none.
+    pub(super) fn new(
+        count: usize,
+        runtime: &Handle,
+        make: impl Fn(Option<Handle>) -> Link + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            shared: (0..count.max(1)).map(|_| make(Some(runtime.clone()))).collect(),
+            next: AtomicUsize::new(0),
+            own: ThreadLocal::new(),
+            make_own: Box::new(move || make(None)),
+        }
+    }
+
+    /// Connects all shared ones.
+    pub(super) async fn connect(&self) -> Result<(), RedisError> {
+        futures::future::try_join_all(self.shared.iter().map(Link::connect)).await.map(drop)
+    }
+
+    /// The one for the next call.
+    pub(super) fn pick(&self) -> &Link {
+        let is_own = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        if is_own {
+            return self.own.get_or(|| (self.make_own)());
+        }
+        &self.shared[self.next.fetch_add(1, Ordering::Relaxed) % self.shared.len()]
     }
 }
 

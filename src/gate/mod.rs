@@ -21,7 +21,7 @@ pub mod status;
 pub mod time_check;
 mod watch;
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use redis::Value;
 use crate::domain::ids::{Epoch, OutboxId, PARTITIONS_MAX, Partition, Subject, TenantId};
 use crate::domain::reservation::SubjectHash;
 
-use connections::{Link, plain_error};
+use connections::{Link, Links, plain_error};
 use guard::{Guard, Heard};
 use keys::Keys;
 use scripts::{Digests, Script};
@@ -55,7 +55,7 @@ pub use watch::OutboxStanding;
 pub struct GateOptions {
     /// `redis://host:port` or `unix:///path/to/socket`.
     pub url: String,
-    /// How many multiplexed connections calls are spread over; at least 1.
+    /// How many multiplexed connections calls are spread over that come from no worker's thread; at least 1.
     pub connections: usize,
     /// How long a call waits for its answer; also how late a script may still run.
     pub response_timeout: Duration,
@@ -96,8 +96,7 @@ pub struct Gate {
     options: GateOptions,
     timeout_ms: i64,
     keys: Keys,
-    links: Vec<Link>,
-    next: AtomicUsize,
+    links: Links,
     outbox_link: Link,
     bell_link: Link,
     watch_link: Link,
@@ -117,17 +116,24 @@ impl Gate {
         let client = redis::Client::open(options.url.as_str())
             .map_err(|error| GateError::Settings(format!("the gate's url cannot be used: {error}")))?;
         let runtime = tokio::runtime::Handle::current();
-        let link = |response_timeout| {
-            Link::new(client.clone(), options.connect_timeout, response_timeout, runtime.clone())
+        let (connect_timeout, response_timeout) = (options.connect_timeout, options.response_timeout);
+        let link = move |response_timeout, runtime| {
+            Link::new(client.clone(), connect_timeout, response_timeout, runtime)
         };
+        let (outbox_link, watch_link) = (
+            link(Some(response_timeout), Some(runtime.clone())),
+            link(Some(response_timeout), Some(runtime.clone())),
+        );
+        let bell_link = link(None, Some(runtime.clone()));
         let mut gate = Self {
             timeout_ms: i64::try_from(options.response_timeout.as_millis()).unwrap_or(i64::MAX),
             keys: Keys::new(options.partitions, &options.secret),
-            links: (0..options.connections.max(1)).map(|_| link(Some(options.response_timeout))).collect(),
-            next: AtomicUsize::new(0),
-            outbox_link: link(Some(options.response_timeout)),
-            bell_link: link(None),
-            watch_link: link(Some(options.response_timeout)),
+            links: Links::new(options.connections, &runtime, move |runtime| {
+                link(Some(response_timeout), runtime)
+            }),
+            outbox_link,
+            bell_link,
+            watch_link,
             guard: Guard::new(options.concurrent_calls_max),
             digests: ArcSwapOption::empty(),
             epochs: (0..options.partitions).map(|_| AtomicU64::new(0)).collect(),
@@ -137,9 +143,7 @@ impl Gate {
             durability: Durability::None,
             options,
         };
-        futures::future::try_join_all(gate.links.iter().map(Link::connect))
-            .await
-            .map_err(|error| plain_error(&error))?;
+        gate.links.connect().await.map_err(|error| plain_error(&error))?;
         let info = gate.info().await?;
         server::check_safety(&info, gate.options.allow_unsafe)?;
         let appendfsync = gate.plain(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok();
@@ -255,14 +259,9 @@ impl Gate {
     async fn plain(&self, command: &redis::Cmd) -> Result<Value, GateError> {
         self.guard.check()?;
         let began = Instant::now();
-        let answer = tokio::time::timeout(self.patience(), self.next_link().send(command)).await;
+        let answer = tokio::time::timeout(self.patience(), self.links.pick().send(command)).await;
         self.guard.heard(began, &Heard::of(&answer));
         answer.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))
-    }
-
-    fn next_link(&self) -> &Link {
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
-        &self.links[at]
     }
 
     fn patience(&self) -> Duration {

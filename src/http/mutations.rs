@@ -1,15 +1,20 @@
-//! Mutations run to their end: in a task of their own, whoever hangs up or stops waiting.
+//! Mutations run to their end, whoever hangs up or stops waiting.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::problem::{Code, Problem};
 
-/// Starts mutations in the runtime that outlives the servers, and knows how many are running.
+/// Runs mutations where their caller waits, hands them to the runtime that outlives the servers when it no longer does,
+/// and knows how many are running.
 pub(super) struct Mutations {
     runtime: Handle,
     running: watch::Sender<usize>,
@@ -34,16 +39,16 @@ impl Mutations {
             let detail = "Too many calls are running; repeat the call.";
             return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1_000));
         };
-        let task = async move {
-            let answer = work.await;
+        let work = async move {
+            let answer = AssertUnwindSafe(work).catch_unwind().await;
             drop(running);
             answer
         };
-        let task = self.runtime.spawn(task.in_current_span());
-        match tokio::time::timeout(self.request_timeout, task).await {
+        let attached = Attached { work: Some(Box::pin(work.in_current_span())), runtime: &self.runtime };
+        match tokio::time::timeout(self.request_timeout, attached).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(fault)) => {
-                tracing::error!(%fault, "a mutation broke off");
+            Ok(Err(_)) => {
+                tracing::error!("a mutation broke off");
                 Err(Problem::new(Code::Internal, "The service failed to answer; the fault has been logged."))
             }
             Err(_) => {
@@ -58,6 +63,34 @@ impl Mutations {
         let mut running = self.running.subscribe();
         let idle = running.wait_for(|count| *count == 0);
         tokio::time::timeout(patience, idle).await.is_ok()
+    }
+}
+
+/// Work that is polled by whoever waits for it, without a task of its own: a switch between threads costs more than most
+/// calls. Let go of before its end, it goes on in the runtime.
+struct Attached<'a, T: Send + 'static> {
+    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    runtime: &'a Handle,
+}
+
+impl<T: Send + 'static> Future for Attached<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Attached<'_, T> {
+    fn drop(&mut self) {
+        if let Some(rest) = self.work.take() {
+            self.runtime.spawn(rest);
+        }
     }
 }
 

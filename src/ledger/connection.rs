@@ -49,8 +49,13 @@ impl Ledger {
         let mut config = ManagerConfig::default();
         config.recycling_method = RecyclingMethod::Fast;
         let connect_timeout = options.connect_timeout;
-        config.custom_setup =
-            Box::new(move |url| establish(url.to_owned(), greeting.clone(), connect_timeout).boxed());
+        // A connection's own task must outlive the worker that happened to ask for it.
+        let runtime = tokio::runtime::Handle::current();
+        config.custom_setup = Box::new(move |url| {
+            let establishing = runtime.spawn(establish(url.to_owned(), greeting.clone(), connect_timeout));
+            let stopping = |_| ConnectionError::BadConnection("the runtime is stopping".into());
+            async move { establishing.await.map_err(stopping)? }.boxed()
+        });
         let manager =
             AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&options.url, config);
         let pool = Pool::builder(manager)

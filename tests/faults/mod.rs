@@ -7,6 +7,6 @@ mod frozen_postgres;
 mod frozen_redis;
 mod killed_service;
 mod lost_memory;
-mod storm;
 mod stopping;
+mod storm;
 mod teeth;
