@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::wait::wait_for;
 
 const RESERVATIONS: &str = "/v1/reservations";
 
@@ -17,9 +18,24 @@ async fn app() -> TestApp {
         json!([{ "meter": "page", "included": "900" }]),
     )
     .await;
+    news_is_taken(&app).await;
+    app.put("/v1/admin/meters/settled", json!({ "unit": "settled" })).await;
+    news_is_taken(&app).await;
     let warm = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
     app.post_until_answered("/v1/usage", "warm", warm).await.expect(201);
     app
+}
+
+/// Waits until the instance has followed the last change of policy: a tenant is read again after a change of it, which
+/// needs the very Postgres that is to be frozen.
+async fn news_is_taken(app: &TestApp) {
+    let version = app.app().ledger.policy_version().await.unwrap();
+    let line = format!("tollgate_policy_version {version}");
+    wait_for("the policy is followed", Duration::from_secs(20), async || {
+        let metrics = app.app().operations.metrics_text();
+        metrics.lines().any(|found| found == line).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
