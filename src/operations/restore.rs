@@ -132,10 +132,9 @@ impl Operations {
         self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
     }
 
-    /// Waits, within bounds, until the ledger has booked everything up to `last_id`.
+    /// Waits, within bounds, until the ledger has booked everything up to `last_id` that will ever be booked.
     pub(super) async fn catch_up(&self, partition: Partition, last_id: OutboxId) -> Answer<()> {
-        let cursor = self.ledger.cursor(partition).await?;
-        if cursor >= last_id || last_id == OutboxId::default() {
+        if self.ledger.cursor_row(partition).await?.settles(last_id) {
             return Ok(());
         }
         let reached = self.wait_for_cursor(partition, last_id);

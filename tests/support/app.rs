@@ -245,7 +245,7 @@ impl TestApp {
         wait_for("the outboxes are booked", Duration::from_secs(20), async || {
             for cursor in app.ledger.cursors().await.ok()? {
                 let facts = app.gate.partition_facts(cursor.partition).await.ok()?;
-                if facts.last_id.unwrap_or_default() > cursor.booked {
+                if !cursor.settles(facts.last_id.unwrap_or_default()) {
                     return None;
                 }
             }
