@@ -192,7 +192,7 @@ impl App {
 
     fn start_jobs(&mut self) {
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
-        self.spawn(jobs::sweep_due(self.operations.clone(), self.stopping()));
+        self.spawn(jobs::sweep_due(self.operations.clone(), self.ledger.clone(), self.stopping()));
         let keeping =
             jobs::keep_partitions_ahead(self.operations.clone(), self.ledger.clone(), self.stopping());
         self.spawn(async move {

@@ -32,7 +32,7 @@ use keys::Keys;
 use scripts::{Digests, Script};
 
 pub use error::GateError;
-pub use expire::ExpireReport;
+pub use expire::{DueList, ExpireReport};
 pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
 pub use reserve::{
