@@ -156,12 +156,11 @@ impl App {
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
-        app.spawn(jobs::warm_holders(app.operations.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings);
         }
         if roles.contains(&Role::Jobs) {
-            app.start_jobs();
+            app.start_jobs(settings);
         }
         if roles.contains(&Role::Http) {
             let options = http_options(settings, app.operations.metrics().clone());
@@ -190,14 +189,14 @@ impl App {
         self.spawn(writer.run(self.stopping()));
     }
 
-    fn start_jobs(&mut self) {
+    fn start_jobs(&mut self, settings: &Settings) {
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::sweep_due(self.operations.clone(), self.ledger.clone(), self.stopping()));
-        let keeping =
-            jobs::keep_partitions_ahead(self.operations.clone(), self.ledger.clone(), self.stopping());
+        let options = jobs::JobOptions { idempotency_horizon_days: settings.ledger.idempotency_horizon_days };
+        let running = jobs::run_jobs(self.operations.clone(), self.ledger.clone(), options, self.stopping());
         self.spawn(async move {
-            if let Err(error) = keeping.await {
-                tracing::error!(%error, "the scheduler does not run; the writer makes missing month partitions");
+            if let Err(error) = running.await {
+                tracing::error!(%error, "the scheduler does not run: no job does");
             }
         });
     }

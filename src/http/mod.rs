@@ -4,6 +4,7 @@
 //! file of its resource, and one verb of [`crate::operations`]. Errors are problem documents, written in one place (`problem`).
 
 mod admin_clock;
+mod admin_jobs;
 mod admin_keys;
 mod admin_overrides;
 mod admin_policy;

@@ -15,11 +15,11 @@ use super::{Ledger, LedgerError};
 /// Something changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// `meter`, `operation`, `limit`, `plan`, `tenant` or `key`.
+    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key` or `job`.
     pub kind: String,
     /// Which one.
     pub id: String,
-    /// Its new version; 0 for a key.
+    /// Its new version; 0 for a key or a job.
     pub version: u64,
 }
 

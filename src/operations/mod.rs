@@ -7,9 +7,11 @@ mod error;
 mod expire;
 mod follow;
 mod health;
+mod jobs;
 mod keys;
 mod lists;
 mod meaning;
+mod next_period;
 mod observe;
 mod overrides;
 mod policy;
@@ -21,15 +23,20 @@ pub mod requests;
 mod reserve;
 mod resolve;
 mod restore;
+mod restore_open;
 mod trust;
 mod verify;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 pub use acknowledge::Positions;
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
+pub use next_period::NextPeriods;
+pub use restore_open::RestoredHolds;
 pub use verify::GateCheck;
 
 use crate::clock::Clock;
@@ -78,6 +85,7 @@ pub struct Operations {
     positions: Arc<Positions>,
     trust: Trust,
     restores: Restores,
+    jobs_bell: Notify,
 }
 
 impl Operations {
@@ -107,6 +115,7 @@ impl Operations {
             positions,
             trust: Trust::default(),
             restores: Restores::default(),
+            jobs_bell: Notify::new(),
         };
         operations.verify_node().await?;
         Ok(operations)
@@ -120,6 +129,16 @@ impl Operations {
     /// Service time, unix ms: the test clock's where there is one.
     pub fn now_ms(&self) -> i64 {
         self.clock.now_ms()
+    }
+
+    /// Lets whoever waits for the jobs' bell look at what is due.
+    pub fn ring_jobs(&self) {
+        self.jobs_bell.notify_one();
+    }
+
+    /// Resolves when the jobs' bell has rung since the last time.
+    pub async fn jobs_rung(&self) {
+        self.jobs_bell.notified().await;
     }
 
     /// Moves the test clock forwards to `now_ms` (unix ms) and returns where it stands.

@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use super::labels::{Alarm, BreakerState, Call, Guarded, Label, Outcome, Restored, Script, StatusClass};
+use super::labels::{Alarm, BreakerState, Call, Guarded, Job, Label, Outcome, Restored, Script, StatusClass};
 
 /// The content type of [`Metrics::encode`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -55,6 +55,7 @@ struct Handles {
     epochs: Counter,
     expired: Counter,
     policy_version: Gauge,
+    job_ages: Cells<Job, Seconds>,
 }
 
 /// A handle for each value of a label.
@@ -122,6 +123,11 @@ impl Metrics {
             epochs: counter(&mut registry, "epoch_changes", "Partitions whose memory was begun anew"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
+            job_ages: seconds_each(
+                &mut registry,
+                "job_success_age",
+                "Time since a job last ended well, or was first planned",
+            ),
             registry,
         }))
     }
@@ -215,6 +221,13 @@ impl Metrics {
         self.0.policy_version.set(version);
     }
 
+    /// Sets how long ago a job last ended well.
+    pub fn job_succeeded_before(&self, job: Job, age: Duration) {
+        self.0.job_ages.with(job, |gauge| {
+            gauge.set(age.as_secs_f64());
+        });
+    }
+
     /// The metrics as OpenMetrics text.
     ///
     /// # Errors
@@ -271,6 +284,12 @@ fn seconds(registry: &mut Registry, name: &str, help: &str) -> Seconds {
     let gauge = Seconds::default();
     registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
     gauge
+}
+
+fn seconds_each<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Seconds> {
+    let family = Family::<[Pair; 1], Seconds>::default();
+    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
 }
 
 fn histogram(registry: &mut Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
@@ -344,6 +363,7 @@ mod tests {
             "tollgate_epoch_changes_total 0",
             "tollgate_holds_expired_total 0",
             "tollgate_policy_version 0",
+            "tollgate_job_success_age_seconds{job=\"restore\"} 0.0",
             concat!("tollgate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");

@@ -220,18 +220,28 @@ impl TestApp {
         self.put("/v1/admin/tenants/acme", serde_json::json!({ "plan": "plan" })).await;
     }
 
-    /// Stops the instance in order and starts it again on the same servers.
-    pub async fn restart(&mut self) {
+    /// Stops the instance in order; [`Self::restart`] starts it again.
+    pub async fn stop(&mut self) {
         if let Some(app) = self.app.take() {
             app.stop().await;
         }
+    }
+
+    /// Stops the instance in order and starts it again on the same servers.
+    pub async fn restart(&mut self) {
+        self.stop().await;
         self.app =
             Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
     }
 
     /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
     pub async fn another_instance(&self) -> App {
-        App::start(&self.settings, self.clock.clone(), &[Role::Http]).await.expect("one more instance")
+        self.another_instance_with(&[Role::Http]).await
+    }
+
+    /// Starts one more instance on the same servers, with these roles.
+    pub async fn another_instance_with(&self, roles: &[Role]) -> App {
+        App::start(&self.settings, self.clock.clone(), roles).await.expect("one more instance")
     }
 
     /// Moves the test clock to this RFC 3339 time.
