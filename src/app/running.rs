@@ -15,7 +15,7 @@ use crate::domain::ids::PlanId;
 use crate::gate::{Gate, GateOptions};
 use crate::http::{HeaderSwitches, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
-use crate::operations::{Operations, OperationsOptions, Positions, follow_changes};
+use crate::operations::{Operations, OperationsOptions, Positions, follow_changes, watch_losses};
 use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
 use crate::writer::{GateOutbox, Writer, WriterOptions};
@@ -156,6 +156,7 @@ impl App {
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
+        app.spawn(watch_losses(app.operations.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings);
         }

@@ -19,6 +19,7 @@ mod instant;
 pub mod jobs;
 pub mod keys;
 pub mod leases;
+pub mod losses;
 pub mod migrations;
 pub mod months;
 mod next_periods;
@@ -48,6 +49,7 @@ pub use gaps::Gap;
 pub use holders::OpenHolder;
 pub use jobs::{JobRun, JobState, LastRun};
 pub use keys::{KeyPlace, StoredKey};
+pub use losses::{Loss, LostUnits};
 pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
 pub use policy::{

@@ -10,6 +10,7 @@ mod health;
 mod jobs;
 mod keys;
 mod lists;
+mod losses;
 mod meaning;
 mod next_period;
 mod observe;
@@ -35,6 +36,7 @@ use tokio::sync::Notify;
 pub use acknowledge::Positions;
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
+pub use losses::watch_losses;
 pub use next_period::NextPeriods;
 pub use restore_open::RestoredHolds;
 pub use verify::GateCheck;
@@ -45,6 +47,7 @@ use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use keys::Keys;
+use losses::Remembered;
 use policy_store::PolicyStore;
 use restore::Restores;
 use trust::Trust;
@@ -85,6 +88,7 @@ pub struct Operations {
     positions: Arc<Positions>,
     trust: Trust,
     restores: Restores,
+    remembered: Remembered,
     jobs_bell: Notify,
 }
 
@@ -101,6 +105,7 @@ impl Operations {
         options: OperationsOptions,
     ) -> Answer<Self> {
         let policy = PolicyStore::load(ledger.clone(), options.partitions, clock.clone()).await?;
+        let remembered = Remembered::new(options.partitions);
         let keys = Keys::load(&ledger, &options.secret).await?;
         let operations = Self {
             gate,
@@ -115,6 +120,7 @@ impl Operations {
             positions,
             trust: Trust::default(),
             restores: Restores::default(),
+            remembered,
             jobs_bell: Notify::new(),
         };
         operations.verify_node().await?;

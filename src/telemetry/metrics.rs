@@ -48,6 +48,7 @@ struct Handles {
     quarantine_open: Gauge,
     gaps: Counter,
     lost: Counter,
+    acknowledged_lost: Counter,
     restores: Cells<Restored, Counter>,
     restore_seconds: Cells<Restored, Histogram>,
     breakers: Cells<Guarded, Gauge>,
@@ -114,6 +115,11 @@ impl Metrics {
             quarantine_open: gauge(&mut registry, "quarantine_open_events", "Events in quarantine now"),
             gaps: counter(&mut registry, "outbox_gaps", "Places where events were missing"),
             lost: counter(&mut registry, "events_lost", "Events known to be missing"),
+            acknowledged_lost: counter(
+                &mut registry,
+                "acknowledged_events_lost",
+                "Events that this instance acknowledged and the books never had",
+            ),
             restores: counters(&mut registry, "restores", "What the ledger told the gate anew"),
             restore_seconds: histograms(&mut registry, "restore", "How long a restore took", || {
                 Histogram::new(RESTORE_SECONDS)
@@ -183,6 +189,11 @@ impl Metrics {
     pub fn gap(&self, lost_events: u64) {
         self.0.gaps.inc();
         self.0.lost.inc_by(lost_events);
+    }
+
+    /// Counts acknowledged events that are lost, seen by the instance that acknowledged them.
+    pub fn acknowledged_lost(&self, events: u64) {
+        self.0.acknowledged_lost.inc_by(events);
     }
 
     /// Counts a restore and observes how long it took.
@@ -356,6 +367,7 @@ mod tests {
             "tollgate_quarantine_open_events 0",
             "tollgate_outbox_gaps_total 0",
             "tollgate_events_lost_total 0",
+            "tollgate_acknowledged_events_lost_total 0",
             "tollgate_restores_total{kind=\"tenant\"} 0",
             "tollgate_restore_seconds_count{kind=\"counter\"} 0",
             "tollgate_breaker_state{server=\"redis\"} 0",
