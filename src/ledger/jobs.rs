@@ -221,7 +221,8 @@ impl Ledger {
                          s.succeeded_at, extract(epoch FROM clock_timestamp() - coalesce(s.succeeded_at, j.planned_at))::bigint AS unsuccessful \
                      FROM jobs j \
                      LEFT JOIN LATERAL (SELECT * FROM job_runs WHERE job = j.name ORDER BY scheduled_for DESC LIMIT 1) r ON true \
-                     LEFT JOIN LATERAL (SELECT max(finished_at) AS succeeded_at FROM job_runs WHERE job = j.name AND succeeded) s ON true \
+                     LEFT JOIN LATERAL (SELECT finished_at AS succeeded_at FROM job_runs WHERE job = j.name AND succeeded \
+                                        ORDER BY scheduled_for DESC LIMIT 1) s ON true \
                      ORDER BY j.name";
         let rows = self
             .read(|connection| async move { Ok(sql_query(query).load::<Row>(connection).await?) }.boxed())
