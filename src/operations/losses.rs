@@ -64,17 +64,23 @@ impl Lines {
 pub(super) struct Remembered {
     partitions: Vec<Mutex<VecDeque<(Instant, Acknowledged)>>>,
     count: AtomicUsize,
+    /// Found lost, and not recorded yet.
+    unrecorded: Mutex<Vec<Loss>>,
 }
 
 impl Remembered {
     /// Nothing yet, for so many partitions.
     pub(super) fn new(partitions: u16) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
-        Self { partitions, count: AtomicUsize::new(0) }
+        Self { partitions, count: AtomicUsize::new(0), unrecorded: Mutex::default() }
     }
 
     fn lock(&self, partition: Partition) -> Option<MutexGuard<'_, VecDeque<(Instant, Acknowledged)>>> {
         Some(self.partitions.get(partition.index())?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn unrecorded(&self) -> MutexGuard<'_, Vec<Loss>> {
+        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers an event.
@@ -165,21 +171,34 @@ impl Operations {
             let lost =
                 self.remembered.take_decided(cursor.partition, |event| fate(event, &cursor, &ends, gaps));
             if !lost.is_empty() {
-                self.report_losses(cursor.partition, lost).await?;
+                self.report_losses(cursor.partition, lost);
             }
         }
+        self.record_losses().await
+    }
+
+    /// What the ledger does not take now it is given the next time.
+    async fn record_losses(&self) -> Answer<()> {
+        let losses = std::mem::take(&mut *self.remembered.unrecorded());
+        if losses.is_empty() {
+            return Ok(());
+        }
+        let recorded = self.ledger.record_losses(losses.clone()).await;
+        if recorded.is_err() {
+            self.remembered.unrecorded().extend(losses);
+        }
+        recorded?;
         Ok(())
     }
 
-    async fn report_losses(&self, partition: Partition, lost: Vec<Acknowledged>) -> Answer<()> {
+    fn report_losses(&self, partition: Partition, lost: Vec<Acknowledged>) {
         let losses: Vec<Loss> = lost.into_iter().map(|acknowledged| loss(partition, acknowledged)).collect();
         for loss in &losses {
             tracing::error!(%partition, event = %loss.event, tenant = %loss.tenant, reservation = %loss.reservation, kind = loss.kind,
                 lines = ?loss.lines, "an acknowledged event is lost");
         }
         self.metrics.acknowledged_lost(u64::try_from(losses.len()).unwrap_or(u64::MAX));
-        self.ledger.record_losses(losses).await?;
-        Ok(())
+        self.remembered.unrecorded().extend(losses);
     }
 }
 
