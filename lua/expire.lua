@@ -1,11 +1,14 @@
 #!lua flags=allow-oom
 -- expire: sweeps the due buckets in order and returns what open holds have outlived. Each reservation is one transition:
 --         read, check, write; an entry that is gone, resolved, extended or of another epoch is passed over.
--- KEYS     1 meta  2 outbox
+--         Too far behind to walk, it leaps: every bucket up to now counts as finished, so that nothing new lands in one, and
+--         meta's `behind` stands until a caller who looked for the lists left behind has had them swept.
+-- KEYS     1 meta  2 outbox  3.. due lists that a leap left behind; with these it does not walk
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 entries at most  6 empty buckets at most
---          7 keyed tombstone ms  8 unkeyed tombstone ms
+--          7 keyed tombstone ms  8 unkeyed tombstone ms  9 the leap whose lists are all swept ('' = none)
 -- returns  { status, real time, time, id of the last event or '', ... }
---          DONE: expired, skipped, missing, postponed, inconsistent, more ('1' or '0'), swept    ALARM: epoch found
+--          DONE: expired, skipped, missing, postponed, inconsistent, more ('1' or '0'), swept, the leap to look behind or ''
+--          ALARM: epoch found
 -- event    expire, one a reservation
 -- include statuses
 -- include states
@@ -32,7 +35,7 @@ local meta, outbox = KEYS[1], KEYS[2]
 local prefix = string.sub(meta, 1, -5)
 local epoch, due_ms = tonumber(ARGV[1]), tonumber(ARGV[4])
 local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
+local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor', 'behind')
 redis.call('XLEN', outbox)
 
 -- check
@@ -46,7 +49,7 @@ if now < tonumber(found[3] or 0) then
   return { TOO_EARLY, real, now, '' }
 end
 
-local swept, last_event = tonumber(found[2]), ''
+local swept, behind, last_event = tonumber(found[2]), found[4] or '', ''
 local counts = { expired = 0, skipped = 0, missing = 0, postponed = 0, inconsistent = 0 }
 
 -- One due entry: says what became of it.
@@ -84,23 +87,50 @@ local function expire(hex, bucket)
 end
 
 local entries_left, buckets_left = tonumber(ARGV[5]), tonumber(ARGV[6])
-while entries_left > 0 and buckets_left > 0 and (swept + 1) * due_ms <= now do
-  local bucket = swept + 1
-  local due = prefix .. 'due:' .. integer(bucket)
+
+-- The first entries of one due list; false when it has none.
+local function sweep(due, bucket)
   local entries = redis.call('LRANGE', due, 0, entries_left - 1)
   for _, hex in ipairs(entries) do
     local became = expire(hex, bucket)
     counts[became] = counts[became] + 1
   end
-  if #entries == 0 then
-    buckets_left = buckets_left - 1
-    swept = bucket
-  else
+  if #entries > 0 then
     redis.call('LTRIM', due, #entries, -1)
     entries_left = entries_left - #entries
   end
+  return #entries > 0
+end
+
+local more
+if #KEYS > 2 then
+  for number = 3, #KEYS do
+    local bucket = tonumber(string.match(KEYS[number], '%d+$'))
+    if entries_left > 0 and bucket <= swept then
+      sweep(KEYS[number], bucket)
+    end
+  end
+  more = entries_left == 0
+else
+  local last = math.floor(now / due_ms)
+  if last - swept > buckets_left then
+    swept, behind = last, integer(last)
+  end
+  while entries_left > 0 and buckets_left > 0 and swept < last do
+    if not sweep(prefix .. 'due:' .. integer(swept + 1), swept + 1) then
+      buckets_left = buckets_left - 1
+      swept = swept + 1
+    end
+  end
+  more = swept < last
+end
+if behind ~= '' and behind == ARGV[9] then
+  redis.call('HDEL', meta, 'behind')
+  behind = ''
 end
 redis.call('HSET', meta, 'swept', integer(swept))
-local more = (swept + 1) * due_ms <= now
+if behind ~= '' then
+  redis.call('HSET', meta, 'behind', behind)
+end
 return { DONE, real, now, last_event, counts.expired, counts.skipped, counts.missing, counts.postponed,
-  counts.inconsistent, more and '1' or '0', integer(swept) }
+  counts.inconsistent, more and '1' or '0', integer(swept), behind }

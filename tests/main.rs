@@ -7,6 +7,7 @@ mod embedded;
 mod faults;
 mod gate;
 mod http;
+mod jobs;
 mod ledger;
 mod lua;
 mod properties;

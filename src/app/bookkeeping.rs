@@ -56,6 +56,10 @@ impl Watch for Bookkeeping {
                 metrics.alarm(labels::Alarm::Gap);
                 tracing::error!(%partition, %after, %found, "events were lost between these two");
             }
+            Alarm::GivenUp { partition, cursor } => {
+                metrics.alarm(labels::Alarm::Memory);
+                tracing::error!(%partition, %cursor, "what the outbox holds of this epoch behind the cursor does not follow what was booked; it is given up");
+            }
             Alarm::Quarantined { partition, outbox_id, reason } => {
                 metrics.events_quarantined(1);
                 metrics.alarm(labels::Alarm::Quarantine);

@@ -109,7 +109,7 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
         }
         epochs = (epochs.0.min(row.epoch.0), epochs.1.max(row.epoch.0));
     }
-    Ok(vec![
+    let mut rows = vec![
         ("durability".into(), reached.app.gate.durability().as_str().into()),
         ("redis clock ahead of this host's".into(), format!("{ahead_ms} ms")),
         ("partitions".into(), reached.settings.gate.partitions.to_string()),
@@ -118,7 +118,18 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
         ("events not booked".into(), waiting.to_string()),
         ("events in quarantine".into(), reached.app.ledger.count_quarantined().await?.to_string()),
         ("policy version".into(), reached.app.ledger.policy_version().await?.to_string()),
-    ])
+    ];
+    rows.extend(lost(&reached.app.ledger).await?.into_iter().map(|units| ("lost".into(), units)));
+    Ok(rows)
+}
+
+/// What was acknowledged and lost, a sentence for each meter.
+async fn lost(ledger: &Ledger) -> anyhow::Result<Vec<String>> {
+    let units = ledger.lost_units().await?.into_iter().map(|lost| {
+        let (held, consumed) = (lost.held.normalize(), lost.consumed.normalize());
+        format!("{} acknowledged events of {}: {held} held, {consumed} consumed", lost.events, lost.meter)
+    });
+    Ok(units.collect())
 }
 
 /// Checks the books, and the gate against them. `rebuild` recomputes the derived tables and compares.
@@ -142,6 +153,8 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
             skipped: check.skipped,
         })
         .collect();
+    let lost = lost(&reached.app.ledger).await?;
+    warnings.extend(lost.into_iter().map(|units| format!("lost: {units}")));
     let gate = reached.app.operations.verify_gate().await?;
     checks.push(CheckLine {
         name: "gate equals ledger".into(),

@@ -15,7 +15,7 @@ use crate::domain::ids::PlanId;
 use crate::gate::{Gate, GateOptions};
 use crate::http::{HeaderSwitches, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
-use crate::operations::{Operations, OperationsOptions, Positions, follow_changes};
+use crate::operations::{Operations, OperationsOptions, Positions, follow_changes, watch_losses};
 use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
 use crate::writer::{GateOutbox, Writer, WriterOptions};
@@ -204,12 +204,12 @@ impl App {
         // Before the first call: backlog and clock are known by then.
         app.operations.watch_gate().await;
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
-        app.spawn(jobs::warm_holders(app.operations.clone(), app.stopping()));
+        app.spawn(watch_losses(app.operations.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings);
         }
         if roles.contains(&Role::Jobs) {
-            app.start_jobs();
+            app.start_jobs(settings);
         }
         if roles.contains(&Role::Http) {
             let options = http_options(settings, app.operations.metrics().clone());
@@ -239,14 +239,14 @@ impl App {
         self.spawn(writer.run(self.stopping()));
     }
 
-    fn start_jobs(&mut self) {
+    fn start_jobs(&mut self, settings: &Settings) {
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
-        self.spawn(jobs::sweep_due(self.operations.clone(), self.stopping()));
-        let keeping =
-            jobs::keep_partitions_ahead(self.operations.clone(), self.ledger.clone(), self.stopping());
+        self.spawn(jobs::sweep_due(self.operations.clone(), self.ledger.clone(), self.stopping()));
+        let options = jobs::JobOptions { idempotency_horizon_days: settings.ledger.idempotency_horizon_days };
+        let running = jobs::run_jobs(self.operations.clone(), self.ledger.clone(), options, self.stopping());
         self.spawn(async move {
-            if let Err(error) = keeping.await {
-                tracing::error!(%error, "the scheduler does not run; the writer makes missing month partitions");
+            if let Err(error) = running.await {
+                tracing::error!(%error, "the scheduler does not run: no job does");
             }
         });
     }

@@ -1,16 +1,24 @@
 //! `expire`: the sweep that returns what holds have outlived.
 
+use redis::Value;
+
 use crate::domain::codec::Undecodable;
 use crate::domain::ids::Partition;
 
 use super::Gate;
+use super::call::text;
 use super::error::GateError;
+use super::keys::Keys;
 use super::scripts::Script;
 
-/// How many empty buckets one call passes at most, so that the days of a downtime never hold the server up.
+/// How many empty buckets one call passes at most; the sweep leaps over more than that.
 const EMPTY_BUCKETS_MAX: u32 = 2_000;
 /// The most due entries of one call.
 pub const BATCH_MAX: u32 = 500;
+/// The most due lists of one call.
+const LISTS_MAX: usize = 100;
+/// How many keys of the server one step of looking for due lists passes.
+const KEYS_AT_ONCE: u32 = 2_000;
 
 /// What one call of the sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +37,26 @@ pub struct ExpireReport {
     pub more: bool,
     /// The last due bucket finished.
     pub swept: i64,
+    /// The leap that left lists behind, for which [`Gate::due_lists`] has to be asked and [`Gate::expire_behind`] called.
+    pub leap: Option<i64>,
 }
+
+impl ExpireReport {
+    /// Adds what a later call did; where the sweep stands is the later call's.
+    pub fn add(&mut self, later: &Self) {
+        *self = Self {
+            expired: self.expired + later.expired,
+            skipped: self.skipped + later.skipped,
+            missing: self.missing + later.missing,
+            postponed: self.postponed + later.postponed,
+            inconsistent: self.inconsistent + later.inconsistent,
+            ..*later
+        };
+    }
+}
+
+/// A due list: its partition and bucket.
+pub type DueList = (Partition, i64);
 
 impl Gate {
     /// Sweeps at most `batch` due entries of a partition (bounded by [`BATCH_MAX`]). `now_ms` is the test clock's; none for Redis's own.
@@ -39,12 +66,72 @@ impl Gate {
         now_ms: Option<i64>,
         batch: u32,
     ) -> Result<ExpireReport, GateError> {
+        self.run_expire(partition, now_ms, batch, &[], None).await
+    }
+
+    /// The due lists of all partitions, in no order. One that stood throughout is surely among them.
+    pub async fn due_lists(&self) -> Result<Vec<DueList>, GateError> {
+        let mut lists = Vec::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(Keys::DUE_PATTERN).arg("COUNT").arg(KEYS_AT_ONCE);
+            let Ok([next, Value::Array(keys)]) =
+                <[Value; 2]>::try_from(self.plain(&scan).await?.into_sequence().unwrap_or_default())
+            else {
+                return Err(Undecodable("SCAN").into());
+            };
+            lists.extend(keys.iter().filter_map(|key| self.keys.read_due(text(key).ok()?)));
+            text(&next)?.clone_into(&mut cursor);
+            if cursor == "0" {
+                return Ok(lists);
+            }
+        }
+    }
+
+    /// Sweeps the lists that `leap` left behind in a partition, all of them, and settles the leap. `buckets` are those that
+    /// were found after the leap.
+    pub async fn expire_behind(
+        &self,
+        partition: Partition,
+        now_ms: Option<i64>,
+        leap: i64,
+        buckets: &[i64],
+    ) -> Result<ExpireReport, GateError> {
+        let mut sum = ExpireReport::default();
+        let mut behind: Vec<i64> = buckets.iter().copied().filter(|bucket| *bucket <= leap).collect();
+        behind.sort_unstable();
+        behind.dedup();
+        for buckets in behind.chunks(LISTS_MAX) {
+            let lists: Vec<_> = buckets.iter().map(|bucket| self.keys.due(partition, *bucket)).collect();
+            loop {
+                let report = self.run_expire(partition, now_ms, BATCH_MAX, &lists, None).await?;
+                sum.add(&report);
+                if !report.more {
+                    break;
+                }
+            }
+        }
+        sum.add(&self.run_expire(partition, now_ms, BATCH_MAX, &[], Some(leap)).await?);
+        Ok(sum)
+    }
+
+    async fn run_expire(
+        &self,
+        partition: Partition,
+        now_ms: Option<i64>,
+        batch: u32,
+        lists: &[String],
+        settled: Option<i64>,
+    ) -> Result<ExpireReport, GateError> {
         let mut arguments = self.mutating(partition, now_ms)?;
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
         arguments.push(batch.clamp(1, BATCH_MAX).to_string().into_bytes());
         arguments.push(EMPTY_BUCKETS_MAX.to_string().into_bytes());
         arguments.extend(self.tombstone_arguments());
-        let keys = [self.keys.meta(partition), self.keys.outbox(partition)];
+        arguments.push(settled.map(|leap| leap.to_string().into_bytes()).unwrap_or_default());
+        let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
+        keys.extend_from_slice(lists);
         let reply = self.run(partition, Script::Expire, &keys, &arguments).await?;
         let count = |at| u32::try_from(reply.integer(at)?).map_err(|_| Undecodable("a count"));
         Ok(ExpireReport {
@@ -55,6 +142,7 @@ impl Gate {
             inconsistent: count(4)?,
             more: reply.integer(5)? == 1,
             swept: reply.integer(6)?,
+            leap: reply.text(7)?.parse().ok(),
         })
     }
 }

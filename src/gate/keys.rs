@@ -48,6 +48,22 @@ impl Keys {
         self.key(id.partition(), &["rsv:", &id.to_hex()])
     }
 
+    /// A partition's list of reservations that are due in this bucket.
+    pub fn due(&self, partition: Partition, bucket: i64) -> String {
+        self.key(partition, &["due:", &bucket.to_string()])
+    }
+
+    /// Which partition and bucket a key is the due list of, if it is one of this installation's.
+    pub fn read_due(&self, key: &str) -> Option<(Partition, i64)> {
+        let (prefix, bucket) = key.split_once("due:")?;
+        let number = prefix.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
+        let partition = Partition::new(number.parse().ok()?)?;
+        (self.prefixes.get(partition.index())? == prefix).then_some((partition, bucket.parse().ok()?))
+    }
+
+    /// What every due list's key matches.
+    pub const DUE_PATTERN: &str = "tg1:*:due:*";
+
     /// A tenant's state.
     pub fn tenant(&self, partition: Partition, tenant: &TenantId) -> String {
         self.key(partition, &["state:", tenant.as_str()])
@@ -116,6 +132,17 @@ mod tests {
         assert_eq!(slot("123456789"), 12739);
         let pinned = [0, 7, 63].map(|n| tag(Partition::new(n).unwrap(), 64));
         assert_eq!(pinned, ["p00pe", "p07g", "p63an"]);
+    }
+
+    #[test]
+    fn a_due_lists_key_says_its_partition_and_bucket() {
+        let keys = Keys::new(64, &[7; 32]);
+        let place = (Partition::new(7).unwrap(), 1_700_000_060);
+        assert_eq!(keys.read_due(&keys.due(place.0, place.1)), Some(place));
+        for other in ["tg1:{p07zz}:due:5", "tg1:{p07g}:meta", "tg1:{p07g}:due:x", "tg1:{p99a}:due:1", "due:1"]
+        {
+            assert_eq!(keys.read_due(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ use scripts::{Digests, Script};
 
 pub use breaker::BreakerState;
 pub use error::GateError;
-pub use expire::ExpireReport;
+pub use expire::{DueList, ExpireReport};
 pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
 pub use reserve::{

@@ -1,15 +1,21 @@
 //! `peek`: reads only.
 
-use crate::domain::codec::Undecodable;
-use crate::domain::ids::{OutboxId, Partition, ReservationId, TenantId};
+use redis::{Pipeline, Value};
+
+use crate::domain::codec::{Reader, Undecodable};
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::reservation::{Record, SubjectHash};
 
 use super::Gate;
 use super::call::time_argument;
+use super::connections::plain_error;
 use super::error::GateError;
 use super::reserve::{Cold, CounterCheck, CounterReading, check_places, pack_checks, read_cold};
 use super::scripts::Script;
 use super::status::Status;
+
+/// A tenant's state, or one of its subjects'.
+pub type WarmAsk<'a> = (Partition, &'a TenantId, Option<SubjectHash>);
 
 /// Counters to read.
 #[derive(Debug)]
@@ -51,6 +57,34 @@ pub struct PeekedRecord {
 }
 
 impl Gate {
+    /// Whether each of these is of its partition's epoch, in one pipeline.
+    pub async fn are_warm(&self, asked: &[WarmAsk<'_>]) -> Result<Vec<bool>, GateError> {
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::with_capacity(asked.len());
+        for (partition, tenant, subject) in asked {
+            let key = match subject {
+                None => self.keys.tenant(*partition, tenant),
+                Some(hash) => self.keys.subject(*partition, tenant, *hash),
+            };
+            pipeline.cmd("HGET").arg(key).arg("h");
+        }
+        let patience = self.patience() + self.options.connect_timeout;
+        let answers = tokio::time::timeout(patience, self.links.pick().send_all(&pipeline, asked.len()))
+            .await
+            .map_err(|_| GateError::Timeout)?
+            .map_err(|error| plain_error(&error))?;
+        let is_warm = |(partition, ..): &WarmAsk<'_>, header: &Value| match header {
+            Value::BulkString(header) => {
+                let epoch = Reader::new(header).i64().ok().and_then(|epoch| u64::try_from(epoch).ok());
+                epoch.map(Epoch) == self.epoch(*partition)
+            }
+            _ => false,
+        };
+        Ok(asked.iter().zip(&answers).map(|(asked, header)| is_warm(asked, header)).collect())
+    }
+
     /// Reads counters as they are, also of a tenant that is cold in part.
     pub async fn peek_counters(&self, call: &PeekCall<'_>) -> Result<PeekedCounters, GateError> {
         let malformed = |reason| GateError::Malformed { script: "peek", reason };

@@ -5,6 +5,7 @@
 
 mod admin_clock;
 mod admin_gate;
+mod admin_jobs;
 mod admin_keys;
 mod admin_overrides;
 mod admin_policy;

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ledger::Ledger;
+use super::work;
+use crate::ledger::{Ledger, LedgerError};
 use crate::operations::Operations;
 
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Shows how many events wait in quarantine, again and again, until `stop` resolves.
+/// Shows how many events wait in quarantine and how the jobs do, again and again, until `stop` resolves.
 pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
     let showing = async {
         loop {
-            match ledger.count_quarantined().await {
-                Ok(open) => operations.metrics().quarantine_open(open),
-                Err(error) => tracing::debug!(%error, "the quarantine could not be counted"),
+            if let Err(error) = show(&operations, &ledger).await {
+                tracing::debug!(%error, "the ledger's figures could not be read");
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -23,4 +23,16 @@ pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl
         () = showing => {}
         () = stop => {}
     }
+}
+
+async fn show(operations: &Operations, ledger: &Ledger) -> Result<(), LedgerError> {
+    let metrics = operations.metrics();
+    metrics.quarantine_open(ledger.count_quarantined().await?);
+    for state in ledger.jobs().await? {
+        if let Some(job) = work::of_name(&state.name) {
+            let age = Duration::from_secs(state.unsuccessful_seconds.unsigned_abs());
+            metrics.job_succeeded_before(job, age);
+        }
+    }
+    Ok(())
 }

@@ -1,13 +1,14 @@
-//! What time does: due reservations expire, months get their partitions ahead, the gate is watched. Cron only wakes; rows decide.
+//! What time does: due reservations expire, the gate is watched, and jobs run when they are due. Cron only wakes; rows decide.
 
 mod gauges;
-mod holders;
-mod partitions;
+mod retention;
+mod schedule;
 mod sweep;
 mod watch;
+mod work;
 
 pub use gauges::show_gauges;
-pub use holders::warm_holders;
-pub use partitions::keep_partitions_ahead;
+pub use schedule::run_jobs;
 pub use sweep::sweep_due;
 pub use watch::watch_gate;
+pub use work::JobOptions;

@@ -1,42 +1,73 @@
 //! The expiry sweep: its own short beat, because a hold must return within a second or two of its expiry.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::domain::ids::Partition;
-use crate::operations::Operations;
+use crate::ledger::Ledger;
+use crate::operations::{Answer, Operations};
 
 const BEAT: Duration = Duration::from_millis(250);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+const LEASE: &str = "sweep";
+const LEASE_DURATION: Duration = Duration::from_secs(2);
+const RENEW_EVERY: Duration = Duration::from_millis(600);
+/// A ledger that takes longer to say whose turn it is counts as away.
+const LEASE_PATIENCE: Duration = Duration::from_millis(600);
 
-/// Sweeps all partitions, beat by beat, until `stop` resolves. Any number of instances may sweep at once: each
-/// reservation expires in one script.
-pub async fn sweep_due(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
-    let sweeping = async {
-        loop {
-            let pause = if sweep_all(&operations).await { BEAT } else { AFTER_FAILURE };
-            tokio::time::sleep(pause).await;
-        }
-    };
+/// Sweeps all partitions, beat by beat, until `stop` resolves. Instances take turns by a lease, so that it is done once;
+/// while the ledger cannot tell whose turn it is, each sweeps: a reservation expires in one script, however many try.
+pub async fn sweep_due(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
+    let owner = format!("sweep/{}", uuid::Uuid::now_v7());
+    let ours = AtomicBool::new(true);
     tokio::select! {
-        () = sweeping => {}
+        () = keep_lease(&ledger, &owner, &ours) => {}
+        () = sweep_beat_by_beat(&operations, &ours) => {}
         () = stop => {}
+    }
+    if let Err(error) = ledger.give_back_leases(&owner).await {
+        tracing::debug!(%error, "the sweep's lease was not given back; it ends by itself");
     }
 }
 
-/// One round over all partitions; false when the gate did not answer, so that a faulty one is not pressed.
-async fn sweep_all(operations: &Operations) -> bool {
+async fn keep_lease(ledger: &Ledger, owner: &str, ours: &AtomicBool) {
+    let names = [LEASE.to_owned()];
+    loop {
+        let taking = ledger.take_leases(&names, owner, LEASE_DURATION);
+        let others =
+            matches!(tokio::time::timeout(LEASE_PATIENCE, taking).await, Ok(Ok(held)) if held.is_empty());
+        ours.store(!others, Ordering::Release);
+        tokio::time::sleep(RENEW_EVERY).await;
+    }
+}
+
+async fn sweep_beat_by_beat(operations: &Operations, ours: &AtomicBool) {
+    loop {
+        let swept = if ours.load(Ordering::Acquire) { sweep_all(operations).await } else { Ok(()) };
+        // A faulty gate is not pressed.
+        let pause = match swept {
+            Ok(()) => BEAT,
+            Err(error) => {
+                tracing::debug!(%error, "the sweep could not go on");
+                AFTER_FAILURE
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// One round over all partitions, and over what leaps of the sweep left behind.
+async fn sweep_all(operations: &Operations) -> Answer<()> {
+    let mut leaps = Vec::new();
     for partition in Partition::all(operations.partitions()) {
         loop {
-            match operations.expire_due(partition).await {
-                Ok(report) if report.more => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::debug!(%partition, %error, "the sweep could not go on");
-                    return false;
-                }
+            let report = operations.expire_due(partition).await?;
+            if !report.more {
+                leaps.extend(report.leap.map(|leap| (partition, leap)));
+                break;
             }
         }
     }
-    true
+    operations.expire_behind(&leaps).await
 }

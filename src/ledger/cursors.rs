@@ -6,7 +6,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
-use super::{Conflict, Ledger, LedgerError, number};
+use super::{BEGIN, Conflict, Ledger, LedgerError, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// A partition's cursor: the last event booked and the hash by which its entry is known again.
@@ -18,6 +18,15 @@ pub struct Cursor {
     pub booked: OutboxId,
     /// The hash of its entry; none when none was booked.
     pub event_hash: Option<[u8; 32]>,
+    /// The last epoch whose rest, behind the cursor, will never be booked; 0 when there is none.
+    pub given_up: Epoch,
+}
+
+impl Cursor {
+    /// Whether nothing up to `id` is still to be booked: it is booked, or its epoch's rest is given up.
+    pub fn settles(&self, id: OutboxId) -> bool {
+        self.booked >= id || id.epoch <= self.given_up
+    }
 }
 
 /// A step of a partition's cursor.
@@ -39,6 +48,8 @@ struct CursorRow {
     sequence: i64,
     #[diesel(sql_type = Nullable<Binary>)]
     event_hash: Option<Vec<u8>>,
+    #[diesel(sql_type = BigInt)]
+    given_up: i64,
     #[diesel(sql_type = Timestamptz)]
     now: DateTime<Utc>,
 }
@@ -52,16 +63,41 @@ impl CursorRow {
                 sequence: number::unsigned(self.sequence)?,
             },
             event_hash: self.event_hash.map(number::hash).transpose()?,
+            given_up: Epoch(number::unsigned(self.given_up)?),
         })
     }
 }
 
-const COLUMNS: &str = "SELECT partition, epoch, sequence, event_hash, now() AS now FROM cursors";
+const COLUMNS: &str = "SELECT partition, epoch, sequence, event_hash, given_up, now() AS now FROM cursors";
 
 impl Ledger {
     /// The last event booked of a partition; `0-0` when none was.
     pub async fn cursor(&self, partition: Partition) -> Result<OutboxId, LedgerError> {
-        self.read(|connection| read(connection, partition).boxed()).await
+        Ok(self.cursor_row(partition).await?.booked)
+    }
+
+    /// How far a partition is booked, and what of it is given up.
+    pub async fn cursor_row(&self, partition: Partition) -> Result<Cursor, LedgerError> {
+        self.read(|connection| read_row(connection, partition).boxed()).await
+    }
+
+    /// Notes that what the outbox holds of the cursor's epoch behind the cursor will never be booked, provided that the
+    /// cursor is still at `booked`. Answers whether it is noted.
+    pub async fn give_up_rest(&self, partition: Partition, booked: OutboxId) -> Result<bool, LedgerError> {
+        let noted = "UPDATE cursors SET given_up = greatest(given_up, $2) WHERE partition = $1 AND epoch = $2 AND sequence = $3";
+        self.transact(BEGIN, move |connection| {
+            async move {
+                let rows = sql_query(noted)
+                    .bind::<SmallInt, _>(number::of_partition(partition))
+                    .bind::<BigInt, _>(number::signed(booked.epoch.0))
+                    .bind::<BigInt, _>(number::signed(booked.sequence))
+                    .execute(connection)
+                    .await?;
+                Ok(rows == 1)
+            }
+            .boxed()
+        })
+        .await
     }
 
     /// The cursors of all partitions, in order.
@@ -82,12 +118,16 @@ pub(crate) async fn read(
     connection: &mut AsyncPgConnection,
     partition: Partition,
 ) -> Result<OutboxId, LedgerError> {
+    Ok(read_row(connection, partition).await?.booked)
+}
+
+async fn read_row(connection: &mut AsyncPgConnection, partition: Partition) -> Result<Cursor, LedgerError> {
     let rows: Vec<CursorRow> = sql_query(format!("{COLUMNS} WHERE partition = $1"))
         .bind::<SmallInt, _>(number::of_partition(partition))
         .load(connection)
         .await?;
     match rows.into_iter().next() {
-        Some(row) => Ok(row.read()?.booked),
+        Some(row) => row.read(),
         None => Err(LedgerError::Refused(format!("partition {partition} is not one of this installation"))),
     }
 }

@@ -5,7 +5,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
-use super::{BEGIN, Ledger, LedgerError, number};
+use super::{BEGIN, Ledger, LedgerError, jobs, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// Where one partition stands.
@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     /// Issues the epoch after `from` for a partition whose memory was found on node `run_id`; when another instance was
-    /// first, returns what it issued.
+    /// first, returns what it issued. Makes the job due that restores what the gate forgets by it.
     pub async fn raise_epoch(
         &self,
         partition: Partition,
@@ -79,6 +79,7 @@ impl Ledger {
                 .bind::<Text, _>(run_id)
                 .execute(connection)
                 .await?;
+                jobs::ring(connection, jobs::RESTORE).await?;
                 let issued: Issued =
                     sql_query("SELECT coalesce(max(epoch), 0) AS epoch FROM epochs WHERE partition = $1")
                         .bind::<SmallInt, _>(partition)

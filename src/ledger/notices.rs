@@ -15,7 +15,7 @@ use super::{Ledger, LedgerError};
 /// Something changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key` or `gate_time`.
+    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key`, `gate_time` or `job`.
     pub kind: String,
     /// Which one.
     pub id: String,

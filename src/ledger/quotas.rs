@@ -1,7 +1,7 @@
 //! Quotas' periods: opened at first use, once, with the included amount as their first entry.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{Array, BigInt, Bool, Numeric, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -26,13 +26,13 @@ pub struct QuotaCapacity {
 }
 
 /// A quota's period about to be opened.
-struct Opening {
-    partition: Partition,
-    tenant: TenantId,
-    meter: MeterId,
-    decimals: Decimals,
-    period_ms: (i64, i64),
-    included: Units,
+pub(crate) struct Opening {
+    pub(crate) partition: Partition,
+    pub(crate) tenant: TenantId,
+    pub(crate) meter: MeterId,
+    pub(crate) decimals: Decimals,
+    pub(crate) period_ms: (i64, i64),
+    pub(crate) included: Units,
 }
 
 #[derive(QueryableByName)]
@@ -52,11 +52,13 @@ struct Row {
 }
 
 impl Row {
-    fn read(&self) -> Result<QuotaCapacity, LedgerError> {
+    fn decimals(&self) -> Result<Decimals, LedgerError> {
         let decimals = u8::try_from(self.decimals).ok().and_then(Decimals::new);
-        let decimals =
-            decimals.ok_or_else(|| LedgerError::Damaged(format!("the decimals of {}", self.meter)))?;
-        let included = number::units(self.included, decimals)?;
+        decimals.ok_or_else(|| LedgerError::Damaged(format!("the decimals of {}", self.meter)))
+    }
+
+    fn read(&self) -> Result<QuotaCapacity, LedgerError> {
+        let included = number::units(self.included, self.decimals()?)?;
         Ok(QuotaCapacity {
             version: number::unsigned(self.version)?,
             parts: vec![(self.period_start.timestamp_millis(), included)],
@@ -94,7 +96,7 @@ pub(crate) async fn read_open(
 
 impl Ledger {
     /// Opens a meter's quota for a tenant's period (start and end, unix ms) with its included amount, unless it is open:
-    /// then the amount it was opened with stands. Returns its capacity.
+    /// then the amount it was opened with stands. Returns its capacity, and the next period's where that is open too.
     pub async fn open_quota_period(
         &self,
         tenant: &TenantId,
@@ -112,32 +114,119 @@ impl Ledger {
 }
 
 async fn open(connection: &mut AsyncPgConnection, opening: Opening) -> Result<QuotaCapacity, LedgerError> {
-    let is_new = insert(connection, &opening).await?;
-    if is_new && opening.included > Units::ZERO {
-        grant(connection, &opening).await?;
-    }
-    let wanted = [(&opening.meter, opening.period_ms.0)];
-    let open = read_open(connection, &opening.tenant, &wanted).await?;
+    open_all(connection, opening.partition, std::slice::from_ref(&opening)).await?;
+    let wanted = [(opening.tenant, opening.meter, opening.period_ms.0)];
+    let open = read_with_next(connection, &wanted).await?;
     let capacity = open.into_iter().next().map(|(_, capacity)| capacity);
     capacity.ok_or_else(|| LedgerError::Damaged("a quota's period that was just opened is gone".into()))
 }
 
-/// Its first version is the period's start in seconds: a later period's is higher, in whatever order and however near to
+/// Opens periods of one partition's tenants, unless they are open. Answers how many were not.
+pub(crate) async fn open_all(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    openings: &[Opening],
+) -> Result<usize, LedgerError> {
+    let new = insert(connection, openings).await?;
+    let is_new = |opening: &&Opening| {
+        new.iter().any(|row| row.tenant == opening.tenant.as_str() && row.meter == opening.meter.as_str())
+    };
+    let granted: Vec<_> =
+        openings.iter().filter(|opening| opening.included > Units::ZERO).filter(is_new).collect();
+    if !granted.is_empty() {
+        grant(connection, partition, &granted).await?;
+    }
+    Ok(new.len())
+}
+
+#[derive(QueryableByName)]
+struct Inserted {
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = Text)]
+    meter: String,
+}
+
+/// A first version is the period's start in seconds: a later period's is higher, in whatever order and however near to
 /// each other two periods are opened.
-async fn insert(connection: &mut AsyncPgConnection, opening: &Opening) -> Result<bool, LedgerError> {
+async fn insert(
+    connection: &mut AsyncPgConnection,
+    openings: &[Opening],
+) -> Result<Vec<Inserted>, LedgerError> {
+    let texts = |pick: fn(&Opening) -> &str| openings.iter().map(pick).collect::<Vec<_>>();
+    let included = openings.iter().map(|opening| opening.included.to_amount(opening.decimals).decimal());
     let inserted = sql_query(
         "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
-         VALUES ($1, $2, $3, $4, $5, $6, greatest(extract(epoch FROM $3)::bigint, 1)) ON CONFLICT DO NOTHING",
+         SELECT w.*, greatest(extract(epoch FROM w.period_start)::bigint, 1) \
+         FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[]) \
+              AS w(tenant, meter, period_start, period_end, decimals, included) \
+         ORDER BY w.tenant, w.meter ON CONFLICT DO NOTHING RETURNING tenant, meter",
     )
-    .bind::<Text, _>(opening.tenant.as_str())
-    .bind::<Text, _>(opening.meter.as_str())
-    .bind::<Timestamptz, _>(instant::from_ms(opening.period_ms.0)?)
-    .bind::<Timestamptz, _>(instant::from_ms(opening.period_ms.1)?)
-    .bind::<SmallInt, _>(i16::from(opening.decimals.count()))
-    .bind::<Numeric, _>(opening.included.to_amount(opening.decimals).decimal())
-    .execute(connection)
+    .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
+    .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.0))?)
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.1))?)
+    .bind::<Array<SmallInt>, _>(openings.iter().map(|o| i16::from(o.decimals.count())).collect::<Vec<_>>())
+    .bind::<Array<Numeric>, _>(included.collect::<Vec<_>>())
+    .load(connection)
     .await?;
-    Ok(inserted == 1)
+    Ok(inserted)
+}
+
+/// A tenant's meter and the start of a period of it (unix ms).
+pub(crate) type PeriodKey = (TenantId, MeterId, i64);
+
+#[derive(QueryableByName)]
+struct WithNext {
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(embed)]
+    current: Row,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    next_end: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Nullable<Numeric>)]
+    next_included: Option<Decimal>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    next_version: Option<i64>,
+}
+
+/// The capacities of these periods that are open, each with the next period's behind it where that is open too: then
+/// the turn from one to the other needs nobody to ask.
+pub(crate) async fn read_with_next(
+    connection: &mut AsyncPgConnection,
+    wanted: &[PeriodKey],
+) -> Result<Vec<(PeriodKey, QuotaCapacity)>, LedgerError> {
+    let rows: Vec<WithNext> = sql_query(
+        "SELECT q.tenant, q.meter, q.period_start, q.period_end, q.decimals, q.included, q.version, \
+                n.period_end AS next_end, n.included AS next_included, n.version AS next_version \
+         FROM quota_periods q \
+         JOIN unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start) USING (tenant, meter, period_start) \
+         LEFT JOIN quota_periods n ON n.tenant = q.tenant AND n.meter = q.meter AND n.period_start = q.period_end",
+    )
+    .bind::<Array<Text>, _>(wanted.iter().map(|(tenant, ..)| tenant.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(wanted.iter().map(|(_, meter, _)| meter.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(.., start_ms)| *start_ms))?)
+    .load(connection)
+    .await?;
+    rows.into_iter().map(WithNext::read).collect()
+}
+
+impl WithNext {
+    fn read(self) -> Result<(PeriodKey, QuotaCapacity), LedgerError> {
+        let mut capacity = self.current.read()?;
+        let starts_ms = self.current.period_start.timestamp_millis();
+        if let (Some(end), Some(included), Some(version)) =
+            (self.next_end, self.next_included, self.next_version)
+        {
+            let included = number::units(included, self.current.decimals()?)?;
+            capacity.parts.push((capacity.until_ms, included));
+            capacity.until_ms = end.timestamp_millis();
+            capacity.version = number::unsigned(version)?;
+        }
+        let meter = &self.current.meter;
+        let meter = MeterId::parse(meter).map_err(|_| LedgerError::Damaged(meter.clone()))?;
+        Ok(((number::tenant(&self.tenant)?, meter, starts_ms), capacity))
+    }
 }
 
 #[derive(QueryableByName)]
@@ -152,16 +241,22 @@ struct Locked {
 /// The lock that serialises a partition's chain of transactions outside the outbox.
 const CHAIN_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('tollgate other chain'), $1::integer) IS NOT NULL AS locked, now() AS now";
 
-async fn grant(connection: &mut AsyncPgConnection, opening: &Opening) -> Result<(), LedgerError> {
-    let chain = Chain::Other(opening.partition);
+async fn grant(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    openings: &[&Opening],
+) -> Result<(), LedgerError> {
+    let chain = Chain::Other(partition);
     let locked: Locked =
         sql_query(CHAIN_LOCK).bind::<SmallInt, _>(chain.number()).get_result(connection).await?;
     let heads = chain::heads(connection, &[chain]).await?;
-    let entry = opening_entry(opening);
+    let rows: Vec<Entry> = openings.iter().map(|opening| opening_entry(opening)).collect();
     let mut changes = BalanceChanges::default();
-    changes.add(&opening.tenant, opening.period_ms, &entry.movement);
+    for (opening, entry) in openings.iter().zip(&rows) {
+        changes.add(&opening.tenant, opening.period_ms, &entry.movement);
+    }
     let head = heads.into_iter().next().ok_or_else(|| LedgerError::Damaged("a chain has no head".into()))?;
-    let mut batches = [Batch { chain, head, rows: vec![entry] }];
+    let mut batches = [Batch { chain, head, rows }];
     chain::append(connection, &mut batches, locked.now).await?;
     entries::insert(connection, &batches, locked.now).await?;
     balances::add(connection, &changes).await

@@ -72,14 +72,17 @@ impl Operations {
         }
     }
 
-    /// Waits until the ledger's cursor of `partition` has reached `id`; the caller bounds the wait.
+    /// Waits until nothing up to `id` of `partition` is still to be booked; the caller bounds the wait.
     pub(super) async fn wait_for_cursor(&self, partition: Partition, id: OutboxId) {
         let asking = async {
             loop {
                 tokio::time::sleep(ASK_EVERY).await;
-                if let Ok(cursor) = self.ledger.cursor(partition).await {
-                    self.positions.note(partition, cursor);
-                    self.gate.note_cursor(partition, cursor);
+                if let Ok(cursor) = self.ledger.cursor_row(partition).await {
+                    self.positions.note(partition, cursor.booked);
+                    self.gate.note_cursor(partition, cursor.booked);
+                    if cursor.settles(id) {
+                        break;
+                    }
                 }
             }
         };

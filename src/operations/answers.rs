@@ -414,3 +414,34 @@ pub struct KeyAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
+
+/// A job: what time does by itself.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub struct JobAnswer {
+    /// Its name.
+    #[schema(example = "retention")]
+    pub name: String,
+    /// When it is due next, by the service's time.
+    pub next_due: String,
+    /// When a run last ended well; null where none did.
+    pub succeeded_at: Option<String>,
+    /// Its last run; null where there was none.
+    pub last_run: Option<JobRunAnswer>,
+}
+
+/// A run of a job.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub struct JobRunAnswer {
+    /// The time for which it ran, by the service's time.
+    pub scheduled_for: String,
+    /// Which instance ran it.
+    pub owner: String,
+    /// When it began, or was taken over.
+    pub started_at: String,
+    /// When it ended; null while it runs.
+    pub finished_at: Option<String>,
+    /// Whether it ended well; null while it runs.
+    pub succeeded: Option<bool>,
+    /// What it came to, in words; null while it runs.
+    pub outcome: Option<String>,
+}

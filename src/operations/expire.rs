@@ -1,8 +1,10 @@
 //! Expire: due reservations give their units back.
 
+use std::collections::HashMap;
+
 use super::{Answer, Operations};
 use crate::domain::ids::Partition;
-use crate::gate::{ExpireReport, GateError};
+use crate::gate::{DueList, ExpireReport, GateError};
 use crate::telemetry::labels::{Alarm, Script};
 
 /// How many reservations one script call expires: short enough that nobody notices it.
@@ -24,6 +26,28 @@ impl Operations {
                 }
                 Err(error) => return Err(error.into()),
             };
+        self.tell_expired(partition, &report);
+        Ok(report)
+    }
+
+    /// Expires what leaps of the sweep have left behind; each leap is its partition and the bucket it leapt to.
+    pub async fn expire_behind(&self, leaps: &[DueList]) -> Answer<()> {
+        if leaps.is_empty() {
+            return Ok(());
+        }
+        let mut lists: HashMap<Partition, Vec<i64>> = HashMap::new();
+        for (partition, bucket) in self.gate.due_lists().await? {
+            lists.entry(partition).or_default().push(bucket);
+        }
+        for (partition, leap) in leaps {
+            let found = lists.remove(partition).unwrap_or_default();
+            let sweeping = self.gate.expire_behind(*partition, self.script_now(), *leap, &found);
+            self.tell_expired(*partition, &self.timed(Script::Expire, sweeping).await?);
+        }
+        Ok(())
+    }
+
+    fn tell_expired(&self, partition: Partition, report: &ExpireReport) {
         self.metrics.holds_expired(report.expired.into());
         if report.missing > 0 {
             self.metrics.alarm(Alarm::MissingRecord);
@@ -33,7 +57,6 @@ impl Operations {
             self.metrics.alarm(Alarm::Memory);
             tracing::error!(%partition, holds = report.inconsistent, "counters hold less than their reservations do; run tollgate verify");
         }
-        Ok(report)
     }
 
     /// How many partitions the installation has.

@@ -50,6 +50,7 @@ impl Operations {
             }
             Noticed::Changed(Notice { kind, id, .. }) => match kind.as_str() {
                 "key" => self.refresh_keys().await,
+                "job" => self.ring_jobs(),
                 "tenant" => {
                     if let Ok(tenant) = TenantId::parse(&id) {
                         self.policy.forget_tenant(&tenant).await;

@@ -8,9 +8,12 @@ mod error;
 mod expire;
 mod follow;
 mod health;
+mod jobs;
 mod keys;
 mod lists;
+mod losses;
 mod meaning;
+mod next_period;
 mod observe;
 mod overrides;
 mod policy;
@@ -22,6 +25,7 @@ pub mod requests;
 mod reserve;
 mod resolve;
 mod restore;
+mod restore_open;
 mod trust;
 mod verify;
 
@@ -29,11 +33,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 pub use acknowledge::Positions;
 pub use admission::TimeAccepted;
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
 pub use health::Readiness;
+pub use losses::watch_losses;
+pub use next_period::NextPeriods;
+pub use restore_open::RestoredHolds;
 pub use verify::GateCheck;
 
 use crate::clock::Clock;
@@ -43,6 +52,7 @@ use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use admission::Backlog;
 use keys::Keys;
+use losses::Remembered;
 use policy_store::PolicyStore;
 use restore::Restores;
 use trust::Trust;
@@ -89,6 +99,8 @@ pub struct Operations {
     restores: Restores,
     backlog: Backlog,
     stopping: AtomicBool,
+    remembered: Remembered,
+    jobs_bell: Notify,
 }
 
 impl Operations {
@@ -104,6 +116,7 @@ impl Operations {
         options: OperationsOptions,
     ) -> Answer<Self> {
         let policy = PolicyStore::load(ledger.clone(), options.partitions, clock.clone()).await?;
+        let remembered = Remembered::new(options.partitions);
         let keys = Keys::load(&ledger, &options.secret).await?;
         let operations = Self {
             gate,
@@ -120,6 +133,8 @@ impl Operations {
             restores: Restores::default(),
             backlog: Backlog::default(),
             stopping: AtomicBool::new(false),
+            remembered,
+            jobs_bell: Notify::new(),
         };
         operations.verify_node().await?;
         Ok(operations)
@@ -133,6 +148,16 @@ impl Operations {
     /// Service time, unix ms: the test clock's where there is one.
     pub fn now_ms(&self) -> i64 {
         self.clock.now_ms()
+    }
+
+    /// Lets whoever waits for the jobs' bell look at what is due.
+    pub fn ring_jobs(&self) {
+        self.jobs_bell.notify_one();
+    }
+
+    /// Resolves when the jobs' bell has rung since the last time.
+    pub async fn jobs_rung(&self) {
+        self.jobs_bell.notified().await;
     }
 
     /// Moves the test clock forwards to `now_ms` (unix ms) and returns where it stands.

@@ -2,6 +2,7 @@
 
 use super::answers::*;
 use super::cost::{Line, lines_of};
+use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
 use super::present::{self, Circumstances, Counted};
 use super::refusal::refusal;
@@ -137,11 +138,37 @@ impl Operations {
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => {
+                    if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
+                        self.remember(&entry, &prepared, mode, *event, granted);
+                    }
                     return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms });
                 }
             }
         }
         Err(OperationError::GateUnavailable("its state kept changing under this call; repeat it".into()))
+    }
+
+    fn remember(
+        &self,
+        entry: &TenantEntry,
+        prepared: &Prepared,
+        mode: ReserveMode,
+        event: OutboxId,
+        granted: &[Units],
+    ) {
+        let is_usage = mode == ReserveMode::Usage;
+        let lines = prepared.lines.iter().zip(granted).map(|(line, units)| {
+            let (held, consumed) = if is_usage { (Units::ZERO, *units) } else { (*units, Units::ZERO) };
+            (line.meter.id.clone(), line.meter.decimals, held, consumed)
+        });
+        let acknowledged = Acknowledged {
+            event,
+            tenant: entry.definition.id.clone(),
+            reservation: prepared.id,
+            kind: if is_usage { "usage" } else { "reserve" },
+            lines: Lines::of(lines),
+        };
+        self.remembered.note(entry.partition, acknowledged);
     }
 
     fn prepare(&self, entry: &TenantEntry, request: &ReserveRequest, call: &str) -> Answer<Prepared> {

@@ -2,11 +2,12 @@
 
 use super::answers::ReservationAnswer;
 use super::cost::costed_by;
+use super::losses::{Acknowledged, Lines};
 use super::present::{self, Circumstances};
 use super::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
 use super::reserve::{ATTEMPTS_MAX, limit_answers};
 use super::{Answer, OperationError, Operations};
-use crate::domain::amount::UNITS_MAX;
+use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
 use crate::domain::policy::ResolvedLimit;
 use crate::domain::policy::resolve::repeated_meters;
@@ -23,6 +24,16 @@ enum Resolving {
     Consume { totals: gate::Totals, is_final: bool },
     Release { incurred: gate::Totals },
     Extend { ttl_ms: i64 },
+}
+
+impl Resolving {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Consume { .. } => "consume",
+            Self::Release { .. } => "release",
+            Self::Extend { .. } => "extend",
+        }
+    }
 }
 
 impl Operations {
@@ -132,7 +143,10 @@ impl Operations {
                 Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(id, &cold).await?,
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
                 Err(error) => return Err(error.into()),
-                Ok(outcome) => return self.settled(id, outcome).await,
+                Ok(outcome) => {
+                    self.remember_resolved(id, resolving, &outcome);
+                    return self.settled(id, outcome).await;
+                }
             }
         }
         Err(OperationError::GateUnavailable("its state kept changing under this call; repeat it".into()))
@@ -160,6 +174,22 @@ impl Operations {
                 self.timed(Script::Extend, self.gate.extend(&call)).await
             }
         }
+    }
+
+    fn remember_resolved(&self, id: ReservationId, resolving: &Resolving, outcome: &ResolveOutcome) {
+        let ResolveOutcome::Done { record, previous, event, .. } = outcome else { return };
+        let lines = record.body.lines.iter().zip(&record.units).zip(previous).map(|((rule, now), before)| {
+            let consumed = now.consumed.saturating_sub(before.consumed);
+            (rule.meter.clone(), rule.decimals, Units::ZERO, consumed)
+        });
+        let acknowledged = Acknowledged {
+            event: *event,
+            tenant: record.body.tenant.clone(),
+            reservation: id,
+            kind: resolving.word(),
+            lines: Lines::of(lines),
+        };
+        self.remembered.note(id.partition(), acknowledged);
     }
 
     async fn settled(&self, id: ReservationId, outcome: ResolveOutcome) -> Answer<(Record, Circumstances)> {

@@ -1,6 +1,6 @@
 //! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,28 +22,26 @@ use crate::gate::{
 use crate::ledger::{CounterAsk, ReservationRow, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;
 
+const GIVE_WAY_STEP: Duration = Duration::from_millis(5);
+
 /// One restore of a tenant at a time in this instance: callers that met the same cold tenant wait for the first.
 #[derive(Default)]
 pub(super) struct Restores {
     running: std::sync::Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
-    holders: std::sync::Mutex<HashSet<(TenantId, Subject)>>,
 }
 
 impl Restores {
-    /// Notes the subjects that restored holds name.
-    fn note_holders(&self, tenant: &TenantId, open: &[(ReservationId, Record)]) {
-        let rests = open.iter().filter_map(|(_, record)| record.body.rest.as_ref());
-        let subjects =
-            rests.flat_map(|rest| &rest.subjects).map(|(subject, _)| (tenant.clone(), subject.clone()));
-        self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(subjects);
+    /// Waits, at most `wait_max`, until no call restores a tenant here.
+    pub(super) async fn give_way(&self, wait_max: Duration) {
+        let until = Clock::monotonic() + wait_max;
+        while self.is_busy() && Clock::monotonic() < until {
+            tokio::time::sleep(GIVE_WAY_STEP).await;
+        }
     }
 
-    fn keep_holder(&self, tenant: TenantId, subject: Subject) {
-        self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert((tenant, subject));
-    }
-
-    fn take_holders(&self) -> HashSet<(TenantId, Subject)> {
-        std::mem::take(&mut *self.holders.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    fn is_busy(&self) -> bool {
+        let running = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        running.values().any(|lock| Arc::strong_count(lock) > 1)
     }
 
     /// Waits at most `wait_max` for its turn; says too whether it had to wait. Nothing when the time is over.
@@ -63,7 +61,7 @@ impl Restores {
 impl Operations {
     /// This call's turn to restore the tenant. One that had to wait for another's restore tries its own call again
     /// first: else every caller in a crowd would read the whole tenant anew.
-    async fn enter_restore(&self, tenant: &TenantId) -> Answer<(OwnedMutexGuard<()>, bool)> {
+    pub(super) async fn enter_restore(&self, tenant: &TenantId) -> Answer<(OwnedMutexGuard<()>, bool)> {
         if !self.gate.trusts_time() {
             // Windows of a wrong time would stay at the gate when its clock is right again.
             return Err(OperationError::GateUnavailable(
@@ -137,14 +135,13 @@ impl Operations {
 
     /// The scripts' time: by a host's clock that lags it, a window that has just turned would be restored as the one
     /// before, and what is booked in the new one would read as nothing used.
-    fn gate_now_ms(&self) -> i64 {
+    pub(super) fn gate_now_ms(&self) -> i64 {
         self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
     }
 
-    /// Waits, within bounds, until the ledger has booked everything up to `last_id`.
+    /// Waits, within bounds, until the ledger has booked everything up to `last_id` that will ever be booked.
     pub(super) async fn catch_up(&self, partition: Partition, last_id: OutboxId) -> Answer<()> {
-        let cursor = self.ledger.cursor(partition).await?;
-        if cursor >= last_id || last_id == OutboxId::default() {
+        if self.ledger.cursor_row(partition).await?.settles(last_id) {
             return Ok(());
         }
         let reached =
@@ -163,7 +160,7 @@ impl Operations {
     }
 
     /// Tells the gate a whole tenant: open reservations with their due entries, then every tenant counter and quota.
-    async fn restore_tenant(&self, entry: &TenantEntry, at_ms: i64) -> Answer<()> {
+    pub(super) async fn restore_tenant(&self, entry: &TenantEntry, at_ms: i64) -> Answer<()> {
         let started = Clock::monotonic();
         let resolved = entry.tenant_counters(at_ms);
         let tenant = &entry.definition.id;
@@ -180,30 +177,9 @@ impl Operations {
             capacities: quotas,
         };
         self.send_pages(entry, &snapshot.open, warm).await?;
-        self.restores.note_holders(tenant, &snapshot.open);
         self.metrics.restored(Restored::Tenant, started.elapsed());
         tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
         Ok(())
-    }
-
-    /// Restores the subjects that restored holds name, so that these can expire also when nobody asks for the subject.
-    /// What fails is kept for the next time.
-    pub async fn warm_holders(&self) -> Answer<()> {
-        let mut outcome = Ok(());
-        for (tenant, subject) in self.restores.take_holders() {
-            if let Err(error) = self.warm_holder(&tenant, &subject).await {
-                self.restores.keep_holder(tenant, subject);
-                outcome = Err(error);
-            }
-        }
-        outcome
-    }
-
-    async fn warm_holder(&self, tenant: &TenantId, subject: &Subject) -> Answer<()> {
-        let entry = self.policy.tenant(tenant).await?;
-        let hash = self.gate.subject_hash(tenant, subject);
-        let _one_at_a_time = self.enter_restore(tenant).await?;
-        self.restore_subject(&entry, subject, hash, self.gate_now_ms()).await
     }
 
     async fn send_pages(
@@ -228,7 +204,7 @@ impl Operations {
         Ok(())
     }
 
-    async fn restore_subject(
+    pub(super) async fn restore_subject(
         &self,
         entry: &TenantEntry,
         subject: &Subject,

@@ -102,6 +102,10 @@ impl Operations {
             partitions = rows.len(),
             "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
         );
+        // The rows are rung with the epochs; this only wakes whoever waits for them.
+        if let Err(error) = self.ledger.wake_jobs().await {
+            tracing::debug!(%error, "the jobs were not woken; they look by themselves");
+        }
         Ok(())
     }
 

@@ -54,11 +54,11 @@ impl Operations {
     async fn behind(&self) -> Answer<Option<String>> {
         for cursor in self.ledger.cursors().await? {
             let partition = cursor.partition;
-            let cursor = cursor.booked;
             let last = self.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
-            if last > cursor {
+            if !cursor.settles(last) {
                 return Ok(Some(format!(
-                    "the writer is behind: {partition} is booked up to {cursor} of {last}"
+                    "the writer is behind: {partition} is booked up to {} of {last}",
+                    cursor.booked
                 )));
             }
         }

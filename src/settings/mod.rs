@@ -164,6 +164,8 @@ pub struct LedgerSettings {
     pub ack_timeout_ms: u64,
     /// The longest wait for a cold tenant's restore, in milliseconds.
     pub restore_wait_ms: u64,
+    /// For how long a resolved reservation is kept where its repeats are recognised, in days.
+    pub idempotency_horizon_days: u64,
 }
 
 /// `[policy]`.

@@ -147,6 +147,20 @@ label! {
 }
 
 label! {
+    /// A job that is run when it is due.
+    Job, "job" {
+        /// What a new epoch made the gate forget is restored.
+        Restore = "restore",
+        /// Periods are opened a day ahead.
+        Periods = "periods",
+        /// Months of the entries are made ahead.
+        Partitions = "partitions",
+        /// Old rows are archived or dropped.
+        Retention = "retention",
+    }
+}
+
+label! {
     /// The class of an HTTP status.
     StatusClass, "status" {
         /// 100 to 199.

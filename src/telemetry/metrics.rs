@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use super::labels::{Alarm, BreakerState, Call, Guarded, Label, Outcome, Restored, Script, StatusClass};
+use super::labels::{Alarm, BreakerState, Call, Guarded, Job, Label, Outcome, Restored, Script, StatusClass};
 
 /// The content type of [`Metrics::encode`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -48,6 +48,7 @@ struct Handles {
     quarantine_open: Gauge,
     gaps: Counter,
     lost: Counter,
+    acknowledged_lost: Counter,
     restores: Cells<Restored, Counter>,
     restore_seconds: Cells<Restored, Histogram>,
     breakers: Cells<Guarded, Gauge>,
@@ -57,6 +58,7 @@ struct Handles {
     epochs: Counter,
     expired: Counter,
     policy_version: Gauge,
+    job_ages: Cells<Job, Seconds>,
 }
 
 /// A handle for each value of a label.
@@ -115,6 +117,11 @@ impl Metrics {
             quarantine_open: gauge(&mut registry, "quarantine_open_events", "Events in quarantine now"),
             gaps: counter(&mut registry, "outbox_gaps", "Places where events were missing"),
             lost: counter(&mut registry, "events_lost", "Events known to be missing"),
+            acknowledged_lost: counter(
+                &mut registry,
+                "acknowledged_events_lost",
+                "Events that this instance acknowledged and the books never had",
+            ),
             restores: counters(&mut registry, "restores", "What the ledger told the gate anew"),
             restore_seconds: histograms(&mut registry, "restore", "How long a restore took", || {
                 Histogram::new(RESTORE_SECONDS)
@@ -130,6 +137,11 @@ impl Metrics {
             epochs: counter(&mut registry, "epoch_changes", "Partitions whose memory was begun anew"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
+            job_ages: seconds_each(
+                &mut registry,
+                "job_success_age",
+                "Time since a job last ended well, or was first planned",
+            ),
             registry,
         }))
     }
@@ -187,6 +199,11 @@ impl Metrics {
         self.0.lost.inc_by(lost_events);
     }
 
+    /// Counts acknowledged events that are lost, seen by the instance that acknowledged them.
+    pub fn acknowledged_lost(&self, events: u64) {
+        self.0.acknowledged_lost.inc_by(events);
+    }
+
     /// Counts a restore and observes how long it took.
     pub fn restored(&self, kind: Restored, took: Duration) {
         self.0.restores.with(kind, |counter| counter.inc());
@@ -227,6 +244,13 @@ impl Metrics {
     /// Sets the version of the policy in memory.
     pub fn policy_version(&self, version: i64) {
         self.0.policy_version.set(version);
+    }
+
+    /// Sets how long ago a job last ended well.
+    pub fn job_succeeded_before(&self, job: Job, age: Duration) {
+        self.0.job_ages.with(job, |gauge| {
+            gauge.set(age.as_secs_f64());
+        });
     }
 
     /// The metrics as OpenMetrics text.
@@ -285,6 +309,12 @@ fn seconds(registry: &mut Registry, name: &str, help: &str) -> Seconds {
     let gauge = Seconds::default();
     registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
     gauge
+}
+
+fn seconds_each<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Seconds> {
+    let family = Family::<[Pair; 1], Seconds>::default();
+    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
 }
 
 fn histogram(registry: &mut Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
@@ -351,6 +381,7 @@ mod tests {
             "tollgate_quarantine_open_events 0",
             "tollgate_outbox_gaps_total 0",
             "tollgate_events_lost_total 0",
+            "tollgate_acknowledged_events_lost_total 0",
             "tollgate_restores_total{kind=\"tenant\"} 0",
             "tollgate_restore_seconds_count{kind=\"counter\"} 0",
             "tollgate_breaker_state{server=\"redis\"} 0",
@@ -360,6 +391,7 @@ mod tests {
             "tollgate_epoch_changes_total 0",
             "tollgate_holds_expired_total 0",
             "tollgate_policy_version 0",
+            "tollgate_job_success_age_seconds{job=\"restore\"} 0.0",
             concat!("tollgate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");

@@ -13,7 +13,7 @@ use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Batch, Chain};
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN, Conflict, Ledger, LedgerError};
-use crate::ledger::{balances, entries, gaps, quarantine, reservations, usage};
+use crate::ledger::{balances, entries, gaps, losses, quarantine, reservations, usage};
 
 /// The next events of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +103,7 @@ async fn book_parts(
     let partitions: Vec<Partition> = parts.iter().map(|part| part.partition).collect();
     let (locked, booked_at) = cursors::lock(connection, &partitions).await?;
     cursors::advance(connection, &locked, &moves).await?;
+    losses::add_ends(connection, &parts.iter().flat_map(epoch_ends).collect::<Vec<_>>()).await?;
     let mut gaps = Vec::new();
     let mut arrivals = Vec::new();
     for part in parts {
@@ -123,6 +124,14 @@ async fn book_parts(
     };
     write(connection, plan, booked_at).await?;
     Ok(applied)
+}
+
+/// The last events booked of the epochs that these events leave behind.
+fn epoch_ends(part: &PartitionEvents) -> Vec<losses::Place> {
+    let booked = std::iter::once(part.booked).chain(part.events.iter().map(|(id, _)| *id));
+    let places: Vec<OutboxId> = booked.collect();
+    let leaves = |pair: &&[OutboxId]| pair[0].epoch < pair[1].epoch && pair[0] != OutboxId::default();
+    places.windows(2).filter(leaves).map(|pair| (part.partition, pair[0])).collect()
 }
 
 fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {

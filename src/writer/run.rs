@@ -84,6 +84,8 @@ struct Position {
     issued: Epoch,
     /// The cursor at which amnesia was told, so that it is told once.
     doubted: Option<OutboxId>,
+    /// The cursor whose epoch's rest the ledger knows to be given up.
+    given_up: Option<OutboxId>,
     /// How many passes in a row met an epoch that the ledger has not issued.
     unknown_epochs: u8,
     tail: VecDeque<Tail>,
@@ -315,11 +317,15 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         let mut pass = Pass::default();
         let mut parts = Vec::new();
         let mut room = self.options.batch_events * 2;
+        let mut giving_up = Vec::new();
         for (partition, events) in read {
             let Some(position) = self.partitions.get_mut(&partition) else { continue };
             let is_full = events.len() >= count;
             match position.take(partition, events, is_full) {
-                Ok(mut part) => {
+                Ok((mut part, gives_up)) => {
+                    if gives_up && position.given_up != Some(position.booked) {
+                        giving_up.push((partition, position.booked));
+                    }
                     pass.more |= is_full || part.events.len() > room;
                     part.shorten(room);
                     room -= part.events.len();
@@ -335,8 +341,25 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                 }
             }
         }
+        self.give_up(giving_up).await?;
         self.tell_lag(&parts);
         Ok((parts, pass))
+    }
+
+    /// Lets the ledger know of rests that are never booked: who waits for one would wait for ever.
+    async fn give_up(&mut self, rests: Vec<(Partition, OutboxId)>) -> Result<(), Failure> {
+        for (partition, booked) in rests {
+            if !self.ledger.give_up_rest(partition, booked).await? {
+                // Another writer went on meanwhile: read the position again first.
+                self.leased_until = None;
+                continue;
+            }
+            if let Some(position) = self.partitions.get_mut(&partition) {
+                position.given_up = Some(booked);
+            }
+            self.watch.alarm(&Alarm::GivenUp { partition, cursor: booked });
+        }
+        Ok(())
     }
 
     fn tell_lag(&self, parts: &[PartitionEvents]) {
@@ -408,27 +431,28 @@ impl Position {
             booked_hash: None,
             issued: booked.epoch,
             doubted: None,
+            given_up: None,
             unknown_epochs: 0,
             tail: VecDeque::new(),
             tail_bytes: 0,
         }
     }
 
-    /// What of these comes next; else the partition is in doubt, with an alarm the first time that is certain.
+    /// What of these comes next, and whether the rest of the cursor's epoch is given up for it; else the partition is in doubt, with an alarm the first time that is certain.
     fn take(
         &mut self,
         partition: Partition,
         events: Vec<OutboxEntry>,
         is_full: bool,
-    ) -> Result<PartitionEvents, Option<Alarm>> {
+    ) -> Result<(PartitionEvents, bool), Option<Alarm>> {
         let booked = self.booked;
         let amnesia = Alarm::Amnesia { partition, cursor: booked };
         match follow(booked, self.booked_hash.as_ref(), self.issued, events) {
-            Reading::Next { events, gaps } => {
+            Reading::Next { events, gaps, gives_up } => {
                 self.unknown_epochs = 0;
                 // Full of what the old epoch should not hold: go on behind it.
                 self.doubted = (is_full && events.is_empty()).then_some(booked);
-                Ok(PartitionEvents { partition, booked, events, gaps })
+                Ok((PartitionEvents { partition, booked, events, gaps }, gives_up))
             }
             Reading::Amnesia => Err((self.doubted.replace(booked) != Some(booked)).then_some(amnesia)),
             Reading::UnknownEpoch(_) => {

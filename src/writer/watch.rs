@@ -24,6 +24,14 @@ pub enum Alarm {
         /// The first event behind.
         found: OutboxId,
     },
+    /// What the outbox holds of the cursor's epoch does not follow what was booked: it is never booked, and the partition
+    /// goes on with its new epoch.
+    GivenUp {
+        /// Which partition.
+        partition: Partition,
+        /// The last event booked of the epoch.
+        cursor: OutboxId,
+    },
     /// An event went to quarantine.
     Quarantined {
         /// Which partition.

@@ -1,15 +1,23 @@
 //! Redis emptied under a running service.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
+use tollgate::app::Role;
 
-use crate::support::app::{TestApp, spawn_app};
+use crate::ledger::as_owner;
+use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::services::directory;
 use crate::support::wait::wait_for;
 
-async fn flush(app: &TestApp) {
+async fn redis_connection(app: &TestApp) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(app.redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+async fn flush(app: &TestApp) {
+    let mut connection = redis_connection(app).await;
     redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
 }
 
@@ -145,5 +153,119 @@ async fn an_outbox_that_lost_the_event_booked_last_gets_a_new_epoch_and_goes_on(
     .await;
     let third = usage("third").await;
     assert_eq!(third.status, 201, "{third:?}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_set_back_beyond_the_outbox_and_a_restarted_redis_leave_nobody_waiting() {
+    let mut app = spawn_app().await;
+    with_limits(&app).await;
+    let usage = |key: &'static str| {
+        (key, json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" }))
+    };
+    for (key, body) in [usage("first"), usage("second")] {
+        assert_eq!(app.post_keyed("/v1/usage", key, body).await.status, 201);
+    }
+    app.stop().await;
+    // The event that the ledger believes to have booked last is no longer in the outbox, the one behind it is.
+    let mut connection = redis_connection(&app).await;
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg("tg1:*:outbox").query_async(&mut connection).await.unwrap();
+    redis::cmd("XTRIM").arg(&keys[0]).arg(&["MAXLEN", "1"]).exec_async(&mut connection).await.unwrap();
+    as_owner(&app.database, "UPDATE cursors SET sequence = sequence - 1 WHERE sequence > 0").await.unwrap();
+    app.redis.restart().unwrap();
+    app.restart().await;
+    wait_for("a cold call is answered", Duration::from_secs(30), async || {
+        let (key, body) = usage("third");
+        (app.post_keyed("/v1/usage", key, body).await.status < 300).then_some(())
+    })
+    .await;
+    app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_and_lost_is_reported_in_units_by_the_instance_that_saw_it() {
+    let app = spawn_app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    with_limits(&app).await;
+    let usage = |amount: &str| json!({ "tenant": "acme", "meter": "page", "amount": amount });
+    let hold = app.post("/v1/reservations", reserve(5)).await.expect(201);
+    app.post(&format!("/v1/reservations/{}/consume", hold.text("/id")), json!({ "amount": "4" }))
+        .await
+        .expect(200);
+    app.post_keyed("/v1/usage", "lost", usage("3")).await.expect(201);
+    flush(&app).await;
+    wait_for("the tenant is served again", Duration::from_secs(30), async || {
+        (app.post_keyed("/v1/usage", "kept", usage("2")).await.status < 300).then_some(())
+    })
+    .await;
+    let writer = app.another_instance_with(&[Role::Writer]).await;
+    let lost = wait_for("the losses are told", Duration::from_secs(30), async || {
+        let lost = app.app().ledger.lost_units().await.ok()?;
+        (!lost.is_empty()).then_some(lost)
+    })
+    .await;
+    let page = &lost[0];
+    assert_eq!((page.meter.as_str(), page.events), ("page", 3), "{lost:?}");
+    assert_eq!(
+        (page.held.normalize().to_string(), page.consumed.normalize().to_string()),
+        ("5".into(), "7".into())
+    );
+    let metrics =
+        app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("tollgate_acknowledged_events_lost_total 3"), "{metrics}");
+    writer.stop().await;
+    app.finish().await;
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Records usage, again until it is decided: the status, and whether it was a replay.
+async fn use_pages(app: &TestApp, key: &str, amount: &str) -> (u16, bool) {
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": amount, "ack": "ledger" });
+    wait_for("the call is answered", Duration::from_secs(30), async || {
+        let answer = app.post_keyed("/v1/usage", key, body.clone()).await;
+        (answer.status < 500).then_some((answer.status, answer.body["replayed"] == true))
+    })
+    .await
+}
+
+/// What a promoted replica that lagged, or a server restored from a copy, looks like to the service.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_comes_back_as_it_was_earlier_counts_nothing_twice_and_forgets_nothing_booked() {
+    let mut app = spawn_app().await;
+    with_limits(&app).await;
+    assert_eq!(use_pages(&app, "early", "10").await, (201, false));
+    app.redis.kill9().unwrap();
+    let (kept, files) = (directory(), app.redis.directory().join("appendonlydir"));
+    copy(&files, kept.path());
+    app.redis.restart().unwrap();
+    assert_eq!(use_pages(&app, "late", "20").await, (201, false));
+    assert_eq!(use_pages(&app, "early", "10").await, (200, true));
+    let hold = app.post_keyed("/v1/reservations", "held", reserve(30)).await.expect(201);
+    app.drained().await;
+
+    app.redis.kill9().unwrap();
+    std::fs::remove_dir_all(&files).unwrap();
+    copy(kept.path(), &files);
+    app.redis.restart().unwrap();
+    assert_eq!(use_pages(&app, "late", "20").await, (200, true), "the copy never knew it, the ledger does");
+    assert_eq!(use_pages(&app, "early", "10").await, (200, true));
+    assert_eq!(use_pages(&app, "too much", "31").await.0, 429, "60 of 90 are used or held");
+    let held = app.post_keyed("/v1/reservations", "held", reserve(30)).await.expect(200);
+    assert_eq!(held.text("/id"), hold.text("/id"));
+    app.post(&format!("/v1/reservations/{}/consume", hold.text("/id")), json!({ "amount": "30" }))
+        .await
+        .expect(200);
+    assert_eq!(use_pages(&app, "rest", "30").await, (201, false));
     app.finish().await;
 }

@@ -319,10 +319,20 @@ impl World {
             let report = self.gate.expire(self.partition, Some(now_ms), 100).await.unwrap();
             assert_eq!(report.inconsistent, 0);
             expired += report.expired;
-            if !report.more {
+            if let Some(leap) = report.leap {
+                expired += self.sweep_behind(now_ms, leap).await;
+            } else if !report.more {
                 return expired;
             }
         }
+    }
+
+    /// Sweeps what a leap has left behind; answers how many expired.
+    pub async fn sweep_behind(&self, now_ms: i64, leap: i64) -> u32 {
+        let lists = self.gate.due_lists().await.unwrap().into_iter();
+        let buckets: Vec<_> =
+            lists.filter(|(partition, _)| *partition == self.partition).map(|(_, bucket)| bucket).collect();
+        self.gate.expire_behind(self.partition, Some(now_ms), leap, &buckets).await.unwrap().expired
     }
 
     /// How a counter stands at this time.

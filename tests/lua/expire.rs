@@ -54,18 +54,43 @@ async fn a_sweep_is_bounded_goes_on_where_it_stopped_and_passes_over_what_is_res
 
 #[rstest]
 #[tokio::test]
-async fn days_of_downtime_are_walked_in_bounded_steps(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+async fn days_of_downtime_are_leapt_over_and_what_was_due_in_them_expires(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     let now_ms = START_MS + 86_400_000;
-    let first = world.gate.expire(world.partition, Some(now_ms), 100).await.unwrap();
-    assert!(first.more);
-    assert_eq!(first.expired, 1);
-    world.sweep(now_ms).await;
-    let mut late = pages("b", 1);
-    late.now_ms = START_MS;
-    world.hold(&late).await;
+    let sweep = || world.gate.expire(world.partition, Some(now_ms), 100);
+    let leapt = sweep().await.unwrap();
+    assert_eq!((leapt.expired, leapt.more, leapt.swept), (0, false, now_ms / BUCKET_MS));
+    assert_eq!(sweep().await.unwrap().leap, Some(leapt.swept), "it stands until somebody has looked behind");
+    // What comes meanwhile, with an expiry long past, lands in a bucket that is still to come.
+    let mut meanwhile = pages("meanwhile", 1);
+    meanwhile.now_ms = START_MS;
+    world.hold(&meanwhile).await;
+    assert_eq!(world.sweep_behind(now_ms, leapt.swept).await, 1);
+    assert_eq!(sweep().await.unwrap().leap, None);
     assert_eq!(world.sweep(now_ms + BUCKET_MS).await, 1, "a hold never lands in a bucket that is finished");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_look_behind_one_leap_does_not_settle_a_later_one(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let sweep = |days: i64| world.gate.expire(world.partition, Some(START_MS + days * 86_400_000), 100);
+    let first = sweep(1).await.unwrap().leap.unwrap();
+    let mut second_hold = pages("b", 1);
+    second_hold.now_ms = START_MS;
+    world.hold(&second_hold).await;
+    let second = sweep(2).await.unwrap().leap.unwrap();
+    // The lists that a look saw before the second leap: none of them.
+    let now_ms = START_MS + 2 * 86_400_000;
+    let report = world.gate.expire_behind(world.partition, Some(now_ms), first, &[]).await.unwrap();
+    assert_eq!((report.expired, report.leap), (0, Some(second)));
+    assert_eq!(world.sweep_behind(now_ms, second).await, 2);
 }
 
 #[rstest]

@@ -241,7 +241,12 @@ impl TestApp {
 
     /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
     pub async fn another_instance(&self) -> App {
-        App::start(&self.settings, self.clock.clone(), &[Role::Http]).await.expect("one more instance")
+        self.another_instance_with(&[Role::Http]).await
+    }
+
+    /// Starts one more instance on the same servers, with these roles.
+    pub async fn another_instance_with(&self, roles: &[Role]) -> App {
+        App::start(&self.settings, self.clock.clone(), roles).await.expect("one more instance")
     }
 
     /// Starts one more instance on the same servers, with these roles and further settings.
@@ -279,7 +284,7 @@ impl TestApp {
         wait_for("the outboxes are booked", Duration::from_secs(20), async || {
             for cursor in app.ledger.cursors().await.ok()? {
                 let facts = app.gate.partition_facts(cursor.partition).await.ok()?;
-                if facts.last_id.unwrap_or_default() > cursor.booked {
+                if !cursor.settles(facts.last_id.unwrap_or_default()) {
                     return None;
                 }
             }

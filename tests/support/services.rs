@@ -170,6 +170,21 @@ impl Drop for TestRedis {
     }
 }
 
+impl TestDatabase {
+    /// Ends every connection to the database and lets nobody in until [`Self::open`]: to its clients Postgres is away.
+    pub async fn close(&self) {
+        let name = &self.name;
+        execute(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")).await;
+        execute(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"))
+            .await;
+    }
+
+    /// Lets clients in again.
+    pub async fn open(&self) {
+        execute(&format!("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true", self.name)).await;
+    }
+}
+
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         if self.server.is_some() {

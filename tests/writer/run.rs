@@ -244,6 +244,36 @@ async fn lost_memory_is_told_once_and_nothing_is_booked_before_a_new_epoch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rest_that_is_never_booked_is_given_up_and_nobody_waits_for_it() {
+    let (_database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    let acme = tenant("acme");
+    let place = partition(&acme);
+    hand.append(place, 1, Work::new(&acme, "job-0", &[("ocr.page", 100)]).reserve());
+    let mut writer = writer(&hand, &ledger, &alarms);
+    drain(&mut writer).await;
+    hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
+    assert!(!ledger.cursor_row(place).await.unwrap().settles(at("1-1")), "it is still being booked");
+    // The ledger went back beyond what the outbox keeps, and a new epoch without any event yet was issued.
+    hand.streams.lock().unwrap().get_mut(&place).unwrap().remove(0);
+    ledger.raise_epoch(place, at("1-0").epoch, "node-1").await.unwrap();
+    let mut late = Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("one"));
+    late.pass().await.unwrap();
+    let cursor = ledger.cursor_row(place).await.unwrap();
+    assert_eq!(
+        (cursor.booked, cursor.settles(at("1-1")), cursor.settles(at("2-0"))),
+        (at("1-0"), true, false)
+    );
+    assert!(!ledger.give_up_rest(place, at("1-9")).await.unwrap(), "a writer that is behind decides nothing");
+    late.pass().await.unwrap();
+    assert_eq!(alarms.all(), [Alarm::GivenUp { partition: place, cursor: at("1-0") }], "told once");
+    hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());
+    drain(&mut late).await;
+    assert_eq!(ledger.cursor(place).await.unwrap(), at("2-0"));
+    assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_rest_of_an_old_epoch_is_booked_before_the_new_one() {
     let (database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());

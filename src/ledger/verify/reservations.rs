@@ -29,7 +29,8 @@ struct Row {
     consumed: Option<Vec<Decimal>>,
 }
 
-const QUERY: &str = "SELECT id, tenant, r.state, r.record, e.lines, e.reserved, e.consumed FROM reservations r FULL JOIN ( \
+const QUERY: &str = "SELECT id, tenant, r.state, r.record, e.lines, e.reserved, e.consumed FROM ( \
+        SELECT id, tenant, state, record FROM reservations UNION ALL SELECT id, tenant, state, record FROM reservations_archive) r FULL JOIN ( \
         SELECT id, tenant, array_agg(line) AS lines, array_agg(reserved) AS reserved, array_agg(consumed) AS consumed FROM ( \
             SELECT operation_id AS id, tenant, line, \
                 sum(CASE 'reserved' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS reserved, \

@@ -1,0 +1,1 @@
+DROP TABLE losses, epoch_ends;

@@ -1,0 +1,14 @@
+-- Nothing is forgotten on the way back.
+INSERT INTO reservations (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, keyed, operation,
+    policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
+SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, keyed, operation,
+    policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at FROM reservations_archive ON CONFLICT DO NOTHING;
+DROP INDEX reservations_by_resolution;
+DROP TABLE reservations_archive;
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'tollgate_service') THEN
+        REVOKE DELETE ON reservations FROM tollgate_service;
+    END IF;
+END
+$$;

@@ -1,0 +1,142 @@
+//! The schedule: cron only rings, once a second in UTC; the ledger's rows say what is due and who has claimed it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_cron_scheduler::{Job as Bell, JobScheduler, JobSchedulerError};
+
+use super::work::{self, JobOptions};
+use crate::clock::Clock;
+use crate::ledger::{JobRun, Ledger, LedgerError};
+use crate::operations::Operations;
+use crate::telemetry::labels::Job;
+
+/// Every second.
+const BELL: &str = "* * * * * *";
+/// The rows are looked at after this long also where the bell stays silent.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(6);
+const RENEW_EVERY: Duration = Duration::from_secs(2);
+/// How soon a failed run is followed by another, in ms of the service's time.
+const RETRY_AFTER_MS: i64 = 10_000;
+
+/// Runs what is due until `stop` resolves; runs under way are then given back. Any number of instances may do so: each run
+/// is claimed by one, and taken over by another when its owner dies.
+///
+/// Errors: the bell could not be hung up.
+pub async fn run_jobs(
+    operations: Arc<Operations>,
+    ledger: Ledger,
+    options: JobOptions,
+    stop: impl Future<Output = ()>,
+) -> Result<(), JobSchedulerError> {
+    let mut bell = JobScheduler::new().await?;
+    let rung = operations.clone();
+    let ring = Bell::new_async(BELL, move |_, _| {
+        let rung = rung.clone();
+        Box::pin(async move { rung.ring_jobs() })
+    })?;
+    bell.add(ring).await?;
+    bell.start().await?;
+    let owner = format!("jobs/{}", uuid::Uuid::now_v7());
+    let runner = Arc::new(Runner { operations, ledger, options, owner });
+    tokio::select! {
+        () = runner.clone().run_what_is_due() => {}
+        () = stop => {}
+    }
+    if let Err(error) = runner.ledger.give_back_jobs(&runner.owner).await {
+        tracing::debug!(%error, "runs under way were not given back; their leases end by themselves");
+    }
+    bell.shutdown().await
+}
+
+struct Runner {
+    operations: Arc<Operations>,
+    ledger: Ledger,
+    options: JobOptions,
+    owner: String,
+}
+
+impl Runner {
+    async fn run_what_is_due(self: Arc<Self>) {
+        // Ends with this future, and the runs in it.
+        let mut running = JoinSet::new();
+        let mut planned = false;
+        loop {
+            while running.try_join_next().is_some() {}
+            if !planned {
+                planned = self.plan().await.is_ok();
+            }
+            loop {
+                match self.claim().await {
+                    Ok(Some((job, run))) => {
+                        running.spawn(self.clone().run(job, run));
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "the ledger does not say what is due");
+                        break;
+                    }
+                }
+            }
+            // It rang, or should have.
+            let _ = tokio::time::timeout(SILENCE_MAX, self.operations.jobs_rung()).await;
+        }
+    }
+
+    /// Everything is due at a start: what was missed is made good at once.
+    async fn plan(&self) -> Result<(), LedgerError> {
+        let now_ms = self.operations.now_ms();
+        let due: Vec<_> = work::ALL.iter().map(|job| (work::name(*job), now_ms)).collect();
+        self.ledger.plan_jobs(&due).await
+    }
+
+    async fn claim(&self) -> Result<Option<(Job, JobRun)>, LedgerError> {
+        let names: Vec<_> = work::ALL.iter().map(|job| work::name(*job)).collect();
+        let run = self.ledger.claim_job(&names, &self.owner, LEASE, self.operations.now_ms()).await?;
+        Ok(run.and_then(|run| Some((work::of_name(&run.job)?, run))))
+    }
+
+    async fn run(self: Arc<Self>, job: Job, run: JobRun) {
+        let working = work::run(job, &self.operations, &self.ledger, &self.options);
+        tokio::select! {
+            outcome = working => self.finish(job, &run, outcome).await,
+            () = self.hold(&run) => tracing::warn!(job = run.job, "another instance has taken this run over"),
+        }
+    }
+
+    /// Resolves when the run is another's: this instance was silent for longer than its lease.
+    async fn hold(&self, run: &JobRun) {
+        let mut held_at = Clock::monotonic();
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            let asked_at = Clock::monotonic();
+            match self.ledger.renew_job(run, LEASE).await {
+                Ok(true) => held_at = asked_at,
+                Ok(false) => return,
+                Err(_) if held_at.elapsed() >= LEASE => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn finish(&self, job: Job, run: &JobRun, outcome: Result<String, String>) {
+        let now_ms = self.operations.now_ms();
+        let next_tick_ms = work::next_tick_ms(job, now_ms);
+        let (succeeded, words, next_due_ms) = match outcome {
+            Ok(words) => (true, words, next_tick_ms),
+            Err(words) => {
+                tracing::warn!(job = run.job, error = words, "a job failed; it is tried again");
+                (false, words, next_tick_ms.min(now_ms.saturating_add(RETRY_AFTER_MS)))
+            }
+        };
+        match self.ledger.finish_job(run, succeeded, &words, next_due_ms).await {
+            Ok(true) => tracing::debug!(job = run.job, outcome = words, "a job ended"),
+            Ok(false) => tracing::warn!(job = run.job, "another instance has taken this run over"),
+            Err(error) => {
+                tracing::warn!(job = run.job, %error, "the end of a run was not booked; it is run again")
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The jobs themselves: how often each is due, and what it does.
+
+use std::time::Duration;
+
+use super::retention;
+use crate::ledger::{Ledger, jobs::RESTORE};
+use crate::operations::{Answer, OperationError, Operations};
+use crate::telemetry::labels::Job;
+
+/// What the jobs need to know of the configuration.
+#[derive(Debug, Clone)]
+pub struct JobOptions {
+    /// For how long a resolved reservation is kept where repeats are recognised, in days.
+    pub idempotency_horizon_days: u64,
+}
+
+/// Every job.
+pub(super) const ALL: [Job; 4] = [Job::Restore, Job::Periods, Job::Partitions, Job::Retention];
+
+const MINUTE_MS: i64 = 60_000;
+const MONTHS_AHEAD_MS: i64 = 62 * 24 * 60 * MINUTE_MS;
+/// How often a run tries again by itself while a server does not answer.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A job's name in the ledger.
+pub(super) fn name(job: Job) -> &'static str {
+    match job {
+        Job::Restore => RESTORE,
+        Job::Periods => "periods",
+        Job::Partitions => "partitions",
+        Job::Retention => "retention",
+    }
+}
+
+/// The job of this name.
+pub(super) fn of_name(found: &str) -> Option<Job> {
+    ALL.into_iter().find(|job| name(*job) == found)
+}
+
+/// The next time at which the job is due. Times missed before are not made up for one by one.
+pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
+    let every_ms = match job {
+        Job::Restore => MINUTE_MS,
+        Job::Periods => 5 * MINUTE_MS,
+        Job::Partitions | Job::Retention => 60 * MINUTE_MS,
+    };
+    (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
+}
+
+/// Runs it to its end. Answers what it came to, or why it failed, in words.
+pub(super) async fn run(
+    job: Job,
+    operations: &Operations,
+    ledger: &Ledger,
+    options: &JobOptions,
+) -> Result<String, String> {
+    let mut tries = 1;
+    loop {
+        match once(job, operations, ledger, options).await {
+            Ok(outcome) => return Ok(outcome),
+            Err(error) if tries < TRIES && may_pass(&error) => {
+                tries += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+fn may_pass(error: &OperationError) -> bool {
+    matches!(error, OperationError::GateUnavailable(_) | OperationError::LedgerUnavailable(_))
+}
+
+async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobOptions) -> Answer<String> {
+    match job {
+        Job::Restore => {
+            let told = operations.restore_open_holds().await?;
+            Ok(format!("restored {} tenants and {} subjects", told.tenants, told.subjects))
+        }
+        Job::Periods => {
+            let ahead = operations.open_next_periods().await?;
+            Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
+        }
+        Job::Partitions => {
+            let now_ms = operations.now_ms();
+            let made = ledger.ensure_month_partitions(now_ms, now_ms.saturating_add(MONTHS_AHEAD_MS)).await?;
+            Ok(format!("made {made} months"))
+        }
+        Job::Retention => {
+            retention::clear(operations.now_ms(), ledger, options.idempotency_horizon_days).await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_missed_days_is_due_once_and_then_at_its_next_time() {
+        let day_ms = 24 * 60 * MINUTE_MS;
+        for job in ALL {
+            let next = next_tick_ms(job, 3 * day_ms + 1);
+            assert!((3 * day_ms + 1..=3 * day_ms + 60 * MINUTE_MS).contains(&next), "{job:?}");
+            assert!(next_tick_ms(job, next) > next, "{job:?}");
+            assert_eq!(of_name(name(job)), Some(job));
+        }
+    }
+}

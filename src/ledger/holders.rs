@@ -1,0 +1,74 @@
+//! Who has open reservations that a new epoch made the gate forget.
+
+use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::RunQueryDsl;
+use futures::FutureExt;
+
+use super::{Ledger, LedgerError, number};
+use crate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
+
+/// A tenant with open reservations of older epochs, and the subjects that these name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenHolder {
+    /// Whose they are.
+    pub tenant: TenantId,
+    /// Whom they name, each once.
+    pub subjects: Vec<Subject>,
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = Nullable<Text>)]
+    kind: Option<String>,
+    #[diesel(sql_type = Nullable<Text>)]
+    id: Option<String>,
+}
+
+impl Row {
+    fn subject(&self) -> Result<Option<Subject>, LedgerError> {
+        let (Some(kind), Some(id)) = (&self.kind, &self.id) else { return Ok(None) };
+        let damaged = |_| LedgerError::Damaged(format!("a subject of {}", self.tenant));
+        let (kind, id) = (SubjectKind::parse(kind).map_err(damaged)?, SubjectId::parse(id).map_err(damaged)?);
+        Ok(Some(Subject { kind, id }))
+    }
+}
+
+/// Reads only the index of open reservations, from tenant to tenant.
+const HOLDERS: &str = "WITH issued AS (SELECT partition, max(epoch) AS epoch FROM epochs GROUP BY partition), \
+    page AS (SELECT DISTINCT r.tenant FROM reservations r JOIN issued e ON e.partition = r.partition AND r.epoch < e.epoch \
+             WHERE r.state = 'reserved' AND r.tenant > $1 ORDER BY r.tenant LIMIT $2) \
+    SELECT DISTINCT p.tenant, s.kind, s.id FROM page p \
+    LEFT JOIN LATERAL (SELECT DISTINCT unnest(r.subjects) AS number FROM reservations r \
+                       WHERE r.tenant = p.tenant AND r.state = 'reserved') n ON true \
+    LEFT JOIN subjects s ON s.tenant = p.tenant AND s.number = n.number ORDER BY p.tenant, s.kind, s.id";
+
+impl Ledger {
+    /// Tenants with open reservations of older epochs, by name, at most `limit`, from behind `after`.
+    pub async fn holders_of_older_epochs(
+        &self,
+        after: Option<&TenantId>,
+        limit: usize,
+    ) -> Result<Vec<OpenHolder>, LedgerError> {
+        let after = after.map_or("", TenantId::as_str);
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(HOLDERS)
+                    .bind::<Text, _>(after.to_owned())
+                    .bind::<BigInt, _>(number::limit(limit));
+                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+            })
+            .await?;
+        let mut holders: Vec<OpenHolder> = Vec::new();
+        for row in rows {
+            let (tenant, subject) = (number::tenant(&row.tenant)?, row.subject()?);
+            match holders.last_mut().filter(|holder| holder.tenant == tenant) {
+                Some(holder) => holder.subjects.extend(subject),
+                None => holders.push(OpenHolder { tenant, subjects: subject.into_iter().collect() }),
+            }
+        }
+        Ok(holders)
+    }
+}

@@ -1,0 +1,103 @@
+//! The next period, a day ahead: opened in the books and told to the gate, so that the turn of a month needs no ledger.
+
+use std::collections::BTreeMap;
+
+use super::policy_store::TenantEntry;
+use super::{Answer, Operations};
+use crate::domain::ids::Partition;
+use crate::domain::policy::ResolvedQuota;
+use crate::gate::{QuotaCapacity, RestoreOutcome};
+use crate::ledger::{EndingPeriod, NextPeriod};
+
+/// How long before a period's end the next one is opened.
+const AHEAD_MS: i64 = 86_400_000;
+const PAGE: usize = 500;
+
+/// What was made ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NextPeriods {
+    /// Periods that were not open yet.
+    pub opened: u64,
+    /// Capacities that the gate has now.
+    pub delivered: u64,
+}
+
+impl Operations {
+    /// Opens the period behind each open one that ends within a day, and tells the gate of it. A tenant that the gate does
+    /// not know is told of both periods when it is restored.
+    pub async fn open_next_periods(&self) -> Answer<NextPeriods> {
+        let now_ms = self.clock.now_ms();
+        let (mut done, mut after) = (NextPeriods::default(), None);
+        loop {
+            let page = self
+                .ledger
+                .ending_periods(now_ms, now_ms.saturating_add(AHEAD_MS), after.as_ref(), PAGE)
+                .await?;
+            let Some(last) = page.last() else { return Ok(done) };
+            after = Some((last.tenant.clone(), last.meter.clone()));
+            let mut by_partition: BTreeMap<Partition, Vec<(NextPeriod, ResolvedQuota)>> = BTreeMap::new();
+            for ending in page {
+                if let Some(next) = self.next_period(ending).await? {
+                    by_partition.entry(self.gate.partition_of(&next.0.tenant)).or_default().push(next);
+                }
+            }
+            for (partition, periods) in by_partition {
+                self.open_and_deliver(partition, periods, &mut done).await?;
+            }
+        }
+    }
+
+    /// What follows a period by the policy of now; nothing when the tenant has no such quota any more.
+    async fn next_period(&self, ending: EndingPeriod) -> Answer<Option<(NextPeriod, ResolvedQuota)>> {
+        let Some(entry) = self.policy.find_tenant(&ending.tenant).await? else { return Ok(None) };
+        let quota = quota_from(&entry, &ending).filter(|_| !entry.definition.archived);
+        Ok(quota.map(|quota| {
+            let next = NextPeriod {
+                tenant: ending.tenant,
+                meter: ending.meter,
+                decimals: quota.decimals,
+                current_start_ms: ending.period_ms.0,
+                period_ms: (quota.window.start_ms, quota.window.end_ms),
+                included: quota.included,
+            };
+            (next, quota)
+        }))
+    }
+
+    async fn open_and_deliver(
+        &self,
+        partition: Partition,
+        periods: Vec<(NextPeriod, ResolvedQuota)>,
+        done: &mut NextPeriods,
+    ) -> Answer<()> {
+        let (periods, quotas): (Vec<_>, Vec<_>) = periods.into_iter().unzip();
+        let opened = self.ledger.open_next_periods(partition, &periods).await?;
+        done.opened += opened.new;
+        let mut delivered = Vec::new();
+        for ((period, quota), capacity) in periods.into_iter().zip(quotas).zip(opened.capacities) {
+            let Some(told) = capacity else { continue };
+            let capacity = QuotaCapacity {
+                field: quota.field,
+                version: told.version,
+                parts: told.parts,
+                until_ms: told.until_ms,
+            };
+            let told =
+                self.gate.set_capacity(partition, &period.tenant, &capacity, self.script_now()).await?;
+            // A restore under way may have read the books before the period was opened: it is tried again.
+            if told != RestoreOutcome::StillCold {
+                delivered.push(period);
+            }
+        }
+        done.delivered += self.ledger.note_delivered(&delivered).await?;
+        Ok(())
+    }
+}
+
+fn quota_from(entry: &TenantEntry, ending: &EndingPeriod) -> Option<ResolvedQuota> {
+    let at_ms = ending.period_ms.1;
+    // Worked out apart: the windows that the entry keeps are those of now.
+    let windows = entry.policy.calendar.windows(at_ms);
+    let quotas = entry.policy.overview(&[], at_ms, &windows).quotas;
+    quotas.into_iter().find(|quota| quota.meter == ending.meter && quota.window.start_ms == at_ms)
+}

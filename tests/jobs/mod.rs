@@ -1,0 +1,8 @@
+//! What time does by itself: jobs claimed from rows, what they do, and the sweep after a leap.
+
+mod claims;
+mod instances;
+mod leap;
+mod periods;
+mod restore;
+mod retention;

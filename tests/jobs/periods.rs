@@ -1,0 +1,113 @@
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate::domain::ids::ReservationId;
+use tollgate::domain::reservation::ReservationState;
+
+use crate::ledger::rows;
+use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::wait::wait_for;
+
+/// A tenant with a quota of fifty pages a month, in UTC, at this time.
+async fn at(now: &str) -> TestApp {
+    let now: jiff::Timestamp = now.parse().unwrap();
+    let options = AppOptions {
+        test_clock_ms: Some(now.as_millisecond()),
+        settings: vec![("postgres.checkout_timeout_ms", "200".into())],
+        ..AppOptions::default()
+    };
+    let app = spawn_app_with(options).await;
+    app.with_plan(json!([]), json!([{ "meter": "page", "included": "50" }])).await;
+    app
+}
+
+async fn use_pages(app: &TestApp, key: &str, amount: &str) -> u16 {
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": amount });
+    app.post_keyed("/v1/usage", key, body).await.status
+}
+
+const DELIVERED: &str =
+    "SELECT period_start AT TIME ZONE 'UTC' AS at FROM quota_periods WHERE delivered_at IS NOT NULL";
+
+async fn delivered(app: &TestApp) {
+    wait_for("the next period is delivered", Duration::from_secs(30), async || {
+        (rows(&app.database, DELIVERED).await == ["2026-04-01T00:00:00"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_turn_of_a_month_needs_no_ledger() {
+    let app = at("2026-03-30T20:00:00Z").await;
+    assert_eq!(use_pages(&app, "a", "45").await, 201);
+    let hold = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 7200 });
+    app.move_clock("2026-03-31T23:00:00Z").await;
+    let id = app.post("/v1/reservations", hold).await.expect(201).text("/id").to_owned();
+    delivered(&app).await;
+    app.drained().await;
+    assert_eq!(use_pages(&app, "b", "1").await, 429, "the period that is still on has nothing left");
+
+    app.database.close().await;
+    app.move_clock("2026-04-01T02:00:00Z").await;
+    assert_eq!(use_pages(&app, "c", "30").await, 201);
+    assert_eq!(use_pages(&app, "d", "20").await, 201);
+    assert_eq!(use_pages(&app, "e", "1").await, 429, "the new period has fifty and no more");
+    let id = app.app().operations.parse_reservation_id(&id).unwrap();
+    wait_for("the sweep goes on without the ledger", Duration::from_secs(30), async || {
+        let found =
+            app.app().gate.peek_record(ReservationId::from_bytes(*id.as_bytes()), None, None).await.ok()?;
+        (found.record?.head.state == ReservationState::Expired).then_some(())
+    })
+    .await;
+    app.database.open().await;
+    app.drained().await;
+
+    let granted = "SELECT period_start AT TIME ZONE 'UTC' AS at, granted::float8 AS g, consumed::float8 AS c, reserved::float8 AS r FROM balances ORDER BY 1";
+    assert_eq!(
+        rows(&app.database, granted).await,
+        ["2026-03-01T00:00:00 50 45 0", "2026-04-01T00:00:00 50 50 0"]
+    );
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_restored_on_the_last_day_is_told_of_both_periods() {
+    let app = at("2026-03-31T12:00:00Z").await;
+    assert_eq!(use_pages(&app, "a", "10").await, 201);
+    app.move_clock("2026-03-31T12:06:00Z").await;
+    delivered(&app).await;
+    app.drained().await;
+    let client = redis::Client::open(app.redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
+    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    assert_eq!(
+        (quota.text("/quotas/0/remaining"), quota.text("/quotas/0/granted")),
+        ("40", "50"),
+        "{quota:?}"
+    );
+    app.database.close().await;
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    // Without a key: keyed calls ask the ledger for a day after a loss.
+    let hold = |amount: &str| json!({ "tenant": "acme", "meter": "page", "amount": amount });
+    app.post("/v1/reservations", hold("50")).await.expect(201);
+    app.post("/v1/reservations", hold("1")).await.expect(429);
+    app.database.open().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_period_is_opened_once_whether_ahead_or_at_its_first_use() {
+    let app = at("2026-03-31T12:00:00Z").await;
+    assert_eq!(use_pages(&app, "a", "10").await, 201);
+    let operations = &app.app().operations;
+    let runs = futures::future::join_all((0..4).map(|_| operations.open_next_periods())).await;
+    assert!(runs.iter().all(Result::is_ok), "{runs:?}");
+    delivered(&app).await;
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    assert_eq!(use_pages(&app, "b", "10").await, 201);
+    app.drained().await;
+    let grants = "SELECT count(*) AS n, sum(amount)::float8 AS a FROM entries WHERE class = 'grant'";
+    assert_eq!(rows(&app.database, grants).await, ["2 100"]);
+    app.finish().await;
+}

@@ -1,0 +1,46 @@
+use tollgate::ledger::LedgerError;
+
+use crate::ledger::events::{HOUR_MS, Work, tenant};
+use crate::ledger::{as_owner, ledger, rows};
+use crate::writer::apply::{assert_proven, book};
+
+const DAY_MS: i64 = 86_400_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resolved_reservations_are_archived_after_their_time_and_the_books_stay_proven()
+-> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let open = Work::new(&acme, "open", &[("ocr.page", 600)]);
+    let mut events = vec![open.reserve()];
+    for number in 0..5 {
+        let mut done = Work::new(&acme, &format!("done-{number}"), &[("ocr.page", 100)]);
+        events.extend([done.reserve(), done.consume(&[100], true)]);
+    }
+    book(&ledger, &acme, "1-0", events).await?;
+    assert_eq!(ledger.archive_reservations(HOUR_MS - DAY_MS, 100).await?, 0, "none is old enough");
+    let before_ms = HOUR_MS + DAY_MS;
+    assert_eq!(ledger.archive_reservations(before_ms, 2).await?, 2, "a chunk at a time");
+    assert_eq!(ledger.archive_reservations(before_ms, 100).await?, 3);
+    assert_eq!(ledger.archive_reservations(before_ms, 100).await?, 0);
+    let left = "SELECT (SELECT string_agg(state, ' ') FROM reservations) AS kept, (SELECT count(*) FROM reservations_archive) AS old";
+    assert_eq!(rows(&database, left).await, ["reserved 5"]);
+    assert_proven(&ledger).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_runs_and_leases_are_dropped_and_nothing_that_is_in_use() -> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let old = "INSERT INTO job_runs (job, scheduled_for, owner, fence, lease_until, finished_at, succeeded, outcome) \
+               SELECT 'a', now() - n * interval '1 day', 'one', 1, now(), now() - n * interval '1 day', true, 'done' FROM generate_series(80, 100) n; \
+               INSERT INTO job_runs (job, scheduled_for, owner, fence, lease_until) VALUES ('a', now() - interval '200 days', 'one', 1, now()); \
+               INSERT INTO leases VALUES ('old', 'one', 1, now() - interval '2 hours'), ('held', 'one', 1, now() + interval '1 hour')";
+    as_owner(&database, old).await.unwrap();
+    assert_eq!(ledger.drop_job_runs(90, 4).await?, 4);
+    assert_eq!(ledger.drop_job_runs(90, 100).await?, 7);
+    assert_eq!(ledger.drop_leases().await?, 1);
+    let left = "SELECT (SELECT count(*) FROM job_runs) AS runs, (SELECT string_agg(name, ' ') FROM leases) AS leases";
+    assert_eq!(rows(&database, left).await, ["11 held"]);
+    Ok(())
+}
