@@ -106,12 +106,15 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
         }
         epochs = (epochs.0.min(row.epoch.0), epochs.1.max(row.epoch.0));
     }
+    let parked = reached.app.ledger.count_parked().await?;
     Ok(vec![
         ("partitions".into(), reached.settings.gate.partitions.to_string()),
         ("epochs".into(), format!("{} to {}", epochs.0, epochs.1)),
         ("partitions behind".into(), behind.to_string()),
         ("events not booked".into(), waiting.to_string()),
         ("events in quarantine".into(), reached.app.ledger.count_quarantined().await?.to_string()),
+        ("parked calls waiting".into(), parked.waiting.to_string()),
+        ("parked calls in conflict".into(), parked.conflicts.to_string()),
         ("policy version".into(), reached.app.ledger.policy_version().await?.to_string()),
     ])
 }

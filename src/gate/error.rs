@@ -54,6 +54,11 @@ pub enum GateError {
 }
 
 impl GateError {
+    /// Whether the gate is away: it did not answer, or cannot serve now. Memory in doubt is checked instead.
+    pub fn is_away(&self) -> bool {
+        self.is_transient() && !matches!(self, Self::Alarm { .. } | Self::NoEpoch(_))
+    }
+
     /// Whether the same call may succeed in a moment.
     pub fn is_transient(&self) -> bool {
         matches!(

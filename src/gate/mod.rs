@@ -10,6 +10,7 @@ pub mod expire;
 pub mod keys;
 pub mod outbox;
 pub mod peek;
+pub mod record;
 pub mod reserve;
 pub mod resolve;
 pub mod restore;
@@ -35,6 +36,7 @@ pub use error::GateError;
 pub use expire::ExpireReport;
 pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
+pub use record::{RecordCall, RecordOutcome};
 pub use reserve::{
     CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
 };

@@ -21,6 +21,7 @@ pub mod migrations;
 pub mod months;
 pub mod notices;
 mod number;
+pub mod parked;
 pub mod policy;
 mod policy_write;
 pub mod quarantine;
@@ -42,6 +43,7 @@ pub use error::{Conflict, LedgerError};
 pub use gaps::Gap;
 pub use keys::{KeyPlace, StoredKey};
 pub use notices::{Notice, Noticed, Notices};
+pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
 pub use policy::{
     Expected, Generation, ObjectKind, PolicyAction, PolicyChange, PolicyWrite, PolicyWritten, StoredObject,
     StoredPolicy, StoredTenant, TenantPlace, WrittenObject,

@@ -15,11 +15,11 @@ use super::{Ledger, LedgerError};
 /// Something changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// `meter`, `operation`, `limit`, `plan`, `tenant` or `key`.
+    /// `meter`, `operation`, `limit`, `plan`, `tenant` or `key`; `parked` for calls of the tenant `id`.
     pub kind: String,
     /// Which one.
     pub id: String,
-    /// Its new version; 0 for a key.
+    /// Its new version; 0 for a key and for parked calls.
     pub version: u64,
 }
 

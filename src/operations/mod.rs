@@ -3,6 +3,7 @@
 mod acknowledge;
 pub mod answers;
 mod cost;
+mod degraded;
 mod error;
 mod expire;
 mod follow;
@@ -12,11 +13,13 @@ mod lists;
 mod meaning;
 mod observe;
 mod overrides;
+mod parking;
 mod policy;
 mod policy_store;
 mod present;
 mod quota;
 mod refusal;
+mod replay;
 pub mod requests;
 mod reserve;
 mod resolve;
@@ -38,6 +41,7 @@ use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use keys::Keys;
+use parking::Parking;
 use policy_store::PolicyStore;
 use restore::Restores;
 use trust::Trust;
@@ -56,6 +60,8 @@ pub struct OperationsOptions {
     pub ack_timeout: Duration,
     /// How long a cold call waits for the ledger to catch up.
     pub restore_wait: Duration,
+    /// How many parked calls may wait at once.
+    pub parked_calls_max: u64,
     /// For how long the gate remembers keyed calls, in ms.
     pub keyed_memory_ms: i64,
     /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
@@ -78,6 +84,7 @@ pub struct Operations {
     positions: Arc<Positions>,
     trust: Trust,
     restores: Restores,
+    parking: Parking,
 }
 
 impl Operations {
@@ -107,8 +114,10 @@ impl Operations {
             positions,
             trust: Trust::default(),
             restores: Restores::default(),
+            parking: Parking::default(),
         };
         operations.verify_node().await?;
+        operations.reload_parked().await?;
         Ok(operations)
     }
 

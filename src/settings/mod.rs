@@ -152,6 +152,8 @@ pub struct LedgerSettings {
     pub ack_timeout_ms: u64,
     /// The longest wait for a cold tenant's restore, in milliseconds.
     pub restore_wait_ms: u64,
+    /// How many calls taken while the gate is away may wait for it.
+    pub parked_calls_max: u64,
 }
 
 /// `[policy]`.

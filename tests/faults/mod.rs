@@ -1,6 +1,7 @@
 //! What must hold on a bad day: memory lost, processes killed, calls repeated in any order.
 
 mod contention;
+mod gate_away;
 mod killed_service;
 mod lost_memory;
 mod teeth;
