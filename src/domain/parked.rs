@@ -24,6 +24,7 @@ pub struct CounterLife {
 }
 
 /// What was taken.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParkedCall {
     /// A reserve (its record is reserved) or a usage (its record is consumed).

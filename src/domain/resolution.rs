@@ -49,6 +49,7 @@ pub enum Refusal {
 }
 
 /// What a call comes to.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It changes the reservation to this.

@@ -17,7 +17,7 @@ pub const NOTICE: &str = "parked";
 pub enum ParkedState {
     /// The gate does not have it yet.
     Waiting,
-    /// The gate has it.
+    /// The gate has it, and so have the books.
     Done,
     /// The gate will never take it.
     Conflict,
@@ -201,21 +201,25 @@ impl Ledger {
         rows.into_iter().map(|row| number::tenant(&row.tenant)).collect()
     }
 
-    /// The next calls that wait, in order, at most `limit`: a tenant's, or only those of one of its reservations.
+    /// The next calls that wait behind the number `after`, in order, at most `limit`: a tenant's, or only those of one of its
+    /// reservations.
     pub async fn waiting_calls(
         &self,
         tenant: &TenantId,
         only: Option<ReservationId>,
+        after: i64,
         limit: usize,
     ) -> Result<Vec<ParkedRow>, LedgerError> {
         let query = format!(
-            "{COLUMNS} WHERE tenant = $1 AND state = 'waiting' AND ($2 IS NULL OR reservation_id = $2) ORDER BY number LIMIT $3"
+            "{COLUMNS} WHERE tenant = $1 AND state = 'waiting' AND ($2 IS NULL OR reservation_id = $2) AND number > $3 \
+             ORDER BY number LIMIT $4"
         );
         let rows = self
             .read(|connection| {
                 let query = sql_query(query.as_str())
                     .bind::<Text, _>(tenant.to_string())
                     .bind::<Nullable<sql_types::Uuid>, _>(only.map(ReservationId::uuid))
+                    .bind::<BigInt, _>(after)
                     .bind::<BigInt, _>(number::limit(limit));
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })
@@ -235,7 +239,7 @@ impl Ledger {
         rows.into_iter().next().map(|row| number::tenant(&row.tenant)).transpose()
     }
 
-    /// Notes that the gate has these calls of a tenant.
+    /// Notes that the gate has these calls of a tenant, and the books what it did with them.
     pub async fn settle_parked(&self, tenant: &TenantId, numbers: Vec<i64>) -> Result<(), LedgerError> {
         if numbers.is_empty() {
             return Ok(());

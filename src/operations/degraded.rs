@@ -16,6 +16,7 @@ use crate::ledger::{KnownReservation, NewParked, ParkedState};
 use crate::telemetry::labels::Call;
 
 /// What became of an admission while the gate is away.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 pub(super) enum Admission {
     /// It is parked.
     Parked,

@@ -1,5 +1,5 @@
 //! Replay: parked calls reach the gate in order, with their ids and times, once in effect whatever crashes: ids and totals make a
-//! repeat harmless, and the ledger's row decides what the gate has forgotten.
+//! repeat harmless, and the ledger's row decides what the gate has forgotten. They are done once the books have what the gate did.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,12 @@ use crate::gate::{ConsumeCall, GateError, PeekCall, RecordCall, RecordOutcome, R
 use crate::ledger::{LedgerError, ParkedRow};
 use crate::telemetry::labels::Script;
 
-/// Calls read, replayed and then noted as done at once.
+/// Calls read at once.
 const PAGE: usize = 100;
 /// Longer than a page takes; it is renewed before each.
 const LEASE: Duration = Duration::from_secs(5);
+/// How long a call that let others go first waits for the books to have them.
+const BOOKED_FOR_CALLER: Duration = Duration::from_millis(100);
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 const TENANTS_MAX: usize = 10_000;
 const TENANTS_AT_ONCE: usize = 4;
@@ -29,6 +31,8 @@ const SETTLED_DAYS: u16 = 7;
 enum Replayed {
     /// Nothing waits any more.
     All,
+    /// The gate has everything, the books do not yet.
+    Told,
     /// The gate is away.
     Away(GateError),
     /// Another instance is at it, or there was no time for all.
@@ -93,7 +97,7 @@ impl Operations {
         tenants
             .for_each_concurrent(TENANTS_AT_ONCE, |(_, tenant)| async move {
                 match self.replay(&tenant, None, None).await {
-                    Ok(Replayed::All | Replayed::NotYet) => {}
+                    Ok(Replayed::All | Replayed::Told | Replayed::NotYet) => {}
                     Ok(Replayed::Away(error)) => {
                         tracing::debug!(%tenant, %error, "parked calls wait for the gate")
                     }
@@ -143,7 +147,7 @@ impl Operations {
         let until = Clock::monotonic() + self.options.restore_wait;
         loop {
             match self.replay(tenant, only, Some(until)).await? {
-                Replayed::All => return Ok(None),
+                Replayed::All | Replayed::Told => return Ok(None),
                 Replayed::Away(error) => return Ok(Some(error)),
                 Replayed::NotYet if Clock::monotonic() >= until => {
                     return Err(OperationError::GateUnavailable(
@@ -164,7 +168,7 @@ impl Operations {
     ) -> Answer<Replayed> {
         let partition = self.partition_of(tenant);
         match self.probe(partition, tenant).await {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
             Err(error) if error.is_away() => return Ok(Replayed::Away(error)),
             Err(error) => return Err(error.into()),
@@ -174,7 +178,7 @@ impl Operations {
             return Ok(Replayed::NotYet);
         };
         let note = self.parking.noted(partition, tenant);
-        if self.ledger.waiting_calls(tenant, only, 1).await?.is_empty() {
+        if self.ledger.waiting_calls(tenant, only, 0, 1).await?.is_empty() {
             self.nothing_waits(partition, tenant, only, note);
             return Ok(Replayed::All);
         }
@@ -201,10 +205,10 @@ impl Operations {
         }
     }
 
-    /// Whether the gate answers at all.
-    async fn probe(&self, partition: Partition, tenant: &TenantId) -> Result<(), GateError> {
+    /// Whether the gate answers at all: the outbox's last id.
+    async fn probe(&self, partition: Partition, tenant: &TenantId) -> Result<OutboxId, GateError> {
         let call = PeekCall { partition, tenant, subjects: &[], checks: &[], now_ms: self.script_now() };
-        self.timed(Script::Peek, self.gate.peek_counters(&call)).await.map(|_| ())
+        self.timed(Script::Peek, self.gate.peek_counters(&call)).await.map(|peeked| peeked.last_id)
     }
 
     async fn replay_leased(
@@ -216,53 +220,76 @@ impl Operations {
         owner: &str,
     ) -> Answer<Replayed> {
         let lease = [format!("replay/{partition}")];
-        let mut caught_up = CaughtUp::default();
-        loop {
+        let (mut caught_up, mut after, mut told) = (CaughtUp::default(), 0, Vec::new());
+        let epoch = self.gate.epoch(partition);
+        let replayed = loop {
             if until.is_some_and(|until| Clock::monotonic() >= until) {
-                return Ok(Replayed::NotYet);
+                break Replayed::NotYet;
             }
             let leased_until = Clock::monotonic() + LEASE / 2;
             if self.ledger.take_leases(&lease, owner, LEASE).await?.is_empty() {
-                return Ok(Replayed::NotYet);
+                break Replayed::NotYet;
             }
-            let page = self.ledger.waiting_calls(tenant, only, PAGE).await?;
+            let page = self.ledger.waiting_calls(tenant, only, after, PAGE).await?;
             if page.is_empty() {
-                return Ok(Replayed::All);
+                break Replayed::All;
             }
-            match self.replay_page(&page, leased_until, &mut caught_up).await? {
+            match self.replay_page(&page, leased_until, &mut caught_up, &mut told, &mut after).await? {
                 None => {}
-                Some(Halt::Away(error)) => return Ok(Replayed::Away(error)),
+                Some(Halt::Away(error)) => break Replayed::Away(error),
                 Some(Halt::Failed(error)) => return Err(error),
             }
+        };
+        // A caller need not wait for the books: what is not noted as done is replayed once more, without effect.
+        let patience = if until.is_some() { BOOKED_FOR_CALLER } else { self.options.restore_wait };
+        if matches!(replayed, Replayed::All) && !told.is_empty() {
+            if !self.is_booked_within(partition, tenant, epoch, patience).await {
+                return Ok(Replayed::Told);
+            }
+            self.ledger.settle_parked(tenant, told).await?;
         }
+        Ok(replayed)
     }
 
-    /// Replays calls in order while the lease lasts, and notes what became of them; says why it stopped early.
+    /// Whether the books have all that the gate did in this epoch. Only then may its memory be lost again.
+    async fn is_booked_within(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        epoch: Option<Epoch>,
+        patience: Duration,
+    ) -> bool {
+        let booked = async {
+            let last_id = self.probe(partition, tenant).await.ok()?;
+            self.catch_up(partition, last_id).await.ok()?;
+            let cursor = self.ledger.cursor(partition).await.ok()?;
+            let unchanged = self.gate.epoch(partition) == epoch && Some(cursor.epoch) == epoch;
+            unchanged.then_some(())
+        };
+        matches!(tokio::time::timeout(patience, booked).await, Ok(Some(())))
+    }
+
+    /// Replays calls in order while the lease lasts, and notes which the gate has; says why it stopped early.
     async fn replay_page(
         &self,
         page: &[ParkedRow],
         leased_until: Instant,
         caught_up: &mut CaughtUp,
+        told: &mut Vec<i64>,
+        after: &mut i64,
     ) -> Answer<Option<Halt>> {
-        let mut done = Vec::with_capacity(page.len());
-        let mut halted = None;
         for row in page {
             if Clock::monotonic() >= leased_until {
                 break;
             }
             match self.replay_one(row, caught_up).await {
-                Ok(Settled::Done) => done.push(row.number),
+                Ok(Settled::Done) => told.push(row.number),
                 Ok(Settled::Conflict(reason)) => self.conflict(row, &reason).await?,
-                Err(halt) => {
-                    halted = Some(halt);
-                    break;
-                }
+                Err(halt) => return Ok(Some(halt)),
             }
+            *after = row.number;
         }
-        if let Some(row) = page.first() {
-            self.ledger.settle_parked(&row.tenant, done).await?;
-        }
-        Ok(halted)
+        Ok(None)
     }
 
     async fn conflict(&self, row: &ParkedRow, reason: &str) -> Answer<()> {

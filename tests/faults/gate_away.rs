@@ -186,14 +186,13 @@ async fn a_limit_or_a_quota_that_denies_and_an_unknown_reservation_are_answered_
     )
     .await;
     let unknown = hold(&app, "1").await;
-    // What was never booked is known to the gate alone.
-    as_owner(&app.database, "DELETE FROM reservations").await.unwrap_or_default();
     app.drained().await;
     app.redis.kill9().unwrap();
     app.post("/v1/reservations", pages("1")).await.is_problem(503, "gate_unavailable");
     app.post_keyed("/v1/usage", "k", usage("1")).await.is_problem(503, "gate_unavailable");
     let token = json!({ "tenant": "acme", "meter": "token", "amount": "1" });
     app.post("/v1/reservations", token).await.is_problem(503, "gate_unavailable");
+    // What was never booked is known to the gate alone.
     as_owner(&app.database, "DELETE FROM reservations").await.unwrap();
     for verb in ["consume", "release", "extend"] {
         call(&app, &unknown, verb, json!({})).await.is_problem(503, "gate_unavailable");
@@ -268,6 +267,24 @@ async fn a_gate_that_came_back_empty_is_told_what_was_taken_while_it_was_away() 
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("25", "0"));
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_stays_parked_until_the_books_have_what_the_gate_did_with_it() {
+    let mut app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    limited(&app, "allow", json!([])).await;
+    app.redis.kill9().unwrap();
+    app.post_keyed("/v1/usage", "u", usage("5")).await.expect(201);
+    for _ in 0..2 {
+        app.redis.restart().unwrap();
+        wait_for("the gate has counted it", PATIENCE, async || {
+            (counted(&app).await == both("5", "0")).then_some(())
+        })
+        .await;
+        assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 1);
+        app.redis.kill9().unwrap();
+        std::fs::remove_dir_all(app.redis.directory().join("appendonlydir")).unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
