@@ -4,6 +4,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 totals (packed in gate/resolve.rs)
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
+--          10 '1' for a call that was parked; 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE, REPLAYED: record, lines before, uncharged, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
@@ -76,6 +77,7 @@ record.step = record.step + 1
 record.state = resolves and STATE_CONSUMED or STATE_RESERVED
 record.late = late
 record.capped = #uncharged > 0
+record.degraded = record.degraded or ARGV[10] == '1'
 local kept = pack_units(uncharged)
 local event_flags = (resolves and 1 or 0) + (kept ~= '' and 2 or 0)
 local id = append(outbox, ARGV[1], pack_event(EVENT_CONSUME, now, ARGV[4], event_flags, pack_head(record) .. kept))

@@ -1,7 +1,8 @@
--- Whether a line of an expired record takes no late consume, or no longer.
+-- Whether a line of an expired record takes no late consume, or no longer. A call that was given before the expiry, and
+-- reached the gate behind it, is not late in that sense.
 local function late_rejected(record, now)
   for _, rule in ipairs(record.lines) do
-    if rule.rejects_late or now > record.expires_at + rule.late_within * 1000 then
+    if (rule.rejects_late and now >= record.expires_at) or now > record.expires_at + rule.late_within * 1000 then
       return true
     end
   end

@@ -16,7 +16,7 @@ local function read_record(raw, epoch)
     held[line], consumed[line], at = struct.unpack('<i8i8', raw, at)
   end
   return {
-    state = state, count = count, late = flags % 2 == 1, capped = flags >= 2, step = step, epoch = of_epoch,
+    state = state, count = count, late = flags % 2 == 1, capped = flags % 4 >= 2, degraded = flags >= 4, step = step, epoch = of_epoch,
     expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
     held = held, consumed = consumed, body = string.sub(raw, at),
   }

@@ -109,6 +109,7 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
         }
         epochs = (epochs.0.min(row.epoch.0), epochs.1.max(row.epoch.0));
     }
+    let parked = reached.app.ledger.count_parked().await?;
     let mut rows = vec![
         ("durability".into(), reached.app.gate.durability().as_str().into()),
         ("redis clock ahead of this host's".into(), format!("{ahead_ms} ms")),
@@ -117,6 +118,8 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
         ("partitions behind".into(), behind.to_string()),
         ("events not booked".into(), waiting.to_string()),
         ("events in quarantine".into(), reached.app.ledger.count_quarantined().await?.to_string()),
+        ("parked calls waiting".into(), parked.waiting.to_string()),
+        ("parked calls in conflict".into(), parked.conflicts.to_string()),
         ("policy version".into(), reached.app.ledger.policy_version().await?.to_string()),
     ];
     rows.extend(lost(&reached.app.ledger).await?.into_iter().map(|units| ("lost".into(), units)));

@@ -132,6 +132,7 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         partitions: settings.gate.partitions,
         ack_timeout: Duration::from_millis(settings.ledger.ack_timeout_ms),
         restore_wait: Duration::from_millis(settings.ledger.restore_wait_ms),
+        parked_calls_max: settings.ledger.parked_calls_max,
         keyed_memory_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
         deny_without_limit: settings.policy.without_limit == WithoutLimit::Deny,
         unknown_tenant_plan,
@@ -242,6 +243,7 @@ impl App {
     fn start_jobs(&mut self, settings: &Settings) {
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::sweep_due(self.operations.clone(), self.ledger.clone(), self.stopping()));
+        self.spawn(jobs::replay_parked(self.operations.clone(), self.stopping()));
         let options = jobs::JobOptions { idempotency_horizon_days: settings.ledger.idempotency_horizon_days };
         let running = jobs::run_jobs(self.operations.clone(), self.ledger.clone(), options, self.stopping());
         self.spawn(async move {

@@ -149,7 +149,7 @@ pub struct EntryFlags {
     pub late: bool,
     /// The hold came from an earlier period.
     pub carried: bool,
-    /// Admitted while the gate was away.
+    /// Of a reservation that a call changed while the gate was away.
     pub degraded: bool,
 }
 
@@ -317,6 +317,7 @@ fn book_line(
         line: number,
         meter: rule.meter.clone(),
         decimals: rule.decimals,
+        degraded: head.degraded,
         out: &mut booking.movements,
         leg: 0,
     };
@@ -351,6 +352,7 @@ struct Legs<'a> {
     line: u8,
     meter: MeterId,
     decimals: Decimals,
+    degraded: bool,
     out: &'a mut Vec<Movement>,
     leg: u8,
 }
@@ -369,7 +371,7 @@ impl Legs<'_> {
             debit,
             amount: units.to_amount(self.decimals),
             class: EntryClass::Usage,
-            flags,
+            flags: EntryFlags { degraded: self.degraded, ..flags },
         });
         self.leg += 1;
     }

@@ -49,6 +49,40 @@ pub enum Class {
     Rate,
 }
 
+/// What becomes of work under a limit while the gate does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
+pub enum OnGateFailure {
+    /// It is refused until the gate answers.
+    #[default]
+    Deny,
+    /// It is admitted without being measured, and counted once the gate answers.
+    Allow,
+}
+
+impl From<OnGateFailure> for &'static str {
+    fn from(policy: OnGateFailure) -> &'static str {
+        match policy {
+            OnGateFailure::Deny => "deny",
+            OnGateFailure::Allow => "allow",
+        }
+    }
+}
+
+impl TryFrom<String> for OnGateFailure {
+    type Error = String;
+    fn try_from(word: String) -> Result<Self, String> {
+        match word.as_str() {
+            "deny" => Ok(Self::Deny),
+            "allow" => Ok(Self::Allow),
+            "local" | "emergency" => {
+                Err(format!("`{word}` is not served by this version yet; give `deny` or `allow`"))
+            }
+            _ => Err("must be `deny` or `allow`".into()),
+        }
+    }
+}
+
 /// A whole percentage, 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
@@ -112,6 +146,9 @@ pub struct Limit {
     /// From which share of the capacity on answers carry a warning, in percent.
     #[serde(default = "default_near_percent")]
     pub near_percent: Percent,
+    /// What becomes of work under it while the gate does not answer.
+    #[serde(default)]
+    pub on_gate_failure: OnGateFailure,
     /// The first instant at which it holds; absent: always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Instant>,

@@ -14,6 +14,7 @@
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
 //! ```
+//! Head's `flags` = 1 late + 2 a `cap` kept some uncharged (known to the gate alone) + 4 degraded.
 //! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8),
 //! plus 16 when weights are given (else each is 1), plus 32 when the end and capacity are given (a line is `cap`).
 //! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
@@ -31,6 +32,8 @@ const TAIL_LAYOUT: u8 = 1;
 const WEIGHTED: u8 = 16;
 const CAPPED: u8 = 32;
 const QUOTA_CAPACITY: i64 = -2;
+const LATE: u8 = 1;
+const DEGRADED: u8 = 4;
 
 /// The most lines a reservation has.
 pub const LINES_MAX: usize = 8;
@@ -123,6 +126,8 @@ pub struct Head {
     pub state: ReservationState,
     /// Consumed after it had expired.
     pub late: bool,
+    /// Admitted, or changed, by a call that was taken while the gate was away.
+    pub degraded: bool,
     /// The ordinal of its last change; a reserve or usage is 1.
     pub step: u32,
     /// The epoch under which the record was written.
@@ -463,7 +468,7 @@ impl Head {
         out.put_byte(LAYOUT);
         out.put_byte(self.state.code());
         out.put_byte(u8::try_from(units.len()).unwrap_or(u8::MAX));
-        out.put_byte(u8::from(self.late));
+        out.put_byte(if self.late { LATE } else { 0 } | if self.degraded { DEGRADED } else { 0 });
         out.put_4(self.step);
         out.put_8(i64::try_from(self.epoch.0).unwrap_or(i64::MAX));
         out.put_8(self.expires_at_ms);
@@ -487,10 +492,11 @@ impl Head {
         if !(1..=LINES_MAX).contains(&line_count) {
             return Err(Undecodable("line count"));
         }
-        let late = reader.u8()? & 1 == 1;
+        let flags = reader.u8()?;
         let head = Self {
             state,
-            late,
+            late: flags & LATE != 0,
+            degraded: flags & DEGRADED != 0,
             step: reader.u32()?,
             epoch: Epoch(reader.u64()?),
             expires_at_ms: reader.i64()?,
@@ -543,6 +549,7 @@ mod tests {
             head: Head {
                 state: ReservationState::Reserved,
                 late: false,
+                degraded: true,
                 step: 1,
                 epoch: Epoch(3),
                 expires_at_ms: 1_700_000_060_000,

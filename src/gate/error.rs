@@ -60,6 +60,11 @@ pub enum GateError {
 }
 
 impl GateError {
+    /// Whether the gate is away: it did not answer, or cannot serve now. Memory in doubt is checked instead.
+    pub fn is_away(&self) -> bool {
+        self.is_transient() && !matches!(self, Self::Alarm { .. } | Self::NoEpoch(_))
+    }
+
     /// Whether the gate is away for the moment, so that the same call may succeed later. Too many calls at once are no
     /// such thing: whatever takes a call over for the gate would only be the next to give way.
     pub fn is_transient(&self) -> bool {

@@ -12,6 +12,7 @@ mod guard;
 pub mod keys;
 pub mod outbox;
 pub mod peek;
+pub mod record;
 pub mod reserve;
 pub mod resolve;
 pub mod restore;
@@ -41,6 +42,7 @@ pub use error::GateError;
 pub use expire::{DueList, ExpireReport};
 pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
+pub use record::{RecordCall, RecordOutcome};
 pub use reserve::{
     CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
 };

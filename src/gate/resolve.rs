@@ -12,16 +12,7 @@ use super::reserve::CounterReading;
 use super::scripts::Script;
 use super::status::Status;
 
-/// Totals for the reservation so far, as the caller names them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Totals {
-    /// None named: max(held, consumed so far) for a consume; nothing incurred for a release.
-    Default,
-    /// One amount for the single line.
-    Single(Amount),
-    /// Amounts by meter, each at most once; a meter not named stands as it is defined for the call.
-    ByMeter(Vec<(MeterId, Amount)>),
-}
+pub use crate::domain::resolution::Totals;
 
 /// One consume.
 #[derive(Debug)]
@@ -163,21 +154,43 @@ pub enum ResolveOutcome {
 impl Gate {
     /// Records totals; final ones resolve the reservation. One round trip.
     pub async fn consume(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let script = if call.is_final { Script::ConsumeFinal } else { Script::ConsumePart };
-
-        let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
-        arguments.push(pack_totals(&call.totals)?);
-        arguments.extend(self.tombstone_arguments());
-        arguments.push(if call.is_final { b"1".to_vec() } else { b"0".to_vec() });
-        self.resolve(call.id, script, &arguments).await
+        let arguments = self.consume_arguments(call)?;
+        self.resolve(call.id, consume_script(call), &arguments).await
     }
 
     /// Returns what is held, and charges what was incurred. One round trip.
     pub async fn release(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
+        let arguments = self.release_arguments(call)?;
+        self.resolve(call.id, Script::Release, &arguments).await
+    }
+
+    /// A consume that was parked: its time is that at which it was taken. One round trip.
+    pub async fn consume_parked(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
+        let mut arguments = self.consume_arguments(call)?;
+        arguments.push(b"1".to_vec());
+        self.resolve(call.id, consume_script(call), &arguments).await
+    }
+
+    /// A release that was parked. One round trip.
+    pub async fn release_parked(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
+        let mut arguments = self.release_arguments(call)?;
+        arguments.push(b"1".to_vec());
+        self.resolve(call.id, Script::Release, &arguments).await
+    }
+
+    fn consume_arguments(&self, call: &ConsumeCall<'_>) -> Result<Vec<Vec<u8>>, GateError> {
+        let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
+        arguments.push(pack_totals(&call.totals)?);
+        arguments.extend(self.tombstone_arguments());
+        arguments.push(if call.is_final { b"1".to_vec() } else { b"0".to_vec() });
+        Ok(arguments)
+    }
+
+    fn release_arguments(&self, call: &ReleaseCall<'_>) -> Result<Vec<Vec<u8>>, GateError> {
         let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
         arguments.push(pack_totals(&call.incurred)?);
         arguments.extend(self.tombstone_arguments());
-        self.resolve(call.id, Script::Release, &arguments).await
+        Ok(arguments)
     }
 
     /// Moves the expiry. One round trip.
@@ -217,6 +230,10 @@ impl Gate {
         let reply = self.run(partition, script, &keys, arguments).await?;
         Ok(read_outcome(&reply)?)
     }
+}
+
+fn consume_script(call: &ConsumeCall<'_>) -> Script {
+    if call.is_final { Script::ConsumeFinal } else { Script::ConsumePart }
 }
 
 /// Layout: `B count`, then per total `Bc0 meter ('' = the single line)  i8 mantissa  B scale`.

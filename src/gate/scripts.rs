@@ -34,6 +34,8 @@ macro_rules! scripts {
 scripts! {
     /// Holds amounts, or counts usage.
     Reserve = "reserve", "reserve";
+    /// What was admitted while the gate was away.
+    Record = "record", "record";
     /// A consume that resolves; may run when memory is full.
     ConsumeFinal = "consume_final", "consume";
     /// A consume that keeps the hold open.
@@ -71,7 +73,7 @@ macro_rules! includes {
 includes! {
     "append" "cap_totals" "clock" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "holder_keys" "integer"
     "kinds" "last_id" "late_rejected" "measure" "pack_event" "pack_head" "pack_lines" "pack_readings" "pack_units"
-    "plan_moves" "quota_capacity" "read_body" "read_checks" "read_record" "read_totals" "refusing_checks"
+    "plan_moves" "quota_capacity" "read_body" "read_checks" "read_record" "read_totals" "recorded_checks" "refusing_checks"
     "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store" "write_counters"
 }
 
@@ -81,6 +83,7 @@ impl Script {
         matches!(
             self,
             Self::Reserve
+                | Self::Record
                 | Self::ConsumeFinal
                 | Self::ConsumePart
                 | Self::Release

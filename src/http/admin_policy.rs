@@ -190,5 +190,5 @@ policy_calls!(
 policy_calls!(
     limits, PolicyKind::Limits, "/v1/admin/limits", "/v1/admin/limits/{id}",
     "list_limits", "get_limit", "put_limit", "delete_limit",
-    { "id": "ocr-user", "meter": "ocr.page", "scope": "subject", "subject_kind": "user", "algorithm": "calendar", "window": "hour", "capacity": "20" }
+    { "id": "ocr-user", "meter": "ocr.page", "scope": "subject", "subject_kind": "user", "algorithm": "calendar", "window": "hour", "capacity": "20", "on_gate_failure": "deny" }
 );

@@ -9,12 +9,17 @@ use crate::operations::Operations;
 
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Shows how many events wait in quarantine and how the jobs do, again and again, until `stop` resolves.
+/// Shows how many events wait in quarantine, how many calls are parked and how the jobs do, again and again, until `stop`
+/// resolves.
 pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
     let showing = async {
         loop {
             if let Err(error) = show(&operations, &ledger).await {
                 tracing::debug!(%error, "the ledger's figures could not be read");
+            }
+            match ledger.count_parked().await {
+                Ok(counts) => operations.metrics().parked(counts.waiting, counts.conflicts),
+                Err(error) => tracing::debug!(%error, "parked calls could not be counted"),
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

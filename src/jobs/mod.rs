@@ -1,6 +1,8 @@
-//! What time does: due reservations expire, the gate is watched, and jobs run when they are due. Cron only wakes; rows decide.
+//! What time does: due reservations expire, parked calls reach the gate, the gate is watched, and jobs run when they are
+//! due. Cron only wakes; rows decide.
 
 mod gauges;
+mod parked;
 mod retention;
 mod schedule;
 mod sweep;
@@ -8,6 +10,7 @@ mod watch;
 mod work;
 
 pub use gauges::show_gauges;
+pub use parked::replay_parked;
 pub use schedule::run_jobs;
 pub use sweep::sweep_due;
 pub use watch::watch_gate;

@@ -26,6 +26,7 @@ pub mod months;
 mod next_periods;
 pub mod notices;
 mod number;
+pub mod parked;
 pub mod policy;
 mod policy_write;
 pub mod quarantine;
@@ -54,6 +55,7 @@ pub use keys::{KeyPlace, StoredKey};
 pub use losses::{Loss, LostUnits};
 pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
+pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
 pub use policy::{
     Expected, Generation, ObjectKind, PolicyAction, PolicyChange, PolicyWrite, PolicyWritten, StoredObject,
     StoredPolicy, StoredTenant, TenantPlace, WrittenObject,

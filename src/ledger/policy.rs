@@ -401,7 +401,8 @@ pub(super) async fn has_reservations(
     tenant: &str,
 ) -> Result<bool, LedgerError> {
     let query = "SELECT EXISTS (SELECT FROM reservations WHERE tenant = $1) \
-                 OR EXISTS (SELECT FROM balances WHERE tenant = $1) AS found";
+                 OR EXISTS (SELECT FROM balances WHERE tenant = $1) \
+                 OR EXISTS (SELECT FROM parked WHERE tenant = $1 AND state = 'waiting') AS found";
     let row: ExistsRow = sql_query(query).bind::<Text, _>(tenant).get_result(connection).await?;
     Ok(row.found)
 }

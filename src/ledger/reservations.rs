@@ -143,6 +143,19 @@ pub(crate) async fn read_records(
         .collect()
 }
 
+/// Reads one reservation as it is booked.
+pub(crate) async fn read_one(
+    connection: &mut AsyncPgConnection,
+    id: ReservationId,
+) -> Result<Option<ReservationRow>, LedgerError> {
+    let rows: Vec<Row> = sql_query(format!("{COLUMNS} WHERE r.partition = $1 AND r.id = $2"))
+        .bind::<SmallInt, _>(number::of_partition(id.partition()))
+        .bind::<sql_types::Uuid, _>(id.uuid())
+        .load(connection)
+        .await?;
+    rows.into_iter().next().map(Row::read).transpose()
+}
+
 fn decode(id: ReservationId, record: &[u8]) -> Result<Record, LedgerError> {
     Record::decode(record).map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))
 }
@@ -223,16 +236,7 @@ struct BookedRow {
 impl Ledger {
     /// A reservation by its id, of whichever tenant: the caller compares the tenant before it tells anything.
     pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {
-        let query = format!("{COLUMNS} WHERE r.partition = $1 AND r.id = $2");
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<SmallInt, _>(number::of_partition(id.partition()))
-                    .bind::<sql_types::Uuid, _>(id.uuid());
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().next().map(Row::read).transpose()
+        self.read(|connection| read_one(connection, id).boxed()).await
     }
 
     /// Whether `event`, the `step`-th change of a reservation, is in the books: the cursor decides within the event's

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Operations;
 use crate::domain::ids::TenantId;
-use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED};
+use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, parked};
 
 /// Notices that come together are answered by one reading.
 const GATHER_FOR: Duration = Duration::from_millis(10);
@@ -24,11 +24,13 @@ pub async fn follow_changes(
         loop {
             match tokio::time::timeout(poll_every, notices.next()).await {
                 Ok(Some(first)) => {
-                    operations.take_notice(first).await;
+                    let mut is_policy = operations.take_notice(first).await;
                     while let Ok(Some(more)) = tokio::time::timeout(GATHER_FOR, notices.next()).await {
-                        operations.take_notice(more).await;
+                        is_policy |= operations.take_notice(more).await;
                     }
-                    seen_version = operations.refresh_policy(seen_version).await;
+                    if is_policy {
+                        seen_version = operations.refresh_policy(seen_version).await;
+                    }
                 }
                 Ok(None) => tokio::time::sleep(poll_every).await,
                 Err(_) => seen_version = operations.poll_policy(seen_version).await,
@@ -42,13 +44,23 @@ pub async fn follow_changes(
 }
 
 impl Operations {
-    async fn take_notice(&self, noticed: Noticed) {
+    /// Says whether the policy may have changed.
+    async fn take_notice(&self, noticed: Noticed) -> bool {
         match noticed {
             Noticed::Connected => {
                 self.policy.forget_tenants();
                 self.refresh_keys().await;
+                if let Err(error) = self.reload_parked().await {
+                    tracing::warn!(%error, "parked calls could not be looked up; they are again in a while");
+                }
             }
             Noticed::Changed(Notice { kind, id, .. }) => match kind.as_str() {
+                parked::NOTICE => {
+                    if let Ok(tenant) = TenantId::parse(&id) {
+                        self.parking.note(self.partition_of(&tenant), &tenant);
+                    }
+                    return false;
+                }
                 "key" => self.refresh_keys().await,
                 "job" => self.ring_jobs(),
                 "tenant" => {
@@ -60,6 +72,7 @@ impl Operations {
                 _ => {}
             },
         }
+        true
     }
 
     /// Shows the policy version in the metrics.

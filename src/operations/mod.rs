@@ -4,6 +4,7 @@ mod acknowledge;
 mod admission;
 pub mod answers;
 mod cost;
+mod degraded;
 mod error;
 mod expire;
 mod follow;
@@ -16,11 +17,13 @@ mod meaning;
 mod next_period;
 mod observe;
 mod overrides;
+mod parking;
 mod policy;
 mod policy_store;
 mod present;
 mod quota;
 mod refusal;
+mod replay;
 pub mod requests;
 mod reserve;
 mod resolve;
@@ -53,6 +56,7 @@ use crate::telemetry::Metrics;
 use admission::Backlog;
 use keys::Keys;
 use losses::Remembered;
+use parking::Parking;
 use policy_store::PolicyStore;
 use restore::Restores;
 use trust::Trust;
@@ -71,6 +75,8 @@ pub struct OperationsOptions {
     pub ack_timeout: Duration,
     /// How long a cold call waits for the ledger to catch up.
     pub restore_wait: Duration,
+    /// How many parked calls may wait at once.
+    pub parked_calls_max: u64,
     /// For how long the gate remembers keyed calls, in ms.
     pub keyed_memory_ms: i64,
     /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
@@ -101,6 +107,7 @@ pub struct Operations {
     stopping: AtomicBool,
     remembered: Remembered,
     jobs_bell: Notify,
+    parking: Parking,
 }
 
 impl Operations {
@@ -135,8 +142,10 @@ impl Operations {
             stopping: AtomicBool::new(false),
             remembered,
             jobs_bell: Notify::new(),
+            parking: Parking::default(),
         };
         operations.verify_node().await?;
+        operations.reload_parked().await?;
         Ok(operations)
     }
 

@@ -173,6 +173,8 @@ pub(super) fn decision_id() -> String {
 pub(super) struct Circumstances {
     /// Whether this answers a repeat.
     pub(super) replayed: bool,
+    /// Whether the gate is away, so that this is what the ledger knows.
+    pub(super) degraded: bool,
     /// `ledger` once the books have it.
     pub(super) ack_ledger: bool,
     /// Per line what a cap kept uncharged.
@@ -196,7 +198,7 @@ pub(super) fn reservation(id: ReservationId, record: &Record, told: Circumstance
         is_final: state != ReservationState::Reserved,
         late: record.head.late,
         replayed: told.replayed,
-        degraded: false,
+        degraded: told.degraded || record.head.degraded,
         ack: if told.ack_ledger { "ledger" } else { "gate" }.into(),
         decision_id: decision_id(),
         lines: lines(record, &told.uncharged),

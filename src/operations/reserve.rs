@@ -2,6 +2,7 @@
 
 use super::answers::*;
 use super::cost::{Line, lines_of};
+use super::degraded::{Admission, allows_without_gate, lives_of};
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
 use super::present::{self, Circumstances, Counted};
@@ -48,6 +49,8 @@ struct Decided {
     body: Body,
     outcome: ReserveOutcome,
     policy_now_ms: i64,
+    /// Decided while the gate is away.
+    degraded: bool,
 }
 
 impl Operations {
@@ -74,8 +77,8 @@ impl Operations {
 
     async fn usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
         let decided = self.decide(&request, ReserveMode::Usage, "usage").await?;
-        let Decided { prepared, resolved, body, outcome, policy_now_ms } = decided;
-        let (record, readings, replayed) = match outcome {
+        let Decided { prepared, resolved, body, outcome, policy_now_ms, degraded } = decided;
+        let (mut record, readings, replayed) = match outcome {
             ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted } => {
                 let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
                 (record, readings, false)
@@ -84,12 +87,15 @@ impl Operations {
             other => return Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
         };
         let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-        if ack == Ack::Ledger {
+        record.head.degraded |= degraded;
+        // What is decided while the gate is away is in the ledger already.
+        if ack == Ack::Ledger && !degraded {
             self.wait_until_booked(prepared.id, record.head.step, record.head.last_event()).await?;
         }
         let told = Circumstances {
             replayed,
-            ack_ledger: ack == Ack::Ledger,
+            degraded,
+            ack_ledger: degraded || ack == Ack::Ledger,
             uncharged: Vec::new(),
             limits,
             warnings,
@@ -106,6 +112,9 @@ impl Operations {
         let prepared = self.prepare(&entry, request, call)?;
         let mut at_ms = self.clock.now_ms();
         let mut ledger_asked = key_of(request).is_none();
+        if let Some(away) = self.parked_first(&request.tenant).await? {
+            return self.decide_without_gate(&entry, request, mode, prepared, away).await;
+        }
         for _ in 0..ATTEMPTS_MAX {
             self.may_admit(mode == ReserveMode::DryRun)?;
             let (resolved, body) = self.resolve(&entry, request, &prepared, at_ms)?;
@@ -136,12 +145,16 @@ impl Operations {
                     ledger_asked = true;
                 }
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Err(error) if error.is_away() => {
+                    return self.decide_without_gate(&entry, request, mode, prepared, error).await;
+                }
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
                         self.remember(&entry, &prepared, mode, *event, granted);
                     }
-                    return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms });
+                    let policy_now_ms = at_ms;
+                    return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms, degraded: false });
                 }
             }
         }
@@ -169,6 +182,39 @@ impl Operations {
             lines: Lines::of(lines),
         };
         self.remembered.note(entry.partition, acknowledged);
+    }
+
+    /// While the gate is away: admitted and parked where every limit allows that, without being measured.
+    async fn decide_without_gate(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        prepared: Prepared,
+        away: GateError,
+    ) -> Answer<Decided> {
+        let now_ms = self.gate_now_ms();
+        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
+        if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) {
+            return Err(away.into());
+        }
+        let record = match mode {
+            ReserveMode::Usage => usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms),
+            _ => held_record(&body, &prepared, now_ms),
+        };
+        let expires_at_ms = record.head.expires_at_ms;
+        let outcome = match self.park_admission(prepared.id, degraded(record), lives_of(&resolved)).await? {
+            Admission::Parked => ReserveOutcome::Admitted {
+                granted: prepared.units.clone(),
+                expires_at_ms,
+                event: OutboxId::default(),
+                now_ms,
+                readings: Vec::new(),
+            },
+            Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
+            Admission::KeyReused => ReserveOutcome::KeyReused,
+        };
+        Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
     }
 
     fn prepare(&self, entry: &TenantEntry, request: &ReserveRequest, call: &str) -> Answer<Prepared> {
@@ -276,7 +322,7 @@ impl Operations {
     }
 
     fn answer_reserve(&self, request: &ReserveRequest, decided: Decided) -> Answer<ReserveAnswer> {
-        let Decided { prepared, resolved, outcome, policy_now_ms, .. } = decided;
+        let Decided { prepared, resolved, outcome, policy_now_ms, degraded, .. } = decided;
         let best_effort = request.mode == Mode::BestEffort;
         match outcome {
             ReserveOutcome::Admitted { granted, expires_at_ms, readings, .. } => {
@@ -287,6 +333,7 @@ impl Operations {
                     status: Some(ReservationState::Reserved.to_string()),
                     expires_at: Some(present::instant(expires_at_ms)),
                     lines: reserved_lines(&prepared, &granted, best_effort),
+                    degraded,
                     limits,
                     warnings,
                     ..blank(request, &prepared)
@@ -312,6 +359,7 @@ impl Operations {
                     expires_at: Some(present::instant(record.head.expires_at_ms)),
                     lines: replayed_lines(&record, &prepared, &granted, best_effort),
                     replayed: true,
+                    degraded: degraded || record.head.degraded,
                     limits,
                     ..blank(request, &prepared)
                 })
@@ -533,11 +581,27 @@ fn replayed_lines(
         .collect()
 }
 
+fn degraded(mut record: Record) -> Record {
+    record.head.degraded = true;
+    record
+}
+
+fn held_record(body: &Body, prepared: &Prepared, now_ms: i64) -> Record {
+    let expires_at_ms = now_ms.saturating_add(prepared.ttl_ms.min(prepared.max_life_ms));
+    let mut record = usage_record(body, &prepared.units, OutboxId::default(), expires_at_ms, now_ms);
+    record.head.state = ReservationState::Reserved;
+    record.head.latest_expiry_ms = now_ms.saturating_add(prepared.max_life_ms);
+    record.units =
+        prepared.units.iter().map(|units| LineUnits { held: *units, consumed: Units::ZERO }).collect();
+    record
+}
+
 fn usage_record(body: &Body, granted: &[Units], event: OutboxId, expires_at_ms: i64, now_ms: i64) -> Record {
     Record {
         head: Head {
             state: ReservationState::Consumed,
             late: false,
+            degraded: false,
             step: 1,
             epoch: event.epoch,
             expires_at_ms,

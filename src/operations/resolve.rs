@@ -20,7 +20,7 @@ const EXTEND_SECONDS_DEFAULT: u32 = 60;
 const EXTEND_SECONDS_MAX: u32 = 86_400;
 
 /// Which of the three calls is being made, with what it needs.
-enum Resolving {
+pub(super) enum Resolving {
     Consume { totals: gate::Totals, is_final: bool },
     Release { incurred: gate::Totals },
     Extend { ttl_ms: i64 },
@@ -51,7 +51,8 @@ impl Operations {
         let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
         let resolving = Resolving::Consume { totals, is_final: request.is_final };
         let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
-        if request.ack == Ack::Ledger {
+        // A parked call is in the ledger already.
+        if request.ack == Ack::Ledger && !told.ack_ledger {
             self.wait_until_booked(request.id, record.head.step, record.head.last_event()).await?;
             told.ack_ledger = true;
         }
@@ -107,23 +108,28 @@ impl Operations {
         id: ReservationId,
         bound: Option<TenantId>,
     ) -> Answer<ReservationAnswer> {
-        let record = match self
-            .gate
-            .peek_record(id, bound.as_ref(), self.script_now())
-            .await
-            .map(|peeked| peeked.record)
-        {
+        let at_gate =
+            self.gate.peek_record(id, bound.as_ref(), self.script_now()).await.map(|peeked| peeked.record);
+        if at_gate.is_err() || self.parking.touches(id.partition()) {
+            let parked = self.with_parked(id, bound.as_ref(), at_gate.clone()).await?;
+            if let Some((record, told)) = parked {
+                return Ok(present::reservation(id, &record, told));
+            }
+        }
+        let record = match at_gate {
             Ok(Some(record)) if record.body.rest.is_some() => record,
-            Ok(known) => match self.row_of(id, bound.as_ref()).await {
-                Ok(row) => known.map_or(row.record.clone(), |known| Record {
-                    head: known.head,
-                    units: known.units,
-                    body: row.record.body.clone(),
-                }),
-                Err(OperationError::NotFound(why)) => known.ok_or(OperationError::NotFound(why))?,
-                Err(error) => return Err(error),
-            },
-            Err(_) => self.row_of(id, bound.as_ref()).await?.record,
+            known => {
+                let known = known.unwrap_or_default();
+                match self.row_of(id, bound.as_ref()).await {
+                    Ok(row) => known.map_or(row.record.clone(), |known| Record {
+                        head: known.head,
+                        units: known.units,
+                        body: row.record.body.clone(),
+                    }),
+                    Err(OperationError::NotFound(why)) => known.ok_or(OperationError::NotFound(why))?,
+                    Err(error) => return Err(error),
+                }
+            }
         };
         Ok(present::reservation(id, &record, Circumstances::default()))
     }
@@ -136,12 +142,18 @@ impl Operations {
         resolving: &Resolving,
     ) -> Answer<(Record, Circumstances)> {
         for _ in 0..ATTEMPTS_MAX {
+            if let Some(away) = self.parked_of_first(id).await? {
+                return self.resolve_without_gate(id, bound, resolving, away).await;
+            }
             match self.call(id, bound, resolving).await {
                 Ok(ResolveOutcome::Unknown { last_id }) => {
                     self.recall_or_not_found(id, bound, last_id).await?
                 }
                 Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(id, &cold).await?,
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Err(error) if error.is_away() => {
+                    return self.resolve_without_gate(id, bound, resolving, error).await;
+                }
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => {
                     self.remember_resolved(id, resolving, &outcome);
@@ -192,7 +204,11 @@ impl Operations {
         self.remembered.note(id.partition(), acknowledged);
     }
 
-    async fn settled(&self, id: ReservationId, outcome: ResolveOutcome) -> Answer<(Record, Circumstances)> {
+    pub(super) async fn settled(
+        &self,
+        id: ReservationId,
+        outcome: ResolveOutcome,
+    ) -> Answer<(Record, Circumstances)> {
         match outcome {
             ResolveOutcome::Done { record, uncharged, readings, now_ms, .. } => {
                 let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
@@ -315,10 +331,7 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<gate::Totals> {
-        let record = match self.gate.peek_record(id, bound, self.script_now()).await?.record {
-            Some(record) if record.body.rest.is_some() => record,
-            _ => self.row_of(id, bound).await?.record,
-        };
+        let record = self.known_record(id, bound).await?;
         let rest = record.body.rest.as_ref();
         let Some((operation, version)) =
             rest.and_then(|rest| Some((rest.operation.clone()?, rest.policy_version)))
@@ -350,8 +363,12 @@ impl Operations {
         last_id: OutboxId,
     ) -> Answer<()> {
         self.catch_up(id.partition(), last_id).await?;
-        let row = self.row_of(id, bound).await?;
-        self.bring_back(row).await
+        match self.row_of(id, bound).await {
+            Ok(row) => self.bring_back(row).await,
+            // It may have been taken while the gate was away, by an instance that could not tell this one.
+            Err(OperationError::NotFound(_)) if self.replay_unheard(id, bound).await? => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

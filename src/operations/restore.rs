@@ -13,8 +13,9 @@ use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
 use crate::domain::ids::{OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::parked::CounterLife;
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
-use crate::domain::reservation::{CounterField, Record, ReservationState, SubjectHash};
+use crate::domain::reservation::{CounterField, CounterPlace, Record, ReservationState, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{
     Cold, ColdRecord, CounterReading, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
@@ -103,6 +104,53 @@ impl Operations {
             self.restore_counters(entry, cold, resolved, subjects).await?;
         }
         Ok(())
+    }
+
+    /// Restores whatever the replay of an admission found cold.
+    pub(super) async fn restore_cold_admission(
+        &self,
+        entry: &Arc<TenantEntry>,
+        cold: &Cold,
+        record: &Record,
+    ) -> Answer<()> {
+        let Some(rest) = &record.body.rest else { return Ok(()) };
+        let mut resolved = entry.tenant_counters(self.gate_now_ms());
+        resolved.quotas.clear();
+        let mut cold = cold.clone();
+        let wanted: Vec<_> = cold.counters.iter().filter_map(|index| rest.counters.get(*index)).collect();
+        for (number, (subject, _)) in rest.subjects.iter().enumerate() {
+            let own = entry.subject_counters(subject, self.gate_now_ms()).limits;
+            resolved
+                .limits
+                .extend(own.into_iter().map(|limit| ResolvedLimit { subject: Some(number), ..limit }));
+        }
+        resolved.limits.retain(|limit| wanted.iter().any(|place| is_place(limit, place)));
+        cold.counters = (0..resolved.limits.len()).collect();
+        self.restore_cold(entry, &cold, &resolved, &rest.subjects, self.gate_now_ms()).await
+    }
+
+    /// Counters that no limit in force counts any more are left as they are; the others live as they were told.
+    pub(super) fn lives_now(
+        &self,
+        entry: &TenantEntry,
+        record: &Record,
+        lives: &[CounterLife],
+    ) -> Vec<CounterLife> {
+        let Some(rest) = &record.body.rest else { return Vec::new() };
+        let now_ms = self.gate_now_ms();
+        let mut in_force = entry.tenant_counters(now_ms).limits;
+        for (number, (subject, _)) in rest.subjects.iter().enumerate() {
+            let own = entry.subject_counters(subject, now_ms).limits;
+            in_force.extend(own.into_iter().map(|limit| ResolvedLimit { subject: Some(number), ..limit }));
+        }
+        let known = |place: &CounterPlace| in_force.iter().any(|limit| is_place(limit, place));
+        let places = rest.counters.iter().zip(lives);
+        places
+            .map(|(place, life)| CounterLife {
+                window_end_ms: if known(place) { life.window_end_ms } else { i64::MIN },
+                ..*life
+            })
+            .collect()
     }
 
     /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
@@ -379,6 +427,14 @@ impl Operations {
 
 fn silent() -> OperationError {
     OperationError::GateUnavailable("it fell silent while a tenant was being restored".into())
+}
+
+/// Whether the limit counts in this place now.
+fn is_place(limit: &ResolvedLimit, place: &CounterPlace) -> bool {
+    let holder = limit.subject.map_or(0, |number| number + 1);
+    limit.field == place.field
+        && limit.window.start_ms == place.window_start_ms
+        && usize::from(place.holder) == holder
 }
 
 fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading {

@@ -68,6 +68,7 @@ impl Found<'_> {
             ("ledger.ack_timeout_ms", ledger.ack_timeout_ms, 1, HOUR_MS),
             ("ledger.restore_wait_ms", ledger.restore_wait_ms, 1, HOUR_MS),
             ("ledger.idempotency_horizon_days", ledger.idempotency_horizon_days, 31, 36_500),
+            ("ledger.parked_calls_max", ledger.parked_calls_max, 0, 100_000_000),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),
         ] {
             if !(least..=most).contains(&value) {

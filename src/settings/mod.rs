@@ -166,6 +166,8 @@ pub struct LedgerSettings {
     pub restore_wait_ms: u64,
     /// For how long a resolved reservation is kept where its repeats are recognised, in days.
     pub idempotency_horizon_days: u64,
+    /// How many calls taken while the gate is away may wait for it.
+    pub parked_calls_max: u64,
 }
 
 /// `[policy]`.

@@ -75,6 +75,8 @@ label! {
     Script, "script" {
         /// Hold amounts.
         Reserve = "reserve",
+        /// Count what was admitted while the gate was away.
+        Record = "record",
         /// Record what was used.
         Consume = "consume",
         /// Return what is held.

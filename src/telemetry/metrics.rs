@@ -57,6 +57,10 @@ struct Handles {
     alarms: Cells<Alarm, Counter>,
     epochs: Counter,
     expired: Counter,
+    parked: Cells<Call, Counter>,
+    parked_conflicts: Counter,
+    parked_waiting: Gauge,
+    parked_conflicting: Gauge,
     policy_version: Gauge,
     job_ages: Cells<Job, Seconds>,
 }
@@ -136,6 +140,22 @@ impl Metrics {
             alarms: counters(&mut registry, "alarms", "What an operator has to look at"),
             epochs: counter(&mut registry, "epoch_changes", "Partitions whose memory was begun anew"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
+            parked: counters(&mut registry, "calls_parked", "Calls taken while the gate was away"),
+            parked_conflicts: counter(
+                &mut registry,
+                "parked_conflicts",
+                "Parked calls that the gate will never take",
+            ),
+            parked_waiting: gauge(
+                &mut registry,
+                "parked_waiting_calls",
+                "Parked calls that wait for the gate",
+            ),
+            parked_conflicting: gauge(
+                &mut registry,
+                "parked_conflicting_calls",
+                "Parked calls in conflict, for an operator to look at",
+            ),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
             job_ages: seconds_each(
                 &mut registry,
@@ -239,6 +259,22 @@ impl Metrics {
     /// Counts reservations that expired.
     pub fn holds_expired(&self, reservations: u64) {
         self.0.expired.inc_by(reservations);
+    }
+
+    /// Counts a call that was parked.
+    pub fn call_parked(&self, call: Call) {
+        self.0.parked.with(call, |counter| counter.inc());
+    }
+
+    /// Counts a parked call that the gate will never take.
+    pub fn parked_conflict(&self) {
+        self.0.parked_conflicts.inc();
+    }
+
+    /// Sets how many parked calls wait, and how many conflict.
+    pub fn parked(&self, waiting: u64, conflicting: u64) {
+        self.0.parked_waiting.set(saturating(waiting));
+        self.0.parked_conflicting.set(saturating(conflicting));
     }
 
     /// Sets the version of the policy in memory.

@@ -5,6 +5,7 @@ mod clock_step;
 mod contention;
 mod frozen_postgres;
 mod frozen_redis;
+mod gate_away;
 mod killed_service;
 mod lost_memory;
 mod stopping;

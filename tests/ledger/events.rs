@@ -67,6 +67,7 @@ impl Work {
         let head = Head {
             state: ReservationState::Reserved,
             late: false,
+            degraded: false,
             step: 1,
             epoch: Epoch(1),
             expires_at_ms: HOUR_MS + 60_000,

@@ -4,6 +4,7 @@ mod consume;
 mod expire;
 mod extend;
 mod headers;
+mod record;
 mod release;
 mod reserve;
 mod restore;

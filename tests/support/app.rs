@@ -278,9 +278,13 @@ impl TestApp {
         self.call(Method::PUT, "/v1/admin/clock", serde_json::json!({ "now": to })).await.expect(200);
     }
 
-    /// Waits until the ledger has booked everything that the outboxes hold.
+    /// Waits until the gate has every parked call and the ledger has booked everything that the outboxes hold.
     pub async fn drained(&self) {
         let app = self.app();
+        wait_for("parked calls reach the gate", Duration::from_secs(60), async || {
+            (app.ledger.count_parked().await.ok()?.waiting == 0).then_some(())
+        })
+        .await;
         wait_for("the outboxes are booked", Duration::from_secs(20), async || {
             for cursor in app.ledger.cursors().await.ok()? {
                 let facts = app.gate.partition_facts(cursor.partition).await.ok()?;

@@ -20,6 +20,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
         head: Head {
             state,
             late: false,
+            degraded: false,
             step: 1,
             epoch: Epoch(1),
             expires_at_ms: 60_000,

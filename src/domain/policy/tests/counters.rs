@@ -106,6 +106,7 @@ fn capacity_plan_level_and_message_leave_the_counter_alone() {
             let limit = &mut world["plans"][0]["limits"][0];
             limit["capacity"] = json!("7");
             limit["near_percent"] = json!(50);
+            limit["on_gate_failure"] = json!("allow");
             limit["message"] = json!("ask sales");
         }),
         NOW_MS + 5,

@@ -1,0 +1,266 @@
+//! What a consume or release does to a reservation, judged without the gate: the same rules as its scripts, for as long as the
+//! gate is away. Counters are not known here, so that a `cap` line is charged no more than its hold until the gate decides.
+
+use super::amount::{Amount, Decimals, InvalidAmount, Units};
+use super::ids::MeterId;
+use super::reservation::{LineUnits, OnExcess, OnLate, Record, ReservationState};
+
+/// Totals for the reservation so far, as the caller names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Totals {
+    /// None named: max(held, consumed so far) for a consume; nothing incurred for a release.
+    Default,
+    /// One amount for the single line.
+    Single(Amount),
+    /// Amounts by meter, each at most once; a meter not named stands as it is defined for the call.
+    ByMeter(Vec<(MeterId, Amount)>),
+}
+
+/// A reservation as far as it is known without the gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Its record.
+    pub record: Record,
+    /// Per line what a `cap` kept uncharged; empty when nothing was.
+    pub uncharged: Vec<Units>,
+}
+
+/// Why a call does not change a reservation, or only the gate can say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Resolved otherwise.
+    AlreadyResolved,
+    /// Expired, and the call cannot be taken.
+    Expired,
+    /// One amount was given for a reservation of several lines.
+    AmountNeedsOneLine,
+    /// A meter without a line.
+    MeterNotReserved(MeterId),
+    /// More decimals than the meter of this line has.
+    TooPrecise(usize),
+    /// Beyond the largest amount, at this line.
+    TooLarge(usize),
+    /// A total below what is consumed already, at this line.
+    AmountDecreased(usize),
+    /// Above the hold of a meter that refuses excess, at this line.
+    ExcessRejected(usize),
+    /// It may have expired, and that would decide: only the gate knows.
+    Undecided,
+}
+
+/// What a call comes to.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It changes the reservation to this.
+    Changed(Standing),
+    /// It had its effect before, or changes nothing.
+    Replayed,
+    /// It is not taken.
+    Refused(Refusal),
+}
+
+/// Totals read against the lines, or the first fault in order of precedence.
+type Read = Result<Vec<Units>, Refusal>;
+
+impl Standing {
+    /// A consume of these totals at `now_ms`.
+    pub fn consume(&self, totals: &Totals, is_final: bool, now_ms: i64) -> Verdict {
+        let state = self.record.head.state;
+        let late = state == ReservationState::Expired;
+        let resolves = late || is_final;
+        let keeps = !is_final && state == ReservationState::Reserved;
+        let read = self.read(totals, |line, named| {
+            let units = self.record.units[line];
+            if named && keeps { units.consumed } else { units.held.max(units.consumed) }
+        });
+        let repeats =
+            state == ReservationState::Consumed || (state == ReservationState::Reserved && !resolves);
+        if repeats && read.as_ref().is_ok_and(|totals| self.same_totals(totals)) {
+            return Verdict::Replayed;
+        }
+        self.settle(read, ReservationState::Consumed, resolves, true, now_ms)
+    }
+
+    /// A release with these totals incurred at `now_ms`. On an expired reservation an incurred part is a late consume.
+    pub fn release(&self, incurred: &Totals, now_ms: i64) -> Verdict {
+        let state = self.record.head.state;
+        let late = state == ReservationState::Expired;
+        let named = !matches!(incurred, Totals::Default);
+        let read = self.read(incurred, |line, _| self.record.units[line].consumed);
+        let repeats_late = state == ReservationState::Consumed && self.record.head.late && named;
+        let same = || read.as_ref().is_ok_and(|totals| self.same_totals(totals));
+        if state == ReservationState::Released || (repeats_late && same()) {
+            return Verdict::Replayed;
+        }
+        if late && !named {
+            return Verdict::Refused(Refusal::Expired);
+        }
+        let after = if late { ReservationState::Consumed } else { ReservationState::Released };
+        self.settle(read, after, true, late, now_ms)
+    }
+
+    /// The checks in the scripts' order, then the change.
+    fn settle(
+        &self,
+        read: Read,
+        after: ReservationState,
+        resolves: bool,
+        charges: bool,
+        now_ms: i64,
+    ) -> Verdict {
+        match self.checked(read, charges, now_ms) {
+            Ok(totals) => self.changed(totals, after, resolves, charges),
+            Err(refusal) => Verdict::Refused(refusal),
+        }
+    }
+
+    fn checked(&self, read: Read, charges: bool, now_ms: i64) -> Read {
+        match self.record.head.state {
+            ReservationState::Consumed | ReservationState::Released => return Err(Refusal::AlreadyResolved),
+            ReservationState::Expired if self.late_rejected(now_ms) => return Err(Refusal::Expired),
+            // The sweep may have been there already; what is refused late must not be promised here.
+            ReservationState::Reserved
+                if charges && now_ms >= self.record.head.expires_at_ms && self.late_rejected(now_ms) =>
+            {
+                return Err(Refusal::Undecided);
+            }
+            _ => {}
+        }
+        let totals = read?;
+        for (line, (total, units)) in totals.iter().zip(&self.record.units).enumerate() {
+            if *total < units.consumed {
+                return Err(Refusal::AmountDecreased(line));
+            }
+        }
+        let lines = self.record.body.lines.iter().zip(&self.record.units).zip(&totals).enumerate();
+        for (line, ((rule, units), total)) in lines {
+            let most = units.held.max(units.consumed);
+            if charges && rule.on_excess == OnExcess::Reject && *total > most {
+                return Err(Refusal::ExcessRejected(line));
+            }
+        }
+        Ok(totals)
+    }
+
+    fn changed(
+        &self,
+        mut totals: Vec<Units>,
+        after: ReservationState,
+        resolves: bool,
+        charges: bool,
+    ) -> Verdict {
+        let uncharged = if charges { self.cap(&mut totals) } else { Vec::new() };
+        if !resolves && self.same_totals(&totals) {
+            return Verdict::Replayed;
+        }
+        let mut record = self.record.clone();
+        record.head.late = record.head.state == ReservationState::Expired;
+        record.head.step = record.head.step.saturating_add(1);
+        record.head.degraded = true;
+        if resolves {
+            record.head.state = after;
+        }
+        for (units, total) in record.units.iter_mut().zip(totals) {
+            units.consumed = total;
+        }
+        Verdict::Changed(Self { record, uncharged })
+    }
+
+    /// Cuts `cap` lines to their hold: what else there is room for only the gate knows.
+    fn cap(&self, totals: &mut [Units]) -> Vec<Units> {
+        let lines = self.record.body.lines.iter().zip(&self.record.units).zip(totals.iter_mut());
+        let kept = lines.map(|((rule, units), total)| {
+            let most = if rule.on_excess == OnExcess::Cap { units.held.max(units.consumed) } else { *total };
+            let kept = total.saturating_sub(most);
+            *total = (*total).min(most);
+            kept
+        });
+        let kept: Vec<Units> = kept.collect();
+        if kept.iter().all(|units| *units == Units::ZERO) { Vec::new() } else { kept }
+    }
+
+    /// Whether the totals are those of the record; where a cap kept some uncharged, what was asked for then is above.
+    fn same_totals(&self, totals: &[Units]) -> bool {
+        let capped = !self.uncharged.is_empty();
+        let lines = self.record.body.lines.iter().zip(&self.record.units).zip(totals);
+        lines.into_iter().all(|((rule, units), total)| {
+            let was_capped = capped && rule.on_excess == OnExcess::Cap && units.consumed >= units.held;
+            *total == units.consumed || (was_capped && *total > units.consumed)
+        })
+    }
+
+    fn late_rejected(&self, now_ms: i64) -> bool {
+        let expires_at_ms = self.record.head.expires_at_ms;
+        self.record.body.lines.iter().any(|rule| {
+            let until_ms = expires_at_ms.saturating_add(i64::from(rule.late_within_seconds) * 1000);
+            (rule.on_late == OnLate::Reject && now_ms >= expires_at_ms) || now_ms > until_ms
+        })
+    }
+
+    /// A line not named stands at `fallback(line, whether any was named)`.
+    fn read(&self, totals: &Totals, fallback: impl Fn(usize, bool) -> Units) -> Read {
+        let lines = &self.record.body.lines;
+        let named: Vec<(Result<usize, Refusal>, Amount)> = match totals {
+            Totals::Default => Vec::new(),
+            Totals::Single(amount) => {
+                vec![(if lines.len() == 1 { Ok(0) } else { Err(Refusal::AmountNeedsOneLine) }, *amount)]
+            }
+            Totals::ByMeter(named) => {
+                let line = |meter: &MeterId| lines.iter().position(|rule| rule.meter == *meter);
+                let find =
+                    |meter: &MeterId| line(meter).ok_or_else(|| Refusal::MeterNotReserved(meter.clone()));
+                named.iter().map(|(meter, amount)| (find(meter), *amount)).collect()
+            }
+        };
+        let mut read: Vec<Option<Units>> = vec![None; lines.len()];
+        let mut fault: Option<Refusal> = None;
+        for (line, amount) in named {
+            let units = line.and_then(|line| Ok((line, to_units(amount, lines[line].decimals, line)?)));
+            match units {
+                Ok((line, units)) => read[line] = Some(units),
+                Err(found) if fault.as_ref().is_none_or(|fault| found.rank() < fault.rank()) => {
+                    fault = Some(found)
+                }
+                Err(_) => {}
+            }
+        }
+        if let Some(refusal) = fault {
+            return Err(refusal);
+        }
+        let named = !matches!(totals, Totals::Default);
+        let line = |(line, units): (usize, Option<Units>)| units.unwrap_or_else(|| fallback(line, named));
+        Ok(read.into_iter().enumerate().map(line).collect())
+    }
+}
+
+impl Refusal {
+    /// The order of precedence among faults of the totals.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::AmountNeedsOneLine => 1,
+            Self::MeterNotReserved(_) => 2,
+            Self::TooPrecise(_) => 3,
+            _ => 4,
+        }
+    }
+}
+
+fn to_units(amount: Amount, decimals: Decimals, line: usize) -> Result<Units, Refusal> {
+    amount.to_units(decimals).map_err(|error| match error {
+        InvalidAmount::TooPrecise(_) => Refusal::TooPrecise(line),
+        _ => Refusal::TooLarge(line),
+    })
+}
+
+/// Whether `record` has consumed at least these totals in every line they name: then nothing of them is missing.
+pub fn covers(record: &Record, totals: &Totals) -> bool {
+    let standing = Standing { record: record.clone(), uncharged: Vec::new() };
+    let enough = |(total, units): (&Units, &LineUnits)| *total <= units.consumed;
+    standing
+        .read(totals, |line, _| record.units[line].consumed)
+        .is_ok_and(|totals| totals.iter().zip(&record.units).all(enough))
+}
+
+#[cfg(test)]
+mod tests;

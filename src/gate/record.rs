@@ -1,0 +1,129 @@
+//! `record`: what was admitted while the gate was away. It is never refused by a limit.
+
+use crate::domain::codec::{Undecodable, Write};
+use crate::domain::ids::{OutboxId, ReservationId};
+use crate::domain::parked::CounterLife;
+use crate::domain::reservation::{Record, ReservationState};
+
+use super::Gate;
+use super::call::Reply;
+use super::error::GateError;
+use super::reserve::{CheckCapacity, Cold, CounterCheck, CounterClass, check_places, pack_checks, read_cold};
+use super::scripts::Script;
+use super::status::Status;
+use crate::domain::amount::Units;
+
+/// One admission that the gate is to take over.
+#[derive(Debug)]
+pub struct RecordCall<'a> {
+    /// The reservation's id.
+    pub id: ReservationId,
+    /// What was admitted: reserved, or consumed at once. Its times are those of the admission.
+    pub record: &'a Record,
+    /// How long each counter of the body lives, in its order.
+    pub lives: &'a [CounterLife],
+    /// The ledger was asked, after the tenant became warm in this epoch, and does not know the id.
+    pub ledger_asked: bool,
+    /// The test clock's time in unix ms; none for Redis's own.
+    pub now_ms: Option<i64>,
+}
+
+/// What taking an admission over came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordOutcome {
+    /// It is held or counted now.
+    Done,
+    /// It was before.
+    Replayed,
+    /// The id belongs to a call with another meaning.
+    KeyReused,
+    /// A counter would be beyond the largest amount.
+    TooLarge,
+    /// One of its windows has not begun by the script's clock.
+    StaleWindow,
+    /// The ledger must tell the gate first.
+    Cold(Cold),
+    /// The ledger must be asked for the id, once it has booked up to `last_id`.
+    AskLedger {
+        /// The outbox's last id.
+        last_id: OutboxId,
+    },
+}
+
+impl Gate {
+    /// Holds or counts an admission given while the gate was away. One round trip.
+    pub async fn record(&self, call: &RecordCall<'_>) -> Result<RecordOutcome, GateError> {
+        let malformed = |reason| GateError::Malformed { script: "record", reason };
+        let body = &call.record.body;
+        let Some(rest) = &body.rest else { return Err(malformed("the body is cut to a tombstone")) };
+        if rest.counters.len() != call.lives.len() {
+            return Err(malformed("the lives are not one for each of the body's counters"));
+        }
+        let checks = checks(call.record, call.lives);
+        check_places(&checks, rest.subjects.len(), call.record.units.len()).map_err(malformed)?;
+        let partition = call.id.partition();
+        let mut keys =
+            vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
+        keys.push(self.keys.tenant(partition, &body.tenant));
+        keys.extend(rest.subjects.iter().map(|(_, hash)| self.keys.subject(partition, &body.tenant, *hash)));
+        let mut arguments = self.mutating(partition, call.now_ms)?;
+        arguments.push(call.id.as_bytes().to_vec());
+        arguments.push(self.pack_record_call(call, rest.keyed, &checks));
+        arguments.push(body.encode());
+        let reply = self.run(partition, Script::Record, &keys, &arguments).await?;
+        Ok(read_outcome(&reply)?)
+    }
+
+    /// Layout: `B usage  B ledger asked  i8 taken_at  i8 expires_at  i8 latest_expiry  i8 tombstone  i8 due_bucket  B lines  i8 each
+    /// B counters  i8 window_end each`, then the counters as [`pack_checks`] has them.
+    fn pack_record_call(&self, call: &RecordCall<'_>, keyed: bool, checks: &[CounterCheck]) -> Vec<u8> {
+        let head = &call.record.head;
+        let is_usage = head.state == ReservationState::Consumed;
+        let options = &self.options;
+        let mut out = Vec::with_capacity(64 + 8 * call.record.units.len() + 56 * checks.len());
+        out.put_byte(u8::from(is_usage));
+        out.put_byte(u8::from(call.ledger_asked));
+        out.put_8(head.born_at_ms);
+        out.put_8(head.expires_at_ms);
+        out.put_8(head.latest_expiry_ms);
+        out.put_8(if keyed { options.tombstone_keyed_ms } else { options.tombstone_unkeyed_ms });
+        out.put_8(options.due_bucket_ms);
+        out.put_byte(u8::try_from(call.record.units.len()).unwrap_or(u8::MAX));
+        for units in &call.record.units {
+            out.put_8(if is_usage { units.consumed.get() } else { units.held.get() });
+        }
+        out.put_byte(u8::try_from(call.lives.len()).unwrap_or(u8::MAX));
+        for life in call.lives {
+            out.put_8(life.window_end_ms);
+        }
+        pack_checks(checks, &mut out);
+        out
+    }
+}
+
+/// The body's counters as the scripts read them; nothing is measured against a capacity.
+fn checks(record: &Record, lives: &[CounterLife]) -> Vec<CounterCheck> {
+    let places = record.body.rest.iter().flat_map(|rest| &rest.counters);
+    places
+        .zip(lives)
+        .map(|(place, life)| CounterCheck {
+            place: place.clone(),
+            class: if life.starts_fresh { CounterClass::Rate } else { CounterClass::Quota },
+            since_ms: life.since_ms,
+            capacity: CheckCapacity::Limit(Units::ZERO),
+        })
+        .collect()
+}
+
+fn read_outcome(reply: &Reply) -> Result<RecordOutcome, Undecodable> {
+    Ok(match reply.status {
+        Status::Done => RecordOutcome::Done,
+        Status::Replayed => RecordOutcome::Replayed,
+        Status::KeyReused => RecordOutcome::KeyReused,
+        Status::TooLarge => RecordOutcome::TooLarge,
+        Status::StaleWindow => RecordOutcome::StaleWindow,
+        Status::Cold => RecordOutcome::Cold(read_cold(reply, 0)?),
+        Status::AskLedger => RecordOutcome::AskLedger { last_id: reply.id },
+        _ => return Err(Undecodable("a status of record")),
+    })
+}

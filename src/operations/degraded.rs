@@ -1,0 +1,265 @@
+//! While the gate is away: what limits allow is admitted without being measured, what is known is consumed and released, and every
+//! such call is parked in the ledger until the gate has it.
+
+use super::parking::both_away;
+use super::present::Circumstances;
+use super::resolve::Resolving;
+use super::{Answer, Operations};
+use crate::domain::ids::{OutboxId, ReservationId, TenantId};
+use crate::domain::limit::OnGateFailure;
+use crate::domain::parked::{CounterLife, ParkedCall};
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::Record;
+use crate::domain::resolution::{Refusal, Standing, Verdict};
+use crate::gate::{GateError, ResolveOutcome};
+use crate::ledger::{KnownReservation, NewParked, ParkedState};
+use crate::telemetry::labels::Call;
+
+/// What became of an admission while the gate is away.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
+pub(super) enum Admission {
+    /// It is parked.
+    Parked,
+    /// The same call was admitted before; the reservation stands like this.
+    Known(Record),
+    /// The id belongs to a call with another meaning.
+    KeyReused,
+}
+
+/// What became of a consume or release.
+enum Judged {
+    Outcome(Box<ResolveOutcome>),
+    /// Only the gate can say.
+    Unknown,
+}
+
+/// Whether work under these limits and quotas may be admitted without measuring it: every limit must allow it, and a hard quota
+/// does not.
+pub(super) fn allows_without_gate(resolved: &Resolved) -> bool {
+    resolved.quotas.is_empty()
+        && resolved.limits.iter().all(|limit| limit.limit.on_gate_failure == OnGateFailure::Allow)
+}
+
+/// How long the counters of an admission live: those of its limits, in order.
+pub(super) fn lives_of(resolved: &Resolved) -> Vec<CounterLife> {
+    let life = |limit: &crate::domain::policy::ResolvedLimit| CounterLife {
+        window_end_ms: limit.window.end_ms,
+        since_ms: limit.since_ms,
+        starts_fresh: limit.limit.class == crate::domain::limit::Class::Rate,
+    };
+    resolved.limits.iter().map(life).collect()
+}
+
+impl Operations {
+    /// Parks an admission, unless the ledger knows its id.
+    pub(super) async fn park_admission(
+        &self,
+        id: ReservationId,
+        record: Record,
+        lives: Vec<CounterLife>,
+    ) -> Answer<Admission> {
+        self.room_to_park().await?;
+        let tenant = record.body.tenant.clone();
+        // Noted first: a call that meets it before it is parked only looks in vain.
+        self.parking.note(id.partition(), &tenant);
+        let fingerprint = record.body.fingerprint;
+        let taken_at_ms = record.head.born_at_ms;
+        let parked = ParkedCall::Admit { record, lives };
+        let call = call_of(&parked);
+        let decide = move |known: &KnownReservation| match standing(known) {
+            Some(found) if found.record.body.fingerprint != fingerprint => (None, Admission::KeyReused),
+            Some(found) => (None, Admission::Known(found.record)),
+            None => {
+                let new = NewParked {
+                    tenant,
+                    call: parked.name(),
+                    taken_at_ms,
+                    payload: parked.encode(),
+                    fingerprint: Some(fingerprint),
+                };
+                (Some(new), Admission::Parked)
+            }
+        };
+        let admission = self.ledger.park(id, decide).await.map_err(both_away)?;
+        if matches!(admission, Admission::Parked) {
+            self.metrics.call_parked(call);
+        }
+        Ok(admission)
+    }
+
+    /// Consumes or releases a reservation that the ledger knows, by parking the call. `away` is why the gate was not asked.
+    pub(super) async fn resolve_without_gate(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        resolving: &Resolving,
+        away: GateError,
+    ) -> Answer<(Record, Circumstances)> {
+        let parked = match resolving {
+            Resolving::Consume { totals, is_final } => {
+                ParkedCall::Consume { totals: totals.clone(), is_final: *is_final }
+            }
+            Resolving::Release { incurred } => ParkedCall::Release { incurred: incurred.clone() },
+            Resolving::Extend { .. } => return Err(away.into()),
+        };
+        self.room_to_park().await?;
+        let (now_ms, bound) = (self.gate_now_ms(), bound.cloned());
+        let call = call_of(&parked);
+        let decide = move |known: &KnownReservation| judge(known, bound.as_ref(), &parked, now_ms);
+        let (judged, parked_of) = self.ledger.park(id, decide).await.map_err(both_away)?;
+        if let Some(tenant) = parked_of {
+            self.parking.note(id.partition(), &tenant);
+            self.metrics.call_parked(call);
+        }
+        match judged {
+            Judged::Outcome(outcome) => {
+                let (record, told) = self.settled(id, *outcome).await?;
+                Ok((record, Circumstances { degraded: true, ack_ledger: true, ..told }))
+            }
+            Judged::Unknown => Err(away.into()),
+        }
+    }
+
+    /// A reservation with the parked calls that the gate does not have yet, as far as there are any; `at_gate` is what it has.
+    /// With the gate away, what the ledger knows.
+    pub(super) async fn with_parked(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        at_gate: Result<Option<Record>, GateError>,
+    ) -> Answer<Option<(Record, Circumstances)>> {
+        let mut known = self.ledger.known_reservation(id).await?;
+        let away = at_gate.as_ref().err().cloned();
+        if away.is_none() && !known.parked.iter().any(|row| row.state == ParkedState::Waiting) {
+            return Ok(None);
+        }
+        if let (Ok(Some(record)), Some(row)) = (at_gate, known.row.as_mut()) {
+            row.record.head = record.head;
+            row.record.units = record.units;
+        }
+        let found =
+            standing(&known).filter(|found| bound.is_none_or(|bound| *bound == found.record.body.tenant));
+        match (found, away) {
+            (Some(found), _) => {
+                let told = Circumstances {
+                    degraded: true,
+                    ack_ledger: true,
+                    uncharged: found.uncharged,
+                    ..Circumstances::default()
+                };
+                Ok(Some((found.record, told)))
+            }
+            (None, Some(away)) => Err(away.into()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// A reservation's record for a cost to be worked out again, from wherever it is known.
+    pub(super) async fn known_record(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Record> {
+        let at_gate = self.gate.peek_record(id, bound, self.script_now()).await.map(|peeked| peeked.record);
+        match at_gate {
+            Ok(Some(record)) if record.body.rest.is_some() => Ok(record),
+            Err(error) if !error.is_away() => Err(error.into()),
+            at_gate if at_gate.is_err() || self.parking.touches(id.partition()) => {
+                match self.with_parked(id, bound, at_gate).await? {
+                    Some((record, _)) => Ok(record),
+                    None => Ok(self.row_of(id, bound).await?.record),
+                }
+            }
+            _ => Ok(self.row_of(id, bound).await?.record),
+        }
+    }
+}
+
+fn call_of(parked: &ParkedCall) -> Call {
+    match parked.name() {
+        "usage" => Call::Usage,
+        "reserve" => Call::Reserve,
+        "consume" => Call::Consume,
+        _ => Call::Release,
+    }
+}
+
+/// How a reservation stands by what the ledger knows: its booked row, or its parked admission, and then its parked calls in order. Those
+/// that the row has already change nothing.
+fn standing(known: &KnownReservation) -> Option<Standing> {
+    let row = known.row.as_ref();
+    let mut found = row.map(|row| Standing { record: row.record.clone(), uncharged: row.uncharged.clone() });
+    for parked in &known.parked {
+        let Ok(call) = ParkedCall::decode(&parked.payload) else { continue };
+        match (&found, call) {
+            (None, ParkedCall::Admit { record, .. }) => {
+                found = Some(Standing { record, uncharged: Vec::new() });
+            }
+            (None, _) | (Some(_), ParkedCall::Admit { .. }) => {}
+            (Some(before), call) => {
+                if let Verdict::Changed(after) = verdict(before, &call, parked.taken_at_ms) {
+                    found = Some(after);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn verdict(before: &Standing, call: &ParkedCall, taken_at_ms: i64) -> Verdict {
+    match call {
+        ParkedCall::Consume { totals, is_final } => before.consume(totals, *is_final, taken_at_ms),
+        ParkedCall::Release { incurred } => before.release(incurred, taken_at_ms),
+        ParkedCall::Admit { .. } => Verdict::Replayed,
+    }
+}
+
+type Decision = (Option<NewParked>, (Judged, Option<TenantId>));
+
+fn judge(known: &KnownReservation, bound: Option<&TenantId>, call: &ParkedCall, now_ms: i64) -> Decision {
+    let found = standing(known).filter(|found| bound.is_none_or(|bound| *bound == found.record.body.tenant));
+    let Some(before) = found else { return (None, (Judged::Unknown, None)) };
+    let tenant = before.record.body.tenant.clone();
+    match verdict(&before, call, now_ms) {
+        Verdict::Changed(after) => {
+            let new = NewParked {
+                tenant: tenant.clone(),
+                call: call.name(),
+                taken_at_ms: now_ms,
+                payload: call.encode(),
+                fingerprint: None,
+            };
+            (Some(new), (outcome(done(before, after, now_ms)), Some(tenant)))
+        }
+        Verdict::Replayed => {
+            let record = before.record;
+            (None, (outcome(ResolveOutcome::Replayed { record, readings: Vec::new(), now_ms }), None))
+        }
+        Verdict::Refused(refusal) => (None, (refused(refusal, before.record), None)),
+    }
+}
+
+fn outcome(outcome: ResolveOutcome) -> Judged {
+    Judged::Outcome(Box::new(outcome))
+}
+
+fn done(before: Standing, after: Standing, now_ms: i64) -> ResolveOutcome {
+    ResolveOutcome::Done {
+        record: after.record,
+        previous: before.record.units,
+        event: OutboxId::default(),
+        uncharged: after.uncharged,
+        readings: Vec::new(),
+        now_ms,
+    }
+}
+
+fn refused(refusal: Refusal, record: Record) -> Judged {
+    outcome(match refusal {
+        Refusal::Undecided => return Judged::Unknown,
+        Refusal::AlreadyResolved => ResolveOutcome::AlreadyResolved { record },
+        Refusal::Expired => ResolveOutcome::Expired { record },
+        Refusal::AmountNeedsOneLine => ResolveOutcome::AmountNeedsOneLine,
+        Refusal::MeterNotReserved(meter) => ResolveOutcome::MeterNotReserved { meter },
+        Refusal::TooPrecise(line) => ResolveOutcome::TooPrecise { line, record },
+        Refusal::TooLarge(line) => ResolveOutcome::TooLarge { line, record },
+        Refusal::AmountDecreased(line) => ResolveOutcome::AmountDecreased { line, record },
+        Refusal::ExcessRejected(line) => ResolveOutcome::ExcessRejected { line, record },
+    })
+}

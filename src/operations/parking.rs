@@ -1,0 +1,157 @@
+//! Which tenants may have calls that wait for the gate, as far as this instance knows, and whose turn it is to replay them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Answer, OperationError, Operations};
+use crate::clock::Clock;
+use crate::domain::ids::{Partition, TenantId};
+use crate::ledger::LedgerError;
+
+/// How long the ledger's count of waiting calls is taken for true; what is parked here meanwhile is added.
+const COUNT_FOR: Duration = Duration::from_secs(1);
+
+/// What this instance knows of parked calls. It may know of too many: looking puts that right.
+#[derive(Default)]
+pub(super) struct Parking {
+    known: Mutex<Known>,
+    /// How many tenants are known, so that a call need not wait for the others when there is none.
+    tenants: AtomicUsize,
+    turns: Mutex<HashMap<Partition, Arc<tokio::sync::Mutex<()>>>>,
+    room: Mutex<Room>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Per tenant, when it was noted last.
+    partitions: HashMap<Partition, HashMap<TenantId, u64>>,
+    notes: u64,
+}
+
+#[derive(Default)]
+struct Room {
+    counted_at: Option<Instant>,
+    waiting: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Parking {
+    /// Notes that the tenant may have calls that wait.
+    pub(super) fn note(&self, partition: Partition, tenant: &TenantId) {
+        let mut known = lock(&self.known);
+        known.notes += 1;
+        let note = known.notes;
+        if known.partitions.entry(partition).or_default().insert(tenant.clone(), note).is_none() {
+            self.tenants.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// When the tenant was noted last; nothing when it has no calls that wait.
+    pub(super) fn noted(&self, partition: Partition, tenant: &TenantId) -> Option<u64> {
+        if self.tenants.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        lock(&self.known).partitions.get(&partition)?.get(tenant).copied()
+    }
+
+    /// Whether a tenant of the partition may have calls that wait.
+    pub(super) fn touches(&self, partition: Partition) -> bool {
+        self.tenants.load(Ordering::Acquire) > 0 && lock(&self.known).partitions.contains_key(&partition)
+    }
+
+    /// Nothing waits any more of what was noted up to `note`.
+    pub(super) fn forget(&self, partition: Partition, tenant: &TenantId, note: u64) {
+        let mut known = lock(&self.known);
+        let Some(tenants) = known.partitions.get_mut(&partition) else { return };
+        if tenants.get(tenant) == Some(&note) {
+            tenants.remove(tenant);
+            self.tenants.fetch_sub(1, Ordering::AcqRel);
+            if tenants.is_empty() {
+                known.partitions.remove(&partition);
+            }
+        }
+    }
+
+    /// Every tenant that may have calls that wait.
+    pub(super) fn all(&self) -> Vec<(Partition, TenantId)> {
+        let known = lock(&self.known);
+        let of = |(partition, tenants): (&Partition, &HashMap<TenantId, u64>)| {
+            tenants.keys().map(|tenant| (*partition, tenant.clone())).collect::<Vec<_>>()
+        };
+        known.partitions.iter().flat_map(of).collect()
+    }
+
+    /// The turn to replay calls of the partition in this instance.
+    pub(super) fn turn(&self, partition: Partition) -> Arc<tokio::sync::Mutex<()>> {
+        lock(&self.turns).entry(partition).or_default().clone()
+    }
+
+    /// Takes a place for one more call; nothing when the count must be asked for first.
+    fn take_place(&self, most: u64) -> Option<Answer<()>> {
+        let mut room = lock(&self.room);
+        room.counted_at.filter(|counted_at| counted_at.elapsed() < COUNT_FOR)?;
+        if room.waiting >= most {
+            return Some(Err(OperationError::Overloaded));
+        }
+        room.waiting += 1;
+        Some(Ok(()))
+    }
+
+    fn counted(&self, waiting: u64) {
+        *lock(&self.room) = Room { counted_at: Some(Clock::monotonic()), waiting };
+    }
+}
+
+impl Operations {
+    /// Where a tenant lives.
+    pub(super) fn partition_of(&self, tenant: &TenantId) -> Partition {
+        Partition::of(tenant, self.policy.partitions())
+    }
+
+    /// Room for one more parked call.
+    ///
+    /// Errors: `Overloaded` when as many wait as may.
+    pub(super) async fn room_to_park(&self) -> Answer<()> {
+        loop {
+            if let Some(taken) = self.parking.take_place(self.options.parked_calls_max) {
+                return taken;
+            }
+            let counts = self.ledger.count_parked().await.map_err(both_away)?;
+            self.parking.counted(counts.waiting);
+        }
+    }
+}
+
+/// With the gate away, a ledger that cannot keep the call either leaves nothing to answer with.
+pub(super) fn both_away(error: LedgerError) -> OperationError {
+    if error.is_transient() {
+        OperationError::GateUnavailable(format!("it is away, and the ledger cannot keep the call: {error}"))
+    } else {
+        error.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_while_looking_is_not_forgotten() {
+        let parking = Parking::default();
+        let tenant = TenantId::parse("acme").unwrap();
+        let partition = Partition::of(&tenant, 4);
+        assert!(!parking.touches(partition));
+        parking.note(partition, &tenant);
+        let looked_at = parking.noted(partition, &tenant).unwrap();
+        parking.note(partition, &tenant);
+        parking.forget(partition, &tenant, looked_at);
+        assert!(parking.touches(partition));
+        parking.forget(partition, &tenant, parking.noted(partition, &tenant).unwrap());
+        assert_eq!((parking.touches(partition), parking.all()), (false, Vec::new()));
+    }
+}

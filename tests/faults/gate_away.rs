@@ -1,0 +1,444 @@
+//! The gate frozen, killed or emptied under a running service: what is taken meanwhile, and what the gate has afterwards.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tollgate::domain::amount::Amount;
+use tollgate::domain::parked::ParkedCall;
+use tollgate::domain::resolution::Totals;
+use tollgate::ledger::{VerifyOptions, verify};
+
+use crate::ledger::{as_owner, rows};
+use crate::support::app::{Answered, AppOptions, TestApp, spawn_app_with};
+use crate::support::services::{TestRedis, postgres};
+use crate::support::wait::wait_for;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A frozen server goes on when this is dropped, also when the test fails.
+struct Frozen<'a>(&'a TestRedis);
+
+impl<'a> Frozen<'a> {
+    fn new(redis: &'a TestRedis) -> Self {
+        redis.pause().unwrap();
+        Self(redis)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.resume();
+    }
+}
+
+async fn app() -> TestApp {
+    app_with(AppOptions::default()).await
+}
+
+async fn app_with(mut options: AppOptions) -> TestApp {
+    options.settings.push(("redis.response_timeout_ms", "1000".into()));
+    spawn_app_with(options).await
+}
+
+/// Tenant `acme` under one limit a day, which says this of a gate that is away.
+async fn limited(app: &TestApp, on_gate_failure: &str, quotas: Value) {
+    let day = json!({ "id": "day", "meter": "page", "window": "day", "capacity": "100", "on_gate_failure": on_gate_failure });
+    app.with_plan(json!([day]), quotas).await;
+}
+
+fn pages(amount: &str) -> Value {
+    json!({ "tenant": "acme", "meter": "page", "amount": amount, "ttl_seconds": 3600 })
+}
+
+fn usage(amount: &str) -> Value {
+    json!({ "tenant": "acme", "meter": "page", "amount": amount })
+}
+
+async fn hold(app: &TestApp, amount: &str) -> String {
+    app.post("/v1/reservations", pages(amount)).await.expect(201).text("/id").to_owned()
+}
+
+async fn call(app: &TestApp, id: &str, verb: &str, body: Value) -> Answered {
+    app.post(&format!("/v1/reservations/{id}/{verb}"), body).await
+}
+
+/// Waits until the gate has every parked call.
+async fn replayed(app: &TestApp) {
+    wait_for("parked calls reach the gate", PATIENCE, async || {
+        (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
+    })
+    .await;
+}
+
+/// Consumed and reserved of the limit `day`, as the gate has them.
+async fn counted(app: &TestApp) -> [String; 2] {
+    let quota = wait_for("the gate answers", PATIENCE, async || {
+        let quota = app.get("/v1/tenants/acme/quota").await;
+        (quota.status == 200 && quota.body["source"] == "gate").then_some(quota)
+    })
+    .await;
+    ["consumed", "reserved"].map(|field| quota.text(&format!("/limits/0/{field}")).to_owned())
+}
+
+fn both(consumed: &str, reserved: &str) -> [String; 2] {
+    [consumed.to_owned(), reserved.to_owned()]
+}
+
+fn said(answer: &Answered) -> (u16, &str, bool, bool) {
+    let flag = |name: &str| answer.body[name].as_bool().unwrap_or_default();
+    (answer.status, answer.text("/status"), flag("replayed"), flag("degraded"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_gate_is_frozen_known_reservations_are_consumed_and_released_and_nothing_counts_twice() {
+    let app = app().await;
+    limited(&app, "deny", json!([{ "meter": "page", "included": "90" }])).await;
+    let (one, two, three) = (hold(&app, "10").await, hold(&app, "20").await, hold(&app, "5").await);
+    app.drained().await;
+
+    let frozen = Frozen::new(&app.redis);
+    let consumed = call(&app, &one, "consume", json!({ "amount": "4", "ack": "ledger" })).await;
+    assert_eq!(said(&consumed), (200, "consumed", false, true), "{consumed:?}");
+    assert_eq!((consumed.text("/ack"), consumed.text("/lines/0/returned")), ("ledger", "6"));
+    let again = call(&app, &one, "consume", json!({ "amount": "4" })).await;
+    assert_eq!(said(&again), (200, "consumed", true, true), "{again:?}");
+    call(&app, &one, "consume", json!({ "amount": "5" })).await.is_problem(409, "already_resolved");
+    call(&app, &one, "release", json!({})).await.is_problem(409, "already_resolved");
+    let released = call(&app, &two, "release", json!({ "incurred": "3" })).await;
+    assert_eq!(said(&released), (200, "released", false, true), "{released:?}");
+    let part = call(&app, &three, "consume", json!({ "amount": "2", "final": false })).await;
+    assert_eq!(said(&part), (200, "reserved", false, true), "{part:?}");
+    call(&app, &three, "consume", json!({ "amount": "1" })).await.is_problem(422, "amount_decreased");
+    call(&app, &three, "extend", json!({})).await.is_problem(503, "gate_unavailable");
+    let read = app.get(&format!("/v1/reservations/{one}")).await;
+    assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "4"), "{read:?}");
+    app.post("/v1/reservations", pages("1")).await.is_problem(503, "gate_unavailable");
+    drop(frozen);
+
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("9", "3"));
+    let again = call(&app, &one, "consume", json!({ "amount": "4", "ack": "ledger" })).await;
+    assert_eq!(said(&again), (200, "consumed", true, true), "{again:?}");
+    let rest = call(&app, &three, "consume", json!({ "amount": "5" })).await;
+    assert_eq!(said(&rest), (200, "consumed", false, true), "{rest:?}");
+    assert_eq!(counted(&app).await, both("12", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_its_limits_allow_goes_on_while_the_gate_is_killed_and_is_counted_once() {
+    let mut app = app().await;
+    limited(&app, "allow", json!([])).await;
+    app.redis.kill9().unwrap();
+
+    let first = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+    assert_eq!(said(&first), (201, "reserved", false, true), "{first:?}");
+    assert_ne!(first.text("/expires_at"), "");
+    let id = first.text("/id").to_owned();
+    let again = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+    assert_eq!((said(&again), again.text("/id")), ((200, "reserved", true, true), id.as_str()), "{again:?}");
+    app.post_keyed("/v1/reservations", "job", pages("31")).await.is_problem(422, "idempotency_key_reused");
+    let beyond = app.post_keyed("/v1/usage", "much", usage("90")).await;
+    assert_eq!(said(&beyond), (201, "consumed", false, true), "{beyond:?}");
+    let again = app.post_keyed("/v1/usage", "much", usage("90")).await;
+    assert_eq!(said(&again), (200, "consumed", true, true), "{again:?}");
+    let mut best = pages("7");
+    best["mode"] = json!("best_effort");
+    let best = app.post_keyed("/v1/reservations", "best", best).await.expect(201);
+    assert_eq!(best.text("/lines/0/amount"), "7");
+    let mut dry = pages("1");
+    dry["dry_run"] = json!(true);
+    app.post("/v1/reservations", dry).await.is_problem(503, "gate_unavailable");
+    let part = call(&app, &id, "consume", json!({ "amount": "10", "final": false })).await;
+    assert_eq!(said(&part), (200, "reserved", false, true), "{part:?}");
+    let all = call(&app, &id, "consume", json!({ "amount": "12", "ack": "ledger" })).await;
+    assert_eq!(said(&all), (200, "consumed", false, true), "{all:?}");
+    let now = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+    assert_eq!(said(&now), (200, "consumed", true, true), "{now:?}");
+    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    assert_eq!((read.text("/status"), &read.body["degraded"]), ("consumed", &json!(true)));
+
+    app.redis.restart().unwrap();
+    // A call of the tenant lets what waits go first.
+    let now = wait_for("the gate answers", PATIENCE, async || {
+        let now = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+        (now.status == 200 && app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(now)
+    })
+    .await;
+    assert_eq!(said(&now), (200, "consumed", true, true), "{now:?}");
+    assert_eq!(counted(&app).await, both("102", "7"));
+    app.post("/v1/reservations", pages("1")).await.is_problem(429, "quota_exceeded");
+    app.drained().await;
+    let entries = app.get(&format!("/v1/tenants/acme/entries?reservation={id}")).await.expect(200);
+    let rows = entries.body["data"].as_array().unwrap();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["flags"] == json!(["degraded"])), "{entries:?}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_or_a_quota_that_denies_and_an_unknown_reservation_are_answered_with_503() {
+    let mut app = app().await;
+    let limit = |id: &str, on_gate_failure: &str| json!({ "id": id, "meter": "page", "window": "day", "capacity": "100", "on_gate_failure": on_gate_failure });
+    app.with_plan(
+        json!([limit("a", "allow"), limit("b", "deny")]),
+        json!([{ "meter": "token", "included": "5" }]),
+    )
+    .await;
+    let unknown = hold(&app, "1").await;
+    app.drained().await;
+    app.redis.kill9().unwrap();
+    app.post("/v1/reservations", pages("1")).await.is_problem(503, "gate_unavailable");
+    app.post_keyed("/v1/usage", "k", usage("1")).await.is_problem(503, "gate_unavailable");
+    let token = json!({ "tenant": "acme", "meter": "token", "amount": "1" });
+    app.post("/v1/reservations", token).await.is_problem(503, "gate_unavailable");
+    // What was never booked is known to the gate alone.
+    as_owner(&app.database, "DELETE FROM reservations").await.unwrap();
+    for verb in ["consume", "release", "extend"] {
+        call(&app, &unknown, verb, json!({})).await.is_problem(503, "gate_unavailable");
+    }
+    app.get(&format!("/v1/reservations/{unknown}")).await.is_problem(503, "gate_unavailable");
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_was_not_noted_as_done_is_repeated_without_effect() {
+    let app = app().await;
+    limited(&app, "allow", json!([])).await;
+    let known = hold(&app, "10").await;
+    app.drained().await;
+    let frozen = Frozen::new(&app.redis);
+    app.post_keyed("/v1/usage", "u", usage("5")).await.expect(201);
+    let id = app.post_keyed("/v1/reservations", "r", pages("8")).await.expect(201).text("/id").to_owned();
+    call(&app, &id, "consume", json!({ "amount": "3", "final": false })).await.expect(200);
+    call(&app, &id, "consume", json!({ "amount": "6" })).await.expect(200);
+    call(&app, &known, "release", json!({ "incurred": "1" })).await.expect(200);
+    drop(frozen);
+    replayed(&app).await;
+    app.drained().await;
+    assert_eq!(counted(&app).await, both("12", "0"));
+    for _ in 0..2 {
+        as_owner(&app.database, "UPDATE parked SET state = 'waiting', settled_at = NULL").await.unwrap();
+        app.app().operations.look_for_parked().await.unwrap();
+        replayed(&app).await;
+        assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
+        assert_eq!(counted(&app).await, both("12", "0"));
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_instances_replay_at_once_and_everything_counts_once() {
+    let mut app = app().await;
+    limited(&app, "allow", json!([])).await;
+    let other = app.another_instance().await;
+    app.redis.kill9().unwrap();
+    for number in 0..12 {
+        let id = app.post_keyed("/v1/reservations", &format!("r{number}"), pages("2")).await.expect(201);
+        call(&app, id.text("/id"), "consume", json!({ "amount": "1" })).await.expect(200);
+    }
+    app.redis.restart().unwrap();
+    other.operations.look_for_parked().await.unwrap();
+    wait_for("both have replayed", PATIENCE, async || {
+        tokio::join!(app.app().operations.replay_parked(), other.operations.replay_parked());
+        (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
+    })
+    .await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
+    assert_eq!(counted(&app).await, both("12", "0"));
+    other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_that_came_back_empty_is_told_what_was_taken_while_it_was_away() {
+    let mut app = app().await;
+    limited(&app, "allow", json!([])).await;
+    let known = hold(&app, "10").await;
+    app.post_keyed("/v1/usage", "before", usage("1")).await.expect(201);
+    app.drained().await;
+    app.redis.kill9().unwrap();
+    call(&app, &known, "consume", json!({ "amount": "4" })).await.expect(200);
+    let repeat = app.post_keyed("/v1/usage", "before", usage("1")).await;
+    assert_eq!(said(&repeat), (200, "consumed", true, true), "the ledger's row knows it: {repeat:?}");
+    app.post_keyed("/v1/usage", "during", usage("20")).await.expect(201);
+    std::fs::remove_dir_all(app.redis.directory().join("appendonlydir")).unwrap();
+    app.redis.restart().unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("25", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_stays_parked_until_the_books_have_what_the_gate_did_with_it() {
+    let mut app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    limited(&app, "allow", json!([])).await;
+    app.redis.kill9().unwrap();
+    app.post_keyed("/v1/usage", "u", usage("5")).await.expect(201);
+    for _ in 0..2 {
+        app.redis.restart().unwrap();
+        wait_for("the gate has counted it", PATIENCE, async || {
+            (counted(&app).await == both("5", "0")).then_some(())
+        })
+        .await;
+        assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 1);
+        app.redis.kill9().unwrap();
+        std::fs::remove_dir_all(app.redis.directory().join("appendonlydir")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_consumed_in_time_is_charged_although_it_expired_before_the_gate_heard_of_it() {
+    let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+    let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };
+    let app = app_with(options).await;
+    limited(&app, "allow", json!([])).await;
+    let strict = json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject" });
+    app.put("/v1/admin/meters/page", strict).await;
+    let mut body = pages("9");
+    body["ttl_seconds"] = json!(60);
+    let known = app.post("/v1/reservations", body.clone()).await.expect(201).text("/id").to_owned();
+    app.drained().await;
+    let frozen = Frozen::new(&app.redis);
+    call(&app, &known, "consume", json!({ "amount": "4" })).await.expect(200);
+    let new =
+        app.post_keyed("/v1/reservations", "new", body.clone()).await.expect(201).text("/id").to_owned();
+    call(&app, &new, "consume", json!({ "amount": "5" })).await.expect(200);
+    let left = app.post_keyed("/v1/reservations", "left", body).await.expect(201).text("/id").to_owned();
+    app.move_clock("2026-03-10T12:05:00Z").await;
+    call(&app, &left, "consume", json!({})).await.is_problem(503, "gate_unavailable");
+    drop(frozen);
+    replayed(&app).await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
+    wait_for("what nobody consumed has expired", PATIENCE, async || {
+        (counted(&app).await == both("9", "0")).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_taken_while_the_gate_was_away_belong_to_the_month_in_which_they_were_taken() {
+    let start: jiff::Timestamp = "2026-03-31T21:59:00Z".parse().unwrap();
+    let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };
+    let app = app_with(options).await;
+    limited(&app, "allow", json!([])).await;
+    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "time_zone": "Europe/Berlin" })).await;
+    app.post_keyed("/v1/usage", "before", usage("1")).await.expect(201);
+    app.drained().await;
+    let frozen = Frozen::new(&app.redis);
+    app.post_keyed("/v1/usage", "march", usage("5")).await.expect(201);
+    let id = app.post_keyed("/v1/reservations", "r", pages("8")).await.expect(201).text("/id").to_owned();
+    app.move_clock("2026-03-31T22:01:00Z").await;
+    call(&app, &id, "consume", json!({ "amount": "6" })).await.expect(200);
+    app.post_keyed("/v1/usage", "april", usage("2")).await.expect(201);
+    drop(frozen);
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("2", "0"));
+    app.drained().await;
+    let query = "SELECT (period_start AT TIME ZONE 'UTC')::date::text AS period, trunc(consumed)::text AS consumed \
+                 FROM balances WHERE meter = 'page' ORDER BY 1";
+    assert_eq!(rows(&app.database, query).await, ["2026-02-28 12", "2026-03-31 2"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_call_is_replayed_as_it_was_taken_whatever_policy_says_since() {
+    let app = app().await;
+    limited(&app, "allow", json!([])).await;
+    hold(&app, "1").await;
+    let frozen = Frozen::new(&app.redis);
+    let id = app.post_keyed("/v1/reservations", "r", pages("8")).await.expect(201).text("/id").to_owned();
+    let week = json!({ "id": "day", "meter": "page", "window": "week", "capacity": "3" });
+    app.put("/v1/admin/plans/plan", json!({ "limits": [week] })).await;
+    wait_for("the plan has changed", PATIENCE, async || {
+        let answer = app.post("/v1/reservations", pages("1")).await;
+        (answer.status == 503).then_some(())
+    })
+    .await;
+    call(&app, &id, "consume", json!({ "amount": "6" })).await.expect(200);
+    drop(frozen);
+    replayed(&app).await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
+    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "6"));
+    app.post("/v1/reservations", pages("1")).await.is_problem(429, "quota_exceeded");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_calls_are_parked_than_may_wait() {
+    let settings = vec![("ledger.parked_calls_max", "2".to_owned())];
+    let mut app = app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    limited(&app, "allow", json!([])).await;
+    app.redis.kill9().unwrap();
+    for key in ["a", "b"] {
+        app.post_keyed("/v1/usage", key, usage("1")).await.expect(201);
+    }
+    let refused = app.post_keyed("/v1/usage", "c", usage("1")).await;
+    assert_ne!(refused.header("retry-after"), "");
+    refused.is_problem(503, "overloaded");
+    app.redis.restart().unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("2", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_gate_and_ledger_away_nothing_is_taken() {
+    let mut app = app().await;
+    limited(&app, "allow", json!([])).await;
+    let known = hold(&app, "1").await;
+    app.drained().await;
+    app.redis.kill9().unwrap();
+    let name = app.database.url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
+    let (client, connection) =
+        tokio_postgres::connect(&postgres().url_of("postgres"), tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let away = format!(
+        "ALTER DATABASE {name} ALLOW_CONNECTIONS false; \
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    );
+    client.batch_execute(&away).await.unwrap();
+    // Which of the two is named depends on whether the tenant's policy is still in memory.
+    app.post_keyed("/v1/reservations", "r", pages("1")).await.expect(503);
+    call(&app, &known, "consume", json!({})).await.expect(503);
+    client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.unwrap();
+    drop(client);
+    connection.await.unwrap().unwrap();
+    app.redis.restart().unwrap();
+    wait_for("both are back", PATIENCE, async || {
+        (call(&app, &known, "consume", json!({})).await.status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(counted(&app).await, both("1", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_gate_will_never_take_is_kept_and_told() {
+    let app = app().await;
+    limited(&app, "allow", json!([])).await;
+    let id = hold(&app, "10").await;
+    call(&app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.drained().await;
+    let other = ParkedCall::Consume { totals: Totals::Single(Amount::parse("7").unwrap()), is_final: true };
+    let payload: String = other.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+    let insert = format!(
+        "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload) \
+         SELECT tenant, partition, id, 'consume', now(), decode('{payload}', 'hex') FROM reservations WHERE id = '{id}'"
+    );
+    as_owner(&app.database, &insert).await.unwrap();
+    app.app().operations.look_for_parked().await.unwrap();
+    replayed(&app).await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 1);
+    let metrics =
+        app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("tollgate_parked_conflicts_total 1"), "{metrics}");
+    let report = verify(&app.app().ledger, VerifyOptions::default()).await.unwrap();
+    let warned = report.checks.iter().flat_map(|check| &check.warnings);
+    assert!(warned.into_iter().any(|warning| warning.detail.contains("already consumed")), "{report:?}");
+    let used = app.call(Method::GET, &format!("/v1/reservations/{id}"), Value::Null).await;
+    assert_eq!(used.text("/lines/0/consumed"), "4");
+    app.finish().await;
+}
