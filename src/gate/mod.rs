@@ -4,12 +4,14 @@
 //! and the instant at which the caller stops waiting.
 
 mod call;
+pub mod checkpoint;
 mod connections;
 pub mod error;
 pub mod expire;
 pub mod keys;
 pub mod outbox;
 pub mod peek;
+pub mod repair;
 pub mod reserve;
 pub mod resolve;
 pub mod restore;
@@ -31,10 +33,12 @@ use connections::{Link, plain_error};
 use keys::Keys;
 use scripts::{Digests, Script};
 
+pub use checkpoint::{CheckpointCall, CheckpointOutcome};
 pub use error::GateError;
 pub use expire::ExpireReport;
 pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
+pub use repair::{RepairCall, RepairOutcome, UndoCall, UndoOutcome};
 pub use reserve::{
     CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
 };
