@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::bookkeeping::Bookkeeping;
@@ -54,6 +54,8 @@ pub struct App {
     stop_http: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    /// Rung when the writer met operations that came again.
+    repeated: Arc<Notify>,
 }
 
 /// The 32 bytes everything is keyed with, from the secret's text.
@@ -128,6 +130,14 @@ fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
     }
 }
 
+fn reconcile_options(settings: &Settings) -> jobs::ReconcileOptions {
+    let each_second = settings.reconciliation.checkpoints_per_second.max(1);
+    jobs::ReconcileOptions {
+        interval: Duration::from_secs(settings.reconciliation.interval_seconds),
+        pause_min: Duration::from_micros(1_000_000 / each_second),
+    }
+}
+
 impl App {
     /// Gate, ledger and verbs, without http, writer or jobs: what operators' commands use.
     ///
@@ -145,7 +155,18 @@ impl App {
                 .await?;
         let (stop, stop_http) = (watch::Sender::new(false), watch::Sender::new(false));
         let operations = Arc::new(operations);
-        Ok(Self { operations, gate, ledger, http: None, positions, stop_http, stop, tasks: Vec::new() })
+        let repeated = Arc::default();
+        Ok(Self {
+            operations,
+            gate,
+            ledger,
+            http: None,
+            positions,
+            stop_http,
+            stop,
+            tasks: Vec::new(),
+            repeated,
+        })
     }
 
     /// Starts an instance with the given roles; it serves when this returns.
@@ -161,7 +182,10 @@ impl App {
             app.start_writer(settings);
         }
         if roles.contains(&Role::Jobs) {
-            app.start_jobs();
+            app.start_jobs(settings);
+        }
+        if roles.contains(&Role::Writer) || roles.contains(&Role::Jobs) {
+            app.spawn(jobs::undo_repeats(app.operations.clone(), app.repeated.clone(), app.stopping()));
         }
         if roles.contains(&Role::Http) {
             let options = http_options(settings, app.operations.metrics().clone());
@@ -176,7 +200,12 @@ impl App {
     }
 
     fn start_writer(&mut self, settings: &Settings) {
-        let watch = Bookkeeping::new(self.operations.clone(), self.gate.clone(), self.positions.clone());
+        let watch = Bookkeeping::new(
+            self.operations.clone(),
+            self.gate.clone(),
+            self.positions.clone(),
+            self.repeated.clone(),
+        );
         let options = WriterOptions {
             owner: uuid::Uuid::now_v7().to_string(),
             batch_events: settings.writer.batch_events,
@@ -190,7 +219,13 @@ impl App {
         self.spawn(writer.run(self.stopping()));
     }
 
-    fn start_jobs(&mut self) {
+    fn start_jobs(&mut self, settings: &Settings) {
+        self.spawn(jobs::repair_drifts(self.operations.clone(), self.stopping()));
+        if settings.reconciliation.interval_seconds > 0 {
+            let (operations, ledger) = (self.operations.clone(), self.ledger.clone());
+            let options = reconcile_options(settings);
+            self.spawn(jobs::reconcile_tenants(operations, ledger, options, self.stopping()));
+        }
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::sweep_due(self.operations.clone(), self.stopping()));
         let keeping =

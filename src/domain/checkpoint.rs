@@ -113,6 +113,34 @@ impl Difference {
     }
 }
 
+/// What a comparison came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReconciliationState {
+    /// Every counter equals the books.
+    Clean,
+    /// Counters differ, and wait for repair.
+    Drift,
+    /// Counters differed and were repaired.
+    Repaired,
+    /// It could not be decided, or a difference is not to be repaired.
+    Refused,
+}
+
+impl ReconciliationState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Clean, Self::Drift, Self::Repaired, Self::Refused];
+
+    /// The word of the table and the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Drift => "drift",
+            Self::Repaired => "repaired",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Whether an outbox entry is a checkpoint, also one that reads no further than its kind.
 pub fn is_checkpoint(event: &[u8]) -> bool {
     event.get(1) == Some(&CHECKPOINT_KIND)

@@ -50,9 +50,7 @@ pub use policy::{
 };
 pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quotas::QuotaCapacity;
-pub use reconciliations::{
-    Reconciliation, ReconciliationFilter, ReconciliationPlace, ReconciliationState,
-};
+pub use reconciliations::{Reconciliation, ReconciliationFilter, ReconciliationPlace};
 pub use repeats::RepeatToUndo;
 pub use reservations::{Booked, ReservationFilter, ReservationPlace, ReservationRow};
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};

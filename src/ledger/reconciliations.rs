@@ -12,40 +12,16 @@ use uuid::Uuid;
 
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 use crate::domain::amount::Decimals;
-use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures};
+use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, Subject, SubjectId, SubjectKind, TenantId};
 use crate::domain::reservation::CounterField;
 
-/// What a comparison came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReconciliationState {
-    /// Every counter equals the books.
-    Clean,
-    /// Counters differ, and wait for repair.
-    Drift,
-    /// Counters differed and were repaired.
-    Repaired,
-    /// It could not be decided, or a difference is not to be repaired.
-    Refused,
-}
-
-impl ReconciliationState {
-    /// The word of the table and the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Clean => "clean",
-            Self::Drift => "drift",
-            Self::Repaired => "repaired",
-            Self::Refused => "refused",
-        }
-    }
-
-    fn read(word: &str) -> Result<Self, LedgerError> {
-        [Self::Clean, Self::Drift, Self::Repaired, Self::Refused]
-            .into_iter()
-            .find(|state| state.as_str() == word)
-            .ok_or_else(|| LedgerError::Damaged(format!("a reconciliation is {word:?}")))
-    }
+/// The state with this word.
+fn read_state(word: &str) -> Result<ReconciliationState, LedgerError> {
+    ReconciliationState::ALL
+        .into_iter()
+        .find(|state| state.as_str() == word)
+        .ok_or_else(|| LedgerError::Damaged(format!("a reconciliation is {word:?}")))
 }
 
 /// A checkpoint compared with the books.
@@ -286,7 +262,8 @@ const COLUMNS: &str = "tenant, checkpoint_id, partition, epoch, sequence, taken_
 
 impl Row {
     fn read(self) -> Result<Reconciliation, LedgerError> {
-        let damaged = || LedgerError::Damaged(format!("the differences of checkpoint {}", self.checkpoint_id));
+        let damaged =
+            || LedgerError::Damaged(format!("the differences of checkpoint {}", self.checkpoint_id));
         let stored: Vec<StoredDifference> =
             serde_json::from_value(self.differences.clone()).map_err(|_| damaged())?;
         let differences =
@@ -303,7 +280,7 @@ impl Row {
             differences,
             quarantined: number::unsigned(self.quarantined)?,
             gaps: number::unsigned(self.gaps)?,
-            state: ReconciliationState::read(&self.state)?,
+            state: read_state(&self.state)?,
             detail: self.detail,
         })
     }

@@ -78,8 +78,7 @@ impl Ledger {
         self.transact(BEGIN_SNAPSHOT, move |connection| {
             async move {
                 let cursor = cursors::read(connection, partition).await?;
-                let BookFigures { open, counters, quotas } =
-                    read_figures(connection, &tenant, &ask).await?;
+                let BookFigures { open, counters, quotas } = read_figures(connection, &tenant, &ask).await?;
                 let latest_keyed_born_at_ms =
                     read_latest_keyed(connection, &tenant, ask.keyed_since_ms).await?;
                 Ok(TenantSnapshot { cursor, open, counters, quotas, latest_keyed_born_at_ms })

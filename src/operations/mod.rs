@@ -2,6 +2,7 @@
 
 mod acknowledge;
 pub mod answers;
+mod checkpoint;
 mod cost;
 mod error;
 mod expire;
@@ -16,7 +17,9 @@ mod policy;
 mod policy_store;
 mod present;
 mod quota;
+mod reconciliations;
 mod refusal;
+mod repair;
 pub mod requests;
 mod reserve;
 mod resolve;
@@ -28,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acknowledge::Positions;
+pub use checkpoint::{CheckpointTaken, TenantsPage};
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
 pub use verify::GateCheck;

@@ -129,7 +129,7 @@ impl Operations {
 
     /// The scripts' time: by a host's clock that lags it, a window that has just turned would be restored as the one
     /// before, and what is booked in the new one would read as nothing used.
-    fn gate_now_ms(&self) -> i64 {
+    pub(super) fn gate_now_ms(&self) -> i64 {
         self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
     }
 

@@ -35,6 +35,8 @@ pub struct Settings {
     pub writer: WriterSettings,
     /// How long calls wait for the ledger.
     pub ledger: LedgerSettings,
+    /// How the gate is compared with the ledger.
+    pub reconciliation: ReconciliationSettings,
     /// Plans, limits and tenants.
     pub policy: PolicySettings,
     /// What is logged, and how.
@@ -152,6 +154,16 @@ pub struct LedgerSettings {
     pub ack_timeout_ms: u64,
     /// The longest wait for a cold tenant's restore, in milliseconds.
     pub restore_wait_ms: u64,
+}
+
+/// `[reconciliation]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReconciliationSettings {
+    /// How often each active tenant's counters are compared with the books, in seconds; 0 is never.
+    pub interval_seconds: u64,
+    /// Tenants compared a second at most.
+    pub checkpoints_per_second: u64,
 }
 
 /// `[policy]`.

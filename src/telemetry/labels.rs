@@ -185,6 +185,8 @@ label! {
         Quarantine = "quarantine",
         /// An open reservation of the ledger is missing at the gate.
         MissingRecord = "missing_record",
+        /// A counter of the gate differs from the books.
+        Drift = "drift",
     }
 }
 

@@ -2,12 +2,12 @@
 
 use diesel_async::AsyncPgConnection;
 
-use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures};
+use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
 use crate::domain::holds::Holds;
 use crate::domain::ids::Partition;
 use crate::ledger::reconciliations::{Circumstances, circumstances};
 use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures};
-use crate::ledger::{LedgerError, Reconciliation, ReconciliationState};
+use crate::ledger::{LedgerError, Reconciliation};
 
 /// Compares a checkpoint with the books, which hold everything before it and nothing behind.
 ///
@@ -20,17 +20,13 @@ pub(super) async fn judge(
 ) -> Result<Reconciliation, LedgerError> {
     let around = circumstances(connection, partition, checkpoint).await?;
     let tenant = &checkpoint.description.tenant;
-    let (differences, mut state, mut detail) =
-        match read_figures(connection, tenant, &ask_of(checkpoint)).await {
-            Ok(books) => decide(checkpoint, &figures_of(checkpoint, &books), &around),
-            Err(LedgerError::Damaged(why) | LedgerError::Refused(why)) => {
-                (Vec::new(), ReconciliationState::Refused, why)
-            }
-            Err(error) => return Err(error),
-        };
-    if state == ReconciliationState::Drift && around.repeats_wait {
-        (state, detail) = (ReconciliationState::Refused, REPEATS_WAIT.into());
-    }
+    let (differences, state, detail) = match read_figures(connection, tenant, &ask_of(checkpoint)).await {
+        Ok(books) => decide(checkpoint, &figures_of(checkpoint, &books), &around),
+        Err(LedgerError::Damaged(why) | LedgerError::Refused(why)) => {
+            (Vec::new(), ReconciliationState::Refused, why)
+        }
+        Err(error) => return Err(error),
+    };
     Ok(Reconciliation {
         tenant: tenant.clone(),
         checkpoint: checkpoint.id,
@@ -47,7 +43,8 @@ pub(super) async fn judge(
     })
 }
 
-const REPEATS_WAIT: &str = "an operation that came again had not been taken back yet; the next checkpoint decides";
+const REPEATS_WAIT: &str =
+    "an operation that came again had not been taken back yet; the next checkpoint decides";
 const POLICY_CHANGED: &str = "policy or tenant changed while it was taken; the next checkpoint decides";
 
 fn decide(
@@ -60,13 +57,13 @@ fn decide(
     differences.retain(|difference| {
         around.calendar_changed_at_ms.is_none_or(|changed_ms| difference.counter.window_ms.0 > changed_ms)
     });
-    if differences.is_empty() {
-        return (differences, ReconciliationState::Clean, String::new());
+    let undecided = |why: &str| (Vec::new(), ReconciliationState::Refused, why.to_owned());
+    match (differences.is_empty(), around) {
+        (true, _) => (differences, ReconciliationState::Clean, String::new()),
+        (_, Circumstances { repeats_wait: true, .. }) => undecided(REPEATS_WAIT),
+        (_, Circumstances { policy_changed: true, .. }) => undecided(POLICY_CHANGED),
+        _ => (differences, ReconciliationState::Drift, String::new()),
     }
-    if around.policy_changed {
-        return (differences, ReconciliationState::Refused, POLICY_CHANGED.into());
-    }
-    (differences, ReconciliationState::Drift, String::new())
 }
 
 /// What the ledger is asked about the counters told: the same that a restore asks.
