@@ -113,7 +113,7 @@ pub(crate) async fn circumstances(
                  OR EXISTS (SELECT FROM policy_history WHERE policy_version > $6 AND kind <> 'tenant') AS policy_changed, \
              (SELECT max(changed_at) FROM ( \
                   SELECT changed_at, (definition->>'time_zone', definition->>'anchor_day') IS DISTINCT FROM \
-                             (lag(definition) OVER v->>'time_zone', lag(definition) OVER v->>'anchor_day') AS is_other, \
+                             ((lag(definition) OVER v)->>'time_zone', (lag(definition) OVER v)->>'anchor_day') AS is_other, \
                          lag(version) OVER v AS before \
                   FROM policy_history WHERE kind = 'tenant' AND id = $1 WINDOW v AS (ORDER BY version)) h \
               WHERE is_other AND before IS NOT NULL) AS calendar_changed_at",
