@@ -3,4 +3,5 @@
 mod contention;
 mod killed_service;
 mod lost_memory;
+mod reconciliation;
 mod teeth;
