@@ -99,8 +99,13 @@ impl Ledger {
         rows.into_iter().map(Row::read).collect()
     }
 
-    /// Notes that the gate no longer counts a repeat: checkpoints behind `outbox_at` are without it.
-    pub async fn note_undone(&self, repeat: &RepeatToUndo, outbox_at: OutboxId) -> Result<(), LedgerError> {
+    /// Notes that a repeat is done with: checkpoints behind `outbox_at` are without it; with none, those of its epoch
+    /// all have it, because the epoch ended first.
+    pub async fn note_undone(
+        &self,
+        repeat: &RepeatToUndo,
+        outbox_at: Option<OutboxId>,
+    ) -> Result<(), LedgerError> {
         let (partition, place) = (repeat.partition, repeat.outbox_id);
         self.transact(BEGIN, move |connection| {
             async move {
@@ -111,7 +116,7 @@ impl Ledger {
                 .bind::<SmallInt, _>(number::of_partition(partition))
                 .bind::<BigInt, _>(number::signed(place.epoch.0))
                 .bind::<BigInt, _>(number::signed(place.sequence))
-                .bind::<BigInt, _>(number::signed(outbox_at.sequence))
+                .bind::<Nullable<BigInt>, _>(outbox_at.map(|at| number::signed(at.sequence)))
                 .execute(connection)
                 .await?;
                 Ok(())

@@ -115,23 +115,28 @@ impl Operations {
             (Some(again), Some(row)) => self.undo_at_gate(repeat, &again, &row.record).await?,
             _ => {
                 tracing::error!(reservation = %repeat.reservation, %place, "an operation that came again cannot be taken back; the next checkpoint compares its counters");
-                place
+                Some(place)
             }
         };
         Ok(self.ledger.note_undone(repeat, outbox_at).await?)
     }
 
-    /// Answers how far the outbox had come when the gate no longer counted the repeat.
-    async fn undo_at_gate(&self, repeat: &RepeatToUndo, again: &Record, booked: &Record) -> Answer<OutboxId> {
+    /// Answers how far the outbox had come when the gate no longer counted the repeat; nothing where its epoch ended first.
+    async fn undo_at_gate(
+        &self,
+        repeat: &RepeatToUndo,
+        again: &Record,
+        booked: &Record,
+    ) -> Answer<Option<OutboxId>> {
         let (id, place) = (repeat.reservation, repeat.outbox_id);
         let call = UndoCall { id, place, again, booked, now_ms: self.script_now() };
         match self.timed(Script::Undo, self.gate.undo(&call)).await {
             Ok(UndoOutcome::Done(last)) => {
                 tracing::warn!(reservation = %id, %place, tenant = %booked.body.tenant, "an operation that the ledger knew already came again; the gate gave its units back");
-                Ok(last.max(place))
+                Ok(Some(last.max(place)))
             }
-            Ok(UndoOutcome::Kept(last)) => Ok(last.max(place)),
-            Ok(UndoOutcome::EpochOver) => Ok(place),
+            Ok(UndoOutcome::Kept(last)) => Ok(Some(last.max(place))),
+            Ok(UndoOutcome::EpochOver) => Ok(None),
             Err(GateError::Alarm { partition, reason }) => {
                 self.after_alarm(partition, &reason).await?;
                 Err(GateError::Alarm { partition, reason }.into())

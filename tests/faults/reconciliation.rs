@@ -272,6 +272,45 @@ async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_whose_epoch_ended_before_it_was_given_back_is_no_drift() {
+    let app =
+        app_with(AppOptions { without_writer: true, without_jobs: true, ..AppOptions::default() }).await;
+    let writer = app.one_with(&[tollgate::app::Role::Writer]).await;
+    usage(&app, "used", 4).await;
+    app.drained().await;
+    writer.stop().await;
+    let mut connection = redis_of(&app).await;
+    let keys: Vec<String> = connection.keys("tg1:*:rsv:*").await.unwrap();
+    let _: () = connection.del(keys).await.unwrap();
+    usage(&app, "used", 4).await;
+    let taken = app.app().operations.take_checkpoint(&acme()).await.unwrap().unwrap();
+    redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.unwrap();
+    for cursor in app.app().ledger.cursors().await.unwrap() {
+        let meta =
+            connection.keys::<_, Vec<String>>(format!("tg1:{{{}*}}:meta", cursor.partition)).await.unwrap();
+        let _: () = connection.hset(&meta[0], "epoch", "0").await.unwrap();
+    }
+    // The next instance finds the memory in doubt, and books the rest of the old epoch under the new one.
+    let writer = app.one_with(&[tollgate::app::Role::Writer]).await;
+    let judged = wait_for("the checkpoint is judged", Duration::from_secs(30), async || {
+        app.app().ledger.reconciliation(&acme(), taken.id, taken.place).await.unwrap()
+    })
+    .await;
+    assert_eq!(judged.state, Refused, "{judged:?}");
+    wait_for("the repeat is done with", Duration::from_secs(30), async || {
+        app.app().ledger.repeats_to_undo(10).await.unwrap().is_empty().then_some(())
+    })
+    .await;
+    let later =
+        crate::ledger::rows(&app.database, "SELECT undone_sequence IS NULL AS never FROM repeats").await;
+    assert_eq!(later, ["true"], "what its epoch counted it counted to the end");
+    usage(&app, "more", 1).await;
+    assert_eq!(compared(&app, false).await.state, Clean);
+    writer.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_policy_is_no_drift() {
     let app = app_with(AppOptions::default()).await;
     app.move_clock("2026-02-01T12:00:00Z").await;
