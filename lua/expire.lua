@@ -15,6 +15,7 @@
 -- include kinds
 -- include integer
 -- include clock
+-- include before_floor
 -- include append
 -- include sequence_of
 -- include read_record
@@ -45,7 +46,7 @@ end
 if real > tonumber(ARGV[2]) then
   return { TOO_LATE, real, now, '' }
 end
-if now < tonumber(found[3] or 0) then
+if before_floor(found[3], real, now) then
   return { TOO_EARLY, real, now, '' }
 end
 

@@ -11,6 +11,7 @@
 -- include states
 -- include kinds
 -- include clock
+-- include before_floor
 -- include last_id
 -- include append
 -- include sequence_of
@@ -40,7 +41,7 @@ for number = 1, end_count do
   ends[number], at = struct.unpack('<i8', ARGV[5], at)
 end
 local checks = read_checks(ARGV[5], at)
-local found = redis.call('HMGET', meta, 'epoch', 'swept')
+local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
 if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
@@ -63,6 +64,9 @@ if existing then
 end
 if real > tonumber(ARGV[2]) then
   return { TOO_LATE, real, now, '' }
+end
+if before_floor(found[3], real, now) then
+  return { TOO_EARLY, real, now, '' }
 end
 for _, check in ipairs(checks) do
   if now < check.window then

@@ -29,7 +29,7 @@ end
 if real > not_after then
   return { TOO_LATE, real, now, '' }
 end
-if before_floor then
+if before_floor(floor, real, now) then
   return { TOO_EARLY, real, now, '' }
 end
 if cold then

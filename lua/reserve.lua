@@ -10,6 +10,7 @@
 -- include states
 -- include kinds
 -- include clock
+-- include before_floor
 -- include last_id
 -- include append
 -- include sequence_of
@@ -71,7 +72,7 @@ end
 if real > tonumber(ARGV[2]) then
   return { TOO_LATE, real, now, '' }
 end
-if now < tonumber(found[3] or 0) then
+if before_floor(found[3], real, now) then
   return { TOO_EARLY, real, now, '' }
 end
 local stale = now < valid_from or now >= valid_until

@@ -9,6 +9,7 @@
 -- include clock
 -- include due_key
 -- include read_record
+-- include last_sequence
 
 -- read
 local meta, state = KEYS[1], KEYS[3]
@@ -20,6 +21,7 @@ if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
 local header = redis.call('HGET', state, 'h')
+local sequence = last_sequence(KEYS[2], ARGV[1])
 local records, record_count = {}, tonumber(ARGV[7])
 for number = 1, record_count do
   local hex, raw = ARGV[6 + 2 * number], ARGV[7 + 2 * number]
@@ -51,6 +53,6 @@ if ARGV[5] == '1' then
   for at = 8 + 2 * record_count, #ARGV, 2 do
     redis.call('HSET', state, ARGV[at], ARGV[at + 1])
   end
-  redis.call('HSET', state, 'h', struct.pack('<i8i8i8', epoch, now, tonumber(ARGV[6])))
+  redis.call('HSET', state, 'h', struct.pack('<i8i8i8i8', epoch, now, tonumber(ARGV[6]), sequence))
 end
 return { DONE, real, now, '' }

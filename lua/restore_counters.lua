@@ -6,11 +6,13 @@
 -- event    none
 -- include statuses
 -- include clock
+-- include last_sequence
 
 -- read
 local real, now = clock(ARGV[3])
 local found = redis.call('HGET', KEYS[1], 'epoch')
 local header = redis.call('HGET', KEYS[3], 'h')
+local told = struct.pack('<i8c16', last_sequence(KEYS[2], ARGV[1]), string.rep('\0', 16))
 
 -- check
 if found ~= ARGV[1] then
@@ -26,6 +28,9 @@ end
 -- write
 local written = 0
 for at = 4, #ARGV, 2 do
-  written = written + redis.call('HSETNX', KEYS[3], ARGV[at], ARGV[at + 1])
+  if redis.call('HSETNX', KEYS[3], ARGV[at], ARGV[at + 1]) == 1 then
+    redis.call('HSET', KEYS[3], 'r' .. ARGV[at], told)
+    written = written + 1
+  end
 end
 return { written > 0 and DONE or KEPT, real, now, '' }

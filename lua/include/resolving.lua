@@ -2,6 +2,7 @@
 -- include states
 -- include kinds
 -- include clock
+-- include before_floor
 -- include last_id
 -- include append
 -- include sequence_of
@@ -27,7 +28,7 @@ local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
 if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
-local before_floor = now < tonumber(found[3] or 0)
+local floor = found[3]
 redis.call('XLEN', outbox)
 local record = read_record(redis.call('GET', reservation), epoch)
 if record then

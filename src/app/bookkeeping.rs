@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
+use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{OutboxId, Partition};
 use crate::gate::Gate;
+use crate::ledger::Reconciliation;
 use crate::operations::{Operations, Positions};
 use crate::telemetry::labels;
 use crate::writer::{Alarm, Watch};
@@ -16,12 +20,42 @@ pub(super) struct Bookkeeping {
     operations: Arc<Operations>,
     gate: Arc<Gate>,
     positions: Arc<Positions>,
+    repeated: Arc<Notify>,
 }
 
 impl Bookkeeping {
-    /// Tells `operations`' metrics, the gate and those who wait on `positions`.
-    pub(super) fn new(operations: Arc<Operations>, gate: Arc<Gate>, positions: Arc<Positions>) -> Self {
-        Self { operations, gate, positions }
+    /// Tells `operations`' metrics, the gate and those who wait on `positions`; rings `repeated`.
+    pub(super) fn new(
+        operations: Arc<Operations>,
+        gate: Arc<Gate>,
+        positions: Arc<Positions>,
+        repeated: Arc<Notify>,
+    ) -> Self {
+        Self { operations, gate, positions, repeated }
+    }
+
+    fn tell_drift(&self, judged: &Reconciliation) {
+        let metrics = self.operations.metrics();
+        metrics.alarm(labels::Alarm::Drift);
+        for difference in &judged.differences {
+            let (consumed, reserved) = difference.delta();
+            let counter = &difference.counter;
+            tracing::error!(
+                tenant = %judged.tenant, limit = counter.name, window_start_ms = counter.window_ms.0, subject = ?counter.subject,
+                consumed_missing = consumed, reserved_missing = reserved, gaps = judged.gaps, quarantined = judged.quarantined,
+                checkpoint = %judged.checkpoint, "a counter of the gate differs from the books"
+            );
+            match consumed.signum() {
+                -1 => metrics.drifted(labels::Drift::ConsumedMore),
+                1 => metrics.drifted(labels::Drift::ConsumedLess),
+                _ => {}
+            }
+            match reserved.signum() {
+                -1 => metrics.drifted(labels::Drift::ReservedMore),
+                1 => metrics.drifted(labels::Drift::ReservedLess),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -33,6 +67,22 @@ impl Watch for Bookkeeping {
     fn booked(&self, partition: Partition, id: OutboxId) {
         self.gate.note_cursor(partition, id);
         self.positions.note(partition, id);
+    }
+
+    fn judged(&self, judged: &Reconciliation) {
+        let metrics = self.operations.metrics();
+        match judged.state {
+            ReconciliationState::Clean => metrics.checkpoint_judged(labels::Judged::Clean),
+            ReconciliationState::Refused => metrics.checkpoint_judged(labels::Judged::Refused),
+            ReconciliationState::Drift | ReconciliationState::Repaired => {
+                metrics.checkpoint_judged(labels::Judged::Drift);
+                self.tell_drift(judged);
+            }
+        }
+    }
+
+    fn repeated(&self, _operations: usize) {
+        self.repeated.notify_one();
     }
 
     fn alarm(&self, alarm: &Alarm) {

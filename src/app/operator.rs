@@ -171,6 +171,7 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
             "{cold} tenants are cold: the gate is told of each by the ledger at its next call"
         ));
     }
+    warnings.extend(gate.undecided);
     reached.leave().await?;
     Ok(VerifyReport { checks, warnings })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::bookkeeping::Bookkeeping;
@@ -58,6 +58,8 @@ pub struct App {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     patience: StopPatience,
+    /// Rung when the writer met operations that came again.
+    repeated: Arc<Notify>,
 }
 
 /// How long each part of a stop may take.
@@ -159,6 +161,14 @@ fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
     }
 }
 
+fn reconcile_options(settings: &Settings) -> jobs::ReconcileOptions {
+    let each_second = settings.reconciliation.checkpoints_per_second.max(1);
+    jobs::ReconcileOptions {
+        interval: Duration::from_secs(settings.reconciliation.interval_seconds),
+        pause_min: Duration::from_micros(1_000_000 / each_second),
+    }
+}
+
 impl App {
     /// Gate, ledger and verbs, without http, writer or jobs: what operators' commands use.
     ///
@@ -181,6 +191,7 @@ impl App {
         let (stop, stop_http) = (watch::Sender::new(false), watch::Sender::new(false));
         let operations = Arc::new(operations);
         let patience = StopPatience::of(settings);
+        let repeated = Arc::default();
         Ok(Self {
             operations,
             gate,
@@ -191,6 +202,7 @@ impl App {
             stop,
             tasks: Vec::new(),
             patience,
+            repeated,
         })
     }
 
@@ -212,6 +224,9 @@ impl App {
         if roles.contains(&Role::Jobs) {
             app.start_jobs(settings);
         }
+        if roles.contains(&Role::Writer) || roles.contains(&Role::Jobs) {
+            app.spawn(jobs::undo_repeats(app.operations.clone(), app.repeated.clone(), app.stopping()));
+        }
         if roles.contains(&Role::Http) {
             let options = http_options(settings, app.operations.metrics().clone());
             let mut stop = app.stop_http.subscribe();
@@ -225,7 +240,12 @@ impl App {
     }
 
     fn start_writer(&mut self, settings: &Settings) {
-        let watch = Bookkeeping::new(self.operations.clone(), self.gate.clone(), self.positions.clone());
+        let watch = Bookkeeping::new(
+            self.operations.clone(),
+            self.gate.clone(),
+            self.positions.clone(),
+            self.repeated.clone(),
+        );
         let options = WriterOptions {
             owner: uuid::Uuid::now_v7().to_string(),
             batch_events: settings.writer.batch_events,
@@ -241,6 +261,12 @@ impl App {
     }
 
     fn start_jobs(&mut self, settings: &Settings) {
+        self.spawn(jobs::repair_drifts(self.operations.clone(), self.stopping()));
+        if settings.reconciliation.interval_seconds > 0 {
+            let (operations, ledger) = (self.operations.clone(), self.ledger.clone());
+            let options = reconcile_options(settings);
+            self.spawn(jobs::reconcile_tenants(operations, ledger, options, self.stopping()));
+        }
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::sweep_due(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::replay_parked(self.operations.clone(), self.stopping()));

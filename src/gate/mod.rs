@@ -5,6 +5,7 @@
 
 pub mod breaker;
 mod call;
+pub mod checkpoint;
 mod connections;
 pub mod error;
 pub mod expire;
@@ -13,6 +14,7 @@ pub mod keys;
 pub mod outbox;
 pub mod peek;
 pub mod record;
+pub mod repair;
 pub mod reserve;
 pub mod resolve;
 pub mod restore;
@@ -38,11 +40,13 @@ use keys::Keys;
 use scripts::{Digests, Script};
 
 pub use breaker::BreakerState;
+pub use checkpoint::{CheckpointCall, CheckpointOutcome};
 pub use error::GateError;
 pub use expire::{DueList, ExpireReport};
 pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
 pub use record::{RecordCall, RecordOutcome};
+pub use repair::{RepairCall, RepairOutcome, UndoCall, UndoOutcome};
 pub use reserve::{
     CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
 };

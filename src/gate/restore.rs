@@ -270,7 +270,8 @@ fn is_open(record: &Record) -> bool {
     record.head.state == ReservationState::Reserved
 }
 
-fn with_epoch(record: &Record, epoch: Epoch) -> Record {
+/// The record as of another epoch.
+pub(super) fn with_epoch(record: &Record, epoch: Epoch) -> Record {
     let mut record = record.clone();
     record.head.epoch = epoch;
     record

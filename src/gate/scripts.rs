@@ -62,6 +62,12 @@ scripts! {
     Publish = "publish", "publish";
     /// The partition's epoch.
     Adopt = "adopt", "adopt";
+    /// How a tenant's counters stand, as an event.
+    Checkpoint = "checkpoint", "checkpoint";
+    /// What a checkpoint found missing in a counter.
+    Repair = "repair", "repair";
+    /// An operation that the ledger knew already.
+    Undo = "undo", "undo";
 }
 
 macro_rules! includes {
@@ -71,10 +77,11 @@ macro_rules! includes {
 }
 
 includes! {
-    "append" "cap_totals" "clock" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "holder_keys" "integer"
-    "kinds" "last_id" "late_rejected" "measure" "pack_event" "pack_head" "pack_lines" "pack_readings" "pack_units"
-    "plan_moves" "quota_capacity" "read_body" "read_checks" "read_record" "read_totals" "recorded_checks" "refusing_checks"
-    "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store" "write_counters"
+    "append" "before_floor" "cap_totals" "clock" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "holder_keys" "integer"
+    "kinds" "last_id" "last_sequence" "late_rejected" "measure" "pack_event" "pack_head" "pack_lines" "pack_readings"
+    "pack_units" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_record" "read_totals" "recorded_checks"
+    "refusing_checks" "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store"
+    "told_sequence" "write_counters"
 }
 
 impl Script {
@@ -89,6 +96,7 @@ impl Script {
                 | Self::Release
                 | Self::Extend
                 | Self::Expire
+                | Self::Checkpoint
         )
     }
 

@@ -9,8 +9,9 @@ use super::problem::Problem;
 use super::query::Query;
 use super::state::State;
 use super::tenants::GRANULARITIES;
-use crate::operations::answers::UsageRow;
-use crate::operations::requests::{GroupBy, UsageRequest};
+use crate::domain::checkpoint::ReconciliationState;
+use crate::operations::answers::{ReconciliationRow, UsageRow};
+use crate::operations::requests::{GroupBy, ReconciliationsRequest, UsageRequest};
 
 const GROUPS: &[(&str, GroupBy)] = &[
     ("meter", GroupBy::Meter),
@@ -18,6 +19,13 @@ const GROUPS: &[(&str, GroupBy)] = &[
     ("operation", GroupBy::Operation),
     ("tenant", GroupBy::Tenant),
     ("plan", GroupBy::Plan),
+];
+
+const STATES: &[(&str, ReconciliationState)] = &[
+    ("clean", ReconciliationState::Clean),
+    ("drift", ReconciliationState::Drift),
+    ("repaired", ReconciliationState::Repaired),
+    ("refused", ReconciliationState::Refused),
 ];
 
 /// What was used, over all tenants or by one; a key bound to a tenant sees its own.
@@ -60,6 +68,37 @@ pub(super) async fn report_usage(
     };
     query.finish()?;
     let rows = state.read(state.operations.list_usage(asked)).await?;
+    listing.answer(&state.cursor_key, rows)
+}
+
+/// What comparing the gate's counters with the books came to: every difference, and each tenant's latest clean comparison.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant."),
+        ("state" = Option<String>, Query, description = "`clean`, `drift`, `repaired` or `refused`."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Reconciliations, newest first.", body = List<ReconciliationRow>))
+)]
+#[get("/v1/reports/reconciliation")]
+pub(super) async fn report_reconciliation(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, view)?;
+    let asked = ReconciliationsRequest {
+        tenant: caller.tenant(query.parsed("tenant")?)?,
+        state: query.word("state", STATES)?,
+        page,
+    };
+    query.finish()?;
+    let rows = state.read(state.operations.list_reconciliations(asked)).await?;
     listing.answer(&state.cursor_key, rows)
 }
 

@@ -90,6 +90,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
     route(Method::GET, "/v1/reports/usage", Access::Report),
+    route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::GET, "/v1/admin/tenants", Access::AdminRead),
     route(Method::GET, "/v1/admin/tenants/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/tenants/{id}", Access::Admin),
@@ -142,6 +143,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(tenants::list_entries)
         .service(tenants::list_reservations)
         .service(reports::report_usage)
+        .service(reports::report_reconciliation)
         .configure(admin_policy::tenants::configure)
         .configure(admin_policy::plans::configure)
         .configure(admin_policy::meters::configure)

@@ -1,8 +1,9 @@
-//! What time does: due reservations expire, parked calls reach the gate, the gate is watched, and jobs run when they are
-//! due. Cron only wakes; rows decide.
+//! What time does: due reservations expire, parked calls reach the gate, the gate is watched and compared with the
+//! ledger, and jobs run when they are due. Cron only wakes; rows decide.
 
 mod gauges;
 mod parked;
+mod reconcile;
 mod retention;
 mod schedule;
 mod sweep;
@@ -11,6 +12,7 @@ mod work;
 
 pub use gauges::show_gauges;
 pub use parked::replay_parked;
+pub use reconcile::{ReconcileOptions, reconcile_tenants, repair_drifts, undo_repeats};
 pub use schedule::run_jobs;
 pub use sweep::sweep_due;
 pub use watch::watch_gate;

@@ -1,13 +1,13 @@
 //! Gaps in the outboxes: proof that events were lost.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, BigInt, SmallInt, Timestamptz};
+use diesel::sql_types::{Array, BigInt, SmallInt, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::{Ledger, LedgerError, number};
-use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// A place where the outbox went on too far ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,27 +41,6 @@ pub(crate) async fn add(connection: &mut AsyncPgConnection, gaps: &[Found]) -> R
     .bind::<Array<BigInt>, _>(column(|gap| gap.1.sequence))
     .bind::<Array<BigInt>, _>(column(|gap| gap.2.epoch.0))
     .bind::<Array<BigInt>, _>(column(|gap| gap.2.sequence))
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-/// Records events that brought an operation again which the books already had.
-pub(crate) async fn add_repeats(
-    connection: &mut AsyncPgConnection,
-    repeats: &[(Partition, OutboxId, ReservationId)],
-) -> Result<(), LedgerError> {
-    if repeats.is_empty() {
-        return Ok(());
-    }
-    sql_query(
-        "INSERT INTO repeats (partition, epoch, sequence, reservation_id) \
-         SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::uuid[]) ON CONFLICT DO NOTHING",
-    )
-    .bind::<Array<SmallInt>, _>(repeats.iter().map(|r| number::of_partition(r.0)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(repeats.iter().map(|r| number::signed(r.1.epoch.0)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(repeats.iter().map(|r| number::signed(r.1.sequence)).collect::<Vec<_>>())
-    .bind::<Array<sql_types::Uuid>, _>(repeats.iter().map(|r| r.2.uuid()).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())

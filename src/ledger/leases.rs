@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
-use diesel::sql_types::{Array, BigInt, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Text};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
 use super::{BEGIN, Ledger, LedgerError};
+
+#[derive(QueryableByName)]
+struct HeldRow {
+    #[diesel(sql_type = Bool)]
+    held: bool,
+}
 
 #[derive(QueryableByName)]
 struct Row {
@@ -47,6 +53,18 @@ impl Ledger {
             .boxed()
         })
         .await
+    }
+
+    /// Whether anybody holds a lease whose name begins with `prefix`.
+    pub async fn is_leased(&self, prefix: &str) -> Result<bool, LedgerError> {
+        let query = "SELECT EXISTS (SELECT FROM leases WHERE starts_with(name, $1) AND expires_at > clock_timestamp()) AS held";
+        let row = self
+            .read(|connection| {
+                let query = sql_query(query).bind::<Text, _>(prefix.to_owned());
+                async move { Ok(query.get_result::<HeldRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        Ok(row.held)
     }
 
     /// Gives back every lease of `owner`.

@@ -31,6 +31,8 @@ pub mod policy;
 mod policy_write;
 pub mod quarantine;
 pub mod quotas;
+pub mod reconciliations;
+pub mod repeats;
 pub mod reservations;
 mod retention;
 pub mod snapshot;
@@ -62,6 +64,8 @@ pub use policy::{
 };
 pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quotas::QuotaCapacity;
+pub use reconciliations::{Reconciliation, ReconciliationFilter, ReconciliationPlace};
+pub use repeats::RepeatToUndo;
 pub use reservations::{Booked, ReservationFilter, ReservationPlace, ReservationRow};
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
 pub use usage::{Granularity, GroupBy, UsageFigures, UsagePage, UsagePlace, UsageQuery};

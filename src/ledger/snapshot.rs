@@ -77,19 +77,36 @@ impl Ledger {
         let (tenant, ask) = (tenant.clone(), ask.clone());
         self.transact(BEGIN_SNAPSHOT, move |connection| {
             async move {
-                Ok(TenantSnapshot {
-                    cursor: cursors::read(connection, partition).await?,
-                    open: if ask.with_open { read_open(connection, &tenant).await? } else { Vec::new() },
-                    counters: read_counters(connection, &tenant, &ask.counters).await?,
-                    quotas: read_quotas(connection, &tenant, &ask.quotas).await?,
-                    latest_keyed_born_at_ms: read_latest_keyed(connection, &tenant, ask.keyed_since_ms)
-                        .await?,
-                })
+                let cursor = cursors::read(connection, partition).await?;
+                let BookFigures { open, counters, quotas } = read_figures(connection, &tenant, &ask).await?;
+                let latest_keyed_born_at_ms =
+                    read_latest_keyed(connection, &tenant, ask.keyed_since_ms).await?;
+                Ok(TenantSnapshot { cursor, open, counters, quotas, latest_keyed_born_at_ms })
             }
             .boxed()
         })
         .await
     }
+}
+
+/// What the books say about a tenant, in the order in which it was asked.
+pub(crate) struct BookFigures {
+    pub(crate) open: Vec<(ReservationId, Record)>,
+    pub(crate) counters: Vec<Units>,
+    pub(crate) quotas: Vec<QuotaState>,
+}
+
+/// Reads what the books say: the one place, for those who restore a tenant and those who compare it.
+pub(crate) async fn read_figures(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    ask: &RestoreAsk,
+) -> Result<BookFigures, LedgerError> {
+    Ok(BookFigures {
+        open: if ask.with_open { read_open(connection, tenant).await? } else { Vec::new() },
+        counters: read_counters(connection, tenant, &ask.counters).await?,
+        quotas: read_quotas(connection, tenant, &ask.quotas).await?,
+    })
 }
 
 #[derive(QueryableByName)]

@@ -344,6 +344,61 @@ pub struct UsageRow {
     pub corrections: String,
 }
 
+/// A comparison of the gate with the ledger.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub struct ReconciliationRow {
+    /// The checkpoint that was compared.
+    pub id: String,
+    /// Whose counters.
+    pub tenant: String,
+    /// When the gate told its counters (gate time).
+    pub taken_at: String,
+    /// When the ledger compared them.
+    pub judged_at: String,
+    /// `clean`, `drift` (waits for repair), `repaired` or `refused` (not decided, or not to be repaired: see `detail`).
+    pub state: String,
+    /// How many counters were compared.
+    pub counters: i64,
+    /// Those that differ.
+    pub differences: Vec<DifferenceAnswer>,
+    /// Events of the tenant in quarantine then: they may explain a difference.
+    pub quarantined: i64,
+    /// Gaps in the tenant's outbox in that epoch: lost events may explain a difference.
+    pub gaps: i64,
+    /// What is to be said besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// A counter that differs between gate and ledger.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub struct DifferenceAnswer {
+    /// The limit, or `quota:` and the meter.
+    pub limit: String,
+    /// Whose use it counts, where it is one subject's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<SubjectAnswer>,
+    /// The meter.
+    pub meter: String,
+    /// Start of its window.
+    pub window_start: String,
+    /// End of its window.
+    pub window_end: String,
+    /// What the gate counted.
+    pub gate: FiguresAnswer,
+    /// What the books said as of the same event.
+    pub ledger: FiguresAnswer,
+}
+
+/// Two figures of a counter.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub struct FiguresAnswer {
+    /// Used up.
+    pub consumed: String,
+    /// Held.
+    pub reserved: String,
+}
+
 /// An entry of the books.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub struct EntryRow {

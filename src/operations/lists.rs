@@ -130,11 +130,11 @@ impl Operations {
     }
 }
 
-fn limit_of(page: &Page) -> usize {
+pub(super) fn limit_of(page: &Page) -> usize {
     usize::try_from(page.limit).unwrap_or(1000).clamp(1, 1000)
 }
 
-fn bad_cursor() -> OperationError {
+pub(super) fn bad_cursor() -> OperationError {
     OperationError::Malformed("the cursor does not read; start again without it".into())
 }
 

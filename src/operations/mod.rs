@@ -3,6 +3,7 @@
 mod acknowledge;
 mod admission;
 pub mod answers;
+mod checkpoint;
 mod cost;
 mod degraded;
 mod error;
@@ -22,7 +23,9 @@ mod policy;
 mod policy_store;
 mod present;
 mod quota;
+mod reconciliations;
 mod refusal;
+mod repair;
 mod replay;
 pub mod requests;
 mod reserve;
@@ -40,6 +43,7 @@ use tokio::sync::Notify;
 
 pub use acknowledge::Positions;
 pub use admission::TimeAccepted;
+pub use checkpoint::{CheckpointTaken, TenantsPage};
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
 pub use health::Readiness;

@@ -88,6 +88,8 @@ pub(super) struct PolicyStore {
     refreshing: tokio::sync::Mutex<()>,
     /// How often tenants were forgotten: one read before that must not be kept after it.
     forgotten: AtomicU64,
+    /// The version that `current` was last known to say, also where nothing in it had changed.
+    seen: AtomicU64,
     clock: crate::clock::Clock,
 }
 
@@ -95,7 +97,9 @@ impl PolicyStore {
     /// Loads the snapshot. Errors: the ledger does not answer or holds definitions this version cannot read.
     pub(super) async fn load(ledger: Ledger, partitions: u16, clock: crate::clock::Clock) -> Answer<Self> {
         let policy = read_policy(&ledger).await?;
+        let seen = AtomicU64::new(policy.version);
         Ok(Self {
+            seen,
             ledger,
             partitions,
             current: ArcSwap::from_pointee(policy),
@@ -110,6 +114,11 @@ impl PolicyStore {
     /// The snapshot in force.
     pub(super) fn current(&self) -> Arc<Policy> {
         self.current.load_full()
+    }
+
+    /// The version of the policy that the snapshot in force is known to say.
+    pub(super) fn seen_version(&self) -> u64 {
+        self.seen.load(Ordering::Acquire)
     }
 
     /// How many partitions the installation has.
@@ -187,6 +196,7 @@ impl PolicyStore {
         if !fresh.says_the_same_as(&current) {
             self.current.store(Arc::new(fresh));
         }
+        self.seen.store(version, Ordering::Release);
         Ok(version)
     }
 

@@ -22,6 +22,11 @@ pub(super) fn amount(units: Units, decimals: Decimals) -> String {
     units.to_amount(decimals).to_string()
 }
 
+/// Units of a counter that may be damaged, as the API writes amounts.
+pub(super) fn signed_amount(units: i64, decimals: Decimals) -> String {
+    rust_decimal::Decimal::new(units, u32::from(decimals.count())).normalize().to_string()
+}
+
 /// Whole seconds until `end_ms`, rounded up, at least 0.
 pub(super) fn seconds_until(end_ms: i64, now_ms: i64) -> i64 {
     (end_ms - now_ms).max(0).div_euclid(1000) + i64::from((end_ms - now_ms).max(0) % 1000 != 0)

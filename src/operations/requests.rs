@@ -1,6 +1,7 @@
 //! What callers ask for, already parsed: http turns bodies into these, the verbs take nothing else.
 
 use crate::domain::amount::Amount;
+use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::reservation::ReservationState;
 
@@ -171,6 +172,17 @@ pub struct UsageRequest {
     pub zone: Option<String>,
     /// Only this meter.
     pub meter: Option<MeterId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// `GET /v1/reports/reconciliation`.
+#[derive(Debug, Clone)]
+pub struct ReconciliationsRequest {
+    /// Only this tenant's.
+    pub tenant: Option<TenantId>,
+    /// Only those in this state.
+    pub state: Option<ReconciliationState>,
     /// Which page.
     pub page: Page,
 }

@@ -12,10 +12,11 @@ use super::reserve::counted;
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
+use crate::domain::holds::Holds;
 use crate::domain::ids::{OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
-use crate::domain::reservation::{CounterField, CounterPlace, Record, ReservationState, SubjectHash};
+use crate::domain::reservation::{CounterPlace, Record, ReservationState, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{
     Cold, ColdRecord, CounterReading, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
@@ -464,7 +465,8 @@ fn restored_counters(
     snapshot: &TenantSnapshot,
     subject: Option<&Subject>,
 ) -> Vec<RestoredCounter> {
-    let mut held = held_by_field(&snapshot.open, subject);
+    let open = snapshot.open.iter().map(|(_, record)| record);
+    let mut held = Holds::of(open).into_counters_of(subject);
     let limits = resolved.limits.iter().zip(&snapshot.counters);
     let limits = limits.map(|(limit, consumed)| (limit.field, limit.window.start_ms, *consumed));
     let quotas = resolved.quotas.iter().zip(&snapshot.quotas);
@@ -472,50 +474,24 @@ fn restored_counters(
     let mut counters: Vec<_> = limits
         .chain(quotas)
         .map(|(field, window_start_ms, consumed)| {
-            let (reserved, next_end_ms) = held.remove(&(field, window_start_ms)).unwrap_or_default();
-            let next_hold_ends_at_ms = (next_end_ms > 0).then_some(next_end_ms);
+            let held = held.remove(&(field, window_start_ms));
+            let reserved = held.map_or(Units::ZERO, |held| held.units);
+            let next_hold_ends_at_ms = held.map(|held| held.first_end_ms);
             RestoredCounter { field, window_start_ms, consumed, reserved, next_hold_ends_at_ms }
         })
         .collect();
-    for ((field, window_start_ms), (reserved, next_end_ms)) in held {
+    for ((field, window_start_ms), held) in held {
         if counters.iter().all(|counter| counter.field != field) {
             let consumed = Units::ZERO;
-            let next_hold_ends_at_ms = Some(next_end_ms);
+            let next_hold_ends_at_ms = Some(held.first_end_ms);
             counters.push(RestoredCounter {
                 field,
                 window_start_ms,
                 consumed,
-                reserved,
+                reserved: held.units,
                 next_hold_ends_at_ms,
             });
         }
     }
     counters
-}
-
-type Held = HashMap<(CounterField, i64), (Units, i64)>;
-
-/// What open reservations hold in each counter window of the tenant (or of one subject), and when the first hold ends.
-fn held_by_field(open: &[(ReservationId, Record)], subject: Option<&Subject>) -> Held {
-    let mut held = Held::new();
-    for (_, record) in open {
-        let Some(rest) = &record.body.rest else { continue };
-        let holder = match subject {
-            None => Some(0),
-            Some(subject) => {
-                rest.subjects.iter().position(|(named, _)| named == subject).map(|index| index + 1)
-            }
-        };
-        for place in rest.counters.iter().filter(|place| Some(usize::from(place.holder)) == holder) {
-            let weighted = place.pairs.iter().filter_map(|(line, weight)| {
-                let units = record.units.get(usize::from(*line))?.outstanding();
-                units.get().checked_mul(*weight).and_then(Units::new)
-            });
-            let sum = weighted.fold(Units::ZERO, |sum, units| sum.checked_add(units).unwrap_or(sum));
-            let slot = held.entry((place.field, place.window_start_ms)).or_insert((Units::ZERO, i64::MAX));
-            slot.0 = slot.0.checked_add(sum).unwrap_or(slot.0);
-            slot.1 = slot.1.min(record.head.expires_at_ms);
-        }
-    }
-    held
 }

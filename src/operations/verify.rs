@@ -1,15 +1,20 @@
-//! Gate against ledger, counter by counter, while nothing moves: part of `tollgate verify`.
+//! Gate against ledger, counter by counter: part of `tollgate verify`, also while traffic flows.
 
-use super::policy_store::{TenantEntry, stored_json};
+use std::time::Duration;
+
+use super::checkpoint::CheckpointTaken;
+use super::policy_store::TenantEntry;
 use super::reserve::{checks_of, counted};
-use super::{Answer, Operations};
-use crate::domain::ids::Partition;
+use super::{Answer, Operations, present};
+use crate::clock::Clock;
+use crate::domain::ids::{OutboxId, TenantId};
 use crate::domain::policy::Resolved;
-use crate::domain::tenant::TenantDefinition;
 use crate::gate::{CounterReading, PeekCall};
-use crate::ledger::TenantPlace;
+use crate::ledger::{Reconciliation, TenantPlace};
 
-const TENANTS_PAGE: usize = 500;
+/// How long the writer may take to reach a page's checkpoints.
+const JUDGED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What comparing the gate with the ledger came to.
 #[derive(Debug, Default)]
@@ -20,49 +25,103 @@ pub struct GateCheck {
     pub cold_tenants: u64,
     /// Each difference, named.
     pub faults: Vec<String>,
+    /// Tenants that could not be compared this time, and why.
+    pub undecided: Vec<String>,
     /// Why nothing was compared, where nothing was.
     pub skipped: Option<String>,
 }
 
 impl Operations {
-    /// Compares every warm tenant's counters with the books. Skipped while the writer has not reached the outboxes'
-    /// ends: two moving figures would give false alarms.
+    /// Compares every warm tenant's counters with the books. While nothing moves, figure by figure; else by a checkpoint
+    /// of each tenant, which the writer compares as of its place.
     pub async fn verify_gate(&self) -> Answer<GateCheck> {
-        if let Some(why) = self.behind().await? {
-            return Ok(GateCheck { skipped: Some(why), ..GateCheck::default() });
+        if let Some(ends) = self.ends_if_booked().await? {
+            let check = self.compare_all().await?;
+            if self.ends_if_booked().await? == Some(ends) {
+                return Ok(check);
+            }
         }
+        if !self.ledger.is_leased("writer/").await? {
+            let why = "events wait in the outboxes and no writer runs";
+            return Ok(GateCheck { skipped: Some(why.into()), ..GateCheck::default() });
+        }
+        self.compare_by_checkpoints().await
+    }
+
+    /// Where the outboxes end, if all of them are booked to their ends.
+    async fn ends_if_booked(&self) -> Answer<Option<Vec<OutboxId>>> {
+        let mut ends = Vec::new();
+        for cursor in self.ledger.cursors().await? {
+            let last = self.gate.partition_facts(cursor.partition).await?.last_id.unwrap_or_default();
+            if !cursor.settles(last) {
+                return Ok(None);
+            }
+            ends.push(last);
+        }
+        Ok(Some(ends))
+    }
+
+    async fn compare_all(&self) -> Answer<GateCheck> {
         let mut check = GateCheck::default();
         let mut after: Option<TenantPlace> = None;
         loop {
-            let page = self.ledger.list_tenants(after.as_ref(), TENANTS_PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(TenantPlace { created_at_us: last.created_at_us, id: last.id.clone() });
-            for stored in &page {
-                let definition: TenantDefinition = stored_json(&stored.definition)?;
-                let entry = self.policy.tenant(&definition.id).await?;
-                self.compare(&entry, &mut check).await?;
+            let page = self.warm_tenants(after.as_ref()).await?;
+            check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);
+            for tenant in &page.warm {
+                self.compare(&*self.policy.tenant(tenant).await?, &mut check).await?;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(check);
             }
         }
-        if self.behind().await?.is_some() && !check.faults.is_empty() {
-            let why = "traffic flowed during the comparison; stop it, or repeat";
-            return Ok(GateCheck { skipped: Some(why.into()), ..GateCheck::default() });
-        }
-        Ok(check)
     }
 
-    /// Why the two cannot be compared now: an outbox whose end is not booked yet.
-    async fn behind(&self) -> Answer<Option<String>> {
-        for cursor in self.ledger.cursors().await? {
-            let partition = cursor.partition;
-            let last = self.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
-            if !cursor.settles(last) {
-                return Ok(Some(format!(
-                    "the writer is behind: {partition} is booked up to {} of {last}",
-                    cursor.booked
-                )));
+    async fn compare_by_checkpoints(&self) -> Answer<GateCheck> {
+        let mut check = GateCheck::default();
+        let mut after: Option<TenantPlace> = None;
+        loop {
+            let page = self.warm_tenants(after.as_ref()).await?;
+            check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);
+            let mut taken = Vec::with_capacity(page.warm.len());
+            for tenant in &page.warm {
+                taken.extend(self.take_checkpoint(tenant).await?);
+            }
+            self.report_judged(&taken, &mut check).await?;
+            after = page.next;
+            if after.is_none() {
+                return Ok(check);
             }
         }
-        Ok(None)
+    }
+
+    async fn report_judged(&self, taken: &[CheckpointTaken], check: &mut GateCheck) -> Answer<()> {
+        let started = Clock::monotonic();
+        for checkpoint in taken {
+            let judged = loop {
+                let judged = self.ledger.reconciliation(&checkpoint.tenant, checkpoint.id, checkpoint.place);
+                match judged.await? {
+                    Some(judged) => break Some(judged),
+                    None if started.elapsed() > JUDGED_WITHIN => break None,
+                    None => tokio::time::sleep(LOOK_AGAIN).await,
+                }
+            };
+            let tenant = &checkpoint.tenant;
+            match judged {
+                None => check.undecided.push(format!(
+                    "tenant {tenant}: the writer has not reached its checkpoint within {} s",
+                    JUDGED_WITHIN.as_secs()
+                )),
+                Some(judged) if judged.differences.is_empty() && !judged.detail.is_empty() => {
+                    check.undecided.push(format!("tenant {tenant}: {}", judged.detail));
+                }
+                Some(judged) => {
+                    check.counters += judged.counters;
+                    check.faults.extend(faults_of(&judged));
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn compare(&self, entry: &TenantEntry, check: &mut GateCheck) -> Answer<()> {
@@ -82,13 +141,13 @@ impl Operations {
             return Ok(());
         }
         let booked = self.readings_from_ledger(entry, &resolved, None).await?;
-        self.report(entry, &resolved, &peeked.readings, &booked, check);
+        self.report(&entry.definition.id, &resolved, &peeked.readings, &booked, check);
         Ok(())
     }
 
     fn report(
         &self,
-        entry: &TenantEntry,
+        tenant: &TenantId,
         resolved: &Resolved,
         at_gate: &[CounterReading],
         booked: &[CounterReading],
@@ -99,21 +158,36 @@ impl Operations {
                 continue;
             }
             check.counters += 1;
-            let same = gate.consumed == ledger.consumed && gate.reserved == ledger.reserved;
-            if !same {
-                let decimals = counted.decimals();
-                let write = |units| super::present::amount(units, decimals);
-                let partition: Partition = entry.partition;
-                check.faults.push(format!(
-                    "tenant {} {} ({partition}): the gate has consumed {} and reserved {}, the ledger {} and {}",
-                    entry.definition.id,
-                    counted.answer(gate, self.clock.now_ms()).id,
-                    write(gate.consumed),
-                    write(gate.reserved),
-                    write(ledger.consumed),
-                    write(ledger.reserved),
-                ));
+            if gate.consumed != ledger.consumed || gate.reserved != ledger.reserved {
+                let write = |units| present::amount(units, counted.decimals());
+                let name = counted.answer(gate, self.clock.now_ms()).id;
+                let (at_gate, in_books) =
+                    [gate, ledger].map(|reading| (write(reading.consumed), write(reading.reserved))).into();
+                check.faults.push(fault(tenant, &name, &at_gate, &in_books));
             }
         }
     }
+}
+
+fn faults_of(judged: &Reconciliation) -> Vec<String> {
+    let differences = judged.differences.iter().map(|difference| {
+        let counter = &difference.counter;
+        let write = |units| present::signed_amount(units, counter.decimals);
+        let name = match &counter.subject {
+            None => counter.name.clone(),
+            Some(subject) => format!("{} of {}/{}", counter.name, subject.kind, subject.id),
+        };
+        let (gate, books) = [difference.gate, difference.books]
+            .map(|figures| (write(figures.consumed), write(figures.reserved)))
+            .into();
+        fault(&judged.tenant, &name, &gate, &books)
+    });
+    differences.collect()
+}
+
+fn fault(tenant: &TenantId, counter: &str, gate: &(String, String), books: &(String, String)) -> String {
+    format!(
+        "tenant {tenant} {counter}: the gate has consumed {} and reserved {}, the ledger {} and {}",
+        gate.0, gate.1, books.0, books.1
+    )
 }

@@ -40,7 +40,7 @@ impl Found<'_> {
     }
 
     fn check_ranges(&mut self, settings: &Settings) {
-        let Settings { http, redis, postgres, gate, writer, ledger, policy, .. } = settings;
+        let Settings { http, redis, postgres, gate, writer, ledger, reconciliation, policy, .. } = settings;
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
@@ -69,6 +69,8 @@ impl Found<'_> {
             ("ledger.restore_wait_ms", ledger.restore_wait_ms, 1, HOUR_MS),
             ("ledger.idempotency_horizon_days", ledger.idempotency_horizon_days, 31, 36_500),
             ("ledger.parked_calls_max", ledger.parked_calls_max, 0, 100_000_000),
+            ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),
+            ("reconciliation.checkpoints_per_second", reconciliation.checkpoints_per_second, 1, 10_000),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),
         ] {
             if !(least..=most).contains(&value) {

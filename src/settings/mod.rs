@@ -35,6 +35,8 @@ pub struct Settings {
     pub writer: WriterSettings,
     /// How long calls wait for the ledger.
     pub ledger: LedgerSettings,
+    /// How the gate is compared with the ledger.
+    pub reconciliation: ReconciliationSettings,
     /// Plans, limits and tenants.
     pub policy: PolicySettings,
     /// What is logged, and how.
@@ -168,6 +170,16 @@ pub struct LedgerSettings {
     pub idempotency_horizon_days: u64,
     /// How many calls taken while the gate is away may wait for it.
     pub parked_calls_max: u64,
+}
+
+/// `[reconciliation]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReconciliationSettings {
+    /// How often each active tenant's counters are compared with the books, in seconds; 0 is never.
+    pub interval_seconds: u64,
+    /// Tenants compared a second at most.
+    pub checkpoints_per_second: u64,
 }
 
 /// `[policy]`.

@@ -95,6 +95,12 @@ label! {
         Capacity = "capacity",
         /// Take the writer's position.
         Publish = "publish",
+        /// Tell how counters stand.
+        Checkpoint = "checkpoint",
+        /// Take what a counter lacks.
+        Repair = "repair",
+        /// Take back what was done twice.
+        Undo = "undo",
     }
 }
 
@@ -109,6 +115,42 @@ label! {
         Counter = "counter",
         /// One resolved reservation.
         Reservation = "reservation",
+    }
+}
+
+label! {
+    /// What a checkpoint's comparison came to.
+    Judged, "result" {
+        /// Every counter equals the books.
+        Clean = "clean",
+        /// One or more differ.
+        Drift = "drift",
+        /// It could not be decided.
+        Refused = "refused",
+    }
+}
+
+label! {
+    /// Which figure of a counter differs from the books.
+    Drift, "kind" {
+        /// The gate has consumed more.
+        ConsumedMore = "consumed_more",
+        /// The gate has consumed less.
+        ConsumedLess = "consumed_less",
+        /// The gate holds more.
+        ReservedMore = "reserved_more",
+        /// The gate holds less.
+        ReservedLess = "reserved_less",
+    }
+}
+
+label! {
+    /// What became of a repair.
+    Repaired, "outcome" {
+        /// The counter equals the books again.
+        Done = "done",
+        /// It was left as it is.
+        Refused = "refused",
     }
 }
 
@@ -145,6 +187,8 @@ label! {
         MissingRecord = "missing_record",
         /// Redis's clock has stepped.
         Clock = "clock",
+        /// A counter of the gate differs from the books.
+        Drift = "drift",
     }
 }
 

@@ -12,7 +12,10 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use super::labels::{Alarm, BreakerState, Call, Guarded, Job, Label, Outcome, Restored, Script, StatusClass};
+use super::labels::{
+    Alarm, BreakerState, Call, Drift, Guarded, Job, Judged, Label, Outcome, Repaired, Restored, Script,
+    StatusClass,
+};
 
 /// The content type of [`Metrics::encode`].
 pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -55,6 +58,9 @@ struct Handles {
     clock_trusted: Gauge,
     clock_difference: Seconds,
     alarms: Cells<Alarm, Counter>,
+    checkpoints: Cells<Judged, Counter>,
+    drifts: Cells<Drift, Counter>,
+    repairs: Cells<Repaired, Counter>,
     epochs: Counter,
     expired: Counter,
     parked: Cells<Call, Counter>,
@@ -138,6 +144,9 @@ impl Metrics {
                 "How far Redis's clock is from this host's, either way",
             ),
             alarms: counters(&mut registry, "alarms", "What an operator has to look at"),
+            checkpoints: counters(&mut registry, "checkpoints", "Checkpoints compared with the books"),
+            drifts: counters(&mut registry, "drift", "Figures of counters that differed from the books"),
+            repairs: counters(&mut registry, "repairs", "Counters that differed, by what became of them"),
             epochs: counter(&mut registry, "epoch_changes", "Partitions whose memory was begun anew"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
             parked: counters(&mut registry, "calls_parked", "Calls taken while the gate was away"),
@@ -249,6 +258,21 @@ impl Metrics {
     /// Counts an alarm.
     pub fn alarm(&self, alarm: Alarm) {
         self.0.alarms.with(alarm, |counter| counter.inc());
+    }
+
+    /// Counts a checkpoint that was compared with the books.
+    pub fn checkpoint_judged(&self, result: Judged) {
+        self.0.checkpoints.with(result, |counter| counter.inc());
+    }
+
+    /// Counts a figure of a counter that differs from the books.
+    pub fn drifted(&self, kind: Drift) {
+        self.0.drifts.with(kind, |counter| counter.inc());
+    }
+
+    /// Counts what became of a counter that differed.
+    pub fn repaired(&self, outcome: Repaired) {
+        self.0.repairs.with(outcome, |counter| counter.inc());
     }
 
     /// Counts partitions that took a new epoch.
@@ -424,6 +448,9 @@ mod tests {
             "tollgate_gate_clock_trusted 0",
             "tollgate_gate_clock_difference_seconds 0.0",
             "tollgate_alarms_total{alarm=\"memory\"} 0",
+            "tollgate_checkpoints_total{result=\"clean\"} 0",
+            "tollgate_drift_total{kind=\"consumed_more\"} 0",
+            "tollgate_repairs_total{outcome=\"done\"} 0",
             "tollgate_epoch_changes_total 0",
             "tollgate_holds_expired_total 0",
             "tollgate_policy_version 0",

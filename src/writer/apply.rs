@@ -6,14 +6,18 @@ use std::sync::Arc;
 use diesel_async::AsyncPgConnection;
 use futures::FutureExt;
 
-use super::batch::{Arrival, Known, Plan, event_hash, gate_time_ms, plan, subjects_of};
+use super::batch::{Arrival, Known, Plan, Told, event_hash, gate_time_ms, plan, subjects_of};
 use super::fail_point::{FailPoint, FailPoints};
+use super::judge::judge;
 use super::outbox::OutboxEntry;
+use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Batch, Chain};
 use crate::ledger::cursors::{self, CursorMove};
-use crate::ledger::{BEGIN, Conflict, Ledger, LedgerError};
-use crate::ledger::{balances, entries, gaps, losses, quarantine, reservations, usage};
+use crate::ledger::{BEGIN, Conflict, Ledger, LedgerError, Reconciliation};
+use crate::ledger::{
+    balances, entries, gaps, losses, quarantine, reconciliations, repeats, reservations, usage,
+};
 
 /// The next events of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,17 @@ impl PartitionEvents {
         let last = self.events.last().map_or(self.booked, |(id, _)| *id);
         self.gaps.retain(|(_, found)| *found <= last);
     }
+
+    /// Ends at the first checkpoint, which is compared with the books as of exactly its place. Says whether that cut
+    /// anything off.
+    pub fn end_at_checkpoint(&mut self) -> bool {
+        let place = self.events.iter().position(|(_, event)| is_checkpoint(event));
+        let Some(count) = place.map(|place| place + 1).filter(|count| *count < self.events.len()) else {
+            return false;
+        };
+        self.shorten(count);
+        true
+    }
 }
 
 /// What a transaction did.
@@ -50,9 +65,11 @@ pub struct Applied {
     pub quarantined: Vec<(Partition, OutboxId, String)>,
     /// Which brought an operation again that the books already had.
     pub repeats: usize,
+    /// What comparing the gate with the books came to, for each checkpoint met.
+    pub judged: Vec<Reconciliation>,
 }
 
-/// Books the events of these partitions in one transaction, or nothing.
+/// Books the events of these partitions in one transaction, or nothing; of each partition up to its first checkpoint.
 ///
 /// Errors: [`Conflict::CursorMoved`] when another writer was faster; transient ones, after which the same again
 /// is safe whether or not it was committed.
@@ -66,6 +83,9 @@ pub async fn apply(
         return Ok(Applied::default());
     }
     parts.sort_by_key(|part| part.partition);
+    for part in &mut parts {
+        part.end_at_checkpoint();
+    }
     let instants = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| gate_time_ms(bytes));
     ledger.ensure_months_of(instants).await?;
     let result = run(ledger, parts, fail_points.clone()).await;
@@ -111,18 +131,25 @@ async fn book_parts(
         arrivals.extend(part.events.into_iter().map(|event| Arrival::new(part.partition, event)));
     }
     let count = arrivals.len();
+    let checkpoints = checkpoints(&arrivals);
     let known = read_known(ledger, connection, &arrivals).await?;
     let mut plan = plan(arrivals, known);
     plan.gaps = gaps;
     let booked = moves.iter().map(|step| (step.partition, step.to, step.event_hash)).collect();
-    let applied = Applied {
+    let mut applied = Applied {
         booked,
         events: count - plan.refused.len(),
         entries: plan.entries.values().map(Vec::len).sum(),
         quarantined: plan.refused.iter().map(|r| (r.partition, r.outbox_id, r.reason.clone())).collect(),
         repeats: plan.repeats.len(),
+        judged: Vec::with_capacity(checkpoints.len()),
     };
     write(connection, plan, booked_at).await?;
+    for (partition, checkpoint) in &checkpoints {
+        let judged = judge(connection, *partition, checkpoint).await?;
+        reconciliations::add(connection, &judged).await?;
+        applied.judged.push(judged);
+    }
     Ok(applied)
 }
 
@@ -132,6 +159,15 @@ fn epoch_ends(part: &PartitionEvents) -> Vec<losses::Place> {
     let places: Vec<OutboxId> = booked.collect();
     let leaves = |pair: &&[OutboxId]| pair[0].epoch < pair[1].epoch && pair[0] != OutboxId::default();
     places.windows(2).filter(leaves).map(|pair| (part.partition, pair[0])).collect()
+}
+
+/// The checkpoints, each the last event of its partition's part.
+fn checkpoints(arrivals: &[Arrival]) -> Vec<(Partition, Checkpoint)> {
+    let told = arrivals.iter().filter_map(|arrival| match &arrival.event {
+        Ok(Told::Checkpoint(checkpoint)) => Some((arrival.partition, checkpoint.as_ref().clone())),
+        _ => None,
+    });
+    told.collect()
 }
 
 fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
@@ -174,7 +210,7 @@ pub(super) async fn write(
     usage::add(connection, &plan.usage).await?;
     quarantine::add(connection, &plan.refused).await?;
     gaps::add(connection, &plan.gaps).await?;
-    gaps::add_repeats(connection, &plan.repeats).await
+    repeats::add(connection, &plan.repeats).await
 }
 
 /// Whether another writer was faster.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::outbox::OutboxEntry;
+use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::entry::{Account, BookError, Booking, Entry, book, is_bookable_instant, rest};
 use crate::domain::event::{self, Change, Event};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
@@ -10,6 +11,7 @@ use crate::domain::reservation::{Record, ReservationState};
 use crate::ledger::balances::BalanceChanges;
 use crate::ledger::gaps;
 use crate::ledger::quarantine::Refused;
+use crate::ledger::repeats::Repeat;
 use crate::ledger::reservations::ReservationChange;
 use crate::ledger::subjects::{SubjectNumbers, TenantSubject};
 use crate::ledger::usage::UsageChanges;
@@ -87,21 +89,63 @@ pub(crate) struct Arrival {
     pub(crate) outbox_id: OutboxId,
     pub(crate) bytes: Vec<u8>,
     /// What it says, or why it cannot be read.
-    pub(crate) event: Result<Event, String>,
+    pub(crate) event: Result<Told, String>,
+}
+
+/// What an outbox entry says.
+#[derive(Debug, Clone)]
+pub(crate) enum Told {
+    /// What happened to a reservation.
+    Event(Box<Event>),
+    /// How a tenant's counters stood; it books nothing.
+    Checkpoint(Box<Checkpoint>),
+}
+
+/// Reads an outbox entry, or says why it cannot be.
+pub(crate) fn read_entry(outbox_id: OutboxId, bytes: &[u8]) -> Result<Told, String> {
+    if !is_checkpoint(bytes) {
+        let event = Event::decode(outbox_id, bytes).map_err(|error| error.to_string())?;
+        return Ok(Told::Event(Box::new(event)));
+    }
+    let checkpoint = Checkpoint::decode(outbox_id, bytes).map_err(|error| error.to_string())?;
+    let instants = checkpoint.description.counters.iter().map(|counter| counter.window_ms);
+    let instants = instants.flat_map(|(start_ms, end_ms)| [start_ms, end_ms]);
+    if instants.chain([checkpoint.gate_time_ms]).all(is_bookable_instant) {
+        Ok(Told::Checkpoint(Box::new(checkpoint)))
+    } else {
+        Err(BookError::Instant.to_string())
+    }
 }
 
 impl Arrival {
     pub(crate) fn new(partition: Partition, (outbox_id, bytes): OutboxEntry) -> Self {
-        let event = Event::decode(outbox_id, &bytes).map_err(|error| error.to_string());
+        let event = read_entry(outbox_id, &bytes);
         Self { partition, outbox_id, bytes, event }
+    }
+
+    /// The record with which a reservation begins.
+    fn begun(&self) -> Option<&Record> {
+        match &self.event {
+            Ok(Told::Event(event)) => begun(event),
+            _ => None,
+        }
     }
 
     /// The reservation, also of an event that reads no further than that.
     pub(crate) fn reservation(&self) -> Option<ReservationId> {
         match &self.event {
-            Ok(event) => Some(event.reservation),
+            Ok(Told::Event(event)) => Some(event.reservation),
+            Ok(Told::Checkpoint(_)) => None,
+            Err(_) if is_checkpoint(&self.bytes) => None,
             Err(_) => self.bytes.get(10..26)?.try_into().ok().map(ReservationId::from_bytes),
         }
+    }
+}
+
+fn begun(event: &Event) -> Option<&Record> {
+    match &event.change {
+        Change::Reserve(record) | Change::Usage(record) => Some(record),
+        _ => None,
     }
 }
 
@@ -119,10 +163,7 @@ pub(crate) fn subjects_of(
     arrivals: &[Arrival],
     records: &HashMap<ReservationId, Record>,
 ) -> BTreeSet<TenantSubject> {
-    let new = arrivals.iter().filter_map(|arrival| match &arrival.event {
-        Ok(Event { change: Change::Reserve(record) | Change::Usage(record), .. }) => Some(record),
-        _ => None,
-    });
+    let new = arrivals.iter().filter_map(Arrival::begun);
     new.chain(records.values()).flat_map(subjects_of_record).collect()
 }
 
@@ -139,7 +180,7 @@ pub(crate) struct Plan {
     pub(crate) balances: BalanceChanges,
     pub(crate) usage: UsageChanges,
     pub(crate) refused: Vec<Refused>,
-    pub(crate) repeats: Vec<(Partition, OutboxId, ReservationId)>,
+    pub(crate) repeats: Vec<Repeat>,
     pub(crate) gaps: Vec<gaps::Found>,
 }
 
@@ -168,27 +209,36 @@ struct Planner {
 
 enum Standing {
     Bookable(Box<Booking>),
-    Repeat,
+    /// The tenant has it in the books already.
+    Repeat(TenantId),
 }
 
 impl Planner {
     fn take(&mut self, arrival: Arrival) {
-        match self.judge(&arrival) {
+        let judged = match &arrival.event {
+            Ok(Told::Event(event)) => self.judge(&arrival, event).map(|standing| (event.clone(), standing)),
+            Ok(Told::Checkpoint(_)) => return,
+            Err(reason) => Err(reason.clone()),
+        };
+        match judged {
             Ok((event, Standing::Bookable(booking))) => {
-                let event = event.clone();
                 if let Err(reason) = self.write(arrival.partition, &event, *booking) {
                     self.refuse(arrival, reason);
                 }
             }
-            Ok((event, Standing::Repeat)) => {
-                self.plan.repeats.push((arrival.partition, arrival.outbox_id, event.reservation));
-            }
+            Ok((event, Standing::Repeat(tenant))) => self.plan.repeats.push(Repeat {
+                partition: arrival.partition,
+                outbox_id: arrival.outbox_id,
+                reservation: event.reservation,
+                tenant,
+                begins: begun(&event).is_some(),
+                event: arrival.bytes,
+            }),
             Err(reason) => self.refuse(arrival, reason),
         }
     }
 
-    fn judge<'a>(&self, arrival: &'a Arrival) -> Result<(&'a Event, Standing), String> {
-        let event = arrival.event.as_ref().map_err(Clone::clone)?;
+    fn judge(&self, arrival: &Arrival, event: &Event) -> Result<Standing, String> {
         if self.known.waiting.contains(&event.reservation) {
             return Err("an earlier event of this reservation waits in quarantine".into());
         }
@@ -199,10 +249,10 @@ impl Planner {
         if let Some(before) = before
             && is_known(event, before)?
         {
-            return Ok((event, Standing::Repeat));
+            return Ok(Standing::Repeat(before.body.tenant.clone()));
         }
         let booking = book(event, before).map_err(|error| error.to_string())?;
-        Ok((event, Standing::Bookable(Box::new(booking))))
+        Ok(Standing::Bookable(Box::new(booking)))
     }
 
     fn write(&mut self, partition: Partition, event: &Event, booking: Booking) -> Result<(), String> {
@@ -265,12 +315,8 @@ impl Planner {
     }
 
     fn tenant_of(&self, id: ReservationId, arrival: &Arrival) -> Option<TenantId> {
-        match &arrival.event {
-            Ok(Event { change: Change::Reserve(record) | Change::Usage(record), .. }) => {
-                Some(record.body.tenant.clone())
-            }
-            _ => self.known.records.get(&id).map(|record| record.body.tenant.clone()),
-        }
+        let record = arrival.begun().or_else(|| self.known.records.get(&id));
+        record.map(|record| record.body.tenant.clone())
     }
 }
 

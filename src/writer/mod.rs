@@ -8,6 +8,7 @@ mod apply;
 pub mod batch;
 mod fail_point;
 mod gate_outbox;
+mod judge;
 mod outbox;
 mod retry;
 mod run;

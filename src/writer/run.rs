@@ -328,6 +328,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                     }
                     pass.more |= is_full || part.events.len() > room;
                     part.shorten(room);
+                    pass.more |= part.end_at_checkpoint();
                     room -= part.events.len();
                     parts.push(part);
                 }
@@ -385,6 +386,10 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             let alarm =
                 Alarm::Quarantined { partition: *partition, outbox_id: *outbox_id, reason: reason.clone() };
             self.watch.alarm(&alarm);
+        }
+        applied.judged.iter().for_each(|judged| self.watch.judged(judged));
+        if applied.repeats > 0 {
+            self.watch.repeated(applied.repeats);
         }
         if applied.events + applied.quarantined.len() > 0 {
             self.watch.committed(applied.events, took);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::domain::ids::{OutboxId, Partition};
+use crate::ledger::Reconciliation;
 
 /// Something that a person or the memory check has to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +53,14 @@ pub trait Watch: Send + Sync + 'static {
     /// The ledger has booked `partition` up to `id`, so `ack: ledger` holds for what is not in quarantine.
     fn booked(&self, partition: Partition, id: OutboxId) {
         let _ = (partition, id);
+    }
+    /// A checkpoint was compared with the books.
+    fn judged(&self, judged: &Reconciliation) {
+        let _ = judged;
+    }
+    /// Operations came again that the books already had: the gate has to give back what they moved.
+    fn repeated(&self, operations: usize) {
+        let _ = operations;
     }
     /// Something is wrong.
     fn alarm(&self, alarm: &Alarm) {

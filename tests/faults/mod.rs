@@ -8,6 +8,7 @@ mod frozen_redis;
 mod gate_away;
 mod killed_service;
 mod lost_memory;
+mod reconciliation;
 mod stopping;
 mod storm;
 mod teeth;

@@ -1,10 +1,13 @@
 //! Each script against a real Redis, alone and as a cluster of one node: every status, the state table, the books.
 
+mod checkpoint;
 mod consume;
 mod expire;
 mod extend;
 mod headers;
 mod record;
 mod release;
+mod repair;
 mod reserve;
 mod restore;
+mod undo;

@@ -273,6 +273,11 @@ impl TestApp {
         }
     }
 
+    /// Starts one more instance with these roles on the same servers.
+    pub async fn one_with(&self, roles: &[Role]) -> App {
+        App::start(&self.settings, self.clock.clone(), roles).await.expect("one more instance")
+    }
+
     /// Moves the test clock to this RFC 3339 time.
     pub async fn move_clock(&self, to: &str) {
         self.call(Method::PUT, "/v1/admin/clock", serde_json::json!({ "now": to })).await.expect(200);

@@ -239,6 +239,21 @@ async fn what_does_not_decode_goes_to_quarantine_and_the_partition_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_part_ends_at_its_checkpoint_and_a_damaged_one_goes_to_quarantine_without_a_reservation() {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let job = |n: u8| Work::new(&acme, &format!("job-{n}"), &[("ocr.page", 100)]).reserve();
+    let damaged = [vec![1, 7], vec![0; 40]].concat();
+    let applied = book(&ledger, &acme, "1-0", vec![job(1), damaged, job(2)]).await.unwrap();
+    assert_eq!((applied.events, applied.quarantined.len()), (1, 1), "{applied:?}");
+    assert_eq!(ledger.cursor(partition(&acme)).await.unwrap(), at("1-1"));
+    assert_eq!(ledger.quarantined(false, None, 10).await.unwrap()[0].reservation, None);
+    assert_eq!(rows(&database, BALANCES).await, ["ocr.page -1 1 0"]);
+    book(&ledger, &acme, "1-2", vec![job(2)]).await.unwrap();
+    assert_eq!(rows(&database, BALANCES).await, ["ocr.page -2 2 0"], "what follows is booked after it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_missing_month_is_made_and_never_blamed_on_the_event() {
     let (database, ledger) = ledger().await;
     let acme = tenant("acme");

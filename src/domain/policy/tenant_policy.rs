@@ -9,7 +9,7 @@ use super::resolve::{COUNTERS_MAX, Level, Resolved, ResolvedLimit, ResolvedQuota
 use super::snapshot::Policy;
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
-use crate::domain::limit::{Limit, Scope};
+use crate::domain::limit::{Class, Limit, Scope};
 use crate::domain::period::{Calendar, Windows};
 use crate::domain::plan::PlanDefinition;
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
@@ -142,6 +142,14 @@ impl TenantPolicy {
             }
         }
         resolved
+    }
+
+    /// The kinds of subject that have counters of class quota at `at_ms`.
+    pub fn reconciled_kinds(&self, at_ms: i64) -> BTreeSet<SubjectKind> {
+        let rules = std::iter::once(&self.of_all).chain(self.of_subjects.values());
+        let limits = rules.flat_map(|rules| rules.winners(at_ms)).map(|winner| &winner.limit);
+        let kept = limits.filter(|limit| limit.scope == Scope::Subject && limit.class == Class::Quota);
+        kept.filter_map(|limit| limit.subject_kind.clone()).collect()
     }
 
     /// The meters of which the tenant's plan includes a quota.

@@ -1,0 +1,58 @@
+#!lua
+-- checkpoint: appends how a tenant's counters stand as one event, which the writer compares with the books as of its place.
+-- KEYS     1 meta  2 outbox  3 tenant's state  4.. subjects' states
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 counters (packed in gate/reserve.rs)  6 valid from  7 valid until
+--          8 description (packed in domain/checkpoint.rs)
+-- returns  { status, real time, time, outbox id }    DONE    STALE_WINDOW    COLD: the tenant is    KEPT: no counter is known    ALARM: epoch found
+-- event    checkpoint, with the description and the counters' figures
+-- include statuses
+-- include kinds
+-- include clock
+-- include last_id
+-- include append
+-- include read_checks
+-- include measure
+-- include find_cold
+-- include pack_event
+-- include pack_readings
+
+-- read
+local meta, outbox = KEYS[1], KEYS[2]
+local real, now = clock(ARGV[3])
+local found = redis.call('HGET', meta, 'epoch')
+if found ~= ARGV[1] then
+  return { ALARM, real, now, '', found or '' }
+end
+redis.call('XLEN', outbox)
+local keys = {}
+for number = 3, #KEYS do
+  keys[number - 2] = KEYS[number]
+end
+local checks = read_checks(ARGV[5], 1)
+local holders = measure(keys, checks, tonumber(ARGV[1]), now)
+find_cold(holders, checks)
+local function is_told(check)
+  return check.known and not check.later
+end
+
+-- check
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then
+  return { STALE_WINDOW, real, now, '' }
+end
+if not holders[0].warm then
+  return { COLD, real, now, last_id(outbox) }
+end
+local any = false
+for _, check in ipairs(checks) do
+  any = any or is_told(check)
+end
+if not any then
+  return { KEPT, real, now, '' }
+end
+
+-- write
+local figures = pack_readings(checks, is_told)
+return { DONE, real, now, append(outbox, ARGV[1], pack_event(EVENT_CHECKPOINT, now, ARGV[4], 0, ARGV[8] .. figures)) }

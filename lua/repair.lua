@@ -1,0 +1,62 @@
+#!lua
+-- repair: adds to one counter what a checkpoint found missing in it; once for each checkpoint.
+-- KEYS     1 meta  2 outbox  3 state
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 checkpoint's id (16 bytes)  5 checkpoint's sequence  6 field  7 window start
+--          8 window end  9 consumed to add  10 reserved to add
+-- returns  { status, real time, time, outbox's last id }
+--          DONE    REPLAYED: this checkpoint did it before    STALE_WINDOW: another window    COLD: the whole hash is
+--          TOO_LARGE: out of bounds    KEPT: repaired or told by the ledger since the checkpoint    ALARM: epoch found
+-- event    none: the gate is told what the ledger knows
+-- include statuses
+-- include clock
+-- include last_id
+-- include last_sequence
+-- include told_sequence
+
+-- read
+local state, field, marker = KEYS[3], ARGV[6], 'r' .. ARGV[6]
+local real, now = clock(ARGV[3])
+local found = redis.call('HGET', KEYS[1], 'epoch')
+local stored = redis.call('HMGET', state, 'h', field, marker)
+local last, sequence = last_id(KEYS[2]), last_sequence(KEYS[2], ARGV[1])
+local warm = stored[1] and struct.unpack('<i8', stored[1]) == tonumber(ARGV[1])
+local repaired_at, repaired_by = -1, ''
+if warm and stored[3] then
+  repaired_at, repaired_by = struct.unpack('<i8c16', stored[3])
+end
+local window, asked, consumed, reserved, next_end = nil, tonumber(ARGV[7]), 0, 0, 0
+if warm and stored[2] then
+  window = struct.unpack('<i8', stored[2])
+  if window == asked then
+    window, consumed, reserved, next_end = struct.unpack('<i8i8i8i8', stored[2])
+  end
+end
+
+-- check
+if found ~= ARGV[1] then
+  return { ALARM, real, now, '', found or '' }
+end
+if repaired_by == ARGV[4] then
+  return { REPLAYED, real, now, last }
+end
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+if now >= tonumber(ARGV[8]) or (window and window > asked) then
+  return { STALE_WINDOW, real, now, '' }
+end
+if not warm then
+  return { COLD, real, now, last }
+end
+consumed, reserved = consumed + tonumber(ARGV[9]), reserved + tonumber(ARGV[10])
+if consumed < 0 or reserved < 0 or consumed + reserved > 9e15 then
+  return { TOO_LARGE, real, now, last }
+end
+if math.max(repaired_at, told_sequence(stored[1])) >= tonumber(ARGV[5]) then
+  return { KEPT, real, now, last }
+end
+
+-- write
+redis.call('HSET', state, field, struct.pack('<i8i8i8i8', asked, consumed, reserved, next_end),
+  marker, struct.pack('<i8c16', sequence, ARGV[4]))
+return { DONE, real, now, last }

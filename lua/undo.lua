@@ -1,0 +1,73 @@
+#!lua flags=allow-oom
+-- undo: gives back what an operation moved that the ledger knew already, and leaves the reservation as the ledger has it.
+-- KEYS     1 meta  2 outbox  3 reservation
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record of the repeated event  5 its sequence  6 record as booked
+--          7 due bucket ms  8 keyed tombstone ms  9 unkeyed tombstone ms
+-- returns  { status, real time, time, outbox's last id }
+--          DONE    KEPT: that life of the reservation is not there, or goes on in the books    ALARM: epoch found
+-- event    none: the gate is told what the ledger knows
+-- include statuses
+-- include states
+-- include clock
+-- include last_id
+-- include due_key
+-- include told_sequence
+-- include read_record
+-- include read_body
+-- include measure
+-- include holder_keys
+-- include write_counters
+-- include store
+
+-- read
+local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
+local prefix = string.sub(meta, 1, -5)
+local epoch, place, due_ms = tonumber(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[7])
+local real, now = clock(ARGV[3])
+local found = redis.call('HMGET', meta, 'epoch', 'swept')
+if found[1] ~= ARGV[1] or not found[2] then
+  return { ALARM, real, now, '', found[1] or '' }
+end
+local last = last_id(outbox)
+local again, booked = read_record(ARGV[4], epoch), read_record(ARGV[6], epoch)
+read_body(again)
+read_body(booked)
+local record = read_record(redis.call('GET', reservation), epoch)
+local holders = measure(holder_keys(prefix, again), again.counters, epoch, now)
+local due = due_key(prefix, booked.expires_at, due_ms, tonumber(found[2]))
+redis.call('LLEN', due)
+local same_life = record and record.born_at == again.born_at and record.sequence >= place
+  and string.sub(record.body, 1, 16) == string.sub(again.body, 1, 16)
+
+-- check
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+if not same_life or (booked.state == STATE_RESERVED and record.sequence > place) then
+  return { KEPT, real, now, last }
+end
+for _, counter in ipairs(again.counters) do
+  if counter.current and told_sequence(holders[counter.holder].values[1]) < place then
+    local consumed, reserved = counter.consumed, counter.reserved
+    for line, weight in pairs(counter.weights) do
+      local open = record.state == STATE_RESERVED
+      reserved = reserved - (open and weight * math.max(record.held[line] - record.consumed[line], 0) or 0)
+      consumed = consumed - weight * record.consumed[line]
+    end
+    -- One that has less than that was set by other means: the next checkpoint compares it.
+    if consumed >= 0 and reserved >= 0 then
+      counter.consumed, counter.reserved, counter.moved = consumed, reserved, true
+      if counter.next_end == record.expires_at then
+        counter.next_end = 0
+      end
+    end
+  end
+end
+
+-- write
+store(reservation, booked, ARGV[8], ARGV[9])
+if booked.state == STATE_RESERVED then
+  redis.call('RPUSH', due, string.match(reservation, '%x+$'))
+end
+write_counters(holders, again.counters)
+return { DONE, real, now, last }

@@ -1,0 +1,106 @@
+//! `checkpoint`: how a tenant's counters stand, appended to the outbox; and which tenants the gate knows.
+
+use redis::{Pipeline, Value};
+use uuid::Uuid;
+
+use crate::domain::checkpoint::{CHECKPOINT_COUNTERS_MAX, CHECKPOINT_SUBJECTS_MAX};
+use crate::domain::codec::{Reader, Undecodable};
+use crate::domain::ids::{OutboxId, Partition, TenantId};
+use crate::domain::reservation::SubjectHash;
+
+use super::Gate;
+use super::connections::plain_error;
+use super::error::GateError;
+use super::reserve::{CounterCheck, check_places, pack_checks};
+use super::scripts::Script;
+use super::status::Status;
+
+/// A checkpoint to be taken.
+#[derive(Debug)]
+pub struct CheckpointCall<'a> {
+    /// Its id.
+    pub id: Uuid,
+    /// The tenant's partition.
+    pub partition: Partition,
+    /// Whose counters.
+    pub tenant: &'a TenantId,
+    /// The subjects' hashes; holder n of a counter is the n-th.
+    pub subjects: &'a [SubjectHash],
+    /// Which counters, in the order of the description; pairs and capacities are not used.
+    pub checks: &'a [CounterCheck],
+    /// The span in which all windows are current: start inclusive, end exclusive, unix ms.
+    pub valid: (i64, i64),
+    /// What the writer has to know of the counters, packed.
+    pub description: Vec<u8>,
+    /// The test clock's time in unix ms; none for Redis's own.
+    pub now_ms: Option<i64>,
+}
+
+/// What a checkpoint came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointOutcome {
+    /// It stands in the outbox, at this place.
+    Told(OutboxId),
+    /// The gate knows none of the counters: nothing was written.
+    NothingKnown,
+    /// The tenant is cold: nothing was written.
+    Cold,
+    /// The windows were computed for another time; compute them for this one.
+    StaleWindow {
+        /// The script's time (unix ms).
+        now_ms: i64,
+    },
+}
+
+impl Gate {
+    /// Appends how these counters stand. One round trip.
+    pub async fn checkpoint(&self, call: &CheckpointCall<'_>) -> Result<CheckpointOutcome, GateError> {
+        let malformed = |reason| GateError::Malformed { script: "checkpoint", reason };
+        if call.checks.len() > CHECKPOINT_COUNTERS_MAX || call.subjects.len() > CHECKPOINT_SUBJECTS_MAX {
+            return Err(malformed("more than 255 counters or 64 subjects"));
+        }
+        check_places(call.checks, call.subjects.len(), 1).map_err(malformed)?;
+        let partition = call.partition;
+        let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
+        keys.push(self.keys.tenant(partition, call.tenant));
+        keys.extend(call.subjects.iter().map(|hash| self.keys.subject(partition, call.tenant, *hash)));
+        let mut arguments = self.mutating(partition, call.now_ms)?;
+        let mut packed = Vec::with_capacity(1 + 48 * call.checks.len());
+        pack_checks(call.checks, &mut packed);
+        arguments.extend([call.id.as_bytes().to_vec(), packed]);
+        arguments.extend([call.valid.0, call.valid.1].map(|ms| ms.to_string().into_bytes()));
+        arguments.push(call.description.clone());
+        let reply = self.run(partition, Script::Checkpoint, &keys, &arguments).await?;
+        match reply.status {
+            Status::Done => Ok(CheckpointOutcome::Told(reply.id)),
+            Status::Kept => Ok(CheckpointOutcome::NothingKnown),
+            Status::Cold => Ok(CheckpointOutcome::Cold),
+            Status::StaleWindow => Ok(CheckpointOutcome::StaleWindow { now_ms: reply.now_ms }),
+            _ => Err(Undecodable("a status of checkpoint").into()),
+        }
+    }
+
+    /// Which of these tenants are warm, in one pipeline. A guess for those who look for work: scripts decide for themselves.
+    pub async fn warm_tenants(&self, tenants: &[TenantId]) -> Result<Vec<bool>, GateError> {
+        if tenants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::with_capacity(tenants.len());
+        for tenant in tenants {
+            pipeline.cmd("HGET").arg(self.keys.tenant(self.partition_of(tenant), tenant)).arg("h");
+        }
+        let patience = self.patience() + self.options.connect_timeout;
+        let answers = tokio::time::timeout(patience, self.links.pick().send_all(&pipeline, tenants.len()))
+            .await
+            .map_err(|_| GateError::Timeout)?
+            .map_err(|error| plain_error(&error))?;
+        let is_warm = |(tenant, header): (&TenantId, &Value)| match header {
+            Value::BulkString(bytes) => {
+                let epoch = self.epoch(self.partition_of(tenant));
+                epoch.is_some_and(|epoch| Reader::new(bytes).u64() == Ok(epoch.0))
+            }
+            _ => false,
+        };
+        Ok(tenants.iter().zip(&answers).map(is_warm).collect())
+    }
+}

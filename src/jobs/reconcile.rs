@@ -1,0 +1,154 @@
+//! Reconciliation: a checkpoint of every tenant that the gate knows, in turn; drifts are repaired, repeats taken back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::ledger::{Ledger, LedgerError};
+use crate::operations::{Answer, Operations};
+
+const LEASE: &str = "jobs/reconcile";
+const REPAIR_BEAT: Duration = Duration::from_secs(1);
+const UNDO_BEAT: Duration = Duration::from_secs(5);
+/// The longest pause between two tenants, so that a stop or a lost lease is noticed soon.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How tenants are gone through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReconcileOptions {
+    /// Each tenant once in so long.
+    pub interval: Duration,
+    /// The shortest pause between two tenants.
+    pub pause_min: Duration,
+}
+
+/// Takes a checkpoint of each warm tenant, round after round, until `stop` resolves. The round has a lease, which only
+/// saves work: a checkpoint more is compared like any other.
+pub async fn reconcile_tenants(
+    operations: Arc<Operations>,
+    ledger: Ledger,
+    options: ReconcileOptions,
+    stop: impl Future<Output = ()>,
+) {
+    let owner = format!("reconcile/{:032x}", rand::random::<u128>());
+    let look_again = (options.interval / 10).clamp(Duration::from_millis(100), Duration::from_secs(10));
+    let reconciling = async {
+        let mut reconciler =
+            Reconciler { operations, ledger: ledger.clone(), options, owner: &owner, tenants: 0 };
+        // Instances that start together do not begin together.
+        tokio::time::sleep(look_again * rand::random_range(0..100) / 100).await;
+        loop {
+            let began = Instant::now();
+            match reconciler.has_lease().await {
+                Ok(true) => {
+                    reconciler.round().await;
+                    tokio::time::sleep_until(began + options.interval).await;
+                }
+                Ok(false) => tokio::time::sleep(look_again).await,
+                Err(error) => {
+                    tracing::debug!(%error, "reconciliation waits for the ledger");
+                    tokio::time::sleep(look_again).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = reconciling => {}
+        () = stop => {}
+    }
+    if let Err(error) = ledger.give_back_leases(&owner).await {
+        tracing::debug!(%error, "the lease of the reconciliation was not given back; it ends by itself");
+    }
+}
+
+struct Reconciler<'a> {
+    operations: Arc<Operations>,
+    ledger: Ledger,
+    options: ReconcileOptions,
+    owner: &'a str,
+    /// How many were warm in the last round: they are spread over this one.
+    tenants: u32,
+}
+
+impl Reconciler<'_> {
+    /// Whether the round is this instance's, until the next one is due.
+    async fn has_lease(&self) -> Result<bool, LedgerError> {
+        let held = self.ledger.take_leases(&[LEASE.to_owned()], self.owner, self.options.interval).await?;
+        Ok(!held.is_empty())
+    }
+
+    async fn round(&mut self) {
+        match self.go_round().await {
+            Ok(tenants) => self.tenants = tenants,
+            Err(error) => tracing::debug!(%error, "a round of reconciliation ended early"),
+        }
+    }
+
+    async fn go_round(&self) -> Answer<u32> {
+        let spread = self.options.interval * 4 / 5 / self.tenants.max(1);
+        let pause = spread.min(PAUSE_MAX).max(self.options.pause_min);
+        let (mut tenants, mut after, mut renewed) = (0_u32, None, Instant::now());
+        loop {
+            let page = self.operations.warm_tenants(after.as_ref()).await?;
+            for tenant in &page.warm {
+                if renewed.elapsed() > self.options.interval / 3 {
+                    if !self.has_lease().await? {
+                        return Ok(tenants);
+                    }
+                    renewed = Instant::now();
+                }
+                self.operations.take_checkpoint(tenant).await?;
+                tenants = tenants.saturating_add(1);
+                tokio::time::sleep(pause).await;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(tenants);
+            }
+        }
+    }
+}
+
+/// Repairs what the writers find, until `stop` resolves. Any number of instances: a drift is one's at a time, and a
+/// counter takes a checkpoint's delta once.
+pub async fn repair_drifts(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
+    let repairing = async {
+        loop {
+            match operations.repair_drifts().await {
+                Ok(0) => tokio::time::sleep(REPAIR_BEAT).await,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "drifts could not be repaired yet");
+                    tokio::time::sleep(REPAIR_BEAT).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = repairing => {}
+        () = stop => {}
+    }
+}
+
+/// Has the gate take back operations that came again, when `wake` rings and now and then, until `stop` resolves.
+pub async fn undo_repeats(operations: Arc<Operations>, wake: Arc<Notify>, stop: impl Future<Output = ()>) {
+    let undoing = async {
+        loop {
+            match operations.undo_repeats().await {
+                // Woken or not, the next look says what there is.
+                Ok(0) => drop(tokio::time::timeout(UNDO_BEAT, wake.notified()).await),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "operations that came again could not be taken back yet");
+                    tokio::time::sleep(REPAIR_BEAT).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = undoing => {}
+        () = stop => {}
+    }
+}

@@ -1,0 +1,201 @@
+//! Checkpoint: how a tenant's counters stand, told in the outbox for the writer to compare.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::policy_store::TenantEntry;
+use super::reserve::ATTEMPTS_MAX;
+use super::{Answer, OperationError, Operations};
+use crate::domain::amount::Units;
+use crate::domain::checkpoint::{
+    CHECKPOINT_COUNTERS_MAX, CHECKPOINT_SUBJECTS_MAX, CounterDescription, Description,
+};
+use crate::domain::ids::{OutboxId, Subject, TenantId};
+use crate::domain::limit::Class;
+use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
+use crate::domain::reservation::{CounterPlace, SubjectHash};
+use crate::gate::{CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, GateError};
+use crate::ledger::TenantPlace;
+use crate::telemetry::labels::Script;
+
+/// Instances learn of a change of policy within a second; a counter is compared from the first window on that began at
+/// least so long after the counter did.
+const POLICY_SPREADS_MS: i64 = 60_000;
+/// How far back a subject's last use may lie for it to be compared.
+const SUBJECTS_SINCE_MS: i64 = 26 * 3_600_000;
+const OPERATIONS_MAX: usize = 255;
+const TENANTS_PAGE: usize = 500;
+
+/// A checkpoint that stands in the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointTaken {
+    /// Which one.
+    pub id: Uuid,
+    /// Whose counters.
+    pub tenant: TenantId,
+    /// Its place.
+    pub place: OutboxId,
+}
+
+/// A page of tenants, of which some are warm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantsPage {
+    /// Those that the gate knows now.
+    pub warm: Vec<TenantId>,
+    /// How many it does not know.
+    pub cold: usize,
+    /// From where the next page goes on; none when this was the last.
+    pub next: Option<TenantPlace>,
+}
+
+/// The counters of one checkpoint, named for the writer and for the gate.
+struct Named {
+    description: Description,
+    checks: Vec<CounterCheck>,
+    hashes: Vec<SubjectHash>,
+}
+
+impl Operations {
+    /// A page of all tenants from behind `after`, with those that the gate knows.
+    pub async fn warm_tenants(&self, after: Option<&TenantPlace>) -> Answer<TenantsPage> {
+        let page = self.ledger.list_tenants(after, TENANTS_PAGE).await?;
+        let last = page.last().filter(|_| page.len() == TENANTS_PAGE);
+        let next = last.map(|last| TenantPlace { created_at_us: last.created_at_us, id: last.id.clone() });
+        let tenants: Vec<TenantId> = page.into_iter().map(|stored| stored.id).collect();
+        let known = self.gate.warm_tenants(&tenants).await?;
+        let warm: Vec<TenantId> =
+            tenants.into_iter().zip(&known).filter(|(_, warm)| **warm).map(|(tenant, _)| tenant).collect();
+        Ok(TenantsPage { cold: known.len() - warm.len(), warm, next })
+    }
+
+    /// Takes a checkpoint of a tenant's counters of class quota; none where the gate knows none that can be compared.
+    pub async fn take_checkpoint(&self, tenant: &TenantId) -> Answer<Option<CheckpointTaken>> {
+        let mut at_ms = self.gate_now_ms();
+        for _ in 0..ATTEMPTS_MAX {
+            // Read before the policy is: a change between the two only makes the writer more careful.
+            let policy_version = self.policy.seen_version();
+            let entry = self.policy.tenant(tenant).await?;
+            let named = self.name_counters(&entry, policy_version, at_ms).await?;
+            if named.checks.is_empty() {
+                return Ok(None);
+            }
+            let id = Uuid::from_u128(rand::random());
+            match self.send_checkpoint(&entry, &named, id, at_ms).await {
+                Ok(CheckpointOutcome::Told(place)) => {
+                    return Ok(Some(CheckpointTaken { id, tenant: tenant.clone(), place }));
+                }
+                Ok(CheckpointOutcome::Cold | CheckpointOutcome::NothingKnown) => return Ok(None),
+                Ok(CheckpointOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
+                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(OperationError::GateUnavailable("the tenant's windows kept turning; repeat it".into()))
+    }
+
+    async fn send_checkpoint(
+        &self,
+        entry: &TenantEntry,
+        named: &Named,
+        id: Uuid,
+        at_ms: i64,
+    ) -> Result<CheckpointOutcome, GateError> {
+        let valid = entry.windows(at_ms).valid();
+        let call = CheckpointCall {
+            id,
+            partition: entry.partition,
+            tenant: &entry.definition.id,
+            subjects: &named.hashes,
+            checks: &named.checks,
+            valid: (valid.start_ms, valid.end_ms),
+            description: named.description.encode(),
+            now_ms: self.script_now(),
+        };
+        self.timed(Script::Checkpoint, self.gate.checkpoint(&call)).await
+    }
+
+    async fn name_counters(
+        &self,
+        entry: &Arc<TenantEntry>,
+        policy_version: u64,
+        at_ms: i64,
+    ) -> Answer<Named> {
+        let tenant = &entry.definition.id;
+        let mut counters = reconciled(&entry.tenant_counters(at_ms), None);
+        let kinds: Vec<_> = entry.policy.reconciled_kinds(at_ms).into_iter().collect();
+        if !kinds.is_empty() {
+            let since_ms = at_ms.saturating_sub(SUBJECTS_SINCE_MS).max(0);
+            let most = CHECKPOINT_SUBJECTS_MAX;
+            for subject in self.ledger.active_subjects(tenant, &kinds, since_ms, most).await? {
+                counters.extend(reconciled(&entry.subject_counters(&subject, at_ms), Some(&subject)));
+            }
+        }
+        let mut seen = HashSet::new();
+        counters.retain(|(counter, _)| seen.insert((counter.subject.clone(), counter.field)));
+        counters.truncate(CHECKPOINT_COUNTERS_MAX);
+        let (counters, since): (Vec<_>, Vec<_>) = counters.into_iter().unzip();
+        let description =
+            Description { tenant: tenant.clone(), tenant_version: entry.version, policy_version, counters };
+        let subjects = description.subjects();
+        let checks = description.counters.iter().zip(since);
+        let checks = checks.map(|(counter, since_ms)| check(&subjects, counter, since_ms)).collect();
+        let hashes = subjects.iter().map(|subject| self.gate.subject_hash(tenant, subject)).collect();
+        Ok(Named { checks, hashes, description })
+    }
+}
+
+/// The counters of class quota that have counted from their window's start on, each with when it was created.
+fn reconciled(resolved: &Resolved, subject: Option<&Subject>) -> Vec<(CounterDescription, i64)> {
+    let limits = resolved.limits.iter().filter(|limit| limit.limit.class == Class::Quota);
+    let limits = limits.map(|limit| (describe_limit(limit, subject), limit.since_ms));
+    let quotas = resolved.quotas.iter().map(|quota| (describe_quota(quota), quota.since_ms));
+    let counts_all = |(counter, since_ms): &(CounterDescription, i64)| {
+        counter.window_ms.0 >= since_ms.saturating_add(POLICY_SPREADS_MS)
+            && counter.operations.as_ref().is_none_or(|operations| operations.len() <= OPERATIONS_MAX)
+    };
+    limits.chain(quotas).filter(counts_all).collect()
+}
+
+fn describe_limit(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterDescription {
+    CounterDescription {
+        name: limit.limit.id.to_string(),
+        field: limit.field,
+        subject: subject.cloned(),
+        meter: limit.limit.meter.clone(),
+        decimals: limit.decimals,
+        operations: limit.limit.operations.clone(),
+        is_quota: false,
+        window_ms: (limit.window.start_ms, limit.window.end_ms),
+    }
+}
+
+fn describe_quota(quota: &ResolvedQuota) -> CounterDescription {
+    CounterDescription {
+        name: format!("quota:{}", quota.meter),
+        field: quota.field,
+        subject: None,
+        meter: quota.meter.clone(),
+        decimals: quota.decimals,
+        operations: None,
+        is_quota: true,
+        window_ms: (quota.window.start_ms, quota.window.end_ms),
+    }
+}
+
+/// As the gate is asked: a capacity plays no part in how a counter stands.
+fn check(subjects: &[&Subject], counter: &CounterDescription, since_ms: i64) -> CounterCheck {
+    CounterCheck {
+        place: CounterPlace {
+            holder: Description::holder(subjects, counter),
+            field: counter.field,
+            window_start_ms: counter.window_ms.0,
+            cap: None,
+            pairs: vec![(0, 1)],
+        },
+        class: CounterClass::Quota,
+        since_ms,
+        capacity: CheckCapacity::Limit(Units::ZERO),
+    }
+}

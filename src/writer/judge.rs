@@ -1,0 +1,104 @@
+//! A checkpoint against the books, as of exactly its place: in the transaction that has booked all before it.
+
+use diesel_async::AsyncPgConnection;
+
+use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
+use crate::domain::holds::Holds;
+use crate::domain::ids::Partition;
+use crate::ledger::reconciliations::{Circumstances, circumstances};
+use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures};
+use crate::ledger::{LedgerError, Reconciliation};
+
+/// Compares a checkpoint with the books, which hold everything before it and nothing behind.
+///
+/// Errors: those after which the whole batch is tried again. What cannot be compared is a judgement too: it must not
+/// hold up the partition.
+pub(super) async fn judge(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    checkpoint: &Checkpoint,
+) -> Result<Reconciliation, LedgerError> {
+    let around = circumstances(connection, partition, checkpoint).await?;
+    let tenant = &checkpoint.description.tenant;
+    let (differences, state, detail) = match read_figures(connection, tenant, &ask_of(checkpoint)).await {
+        Ok(books) => decide(checkpoint, &figures_of(checkpoint, &books), &around),
+        Err(LedgerError::Damaged(why) | LedgerError::Refused(why)) => {
+            (Vec::new(), ReconciliationState::Refused, why)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Reconciliation {
+        tenant: tenant.clone(),
+        checkpoint: checkpoint.id,
+        partition,
+        place: checkpoint.outbox_id,
+        taken_at_ms: checkpoint.gate_time_ms,
+        judged_at_us: 0,
+        counters: u64::try_from(checkpoint.told().count()).unwrap_or(u64::MAX),
+        differences,
+        quarantined: around.quarantined,
+        gaps: around.gaps,
+        state,
+        detail,
+    })
+}
+
+const REPEATS_WAIT: &str =
+    "an operation that came again had not been taken back yet; the next checkpoint decides";
+const POLICY_CHANGED: &str = "policy or tenant changed while it was taken; the next checkpoint decides";
+
+fn decide(
+    checkpoint: &Checkpoint,
+    books: &[Figures],
+    around: &Circumstances,
+) -> (Vec<Difference>, ReconciliationState, String) {
+    let mut differences = checkpoint.differences(books);
+    // Windows that began under another calendar are cut otherwise than the books' hours were counted for them.
+    differences.retain(|difference| {
+        around.calendar_changed_at_ms.is_none_or(|changed_ms| difference.counter.window_ms.0 > changed_ms)
+    });
+    let undecided = |why: &str| (Vec::new(), ReconciliationState::Refused, why.to_owned());
+    match (differences.is_empty(), around) {
+        (true, _) => (differences, ReconciliationState::Clean, String::new()),
+        (_, Circumstances { repeats_wait: true, .. }) => undecided(REPEATS_WAIT),
+        (_, Circumstances { policy_changed: true, .. }) => undecided(POLICY_CHANGED),
+        _ => (differences, ReconciliationState::Drift, String::new()),
+    }
+}
+
+/// What the ledger is asked about the counters told: the same that a restore asks.
+fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
+    let counters = || checkpoint.told().map(|(counter, _)| counter);
+    RestoreAsk {
+        counters: counters().filter(|counter| !counter.is_quota).map(counter_ask).collect(),
+        quotas: counters()
+            .filter(|counter| counter.is_quota)
+            .map(|quota| (quota.meter.clone(), quota.decimals, quota.window_ms.0))
+            .collect(),
+        with_open: true,
+        keyed_since_ms: 0,
+    }
+}
+
+fn counter_ask(counter: &CounterDescription) -> CounterAsk {
+    CounterAsk {
+        meters: vec![(counter.meter.clone(), counter.decimals, 1)],
+        subject: counter.subject.clone(),
+        operations: counter.operations.clone(),
+        window_start_ms: counter.window_ms.0,
+        window_end_ms: counter.window_ms.1,
+    }
+}
+
+/// The books' figures for each counter told, in order.
+fn figures_of(checkpoint: &Checkpoint, books: &BookFigures) -> Vec<Figures> {
+    let holds = Holds::of(books.open.iter().map(|(_, record)| record));
+    let mut limits = books.counters.iter();
+    let mut quotas = books.quotas.iter().map(|quota| &quota.consumed);
+    let figures = checkpoint.told().map(|(counter, _)| {
+        let consumed = if counter.is_quota { quotas.next() } else { limits.next() };
+        let reserved = holds.in_window(counter.subject.as_ref(), counter.field, counter.window_ms.0);
+        Figures { consumed: consumed.map_or(0, |units| units.get()), reserved: reserved.get() }
+    });
+    figures.collect()
+}

@@ -1,0 +1,164 @@
+use rstest::rstest;
+use tollgate::domain::amount::{Decimals, Units};
+use tollgate::domain::checkpoint::{Checkpoint, CounterDescription, Description, Figures};
+use tollgate::domain::ids::{Epoch, MeterId, OutboxId, Subject};
+use tollgate::gate::{
+    CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, RestoredCounter, WarmState,
+};
+use uuid::Uuid;
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+/// A limit whose missing field is not simply zero.
+fn kept(name: &[u8; 8]) -> CounterCheck {
+    let mut check = limit(name, 0);
+    check.class = CounterClass::Quota;
+    check.capacity = CheckCapacity::Limit(Units::ZERO);
+    check
+}
+
+fn of_subject(mut check: CounterCheck) -> CounterCheck {
+    check.place.holder = 1;
+    check
+}
+
+fn description(world: &World, checks: &[CounterCheck], subject: Option<&Subject>) -> Description {
+    let counter = |check: &CounterCheck| CounterDescription {
+        name: check.place.field.as_str().to_owned(),
+        field: check.place.field,
+        subject: subject.filter(|_| check.place.holder > 0).cloned(),
+        meter: MeterId::parse("ocr.page").unwrap(),
+        decimals: Decimals::default(),
+        operations: None,
+        is_quota: false,
+        window_ms: WINDOW,
+    };
+    Description {
+        tenant: world.tenant.clone(),
+        tenant_version: 1,
+        policy_version: 2,
+        counters: checks.iter().map(counter).collect(),
+    }
+}
+
+async fn take(
+    world: &World,
+    checks: &[CounterCheck],
+    subject: Option<&Subject>,
+    now_ms: i64,
+) -> CheckpointOutcome {
+    let hashes: Vec<_> = subject.iter().map(|subject| world.hash(subject)).collect();
+    let call = CheckpointCall {
+        id: Uuid::from_bytes([9; 16]),
+        partition: world.partition,
+        tenant: &world.tenant,
+        subjects: &hashes,
+        checks,
+        valid: WINDOW,
+        description: description(world, checks, subject).encode(),
+        now_ms: Some(now_ms),
+    };
+    world.gate.checkpoint(&call).await.unwrap()
+}
+
+async fn last_checkpoint(world: &World) -> Checkpoint {
+    let from = [(world.partition, OutboxId::default())];
+    let (_, events) = world.gate.read_outbox(&from, 100).await.unwrap().remove(0);
+    let (place, bytes) = events.last().unwrap();
+    Checkpoint::decode(*place, bytes).unwrap()
+}
+
+fn told(counters: &[(&[u8; 8], i64)]) -> WarmState {
+    let counter = |(name, consumed): &(&[u8; 8], i64)| RestoredCounter {
+        field: field(name),
+        window_start_ms: WINDOW.0,
+        consumed: units(*consumed),
+        reserved: units(0),
+        next_hold_ends_at_ms: None,
+    };
+    WarmState { counters: counters.iter().map(counter).collect(), ..WarmState::default() }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_checkpoint_tells_in_order_what_the_counters_held_at_its_place(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    world.warm_up(told(&[(b"day-----", 7)])).await;
+    let ada = user("ada");
+    let hash = world.hash(&ada);
+    let (partition, tenant) = (world.partition, &world.tenant);
+    let subject = told(&[(b"day-----", 2)]);
+    world.gate.restore_subject(partition, tenant, hash, &subject, Some(START_MS)).await.unwrap();
+    world.hold(&ask("a", vec![line("ocr.page", 4)], vec![kept_with(b"day-----", 100)])).await;
+    let checks = [kept(b"day-----"), kept(b"unknown-"), of_subject(kept(b"day-----"))];
+    let outcome = take(&world, &checks, Some(&ada), START_MS).await;
+    assert_eq!(outcome, CheckpointOutcome::Told(OutboxId { epoch: Epoch(1), sequence: 1 }));
+    let checkpoint = last_checkpoint(&world).await;
+    assert_eq!(checkpoint.id, Uuid::from_bytes([9; 16]));
+    assert_eq!(checkpoint.gate_time_ms, START_MS);
+    assert_eq!(checkpoint.description, description(&world, &checks, Some(&ada)));
+    let figures = |consumed, reserved| Some(Figures { consumed, reserved });
+    assert_eq!(checkpoint.figures, [figures(7, 4), None, figures(2, 0)]);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (7, 4), "it moves nothing");
+}
+
+fn kept_with(name: &[u8; 8], capacity: i64) -> CounterCheck {
+    CounterCheck { capacity: CheckCapacity::Limit(units(capacity)), ..kept(name) }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_counter_of_an_earlier_window_reads_zero_and_one_of_a_later_is_left_out(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let mut state = told(&[(b"earlier-", 7), (b"later---", 7)]);
+    state.counters[0].window_start_ms -= 1;
+    state.counters[1].window_start_ms += 1;
+    world.warm_up(state).await;
+    take(&world, &[kept(b"earlier-"), kept(b"later---")], None, START_MS).await;
+    assert_eq!(last_checkpoint(&world).await.figures, [Some(Figures::default()), None]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_checkpoint_refuses_in_order_of_precedence_and_then_writes_nothing(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let nothing_known = [kept(b"unknown-")];
+    let stale = take(&world, &nothing_known, None, WINDOW.1).await;
+    assert_eq!(stale, CheckpointOutcome::StaleWindow { now_ms: WINDOW.1 });
+    assert_eq!(take(&world, &nothing_known, None, START_MS).await, CheckpointOutcome::Cold);
+    world.warm_up(WarmState::default()).await;
+    assert_eq!(take(&world, &nothing_known, None, START_MS).await, CheckpointOutcome::NothingKnown);
+    assert_eq!(world.events().await.len(), 0);
+    world.gate.set_epoch(world.partition, Epoch(2));
+    let call = CheckpointCall {
+        id: Uuid::nil(),
+        partition: world.partition,
+        tenant: &world.tenant,
+        subjects: &[],
+        checks: &nothing_known,
+        valid: (0, 1),
+        description: Vec::new(),
+        now_ms: Some(START_MS),
+    };
+    let alarm = world.gate.checkpoint(&call).await.unwrap_err();
+    assert!(matches!(alarm, tollgate::gate::GateError::Alarm { .. }), "{alarm}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_warm_tenants_are_those_of_the_epoch_in_force(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::cold(mode).await;
+    let tenants = [world.tenant.clone()];
+    assert_eq!(world.gate.warm_tenants(&tenants).await.unwrap(), [false]);
+    world.warm_up(WarmState::default()).await;
+    assert_eq!(world.gate.warm_tenants(&tenants).await.unwrap(), [true]);
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    assert_eq!(world.gate.warm_tenants(&tenants).await.unwrap(), [false]);
+}

@@ -1,0 +1,157 @@
+use rstest::rstest;
+use tollgate::domain::ids::{Epoch, OutboxId};
+use tollgate::gate::scripts::Script;
+use tollgate::gate::status::Status;
+use tollgate::gate::{CounterCheck, Holder, RepairCall, RepairOutcome, RestoredCounter, WarmState};
+use uuid::Uuid;
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+const COUNTER: &[u8; 8] = b"day-----";
+
+fn at(sequence: u64) -> OutboxId {
+    OutboxId { epoch: Epoch(1), sequence }
+}
+
+fn counter() -> CounterCheck {
+    limit(COUNTER, 100)
+}
+
+/// A tenant whose counter stands at (10, 0) after three events.
+async fn used(mode: Mode) -> World {
+    let world = World::cold(mode).await;
+    let told = RestoredCounter {
+        field: field(COUNTER),
+        window_start_ms: WINDOW.0,
+        consumed: units(10),
+        reserved: units(0),
+        next_hold_ends_at_ms: None,
+    };
+    world.warm_up(WarmState { counters: vec![told], ..WarmState::default() }).await;
+    for key in ["a", "b", "c"] {
+        world.hold(&ask(key, vec![line("ocr.page", 1)], vec![counter()])).await;
+    }
+    assert_eq!(world.counts(&counter()).await, (10, 3));
+    world
+}
+
+async fn repair_at(
+    world: &World,
+    now_ms: i64,
+    checkpoint: u8,
+    place: u64,
+    delta: (i64, i64),
+) -> RepairOutcome {
+    let call = RepairCall {
+        checkpoint: Uuid::from_bytes([checkpoint; 16]),
+        place: at(place),
+        partition: world.partition,
+        tenant: &world.tenant,
+        holder: Holder::Tenant,
+        field: field(COUNTER),
+        window_ms: WINDOW,
+        delta,
+        now_ms: Some(now_ms),
+    };
+    world.gate.repair(&call).await.unwrap()
+}
+
+async fn repair(world: &World, checkpoint: u8, place: u64, delta: (i64, i64)) -> RepairOutcome {
+    repair_at(world, START_MS, checkpoint, place, delta).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repair_adds_its_delta_once_and_another_checkpoint_of_before_adds_nothing(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = used(mode).await;
+    for outcome in [RepairOutcome::Done, RepairOutcome::DoneBefore, RepairOutcome::DoneBefore] {
+        assert_eq!(repair(&world, 1, 2, (-4, 2)).await, outcome);
+        assert_eq!(world.counts(&counter()).await, (6, 5));
+    }
+    assert_eq!(repair(&world, 2, 2, (-4, 2)).await, RepairOutcome::RepairedSince);
+    assert_eq!(repair(&world, 2, 1, (-4, 2)).await, RepairOutcome::RepairedSince);
+    world.hold(&ask("d", vec![line("ocr.page", 1)], vec![counter()])).await;
+    assert_eq!(repair(&world, 3, 3, (1, 0)).await, RepairOutcome::Done, "taken after the first repair");
+    assert_eq!(world.counts(&counter()).await, (7, 6));
+    assert_eq!(world.events().await.len(), 4, "a repair is no event");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_counter_that_the_ledger_told_after_the_checkpoint_is_left_as_it_is(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = used(mode).await;
+    let state = world.key(&format!("state:{}", world.tenant));
+    let told = |consumed| RestoredCounter {
+        field: field(COUNTER),
+        window_start_ms: WINDOW.0,
+        consumed: units(consumed),
+        reserved: units(3),
+        next_hold_ends_at_ms: None,
+    };
+    world.server.command(&["HDEL", &state, "day-----"]);
+    let single = WarmState { counters: vec![told(9)], ..WarmState::default() };
+    let (partition, tenant) = (world.partition, &world.tenant);
+    world.gate.restore_counters(partition, tenant, Holder::Tenant, &single, Some(START_MS)).await.unwrap();
+    assert_eq!(repair(&world, 1, 2, (-1, 0)).await, RepairOutcome::RepairedSince);
+    world.server.command(&["DEL", &state]);
+    world.warm_up(WarmState { counters: vec![told(8)], ..WarmState::default() }).await;
+    assert_eq!(repair(&world, 1, 2, (-1, 0)).await, RepairOutcome::RepairedSince);
+    assert_eq!(world.counts(&counter()).await, (8, 3));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_missing_counter_is_made_and_one_of_another_window_is_left_alone(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    assert_eq!(repair(&world, 1, 0, (5, 0)).await, RepairOutcome::Done);
+    assert_eq!(world.counts(&counter()).await, (5, 0));
+    assert_eq!(repair_at(&world, WINDOW.1, 2, 0, (5, 0)).await, RepairOutcome::WindowMoved);
+    let mut next = ask("n", vec![line("ocr.page", 1)], vec![counter()]);
+    next.checks[0].place.window_start_ms += 1;
+    world.hold(&next).await;
+    assert_eq!(repair(&world, 3, 9, (5, 0)).await, RepairOutcome::WindowMoved);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repair_of_an_older_epoch_does_nothing(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = used(mode).await;
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    assert_eq!(repair(&world, 1, 2, (-1, 0)).await, RepairOutcome::EpochOver);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repair_refuses_in_order_of_precedence(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = used(mode).await;
+    let keys = ["meta", "outbox", &format!("state:{}", world.tenant)].map(|rest| world.key(rest));
+    let text = Script::Repair.text("").unwrap();
+    let call = |epoch: &str, late: bool, id: &[u8], place: &str, end_ms: i64, consumed: &str| {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&text).arg(3).arg(&keys).arg(epoch).arg(if late { "0" } else { "9000000000000000" });
+        command.arg(START_MS).arg(id).arg(place).arg(COUNTER).arg(WINDOW.0).arg(end_ms);
+        command.arg(consumed).arg("0");
+        let values: Vec<redis::Value> = command.query(&mut world.server.connection()).unwrap();
+        let redis::Value::Int(code) = values[0] else { panic!("{values:?}") };
+        Status::from_code(code).unwrap()
+    };
+    let (first, other) = ([1_u8; 16], [2_u8; 16]);
+    assert_eq!(repair(&world, 1, 2, (1, 0)).await, RepairOutcome::Done);
+    assert_eq!(call("9", true, &first, "0", 0, "-99"), Status::Alarm);
+    assert_eq!(call("1", true, &first, "0", 0, "-99"), Status::Replayed);
+    assert_eq!(call("1", true, &other, "0", 0, "-99"), Status::TooLate);
+    assert_eq!(call("1", false, &other, "0", 0, "-99"), Status::StaleWindow);
+    assert_eq!(call("1", false, &other, "0", WINDOW.1, "-99"), Status::TooLarge);
+    assert_eq!(call("1", false, &other, "0", WINDOW.1, "-1"), Status::Kept);
+    assert_eq!(call("1", false, &other, "3", WINDOW.1, "-1"), Status::Done);
+    world.server.command(&["DEL", &keys[2]]);
+    assert_eq!(call("1", false, &other, "3", 0, "-99"), Status::StaleWindow);
+    assert_eq!(call("1", false, &other, "3", WINDOW.1, "-99"), Status::Cold);
+}
