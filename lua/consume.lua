@@ -4,7 +4,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 totals (packed in gate/resolve.rs)
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
---          10 '1' for a call that was parked; 3 is then the time at which it was taken
+--          10 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE, REPLAYED: record, lines before, uncharged, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found

@@ -2,7 +2,7 @@
 -- release: returns what is held; may charge an incurred part. After expiry an incurred part is a late consume.
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 incurred totals (packed in gate/resolve.rs)
---          7 keyed tombstone ms  8 unkeyed tombstone ms  9 '1' for a call that was parked; 3 is then the time at which it was taken
+--          7 keyed tombstone ms  8 unkeyed tombstone ms  9 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE, REPLAYED: record, lines before, uncharged, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found

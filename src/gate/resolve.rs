@@ -154,42 +154,42 @@ pub enum ResolveOutcome {
 impl Gate {
     /// Records totals; final ones resolve the reservation. One round trip.
     pub async fn consume(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let arguments = self.consume_arguments(call)?;
+        let arguments = self.consume_arguments(call, false)?;
         self.resolve(call.id, consume_script(call), &arguments).await
     }
 
     /// Returns what is held, and charges what was incurred. One round trip.
     pub async fn release(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let arguments = self.release_arguments(call)?;
+        let arguments = self.release_arguments(call, false)?;
         self.resolve(call.id, Script::Release, &arguments).await
     }
 
     /// A consume that was parked: its time is that at which it was taken. One round trip.
     pub async fn consume_parked(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let mut arguments = self.consume_arguments(call)?;
-        arguments.push(b"1".to_vec());
+        let arguments = self.consume_arguments(call, true)?;
         self.resolve(call.id, consume_script(call), &arguments).await
     }
 
     /// A release that was parked. One round trip.
     pub async fn release_parked(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let mut arguments = self.release_arguments(call)?;
-        arguments.push(b"1".to_vec());
+        let arguments = self.release_arguments(call, true)?;
         self.resolve(call.id, Script::Release, &arguments).await
     }
 
-    fn consume_arguments(&self, call: &ConsumeCall<'_>) -> Result<Vec<Vec<u8>>, GateError> {
+    fn consume_arguments(&self, call: &ConsumeCall<'_>, was_parked: bool) -> Result<Vec<Vec<u8>>, GateError> {
         let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
         arguments.push(pack_totals(&call.totals)?);
         arguments.extend(self.tombstone_arguments());
-        arguments.push(if call.is_final { b"1".to_vec() } else { b"0".to_vec() });
+        arguments.push(flag(call.is_final));
+        arguments.push(flag(was_parked));
         Ok(arguments)
     }
 
-    fn release_arguments(&self, call: &ReleaseCall<'_>) -> Result<Vec<Vec<u8>>, GateError> {
+    fn release_arguments(&self, call: &ReleaseCall<'_>, was_parked: bool) -> Result<Vec<Vec<u8>>, GateError> {
         let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
         arguments.push(pack_totals(&call.incurred)?);
         arguments.extend(self.tombstone_arguments());
+        arguments.push(flag(was_parked));
         Ok(arguments)
     }
 
@@ -230,6 +230,10 @@ impl Gate {
         let reply = self.run(partition, script, &keys, arguments).await?;
         Ok(read_outcome(&reply)?)
     }
+}
+
+fn flag(is_set: bool) -> Vec<u8> {
+    if is_set { b"1".to_vec() } else { b"0".to_vec() }
 }
 
 fn consume_script(call: &ConsumeCall<'_>) -> Script {

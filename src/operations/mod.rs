@@ -29,6 +29,7 @@ mod repair;
 mod replay;
 pub mod requests;
 mod reserve;
+mod reserve_answer;
 mod resolve;
 mod restore;
 mod restore_open;
@@ -233,5 +234,22 @@ impl From<crate::ledger::LedgerError> for OperationError {
             }
             other => Self::Internal(other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::requests::{ConsumeRequest, ReserveRequest};
+    use super::*;
+
+    fn future_bytes<A, F: Future>(_: impl Fn(&'static Operations, A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn what_a_call_seldom_needs_does_not_swell_what_every_call_moves() {
+        let reserve = future_bytes(|operations, request: ReserveRequest| operations.reserve(request));
+        let consume = future_bytes(|operations, request: ConsumeRequest| operations.consume(request));
+        assert!(reserve <= 6_000 && consume <= 5_000, "reserve {reserve}, consume {consume}");
     }
 }

@@ -173,7 +173,7 @@ impl Operations {
     pub(super) async fn tenant_or_new(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
         match (self.policy.find_tenant(id).await?, &self.options.unknown_tenant_plan) {
             (Some(entry), _) => return Ok(entry),
-            (None, Some(plan)) => self.create_on(id, plan).await?,
+            (None, Some(plan)) => Box::pin(self.create_on(id, plan)).await?,
             (None, None) => {}
         }
         self.policy.tenant(id).await

@@ -152,7 +152,7 @@ impl PolicyStore {
                 .await
                 .map(Some),
             None if self.unknown.contains_key(id) => Ok(None),
-            None => self.ask_ledger(id, snapshot).await,
+            None => Box::pin(self.ask_ledger(id, snapshot)).await,
         }
     }
 

@@ -110,7 +110,7 @@ impl Operations {
     /// Lets the parked calls of a tenant go first. Says why when the gate is away.
     pub(super) async fn parked_first(&self, tenant: &TenantId) -> Answer<Option<GateError>> {
         match self.parking.noted(self.partition_of(tenant), tenant) {
-            Some(_) => self.replay_in_time(tenant, None).await,
+            Some(_) => Box::pin(self.replay_in_time(tenant, None)).await,
             None => Ok(None),
         }
     }
@@ -120,10 +120,13 @@ impl Operations {
         if !self.parking.touches(id.partition()) {
             return Ok(None);
         }
-        match self.ledger.waiting_tenant(id).await? {
-            Some(tenant) => self.replay_in_time(&tenant, Some(id)).await,
-            None => Ok(None),
-        }
+        Box::pin(async move {
+            match self.ledger.waiting_tenant(id).await? {
+                Some(tenant) => self.replay_in_time(&tenant, Some(id)).await,
+                None => Ok(None),
+            }
+        })
+        .await
     }
 
     /// Replays calls of a reservation that the gate does not know, if some wait that this instance has not heard of.

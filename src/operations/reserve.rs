@@ -6,8 +6,8 @@ use super::degraded::{Admission, allows_without_gate, lives_of};
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
 use super::present::{self, Circumstances, Counted};
-use super::refusal::refusal;
 use super::requests::{Ack, Mode, ReserveRequest};
+use super::reserve_answer::limit_answers;
 use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
 use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
@@ -19,8 +19,7 @@ use crate::domain::reservation::{
     SUBJECTS_MAX, SubjectHash,
 };
 use crate::gate::{
-    CheckCapacity, CounterCheck, CounterClass, CounterReading, GateError, ReserveCall, ReserveMode,
-    ReserveOutcome,
+    CheckCapacity, CounterCheck, CounterClass, GateError, ReserveCall, ReserveMode, ReserveOutcome,
 };
 use crate::telemetry::labels::{Call, Script};
 
@@ -30,27 +29,27 @@ pub(super) const ATTEMPTS_MAX: usize = 8;
 const TTL_SECONDS_MAX: u32 = 86_400;
 
 /// A request made ready: costed, named, with everything that does not change between attempts.
-struct Prepared {
-    lines: Vec<Line>,
-    units: Vec<Units>,
-    operation: Option<OperationId>,
-    subjects: Vec<(Subject, SubjectHash)>,
-    id: ReservationId,
-    fingerprint: [u8; 16],
-    ttl_ms: i64,
-    max_life_ms: i64,
-    metadata: String,
+pub(super) struct Prepared {
+    pub(super) lines: Vec<Line>,
+    pub(super) units: Vec<Units>,
+    pub(super) operation: Option<OperationId>,
+    pub(super) subjects: Vec<(Subject, SubjectHash)>,
+    pub(super) id: ReservationId,
+    pub(super) fingerprint: [u8; 16],
+    pub(super) ttl_ms: i64,
+    pub(super) max_life_ms: i64,
+    pub(super) metadata: String,
 }
 
 /// What the gate decided, with the limits it was asked about.
-struct Decided {
-    prepared: Prepared,
-    resolved: Resolved,
-    body: Body,
-    outcome: ReserveOutcome,
-    policy_now_ms: i64,
+pub(super) struct Decided {
+    pub(super) prepared: Prepared,
+    pub(super) resolved: Resolved,
+    pub(super) body: Body,
+    pub(super) outcome: ReserveOutcome,
+    pub(super) policy_now_ms: i64,
     /// Decided while the gate is away.
-    degraded: bool,
+    pub(super) degraded: bool,
 }
 
 impl Operations {
@@ -90,7 +89,7 @@ impl Operations {
         record.head.degraded |= degraded;
         // What is decided while the gate is away is in the ledger already.
         if ack == Ack::Ledger && !degraded {
-            self.wait_until_booked(prepared.id, record.head.step, record.head.last_event()).await?;
+            Box::pin(self.wait_until_booked(prepared.id, record.head.step, record.head.last_event())).await?;
         }
         let told = Circumstances {
             replayed,
@@ -113,7 +112,7 @@ impl Operations {
         let mut at_ms = self.clock.now_ms();
         let mut ledger_asked = key_of(request).is_none();
         if let Some(away) = self.parked_first(&request.tenant).await? {
-            return self.decide_without_gate(&entry, request, mode, prepared, away).await;
+            return Box::pin(self.decide_without_gate(&entry, request, mode, prepared, away)).await;
         }
         for _ in 0..ATTEMPTS_MAX {
             self.may_admit(mode == ReserveMode::DryRun)?;
@@ -138,15 +137,17 @@ impl Operations {
             match self.timed(Script::Reserve, self.gate.reserve(&gate_call)).await {
                 Ok(ReserveOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
                 Ok(ReserveOutcome::Cold(cold)) => {
-                    self.restore_cold(&entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
+                    Box::pin(self.restore_cold(&entry, &cold, &resolved, &prepared.subjects, at_ms)).await?;
                 }
                 Ok(ReserveOutcome::AskLedger { .. }) => {
-                    self.recall(prepared.id).await?;
+                    Box::pin(self.recall(prepared.id)).await?;
                     ledger_asked = true;
                 }
-                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Err(GateError::Alarm { partition, reason }) => {
+                    Box::pin(self.after_alarm(partition, &reason)).await?;
+                }
                 Err(error) if error.is_away() => {
-                    return self.decide_without_gate(&entry, request, mode, prepared, error).await;
+                    return Box::pin(self.decide_without_gate(&entry, request, mode, prepared, error)).await;
                 }
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => {
@@ -320,112 +321,6 @@ impl Operations {
         }
         Ok(())
     }
-
-    fn answer_reserve(&self, request: &ReserveRequest, decided: Decided) -> Answer<ReserveAnswer> {
-        let Decided { prepared, resolved, outcome, policy_now_ms, degraded, .. } = decided;
-        let best_effort = request.mode == Mode::BestEffort;
-        match outcome {
-            ReserveOutcome::Admitted { granted, expires_at_ms, readings, .. } => {
-                let (limits, warnings) =
-                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-                Ok(ReserveAnswer {
-                    id: Some(prepared.id.to_string()),
-                    status: Some(ReservationState::Reserved.to_string()),
-                    expires_at: Some(present::instant(expires_at_ms)),
-                    lines: reserved_lines(&prepared, &granted, best_effort),
-                    degraded,
-                    limits,
-                    warnings,
-                    ..blank(request, &prepared)
-                })
-            }
-            ReserveOutcome::Allowed { granted, readings, .. } => {
-                let (limits, warnings) =
-                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-                Ok(ReserveAnswer {
-                    allowed: Some(true),
-                    lines: reserved_lines(&prepared, &granted, best_effort),
-                    limits,
-                    warnings,
-                    ..blank(request, &prepared)
-                })
-            }
-            ReserveOutcome::Replayed { record, readings, .. } => {
-                let (limits, _) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-                let granted: Vec<_> = record.units.iter().map(|units| units.held).collect();
-                Ok(ReserveAnswer {
-                    id: Some(prepared.id.to_string()),
-                    status: Some(record.head.state.to_string()),
-                    expires_at: Some(present::instant(record.head.expires_at_ms)),
-                    lines: replayed_lines(&record, &prepared, &granted, best_effort),
-                    replayed: true,
-                    degraded: degraded || record.head.degraded,
-                    limits,
-                    ..blank(request, &prepared)
-                })
-            }
-            ReserveOutcome::Refused { granted_by_line, readings, .. }
-                if request.dry_run
-                    && best_effort
-                    && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
-            {
-                let (limits, warnings) =
-                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-                Ok(ReserveAnswer {
-                    allowed: Some(true),
-                    lines: reserved_lines(&prepared, &granted_by_line, best_effort),
-                    limits,
-                    warnings,
-                    ..blank(request, &prepared)
-                })
-            }
-            ReserveOutcome::Refused { .. } if request.dry_run => {
-                let refusal = match self.refusal_or_fault(&prepared, &resolved, outcome, policy_now_ms) {
-                    OperationError::Refused(refusal) => refusal,
-                    other => return Err(other),
-                };
-                let units = vec![Units::ZERO; prepared.units.len()];
-                Ok(ReserveAnswer {
-                    allowed: Some(false),
-                    lines: reserved_lines(
-                        &prepared,
-                        if best_effort { &units } else { &prepared.units },
-                        best_effort,
-                    ),
-                    limits: refusal.limits,
-                    refused_by: refusal.refused_by,
-                    decision_id: refusal.decision_id,
-                    ..blank(request, &prepared)
-                })
-            }
-            other => Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
-        }
-    }
-
-    /// What is neither admission nor replay: a refusal that explains itself, or why no decision was made.
-    fn refusal_or_fault(
-        &self,
-        prepared: &Prepared,
-        resolved: &Resolved,
-        outcome: ReserveOutcome,
-        policy_now_ms: i64,
-    ) -> OperationError {
-        match outcome {
-            ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
-                let now_ms = now_ms.max(policy_now_ms);
-                let counted = counted(resolved, prepared.subjects.iter().map(|(subject, _)| subject));
-                OperationError::Refused(Box::new(refusal(
-                    &prepared.units,
-                    &counted,
-                    &readings,
-                    &refusing,
-                    now_ms,
-                )))
-            }
-            ReserveOutcome::KeyReused => OperationError::KeyReused,
-            _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
-        }
-    }
 }
 
 /// The key that names what is written; a dry run writes nothing, so that nothing it is asked with is a replay.
@@ -508,76 +403,6 @@ fn with_rules(resolved: &Resolved, places: impl Iterator<Item = CounterPlace>) -
     places
         .zip(rules)
         .map(|(place, (class, since_ms, capacity))| CounterCheck { place, class, since_ms, capacity })
-        .collect()
-}
-
-/// Every limit checked, as an answer shows it, and warnings for those that have come near.
-pub(super) fn limit_answers(
-    resolved: &Resolved,
-    subjects: &[Subject],
-    readings: &[CounterReading],
-    now_ms: i64,
-) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
-    let mut limits = Vec::with_capacity(readings.len());
-    let mut warnings = Vec::new();
-    for (counted, reading) in counted(resolved, subjects).iter().zip(readings) {
-        if !reading.current {
-            continue;
-        }
-        let answer = counted.answer(reading, now_ms);
-        warnings.extend(counted.near(reading, &answer));
-        limits.push(answer);
-    }
-    (limits, warnings)
-}
-
-fn blank(request: &ReserveRequest, prepared: &Prepared) -> ReserveAnswer {
-    ReserveAnswer {
-        id: None,
-        status: None,
-        allowed: None,
-        tenant: request.tenant.to_string(),
-        subjects: present::subjects_by_kind(&request.subjects),
-        operation: prepared.operation.as_ref().map(ToString::to_string),
-        lines: Vec::new(),
-        expires_at: None,
-        replayed: false,
-        degraded: false,
-        decision_id: present::decision_id(),
-        limits: Vec::new(),
-        refused_by: Vec::new(),
-        warnings: Vec::new(),
-    }
-}
-
-fn reserved_lines(prepared: &Prepared, granted: &[Units], best_effort: bool) -> Vec<ReservedLineAnswer> {
-    let lines = prepared.lines.iter().zip(granted);
-    lines
-        .map(|(line, granted)| ReservedLineAnswer {
-            meter: line.meter.id.to_string(),
-            amount: present::amount(*granted, line.meter.decimals),
-            requested: best_effort.then(|| present::amount(line.units, line.meter.decimals)),
-        })
-        .collect()
-}
-
-fn replayed_lines(
-    record: &Record,
-    prepared: &Prepared,
-    granted: &[Units],
-    best_effort: bool,
-) -> Vec<ReservedLineAnswer> {
-    let lines = record.body.lines.iter().zip(granted);
-    lines
-        .map(|(line, granted)| ReservedLineAnswer {
-            meter: line.meter.to_string(),
-            amount: present::amount(*granted, line.decimals),
-            requested: prepared
-                .lines
-                .iter()
-                .find(|asked| best_effort && asked.meter.id == line.meter)
-                .map(|asked| present::amount(asked.units, line.decimals)),
-        })
         .collect()
 }
 

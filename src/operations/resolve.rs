@@ -5,7 +5,8 @@ use super::cost::costed_by;
 use super::losses::{Acknowledged, Lines};
 use super::present::{self, Circumstances};
 use super::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
-use super::reserve::{ATTEMPTS_MAX, limit_answers};
+use super::reserve::ATTEMPTS_MAX;
+use super::reserve_answer::limit_answers;
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
@@ -53,7 +54,7 @@ impl Operations {
         let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
         // A parked call is in the ledger already.
         if request.ack == Ack::Ledger && !told.ack_ledger {
-            self.wait_until_booked(request.id, record.head.step, record.head.last_event()).await?;
+            Box::pin(self.wait_until_booked(request.id, record.head.step, record.head.last_event())).await?;
             told.ack_ledger = true;
         }
         Ok(present::reservation(request.id, &record, told))
@@ -143,16 +144,18 @@ impl Operations {
     ) -> Answer<(Record, Circumstances)> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(away) = self.parked_of_first(id).await? {
-                return self.resolve_without_gate(id, bound, resolving, away).await;
+                return Box::pin(self.resolve_without_gate(id, bound, resolving, away)).await;
             }
             match self.call(id, bound, resolving).await {
                 Ok(ResolveOutcome::Unknown { last_id }) => {
-                    self.recall_or_not_found(id, bound, last_id).await?
+                    Box::pin(self.recall_or_not_found(id, bound, last_id)).await?
                 }
-                Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(id, &cold).await?,
-                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Ok(ResolveOutcome::Cold(cold)) => Box::pin(self.restore_cold_record(id, &cold)).await?,
+                Err(GateError::Alarm { partition, reason }) => {
+                    Box::pin(self.after_alarm(partition, &reason)).await?;
+                }
                 Err(error) if error.is_away() => {
-                    return self.resolve_without_gate(id, bound, resolving, error).await;
+                    return Box::pin(self.resolve_without_gate(id, bound, resolving, error)).await;
                 }
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => {
@@ -320,7 +323,7 @@ impl Operations {
                     Err(OperationError::Invalid(repeated))
                 }
             }
-            Totals::Attributes(attributes) => self.costed_again(&attributes, id, bound).await,
+            Totals::Attributes(attributes) => Box::pin(self.costed_again(&attributes, id, bound)).await,
         }
     }
 

@@ -42,7 +42,7 @@ fn description(world: &World, checks: &[CounterCheck], subject: Option<&Subject>
     }
 }
 
-async fn take(
+pub(super) async fn take(
     world: &World,
     checks: &[CounterCheck],
     subject: Option<&Subject>,

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
-use tollgate::gate::{Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
+use tollgate::gate::{Holder, QuotaCapacity, RepairCall, RestorePage, RestoredCounter, WarmState};
 
 use crate::gate::server::{Mode, Server};
 use crate::gate::world::*;
@@ -122,6 +122,23 @@ async fn call_every_script(world: &World) {
     gate.set_capacity(partition, tenant, &capacity, Some(START_MS)).await.unwrap();
     gate.publish(partition, OutboxId { epoch: Epoch(2), sequence: 1 }).await.unwrap();
     gate.expire(partition, Some(START_MS), 10).await.unwrap();
+    super::record::record(world, &ask("d")).await;
+    super::checkpoint::take(world, &[limit(b"day-----", 100)], None, START_MS).await;
+    let repair = RepairCall {
+        checkpoint: uuid::Uuid::from_bytes([1; 16]),
+        place: OutboxId { epoch: Epoch(2), sequence: 1 },
+        partition,
+        tenant,
+        holder: Holder::Tenant,
+        field: field(b"day-----"),
+        window_ms: WINDOW,
+        delta: (1, 0),
+        now_ms: Some(START_MS),
+    };
+    gate.repair(&repair).await.unwrap();
+    world.hold(&ask("job")).await;
+    let again = (OutboxId { epoch: Epoch(2), sequence: 1 }, world.record("job").await.unwrap());
+    super::undo::undo(world, &again, &resolved).await;
     world.hold(&ask("c")).await;
     let record = world.record("c").await.unwrap();
     gate.adopt(partition, Epoch(3), 0, Some(START_MS)).await.unwrap();

@@ -52,7 +52,7 @@ async fn record_as(world: &World, ask: &Ask, asked: bool, starts_fresh: bool) ->
     world.gate.record(&call).await.unwrap()
 }
 
-async fn record(world: &World, ask: &Ask) -> RecordOutcome {
+pub(super) async fn record(world: &World, ask: &Ask) -> RecordOutcome {
     record_as(world, ask, true, true).await
 }
 

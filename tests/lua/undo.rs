@@ -37,7 +37,7 @@ async fn latest_begin(world: &World) -> (OutboxId, Record) {
     begins.last().unwrap()
 }
 
-async fn undo(world: &World, begin: &(OutboxId, Record), booked: &Record) -> UndoOutcome {
+pub(super) async fn undo(world: &World, begin: &(OutboxId, Record), booked: &Record) -> UndoOutcome {
     let (place, again) = (begin.0, &begin.1);
     let call = UndoCall { id: world.id("job"), place, again, booked, now_ms: Some(START_MS) };
     world.gate.undo(&call).await.unwrap()

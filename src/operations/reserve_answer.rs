@@ -1,0 +1,191 @@
+//! From the gate's decision about a reserve to its answer.
+
+use super::answers::*;
+use super::present;
+use super::refusal::refusal;
+use super::requests::{Mode, ReserveRequest};
+use super::reserve::{Decided, Prepared, counted};
+use super::{Answer, OperationError, Operations};
+use crate::domain::amount::Units;
+use crate::domain::ids::Subject;
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{Record, ReservationState};
+use crate::gate::{CounterReading, ReserveOutcome};
+
+impl Operations {
+    pub(super) fn answer_reserve(&self, request: &ReserveRequest, decided: Decided) -> Answer<ReserveAnswer> {
+        let Decided { prepared, resolved, outcome, policy_now_ms, degraded, .. } = decided;
+        let best_effort = request.mode == Mode::BestEffort;
+        match outcome {
+            ReserveOutcome::Admitted { granted, expires_at_ms, readings, .. } => {
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                Ok(ReserveAnswer {
+                    id: Some(prepared.id.to_string()),
+                    status: Some(ReservationState::Reserved.to_string()),
+                    expires_at: Some(present::instant(expires_at_ms)),
+                    lines: reserved_lines(&prepared, &granted, best_effort),
+                    degraded,
+                    limits,
+                    warnings,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Allowed { granted, readings, .. } => {
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                Ok(ReserveAnswer {
+                    allowed: Some(true),
+                    lines: reserved_lines(&prepared, &granted, best_effort),
+                    limits,
+                    warnings,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Replayed { record, readings, .. } => {
+                let (limits, _) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                let granted: Vec<_> = record.units.iter().map(|units| units.held).collect();
+                Ok(ReserveAnswer {
+                    id: Some(prepared.id.to_string()),
+                    status: Some(record.head.state.to_string()),
+                    expires_at: Some(present::instant(record.head.expires_at_ms)),
+                    lines: replayed_lines(&record, &prepared, &granted, best_effort),
+                    replayed: true,
+                    degraded: degraded || record.head.degraded,
+                    limits,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Refused { granted_by_line, readings, .. }
+                if request.dry_run
+                    && best_effort
+                    && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
+            {
+                let (limits, warnings) =
+                    limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+                Ok(ReserveAnswer {
+                    allowed: Some(true),
+                    lines: reserved_lines(&prepared, &granted_by_line, best_effort),
+                    limits,
+                    warnings,
+                    ..blank(request, &prepared)
+                })
+            }
+            ReserveOutcome::Refused { .. } if request.dry_run => {
+                let refusal = match self.refusal_or_fault(&prepared, &resolved, outcome, policy_now_ms) {
+                    OperationError::Refused(refusal) => refusal,
+                    other => return Err(other),
+                };
+                let units = vec![Units::ZERO; prepared.units.len()];
+                Ok(ReserveAnswer {
+                    allowed: Some(false),
+                    lines: reserved_lines(
+                        &prepared,
+                        if best_effort { &units } else { &prepared.units },
+                        best_effort,
+                    ),
+                    limits: refusal.limits,
+                    refused_by: refusal.refused_by,
+                    decision_id: refusal.decision_id,
+                    ..blank(request, &prepared)
+                })
+            }
+            other => Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
+        }
+    }
+
+    /// What is neither admission nor replay: a refusal that explains itself, or why no decision was made.
+    pub(super) fn refusal_or_fault(
+        &self,
+        prepared: &Prepared,
+        resolved: &Resolved,
+        outcome: ReserveOutcome,
+        policy_now_ms: i64,
+    ) -> OperationError {
+        match outcome {
+            ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
+                let now_ms = now_ms.max(policy_now_ms);
+                let counted = counted(resolved, prepared.subjects.iter().map(|(subject, _)| subject));
+                OperationError::Refused(Box::new(refusal(
+                    &prepared.units,
+                    &counted,
+                    &readings,
+                    &refusing,
+                    now_ms,
+                )))
+            }
+            ReserveOutcome::KeyReused => OperationError::KeyReused,
+            _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
+        }
+    }
+}
+
+/// Every limit checked, as an answer shows it, and warnings for those that have come near.
+pub(super) fn limit_answers(
+    resolved: &Resolved,
+    subjects: &[Subject],
+    readings: &[CounterReading],
+    now_ms: i64,
+) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+    let mut limits = Vec::with_capacity(readings.len());
+    let mut warnings = Vec::new();
+    for (counted, reading) in counted(resolved, subjects).iter().zip(readings) {
+        if !reading.current {
+            continue;
+        }
+        let answer = counted.answer(reading, now_ms);
+        warnings.extend(counted.near(reading, &answer));
+        limits.push(answer);
+    }
+    (limits, warnings)
+}
+
+fn blank(request: &ReserveRequest, prepared: &Prepared) -> ReserveAnswer {
+    ReserveAnswer {
+        id: None,
+        status: None,
+        allowed: None,
+        tenant: request.tenant.to_string(),
+        subjects: present::subjects_by_kind(&request.subjects),
+        operation: prepared.operation.as_ref().map(ToString::to_string),
+        lines: Vec::new(),
+        expires_at: None,
+        replayed: false,
+        degraded: false,
+        decision_id: present::decision_id(),
+        limits: Vec::new(),
+        refused_by: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn reserved_lines(prepared: &Prepared, granted: &[Units], best_effort: bool) -> Vec<ReservedLineAnswer> {
+    let lines = prepared.lines.iter().zip(granted);
+    lines
+        .map(|(line, granted)| ReservedLineAnswer {
+            meter: line.meter.id.to_string(),
+            amount: present::amount(*granted, line.meter.decimals),
+            requested: best_effort.then(|| present::amount(line.units, line.meter.decimals)),
+        })
+        .collect()
+}
+
+fn replayed_lines(
+    record: &Record,
+    prepared: &Prepared,
+    granted: &[Units],
+    best_effort: bool,
+) -> Vec<ReservedLineAnswer> {
+    let lines = record.body.lines.iter().zip(granted);
+    lines
+        .map(|(line, granted)| ReservedLineAnswer {
+            meter: line.meter.to_string(),
+            amount: present::amount(*granted, line.decimals),
+            requested: prepared
+                .lines
+                .iter()
+                .find(|asked| best_effort && asked.meter.id == line.meter)
+                .map(|asked| present::amount(asked.units, line.decimals)),
+        })
+        .collect()
+}
