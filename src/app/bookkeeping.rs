@@ -60,6 +60,10 @@ impl Bookkeeping {
 }
 
 impl Watch for Bookkeeping {
+    async fn wanted(&self) {
+        self.positions.wanted().await;
+    }
+
     fn committed(&self, events: usize, _took: Duration) {
         self.operations.metrics().batch_booked(u32::try_from(events).unwrap_or(u32::MAX));
     }

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::Instrument;
@@ -39,12 +38,12 @@ impl Mutations {
             let detail = "Too many calls are running; repeat the call.";
             return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1_000));
         };
-        let work = async move {
-            let answer = AssertUnwindSafe(work).catch_unwind().await;
-            drop(running);
-            answer
+        let attached = Attached {
+            // Boxed before anything wraps it: it is large, and each wrapping would move it.
+            work: Some(Box::pin(work)),
+            running: Some(running),
+            runtime: &self.runtime,
         };
-        let attached = Attached { work: Some(Box::pin(work.in_current_span())), runtime: &self.runtime };
         match tokio::time::timeout(self.request_timeout, attached).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => {
@@ -70,29 +69,44 @@ impl Mutations {
 /// calls. Let go of before its end, it goes on in the runtime.
 struct Attached<'a, T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    running: Option<Running>,
     runtime: &'a Handle,
 }
 
 impl<T: Send + 'static> Future for Attached<'_, T> {
-    type Output = T;
+    /// The answer, or that the work panicked.
+    type Output = Result<T, Panicked>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
-        let polled = work.as_mut().poll(context);
-        if polled.is_ready() {
-            self.work = None;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(work) = &mut self.work else { return Poll::Ready(Err(Panicked)) };
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        if let Ok(Poll::Pending) = polled {
+            return Poll::Pending;
         }
-        polled
+        self.work = None;
+        self.running = None;
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(_) => Poll::Ready(Err(Panicked)),
+        }
     }
 }
 
 impl<T: Send + 'static> Drop for Attached<'_, T> {
     fn drop(&mut self) {
-        if let Some(rest) = self.work.take() {
-            self.runtime.spawn(rest);
-        }
+        let Some(rest) = self.work.take() else { return };
+        let running = self.running.take();
+        let rest = async move {
+            // Its answer has nobody left to go to.
+            drop(rest.await);
+            drop(running);
+        };
+        self.runtime.spawn(rest.in_current_span());
     }
 }
+
+/// The work broke off.
+struct Panicked;
 
 /// Counts one running mutation for as long as it lives, panics included.
 struct Running(watch::Sender<usize>);

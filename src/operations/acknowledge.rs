@@ -11,12 +11,25 @@ use crate::ledger::Booked;
 /// How far the ledger has booked each partition, as far as this instance knows; moved by the writer or by asking.
 pub struct Positions {
     sender: watch::Sender<Vec<OutboxId>>,
+    waiting: watch::Sender<usize>,
+}
+
+/// Counts one who waits, for as long as it lives.
+struct Waiting<'a>(&'a watch::Sender<usize>);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
+    }
 }
 
 impl Positions {
     /// Nothing known yet, for `partitions` partitions.
     pub fn new(partitions: u16) -> Self {
-        Self { sender: watch::Sender::new(vec![OutboxId::default(); usize::from(partitions)]) }
+        Self {
+            sender: watch::Sender::new(vec![OutboxId::default(); usize::from(partitions)]),
+            waiting: watch::Sender::new(0),
+        }
     }
 
     /// Notes that the ledger has booked `partition` up to `id`. Only rises.
@@ -30,8 +43,16 @@ impl Positions {
         });
     }
 
+    /// Resolves while anybody waits.
+    pub async fn wanted(&self) {
+        // The sender lives as long as self, so waiting cannot fail.
+        let _ = self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await;
+    }
+
     /// Waits until `partition` is booked up to `id`.
     async fn reach(&self, partition: Partition, id: OutboxId) {
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        let _waiting = Waiting(&self.waiting);
         let mut receiver = self.sender.subscribe();
         let reached =
             |positions: &Vec<OutboxId>| positions.get(partition.index()).is_some_and(|known| *known >= id);

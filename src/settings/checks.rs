@@ -62,6 +62,7 @@ impl Found<'_> {
             ("gate.backlog_events_hard_max", gate.backlog_events_hard_max, 1, BACKLOG_EVENTS_MOST),
             ("writer.batch_events", wide(writer.batch_events), 1, 100_000),
             ("writer.idle_poll_ms", writer.idle_poll_ms, 1, 60_000),
+            ("writer.gather_ms", writer.gather_ms, 0, 1_000),
             ("writer.safety_tail_seconds", writer.safety_tail_seconds, 0, 7 * DAY_SECONDS),
             ("writer.safety_tail_bytes", writer.safety_tail_bytes, 0, 1 << 40),
             ("writer.flush_timeout_ms", writer.flush_timeout_ms, 0, HOUR_MS),

@@ -150,6 +150,8 @@ pub struct WriterSettings {
     pub batch_events: usize,
     /// The wait before looking again when there is nothing to book, in milliseconds.
     pub idle_poll_ms: u64,
+    /// How long events are let come together once there is one, in milliseconds.
+    pub gather_ms: u64,
     /// How long booked events stay in the outbox, in seconds.
     pub safety_tail_seconds: u64,
     /// The most bytes that booked events may take in the outbox.

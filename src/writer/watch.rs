@@ -54,6 +54,10 @@ pub trait Watch: Send + Sync + 'static {
     fn booked(&self, partition: Partition, id: OutboxId) {
         let _ = (partition, id);
     }
+    /// Resolves while somebody waits for the books: events are then booked as they come.
+    fn wanted(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
     /// A checkpoint was compared with the books.
     fn judged(&self, judged: &Reconciliation) {
         let _ = judged;
