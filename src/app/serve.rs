@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use secrecy::ExposeSecret;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::options::ServeOptions;
 use super::running::App;
@@ -28,19 +28,21 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
     if let Some(given) = key_from_environment(&["TOLLGATE_ADMIN_KEY"]) {
         app.operations.ensure_admin_key(Some(given.expose_secret())).await?;
     }
+    let mut signals = StopSignals::hear()?;
     if !app.url().is_empty() {
         println!("ready {}", app.url());
     }
-    wait_for_signal().await?;
-    stop_or_leave(app).await
+    signals.next().await;
+    stop_or_leave(app, signals).await
 }
 
 /// Stops in order; a second signal leaves at once, which loses nothing that was acknowledged.
-pub(super) async fn stop_or_leave(app: App) -> anyhow::Result<()> {
+pub(super) async fn stop_or_leave(app: App, mut signals: StopSignals) -> anyhow::Result<()> {
     tokio::select! {
-        () = app.stop() => Ok(()),
-        signalled = wait_for_signal() => Ok(signalled?),
+        () = app.stop() => {}
+        () = signals.next() => {}
     }
+    Ok(())
 }
 
 /// Brings the ledger's schema up to date; returns the names of the migrations that ran.
@@ -63,14 +65,24 @@ pub(super) fn load(
     Ok(Settings::of_process(config.as_deref(), listen.into_iter().collect())?)
 }
 
-/// Resolves at SIGINT or SIGTERM.
-pub(super) async fn wait_for_signal() -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// SIGINT and SIGTERM, heard from when this is made: one that comes before its wait begins is not lost, and does not end
+/// the process out of order.
+pub(super) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    pub(super) fn hear() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
-    tracing::info!("asked to stop: finishing calls under way");
-    Ok(())
+
+    /// Resolves at the next one.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        tracing::info!("asked to stop: finishing calls under way");
+    }
 }

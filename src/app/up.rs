@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use super::demo::{DEMO_TENANT, write_demo_policy};
 use super::options::{Role, UpOptions};
 use super::running::App;
-use super::serve::{stop_or_leave, wait_for_signal};
+use super::serve::{StopSignals, stop_or_leave};
 use crate::clock::Clock;
 use crate::embedded::Embedded;
 use crate::ledger::Ledger;
@@ -47,10 +47,11 @@ async fn serve_embedded(options: &UpOptions, embedded: &Embedded) -> anyhow::Res
     let given = key_from_environment(&["TOLLGATE_ADMIN_KEY"]);
     let new_key = app.operations.ensure_admin_key(given.as_ref().map(|key| key.expose_secret())).await?;
     let has_demo = !options.no_demo && write_demo_policy(&app.operations).await?;
+    let mut signals = StopSignals::hear()?;
     announce(&app, embedded.path())?;
     welcome(&app, new_key.as_deref(), has_demo);
-    wait_for_signal().await?;
-    stop_or_leave(app).await
+    signals.next().await;
+    stop_or_leave(app, signals).await
 }
 
 /// The settings of a running or stopped embedded installation: as configured, with its private servers and secret.
