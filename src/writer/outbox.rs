@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// An event as it stands in the outbox: its place and its bytes.
 pub type OutboxEntry = (OutboxId, Vec<u8>);
@@ -21,6 +21,12 @@ pub trait Outbox: Send + Sync + 'static {
         from: &[(Partition, OutboxId)],
         count: usize,
     ) -> impl Future<Output = Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError>> + Send;
+
+    /// For each partition the epoch that its memory names now; none where that is missing.
+    fn epochs(
+        &self,
+        partitions: &[Partition],
+    ) -> impl Future<Output = Result<Vec<(Partition, Option<Epoch>)>, OutboxError>> + Send;
 
     /// Returns when any of the partitions has an entry behind the given place, or after `timeout`.
     fn wait(

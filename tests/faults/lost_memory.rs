@@ -217,6 +217,24 @@ async fn what_was_acknowledged_and_lost_is_reported_in_units_by_the_instance_tha
     app.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_lost_of_a_partition_that_nobody_calls_any_more_is_reported_too() {
+    let app = spawn_app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    with_limits(&app).await;
+    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    app.post_keyed("/v1/usage", "lost", usage).await.expect(201);
+    flush(&app).await;
+    let writer = app.another_instance_with(&[Role::Writer]).await;
+    let lost = wait_for("the loss is told", Duration::from_secs(30), async || {
+        let lost = app.app().ledger.lost_units().await.ok()?;
+        (!lost.is_empty()).then_some(lost)
+    })
+    .await;
+    assert_eq!((lost[0].meter.as_str(), lost[0].events), ("page", 1), "{lost:?}");
+    writer.stop().await;
+    app.finish().await;
+}
+
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {
