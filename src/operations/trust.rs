@@ -153,7 +153,7 @@ impl Operations {
     }
 
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
-    pub(super) async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
+    pub async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
         self.metrics.alarm(Alarm::Memory);
         tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
         self.verify_node().await.map_err(|error| match error {

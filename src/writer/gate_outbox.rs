@@ -21,7 +21,10 @@ impl GateOutbox {
 
 impl From<GateError> for OutboxError {
     fn from(error: GateError) -> Self {
-        Self(error.to_string())
+        match error {
+            GateError::Alarm { partition, reason } => Self::Doubt { partition, reason },
+            error => Self::Away(error.to_string()),
+        }
     }
 }
 

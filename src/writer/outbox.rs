@@ -10,8 +10,19 @@ pub type OutboxEntry = (OutboxId, Vec<u8>);
 
 /// The gate did not do it; the writer tries again later.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the gate does not answer: {0}")]
-pub struct OutboxError(pub String);
+pub enum OutboxError {
+    /// It cannot be asked now.
+    #[error("the gate does not answer: {0}")]
+    Away(String),
+    /// It may have lost its memory, or begun an epoch that is not known here: its node is to be checked.
+    #[error("the gate's memory is in doubt: {reason}")]
+    Doubt {
+        /// The partition that shows it.
+        partition: Partition,
+        /// What it shows.
+        reason: String,
+    },
+}
 
 /// The gate's outboxes.
 pub trait Outbox: Send + Sync + 'static {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
 use super::batch::{Reading, follow, gate_time_ms};
 use super::fail_point::{FailPoint, FailPoints, Killed};
-use super::outbox::{Outbox, OutboxEntry};
+use super::outbox::{Outbox, OutboxEntry, OutboxError};
 use super::rests::is_silent;
 use super::watch::{Alarm, Watch};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
@@ -272,7 +272,12 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         }
         match self.outbox.publish(&positions).await {
             Ok(()) => self.untold.clear(),
-            Err(error) => self.watch.failed(&error.to_string()),
+            Err(error) => {
+                self.watch.failed(&error.to_string());
+                if let OutboxError::Doubt { partition, reason } = error {
+                    self.watch.alarm(&Alarm::Doubt { partition, reason });
+                }
+            }
         }
     }
 
