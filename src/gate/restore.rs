@@ -180,7 +180,9 @@ impl Gate {
         now_ms: Option<i64>,
     ) -> Result<RestoreOutcome, GateError> {
         for capacity in &warm.capacities {
-            if self.tell_capacity(partition, epoch, tenant, capacity, now_ms).await? == RestoreOutcome::StillCold {
+            if self.tell_capacity(partition, epoch, tenant, capacity, now_ms).await?
+                == RestoreOutcome::StillCold
+            {
                 return Ok(RestoreOutcome::StillCold);
             }
         }

@@ -54,7 +54,8 @@ impl Ledger {
         limit: usize,
     ) -> Result<Vec<OpenHolder>, LedgerError> {
         let after = after.map_or("", TenantId::as_str);
-        let partitions: Vec<i16> = partitions.iter().map(|partition| number::of_partition(*partition)).collect();
+        let partitions: Vec<i16> =
+            partitions.iter().map(|partition| number::of_partition(*partition)).collect();
         let rows = self
             .read(|connection| {
                 let query = sql_query(HOLDERS)

@@ -19,7 +19,8 @@ use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
 use crate::domain::reservation::{CounterPlace, Record, ReservationState, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{
-    Cold, ColdRecord, CounterReading, GateError, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
+    Cold, ColdRecord, CounterReading, GateError, Holder, QuotaCapacity, RestorePage, RestoredCounter,
+    WarmState,
 };
 use crate::ledger::{CounterAsk, ReservationRow, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;

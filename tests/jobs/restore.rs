@@ -99,7 +99,8 @@ async fn a_restore_of_open_holds_ends_when_memory_is_lost_again_and_the_next_one
     app.drained().await;
     writer.stop().await;
     // Nobody books these any more: what the restore waits for is lost with them.
-    app.post("/v1/usage", json!({ "tenant": "quiet0", "meter": "page", "amount": "1" })).await.expect(201);
+    let usage = json!({ "tenant": "quiet0", "meter": "page", "amount": "1" });
+    app.post_keyed("/v1/usage", "lost", usage).await.expect(201);
     app.redis.restart().unwrap();
     let operations = app.app().operations.clone();
     wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;

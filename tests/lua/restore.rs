@@ -113,7 +113,9 @@ async fn what_the_ledger_read_for_one_epoch_is_not_taken_in_another(
     for answer in answers {
         assert!(matches!(answer, Err(GateError::Alarm { .. })), "{answer:?}");
     }
-    assert!(matches!(world.reserve(&pages("b", 1)).await, ReserveOutcome::Cold(cold) if cold.epoch == Epoch(2)));
+    assert!(
+        matches!(world.reserve(&pages("b", 1)).await, ReserveOutcome::Cold(cold) if cold.epoch == Epoch(2))
+    );
 }
 
 #[rstest]
@@ -129,7 +131,14 @@ async fn single_counters_and_capacities_are_told_to_a_warm_tenant_only_and_never
             let holder = Holder::Tenant;
             world
                 .gate
-                .restore_counters(world.partition, world.epoch(), &world.tenant, holder, &told, Some(START_MS))
+                .restore_counters(
+                    world.partition,
+                    world.epoch(),
+                    &world.tenant,
+                    holder,
+                    &told,
+                    Some(START_MS),
+                )
                 .await
                 .unwrap()
         }
