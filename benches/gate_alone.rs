@@ -247,6 +247,7 @@ impl World {
         let warm = WarmState { capacities: vec![capacity], ..WarmState::default() };
         let page = RestorePage {
             partition: self.partition,
+            epoch: self.gate.epoch(self.partition).unwrap(),
             tenant: &self.tenant,
             records: &[],
             last: Some(warm),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{OutboxId, Partition};
@@ -21,6 +21,8 @@ pub(super) struct Bookkeeping {
     gate: Arc<Gate>,
     positions: Arc<Positions>,
     repeated: Arc<Notify>,
+    /// Held while the node is checked on the writer's behalf.
+    checking: Arc<Mutex<()>>,
 }
 
 impl Bookkeeping {
@@ -31,7 +33,20 @@ impl Bookkeeping {
         positions: Arc<Positions>,
         repeated: Arc<Notify>,
     ) -> Self {
-        Self { operations, gate, positions, repeated }
+        Self { operations, gate, positions, repeated, checking: Arc::default() }
+    }
+
+    /// An instance that only books meets a new epoch here alone: without the check its positions would never be published again.
+    fn check_memory(&self, partition: Partition, reason: &str) {
+        let Ok(checking) = self.checking.clone().try_lock_owned() else { return };
+        let (operations, reason) = (self.operations.clone(), reason.to_owned());
+        tokio::spawn(async move {
+            if let Err(error) = operations.after_alarm(partition, &reason).await {
+                tracing::warn!(%partition, %error, "the gate's memory could not be checked yet");
+                tokio::time::sleep(DOUBT_AGAIN).await;
+            }
+            drop(checking);
+        });
     }
 
     fn tell_drift(&self, judged: &Reconciliation) {
@@ -114,6 +129,7 @@ impl Watch for Bookkeeping {
                 metrics.alarm(labels::Alarm::Memory);
                 tracing::error!(%partition, %cursor, "what the outbox holds of this epoch behind the cursor does not follow what was booked; it is given up");
             }
+            Alarm::Doubt { partition, reason } => self.check_memory(*partition, reason),
             Alarm::Quarantined { partition, outbox_id, reason } => {
                 metrics.events_quarantined(1);
                 metrics.alarm(labels::Alarm::Quarantine);

@@ -6,7 +6,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable};
-use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::domain::reservation::Record;
 
 use super::Gate;
@@ -25,11 +25,13 @@ pub(super) struct Reply {
     pub(super) now_ms: i64,
     /// The event's place, or the outbox's last id.
     pub(super) id: OutboxId,
+    /// The epoch that was asked, and that is in force.
+    pub(super) epoch: Epoch,
     rest: Vec<Value>,
 }
 
 impl Reply {
-    fn read(value: Value) -> Result<(Self, i64), GateError> {
+    fn read(value: Value, epoch: Epoch) -> Result<(Self, i64), GateError> {
         let Value::Array(mut values) = value else { return Err(Undecodable("a script's answer").into()) };
         if values.len() < 4 {
             return Err(Undecodable("a script's answer").into());
@@ -40,7 +42,7 @@ impl Reply {
             "" => OutboxId::default(),
             id => id.parse().map_err(|_| Undecodable("an outbox id"))?,
         };
-        Ok((Self { status, now_ms: integer(&values[2])?, id, rest }, integer(&values[1])?))
+        Ok((Self { status, now_ms: integer(&values[2])?, id, epoch, rest }, integer(&values[1])?))
     }
 
     /// The bytes at this place of the status's own values.
@@ -128,8 +130,15 @@ impl Gate {
         partition: Partition,
         now_ms: Option<i64>,
     ) -> Result<Vec<Vec<u8>>, GateError> {
+        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        Ok(self.mutating_in(epoch, now_ms))
+    }
+
+    /// The same for a call that is meant for one epoch only: in another one it is an alarm.
+    pub(super) fn mutating_in(&self, epoch: Epoch, now_ms: Option<i64>) -> Vec<Vec<u8>> {
         let not_after = self.redis_time_ms() + self.timeout_ms;
-        Ok(vec![self.epoch_argument(partition)?, not_after.to_string().into_bytes(), time_argument(now_ms)])
+        let numbers = [epoch.0.to_string().into_bytes(), not_after.to_string().into_bytes()];
+        numbers.into_iter().chain([time_argument(now_ms)]).collect()
     }
 
     /// The expected epoch as an argument.
@@ -190,7 +199,7 @@ impl Gate {
         let value = answer
             .map_err(|_| GateError::Timeout)?
             .map_err(|error| script_error(partition, script, &error))?;
-        let (reply, redis_ms) = Reply::read(value)?;
+        let (reply, redis_ms) = Reply::read(value, asked_epoch(arguments))?;
         // Doubt comes first: once noted, a step no longer shows in `not_after`.
         self.guard.time_answered(Measurement { redis_ms, before_ms, after_ms: self.elapsed_ms() });
         self.note_redis_time(redis_ms);
@@ -233,6 +242,12 @@ impl Gate {
         }
         Ok(())
     }
+}
+
+/// The epoch that a call names: every script's first argument.
+fn asked_epoch(arguments: &[Vec<u8>]) -> Epoch {
+    let text = arguments.first().and_then(|argument| std::str::from_utf8(argument).ok());
+    Epoch(text.and_then(|text| text.parse().ok()).unwrap_or_default())
 }
 
 /// Whether the script answers the outbox's last id with what it does not know.

@@ -6,7 +6,7 @@ use redis::{Pipeline, Value};
 
 use crate::domain::codec::Undecodable;
 use crate::domain::event::EVENT_FIELD;
-use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 use super::Gate;
 use super::call::{integer, text};
@@ -34,18 +34,38 @@ impl Gate {
             let command = pipeline.cmd("XRANGE").arg(self.keys.outbox(*partition));
             command.arg(place.to_string()).arg("+").arg("COUNT").arg(count);
         }
+        let answers = self.send_for_writer(&pipeline, from.len()).await?;
+        let entries = |((partition, _), answer): (&OutboxFrom, Value)| {
+            let answer = answer.extract_error().map_err(|error| plain_error(&error))?;
+            Ok((*partition, read_entries(answer)?))
+        };
+        from.iter().zip(answers).map(entries).collect()
+    }
+
+    /// The epoch that each partition's memory names, in one pipeline; none where it is missing.
+    pub async fn adopted_epochs(
+        &self,
+        partitions: &[Partition],
+    ) -> Result<Vec<(Partition, Option<Epoch>)>, GateError> {
+        let mut pipeline = Pipeline::with_capacity(partitions.len());
+        for partition in partitions {
+            pipeline.cmd("HGET").arg(self.keys.meta(*partition)).arg("epoch");
+        }
+        let answers = self.send_for_writer(&pipeline, partitions.len()).await?;
+        let epoch = |(partition, answer): (&Partition, Value)| {
+            let answer = answer.extract_error().map_err(|error| plain_error(&error))?;
+            let number = if answer == Value::Nil { None } else { u64::try_from(integer(&answer)?).ok() };
+            Ok((*partition, number.map(Epoch)))
+        };
+        partitions.iter().zip(answers).map(epoch).collect()
+    }
+
+    async fn send_for_writer(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, GateError> {
         let patience = self.patience() + self.options.connect_timeout;
-        let answers = tokio::time::timeout(patience, self.outbox_link.send_all(&pipeline, from.len()))
+        tokio::time::timeout(patience, self.outbox_link.send_all(pipeline, count))
             .await
             .map_err(|_| GateError::Timeout)?
-            .map_err(|error| plain_error(&error))?;
-        from.iter()
-            .zip(answers)
-            .map(|((partition, _), answer)| {
-                let answer = answer.extract_error().map_err(|error| plain_error(&error))?;
-                Ok((*partition, read_entries(answer)?))
-            })
-            .collect()
+            .map_err(|error| plain_error(&error))
     }
 
     /// Waits until one of the outboxes has an event after its place, at most `timeout`. Answers whether one has.

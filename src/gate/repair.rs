@@ -91,7 +91,7 @@ impl Gate {
             Holder::Subject(hash) => self.keys.subject(call.partition, call.tenant, hash),
         };
         let keys = [self.keys.meta(call.partition), self.keys.outbox(call.partition), state];
-        let mut arguments = self.mutating(call.partition, call.now_ms)?;
+        let mut arguments = self.mutating_in(call.place.epoch, call.now_ms);
         arguments.push(call.checkpoint.as_bytes().to_vec());
         arguments.push(call.place.sequence.to_string().into_bytes());
         arguments.push(call.field.0.to_vec());
@@ -116,7 +116,7 @@ impl Gate {
             return Ok(UndoOutcome::EpochOver);
         }
         let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
-        let mut arguments = self.mutating(partition, call.now_ms)?;
+        let mut arguments = self.mutating_in(epoch, call.now_ms);
         arguments.push(with_epoch(call.again, epoch).encode());
         arguments.push(call.place.sequence.to_string().into_bytes());
         arguments.push(with_epoch(call.booked, epoch).encode());

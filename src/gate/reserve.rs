@@ -2,7 +2,7 @@
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
-use crate::domain::ids::{OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{
     Body, COUNTERS_MAX, CounterField, CounterPlace, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
 };
@@ -109,6 +109,8 @@ pub struct CounterReading {
 /// What the gate does not know, and must be told by the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cold {
+    /// The epoch in force; what the ledger tells is meant for it alone.
+    pub epoch: Epoch,
     /// The outbox's last id: the ledger must have booked up to it before it is asked.
     pub last_id: OutboxId,
     /// The tenant's hash is not of this epoch.
@@ -337,6 +339,7 @@ fn read_outcome(reply: &Reply) -> Result<ReserveOutcome, Undecodable> {
 /// What is cold, from three values of the answer.
 pub(super) fn read_cold(reply: &Reply, at: usize) -> Result<Cold, Undecodable> {
     Ok(Cold {
+        epoch: reply.epoch,
         last_id: reply.id,
         tenant: reply.integer(at)? == 1,
         holders: reply.bytes(at + 1)?.to_vec(),

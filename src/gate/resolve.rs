@@ -2,7 +2,7 @@
 
 use crate::domain::amount::{Amount, UNITS_MAX, Units};
 use crate::domain::codec::{Reader, Undecodable, Write};
-use crate::domain::ids::{MeterId, OutboxId, ReservationId, Subject, TenantId};
+use crate::domain::ids::{Epoch, MeterId, OutboxId, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{CounterPlace, LineUnits, Record, SubjectHash};
 
 use super::Gate;
@@ -58,6 +58,8 @@ pub struct ExtendCall<'a> {
 /// What the gate does not know about a record's holders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColdRecord {
+    /// The epoch in force; what the ledger tells is meant for it alone.
+    pub epoch: Epoch,
     /// The outbox's last id: the ledger must have booked up to it before it is asked.
     pub last_id: OutboxId,
     /// The record's tenant.
@@ -319,6 +321,7 @@ fn read_cold_record(reply: &Reply) -> Result<ColdRecord, Undecodable> {
     let subject = |number: &u8| rest?.subjects.get(usize::from(number.checked_sub(1)?)).cloned();
     let counter = |index: usize| rest?.counters.get(index).cloned();
     Ok(ColdRecord {
+        epoch: reply.epoch,
         last_id: reply.id,
         tenant_cold: reply.integer(1)? == 1,
         subjects: reply.bytes(2)?.iter().filter_map(subject).collect(),

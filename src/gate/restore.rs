@@ -64,9 +64,11 @@ pub struct WarmState {
 pub struct RestorePage<'a> {
     /// The tenant's partition.
     pub partition: Partition,
+    /// The epoch in whose time the ledger had caught up: in another one the page is an alarm.
+    pub epoch: Epoch,
     /// The tenant.
     pub tenant: &'a TenantId,
-    /// Open reservations, at most [`PAGE_RECORDS_MAX`]; they get the partition's epoch.
+    /// Open reservations, at most [`PAGE_RECORDS_MAX`]; they get the page's epoch.
     pub records: &'a [(ReservationId, Record)],
     /// Given on the last page.
     pub last: Option<WarmState>,
@@ -121,30 +123,27 @@ impl Gate {
     /// Writes one page of a cold tenant's restore; the last one makes it warm.
     pub async fn restore_page(&self, page: &RestorePage<'_>) -> Result<RestoreOutcome, GateError> {
         let state = self.keys.tenant(page.partition, page.tenant);
-        self.restore(page.partition, state, page.records, page.last.as_ref(), page.now_ms).await
+        self.restore(page, state).await
     }
 
     /// Makes one cold subject hash warm.
     pub async fn restore_subject(
         &self,
         partition: Partition,
+        epoch: Epoch,
         tenant: &TenantId,
         subject: SubjectHash,
-        warm: &WarmState,
+        warm: WarmState,
         now_ms: Option<i64>,
     ) -> Result<RestoreOutcome, GateError> {
         let state = self.keys.subject(partition, tenant, subject);
-        self.restore(partition, state, &[], Some(warm), now_ms).await
+        let page = RestorePage { partition, epoch, tenant, records: &[], last: Some(warm), now_ms };
+        self.restore(&page, state).await
     }
 
-    async fn restore(
-        &self,
-        partition: Partition,
-        state: String,
-        records: &[(ReservationId, Record)],
-        last: Option<&WarmState>,
-        now_ms: Option<i64>,
-    ) -> Result<RestoreOutcome, GateError> {
+    async fn restore(&self, page: &RestorePage<'_>, state: String) -> Result<RestoreOutcome, GateError> {
+        let RestorePage { partition, epoch, records, now_ms, .. } = *page;
+        let last = page.last.as_ref();
         let malformed = |reason| GateError::Malformed { script: "restore", reason };
         if records.len() > PAGE_RECORDS_MAX {
             return Err(malformed("more than 500 records in a page"));
@@ -152,8 +151,7 @@ impl Gate {
         if records.iter().any(|(id, record)| !is_open(record) || id.partition() != partition) {
             return Err(malformed("a page carries open reservations of the partition only"));
         }
-        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
-        let mut arguments = self.mutating(partition, now_ms)?;
+        let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
         arguments.push(if last.is_some() { b"1".to_vec() } else { b"0".to_vec() });
         arguments.push(last.map_or(0, |warm| warm.ask_until_ms).to_string().into_bytes());
@@ -175,13 +173,16 @@ impl Gate {
     pub async fn restore_counters(
         &self,
         partition: Partition,
+        epoch: Epoch,
         tenant: &TenantId,
         holder: Holder,
         warm: &WarmState,
         now_ms: Option<i64>,
     ) -> Result<RestoreOutcome, GateError> {
         for capacity in &warm.capacities {
-            if self.set_capacity(partition, tenant, capacity, now_ms).await? == RestoreOutcome::StillCold {
+            if self.tell_capacity(partition, epoch, tenant, capacity, now_ms).await?
+                == RestoreOutcome::StillCold
+            {
                 return Ok(RestoreOutcome::StillCold);
             }
         }
@@ -192,7 +193,7 @@ impl Gate {
             Holder::Tenant => self.keys.tenant(partition, tenant),
             Holder::Subject(hash) => self.keys.subject(partition, tenant, hash),
         };
-        let mut arguments = self.mutating(partition, now_ms)?;
+        let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.extend(warm.counters.iter().flat_map(pack_counter));
         self.tell(partition, Script::RestoreCounters, state, &arguments).await
     }
@@ -201,6 +202,7 @@ impl Gate {
     pub async fn restore_record(
         &self,
         id: ReservationId,
+        epoch: Epoch,
         record: &Record,
         now_ms: Option<i64>,
     ) -> Result<RestoreOutcome, GateError> {
@@ -209,14 +211,13 @@ impl Gate {
             let reason = "an open reservation comes back with its tenant only";
             return Err(GateError::Malformed { script: "restore_record", reason });
         }
-        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
         let keyed = record.body.rest.as_ref().is_none_or(|rest| rest.keyed);
         let mut kept = with_epoch(record, epoch);
         if kept.head.state != ReservationState::Expired {
             kept.body.rest = None;
         }
         let [keyed_ms, unkeyed_ms] = self.tombstone_arguments();
-        let mut arguments = self.mutating(partition, now_ms)?;
+        let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.push(kept.encode());
         arguments.push(if keyed { keyed_ms } else { unkeyed_ms });
         self.tell(partition, Script::RestoreRecord, self.keys.reservation(id), &arguments).await
@@ -230,7 +231,19 @@ impl Gate {
         capacity: &QuotaCapacity,
         now_ms: Option<i64>,
     ) -> Result<RestoreOutcome, GateError> {
-        let mut arguments = self.mutating(partition, now_ms)?;
+        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        self.tell_capacity(partition, epoch, tenant, capacity, now_ms).await
+    }
+
+    async fn tell_capacity(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        tenant: &TenantId,
+        capacity: &QuotaCapacity,
+        now_ms: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
+        let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.extend(pack_capacity(capacity)?);
         self.tell(partition, Script::Capacity, self.keys.tenant(partition, tenant), &arguments).await
     }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::ConnectionType;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpResponse, web};
@@ -102,6 +103,9 @@ fn finished(response: ServiceResponse, state: &State, id: &str) -> ServiceRespon
         }
     };
     write_standard_headers(response.headers_mut(), id);
+    if state.closes_connections() {
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
     response
 }
 

@@ -62,11 +62,17 @@ async fn run(
     let stop = async {
         shutdown.await;
         let deadline = Instant::now() + state.options.shutdown_timeout;
+        state.close_connections();
+        futures::future::join_all(handles.iter().map(ServerHandle::pause)).await;
+        // Before the workers end: what their callers left behind waits by the workers' timers.
+        state.idle(deadline).await;
         futures::future::join_all(handles.iter().map(|handle| handle.stop(true))).await;
         deadline
     };
     let (served, deadline) = tokio::join!(servers, stop);
-    state.idle(deadline).await;
+    if !state.idle(deadline).await {
+        tracing::warn!("stopping although mutations are still running");
+    }
     served
 }
 

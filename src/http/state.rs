@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::auth::FailedKeys;
@@ -77,6 +78,7 @@ pub(super) struct State {
     pub(super) failed_keys: FailedKeys,
     pub(super) openapi: Bytes,
     mutations: Mutations,
+    closing: AtomicBool,
 }
 
 impl State {
@@ -87,6 +89,7 @@ impl State {
             openapi: serde_json::to_vec(&super::openapi()).unwrap_or_default().into(),
             failed_keys: FailedKeys::new(),
             mutations: Mutations::new(options.request_timeout, options.max_connections),
+            closing: AtomicBool::new(false),
             operations,
             options,
         }
@@ -111,10 +114,18 @@ impl State {
         }
     }
 
-    /// Waits until no mutation is running, at most until then.
-    pub(super) async fn idle(&self, deadline: Instant) {
-        if !self.mutations.idle(deadline.saturating_duration_since(Instant::now())).await {
-            tracing::warn!("stopping although mutations are still running");
-        }
+    /// From now on every answer is the last one of its connection.
+    pub(super) fn close_connections(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Whether answers are the last ones of their connections.
+    pub(super) fn closes_connections(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Waits until no mutation is running, at most until then; answers whether none is.
+    pub(super) async fn idle(&self, deadline: Instant) -> bool {
+        self.mutations.idle(deadline.saturating_duration_since(Instant::now())).await
     }
 }

@@ -9,6 +9,7 @@ use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfi
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 
 use super::months::KnownMonths;
 use super::subjects::KnownSubjects;
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) pool: Pool<AsyncPgConnection>,
     checkout_timeout: Duration,
     work_timeout: Duration,
+    /// What changes the books runs here: it must outlive the worker that happened to ask for it.
+    runtime: Handle,
     pub(super) partitions: OnceLock<u16>,
     pub(super) months: KnownMonths,
     pub(super) subjects: KnownSubjects,
@@ -50,9 +53,10 @@ impl Ledger {
         config.recycling_method = RecyclingMethod::Fast;
         let connect_timeout = options.connect_timeout;
         // A connection's own task must outlive the worker that happened to ask for it.
-        let runtime = tokio::runtime::Handle::current();
+        let runtime = Handle::current();
+        let connecting = runtime.clone();
         config.custom_setup = Box::new(move |url| {
-            let establishing = runtime.spawn(establish(url.to_owned(), greeting.clone(), connect_timeout));
+            let establishing = connecting.spawn(establish(url.to_owned(), greeting.clone(), connect_timeout));
             let stopping = |_| ConnectionError::BadConnection("the runtime is stopping".into());
             async move { establishing.await.map_err(stopping)? }.boxed()
         });
@@ -66,6 +70,7 @@ impl Ledger {
             pool,
             checkout_timeout: options.checkout_timeout + options.connect_timeout,
             work_timeout: options.statement_timeout * 2,
+            runtime,
             partitions: OnceLock::new(),
             months: KnownMonths::default(),
             subjects: KnownSubjects::default(),
@@ -118,7 +123,7 @@ impl Ledger {
             + 'static,
     {
         let ledger = self.clone();
-        let task = tokio::spawn(async move { ledger.transact_here(begin, work).await });
+        let task = self.shared.runtime.spawn(async move { ledger.transact_here(begin, work).await });
         task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?
     }
 

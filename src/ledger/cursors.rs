@@ -29,11 +29,24 @@ impl Cursor {
     }
 }
 
+/// What a partition's outbox held behind its cursor, up to the end of an epoch: lost, or not what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    /// Which partition.
+    pub partition: Partition,
+    /// Where its cursor stands.
+    pub booked: OutboxId,
+    /// The epoch with whose end the rest ends.
+    pub epoch: Epoch,
+}
+
 /// A step of a partition's cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CursorMove {
     pub(crate) partition: Partition,
     pub(crate) from: OutboxId,
+    /// The first event that is booked by it.
+    pub(crate) first: OutboxId,
     pub(crate) to: OutboxId,
     pub(crate) event_hash: [u8; 32],
 }
@@ -81,23 +94,11 @@ impl Ledger {
         self.read(|connection| read_row(connection, partition).boxed()).await
     }
 
-    /// Notes that what the outbox holds of the cursor's epoch behind the cursor will never be booked, provided that the
-    /// cursor is still at `booked`. Answers whether it is noted.
-    pub async fn give_up_rest(&self, partition: Partition, booked: OutboxId) -> Result<bool, LedgerError> {
-        let noted = "UPDATE cursors SET given_up = greatest(given_up, $2) WHERE partition = $1 AND epoch = $2 AND sequence = $3";
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let rows = sql_query(noted)
-                    .bind::<SmallInt, _>(number::of_partition(partition))
-                    .bind::<BigInt, _>(number::signed(booked.epoch.0))
-                    .bind::<BigInt, _>(number::signed(booked.sequence))
-                    .execute(connection)
-                    .await?;
-                Ok(rows == 1)
-            }
-            .boxed()
-        })
-        .await
+    /// Notes that these rests will never be booked, each provided that its cursor still stands where it did. Answers those
+    /// that are noted.
+    pub async fn give_up_rests(&self, rests: &[Rest]) -> Result<Vec<Rest>, LedgerError> {
+        let rests = rests.to_vec();
+        self.transact(BEGIN, move |connection| note_given_up(connection, rests).boxed()).await
     }
 
     /// The cursors of all partitions, in order.
@@ -149,6 +150,29 @@ pub(crate) async fn lock(
     Ok((cursors, now.ok_or_else(|| LedgerError::Refused("no such partition is installed".into()))?))
 }
 
+async fn note_given_up(
+    connection: &mut AsyncPgConnection,
+    rests: Vec<Rest>,
+) -> Result<Vec<Rest>, LedgerError> {
+    let partitions: Vec<Partition> = rests.iter().map(|rest| rest.partition).collect();
+    let (locked, _) = lock(connection, &partitions).await?;
+    let stands = |rest: &Rest| {
+        locked.iter().any(|cursor| cursor.partition == rest.partition && cursor.booked == rest.booked)
+    };
+    let noted: Vec<Rest> = rests.into_iter().filter(stands).collect();
+    sql_query(
+        "UPDATE cursors c SET given_up = greatest(c.given_up, r.epoch) \
+         FROM unnest($1::smallint[], $2::bigint[]) AS r(partition, epoch) WHERE c.partition = r.partition",
+    )
+    .bind::<Array<SmallInt>, _>(
+        noted.iter().map(|rest| number::of_partition(rest.partition)).collect::<Vec<_>>(),
+    )
+    .bind::<Array<BigInt>, _>(noted.iter().map(|rest| number::signed(rest.epoch.0)).collect::<Vec<_>>())
+    .execute(connection)
+    .await?;
+    Ok(noted)
+}
+
 /// Moves cursors that this transaction has locked: by compare-and-set, all of them or none.
 pub(crate) async fn advance(
     connection: &mut AsyncPgConnection,
@@ -157,7 +181,9 @@ pub(crate) async fn advance(
 ) -> Result<(), LedgerError> {
     for step in moves {
         let found = locked.iter().find(|cursor| cursor.partition == step.partition);
-        if found.is_none_or(|cursor| cursor.booked != step.from) {
+        // What was given up since it was read is never booked: whoever waited for it has gone on without it.
+        let is_as_read = |cursor: &Cursor| cursor.booked == step.from && cursor.given_up < step.first.epoch;
+        if !found.is_some_and(is_as_read) {
             return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));
         }
     }

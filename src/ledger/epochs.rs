@@ -1,6 +1,6 @@
 //! Epochs: issued here and nowhere else, each one once.
 
-use diesel::sql_types::{BigInt, SmallInt, Text};
+use diesel::sql_types::{Array, BigInt, SmallInt, Text};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -37,9 +37,26 @@ struct Row {
 
 #[derive(QueryableByName)]
 struct Issued {
+    #[diesel(sql_type = SmallInt)]
+    partition: i16,
     #[diesel(sql_type = BigInt)]
     epoch: i64,
 }
+
+impl Issued {
+    fn read(self) -> Result<(Partition, Epoch), LedgerError> {
+        Ok((number::partition(self.partition)?, Epoch(number::unsigned(self.epoch)?)))
+    }
+}
+
+/// In one order, so that two instances never wait for each other.
+const RAISE: &str = "INSERT INTO epochs (partition, epoch, run_id) \
+    SELECT f.partition, f.epoch + 1, $3 FROM unnest($1::smallint[], $2::bigint[]) AS f(partition, epoch) \
+    WHERE f.epoch = (SELECT max(e.epoch) FROM epochs e WHERE e.partition = f.partition) \
+    ORDER BY f.partition ON CONFLICT DO NOTHING";
+
+const ISSUED: &str =
+    "SELECT partition, max(epoch) AS epoch FROM epochs WHERE partition = ANY($1) GROUP BY 1 ORDER BY 1";
 
 impl Ledger {
     /// Every partition's epoch and cursor, in order, as of one instant.
@@ -58,34 +75,30 @@ impl Ledger {
             .collect()
     }
 
-    /// Issues the epoch after `from` for a partition whose memory was found on node `run_id`; when another instance was
-    /// first, returns what it issued. Makes the job due that restores what the gate forgets by it.
-    pub async fn raise_epoch(
+    /// Issues, in one transaction, the epoch after the one given for each partition whose memory was found on node `run_id`.
+    /// Answers what is issued now: where another instance was first, what that one issued. Makes the job due that restores
+    /// what the gate forgets by it.
+    pub async fn raise_epochs(
         &self,
-        partition: Partition,
-        from: Epoch,
+        from: &[(Partition, Epoch)],
         run_id: &str,
-    ) -> Result<Epoch, LedgerError> {
-        let (from, run_id) = (number::signed(from.0), run_id.to_owned());
-        let partition = number::of_partition(partition);
+    ) -> Result<Vec<(Partition, Epoch)>, LedgerError> {
+        let partitions: Vec<i16> =
+            from.iter().map(|(partition, _)| number::of_partition(*partition)).collect();
+        let epochs: Vec<i64> = from.iter().map(|(_, epoch)| number::signed(epoch.0)).collect();
+        let run_id = run_id.to_owned();
         self.transact(BEGIN, move |connection| {
             async move {
-                sql_query(
-                    "INSERT INTO epochs (partition, epoch, run_id) SELECT $1, $2 + 1, $3 \
-                     WHERE $2 = (SELECT max(epoch) FROM epochs WHERE partition = $1) ON CONFLICT DO NOTHING",
-                )
-                .bind::<SmallInt, _>(partition)
-                .bind::<BigInt, _>(from)
-                .bind::<Text, _>(run_id)
-                .execute(connection)
-                .await?;
+                sql_query(RAISE)
+                    .bind::<Array<SmallInt>, _>(&partitions)
+                    .bind::<Array<BigInt>, _>(epochs)
+                    .bind::<Text, _>(run_id)
+                    .execute(connection)
+                    .await?;
                 jobs::ring(connection, jobs::RESTORE).await?;
-                let issued: Issued =
-                    sql_query("SELECT coalesce(max(epoch), 0) AS epoch FROM epochs WHERE partition = $1")
-                        .bind::<SmallInt, _>(partition)
-                        .get_result(connection)
-                        .await?;
-                Ok(Epoch(number::unsigned(issued.epoch)?))
+                let issued: Vec<Issued> =
+                    sql_query(ISSUED).bind::<Array<SmallInt>, _>(&partitions).load(connection).await?;
+                issued.into_iter().map(Issued::read).collect()
             }
             .boxed()
         })

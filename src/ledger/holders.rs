@@ -1,12 +1,12 @@
 //! Who has open reservations that a new epoch made the gate forget.
 
-use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sql_types::{Array, BigInt, Nullable, SmallInt, Text};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
 use super::{Ledger, LedgerError, number};
-use crate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
+use crate::domain::ids::{Partition, Subject, SubjectId, SubjectKind, TenantId};
 
 /// A tenant with open reservations of older epochs, and the subjects that these name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,25 +39,29 @@ impl Row {
 /// Reads only the index of open reservations, from tenant to tenant.
 const HOLDERS: &str = "WITH issued AS (SELECT partition, max(epoch) AS epoch FROM epochs GROUP BY partition), \
     page AS (SELECT DISTINCT r.tenant FROM reservations r JOIN issued e ON e.partition = r.partition AND r.epoch < e.epoch \
-             WHERE r.state = 'reserved' AND r.tenant > $1 ORDER BY r.tenant LIMIT $2) \
+             WHERE r.state = 'reserved' AND r.tenant > $1 AND r.partition = ANY($3) ORDER BY r.tenant LIMIT $2) \
     SELECT DISTINCT p.tenant, s.kind, s.id FROM page p \
     LEFT JOIN LATERAL (SELECT DISTINCT unnest(r.subjects) AS number FROM reservations r \
                        WHERE r.tenant = p.tenant AND r.state = 'reserved') n ON true \
     LEFT JOIN subjects s ON s.tenant = p.tenant AND s.number = n.number ORDER BY p.tenant, s.kind, s.id";
 
 impl Ledger {
-    /// Tenants with open reservations of older epochs, by name, at most `limit`, from behind `after`.
+    /// Tenants of these partitions with open reservations of older epochs, by name, at most `limit`, from behind `after`.
     pub async fn holders_of_older_epochs(
         &self,
+        partitions: &[Partition],
         after: Option<&TenantId>,
         limit: usize,
     ) -> Result<Vec<OpenHolder>, LedgerError> {
         let after = after.map_or("", TenantId::as_str);
+        let partitions: Vec<i16> =
+            partitions.iter().map(|partition| number::of_partition(*partition)).collect();
         let rows = self
             .read(|connection| {
                 let query = sql_query(HOLDERS)
                     .bind::<Text, _>(after.to_owned())
-                    .bind::<BigInt, _>(number::limit(limit));
+                    .bind::<BigInt, _>(number::limit(limit))
+                    .bind::<Array<SmallInt>, _>(partitions.clone());
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })
             .await?;

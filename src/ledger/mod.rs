@@ -45,7 +45,7 @@ use std::sync::Arc;
 pub use balances::MeterBalance;
 pub use connection::LedgerOptions;
 pub(crate) use connection::{BEGIN, BEGIN_SNAPSHOT};
-pub use cursors::Cursor;
+pub use cursors::{Cursor, Rest};
 pub use entries::{EntryFilter, EntryPlace, StoredEntry};
 pub use epochs::PartitionRow;
 pub use error::{Conflict, LedgerError};

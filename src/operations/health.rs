@@ -23,8 +23,12 @@ pub struct Readiness {
 }
 
 impl Readiness {
+    fn of(name: &'static str, ok: bool, well: &'static str, ill: &'static str) -> Self {
+        Self { name, ok, needed: false, detail: if ok { well } else { ill } }
+    }
+
     fn needed(name: &'static str, ok: bool, well: &'static str, ill: &'static str) -> Self {
-        Self { name, ok, needed: true, detail: if ok { well } else { ill } }
+        Self { needed: true, ..Self::of(name, ok, well, ill) }
     }
 }
 
@@ -37,6 +41,7 @@ impl Operations {
     /// Each thing this instance depends on, from what it knows: only Postgres is asked, and not waited for long.
     pub async fn readiness(&self) -> Vec<Readiness> {
         let running = !self.stopping.load(Ordering::Acquire);
+        let ledger = self.ledger_readiness().await;
         let has_epochs = self.gate.partitions().all(|partition| self.gate.epoch(partition).is_some());
         vec![
             Readiness::needed("running", running, "It takes calls.", "It is stopping."),
@@ -46,20 +51,27 @@ impl Operations {
                 "Policy and epochs were loaded from the ledger.",
                 "The ledger has not named all epochs yet.",
             ),
-            Readiness::needed(
-                "gate",
-                self.gate.breaker_state() == BreakerState::Closed,
-                "Redis answers.",
-                "Redis does not answer; calls fail at once until it does.",
-            ),
-            Readiness::needed(
+            self.gate_readiness(ledger.ok),
+            Readiness::of(
                 "clock",
                 self.gate.trusts_time(),
                 "Redis's clock is trusted.",
                 "Redis's clock has stepped; nothing is admitted until it agrees with the host's or is accepted.",
             ),
-            self.ledger_readiness().await,
+            ledger,
         ]
+    }
+
+    /// While the ledger answers, calls are taken without the gate too: no balancer may send them elsewhere then.
+    fn gate_readiness(&self, ledger_ok: bool) -> Readiness {
+        let ok = self.gate.breaker_state() == BreakerState::Closed;
+        let ill = match ledger_ok {
+            true => {
+                "Redis does not answer; limits' failure policies decide, and calls are parked until it does."
+            }
+            false => "Redis does not answer, nor does Postgres; no call can be taken.",
+        };
+        Readiness { needed: !ledger_ok, ..Readiness::of("gate", ok, "Redis answers.", ill) }
     }
 
     async fn ledger_readiness(&self) -> Readiness {
@@ -71,7 +83,6 @@ impl Operations {
             }
             Err(_) => false,
         };
-        let detail = if ok { "Postgres answers." } else { "Postgres does not answer in time." };
-        Readiness { name: "ledger", ok, needed: false, detail }
+        Readiness::of("ledger", ok, "Postgres answers.", "Postgres does not answer in time.")
     }
 }

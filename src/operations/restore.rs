@@ -13,13 +13,14 @@ use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
 use crate::domain::holds::Holds;
-use crate::domain::ids::{OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
 use crate::domain::reservation::{CounterPlace, Record, ReservationState, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{
-    Cold, ColdRecord, CounterReading, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
+    Cold, ColdRecord, CounterReading, GateError, Holder, QuotaCapacity, RestorePage, RestoredCounter,
+    WarmState,
 };
 use crate::ledger::{CounterAsk, ReservationRow, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;
@@ -93,18 +94,38 @@ impl Operations {
             return Ok(());
         }
         self.catch_up(entry.partition, cold.last_id).await?;
+        let told = self.tell_cold(entry, cold, resolved, subjects, at_ms).await;
+        self.unless_epoch_over(entry.partition, cold.epoch, told)
+    }
+
+    async fn tell_cold(
+        &self,
+        entry: &TenantEntry,
+        cold: &Cold,
+        resolved: &Resolved,
+        subjects: &[(Subject, SubjectHash)],
+        at_ms: i64,
+    ) -> Answer<()> {
         if cold.tenant {
-            self.restore_tenant(entry, at_ms).await?;
+            self.restore_tenant(entry, cold.epoch, at_ms).await?;
         }
         for holder in &cold.holders {
             if let Some((subject, hash)) = subjects.get(usize::from(holder.saturating_sub(1))) {
-                self.restore_subject(entry, subject, *hash, at_ms).await?;
+                self.restore_subject(entry, cold.epoch, subject, *hash, at_ms).await?;
             }
         }
         if !cold.tenant && cold.holders.is_empty() {
             self.restore_counters(entry, cold, resolved, subjects).await?;
         }
         Ok(())
+    }
+
+    /// The gate takes nothing that was read for an epoch that is over; whoever asked then asks again in the new one.
+    fn unless_epoch_over(&self, partition: Partition, epoch: Epoch, told: Answer<()>) -> Answer<()> {
+        match self.gate.epoch(partition) {
+            Some(in_force) if in_force > epoch => Ok(()),
+            _ => told,
+        }
     }
 
     /// Restores whatever the replay of an admission found cold.
@@ -163,11 +184,16 @@ impl Operations {
             return Ok(());
         }
         self.catch_up(id.partition(), cold.last_id).await?;
+        let told = self.tell_cold_record(&entry, cold, now_ms).await;
+        self.unless_epoch_over(id.partition(), cold.epoch, told)
+    }
+
+    async fn tell_cold_record(&self, entry: &TenantEntry, cold: &ColdRecord, now_ms: i64) -> Answer<()> {
         if cold.tenant_cold {
-            self.restore_tenant(&entry, now_ms).await?;
+            self.restore_tenant(entry, cold.epoch, now_ms).await?;
         }
         for (subject, hash) in &cold.subjects {
-            self.restore_subject(&entry, subject, *hash, now_ms).await?;
+            self.restore_subject(entry, cold.epoch, subject, *hash, now_ms).await?;
         }
         if !cold.counters.is_empty() {
             let in_force = entry.tenant_counters(now_ms);
@@ -176,7 +202,7 @@ impl Operations {
                 .iter()
                 .filter(|quota| cold.counters.iter().any(|place| place.field == quota.field))
             {
-                self.restore_quota(&entry, quota).await?;
+                self.restore_quota(entry, cold.epoch, quota).await?;
             }
         }
         Ok(())
@@ -208,8 +234,16 @@ impl Operations {
         }
     }
 
-    /// Tells the gate a whole tenant: open reservations with their due entries, then every tenant counter and quota.
-    pub(super) async fn restore_tenant(&self, entry: &TenantEntry, at_ms: i64) -> Answer<()> {
+    /// The epoch in force, once the ledger has booked what stands in the outbox.
+    async fn settled_epoch(&self, partition: Partition) -> Answer<Epoch> {
+        let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        let facts = self.gate.partition_facts(partition).await?;
+        self.catch_up(partition, facts.last_id.unwrap_or_default()).await?;
+        Ok(epoch)
+    }
+
+    /// Tells the gate a whole tenant in an epoch in which the ledger had caught up: open reservations with their due entries, then every tenant counter and quota.
+    pub(super) async fn restore_tenant(&self, entry: &TenantEntry, epoch: Epoch, at_ms: i64) -> Answer<()> {
         let started = Clock::monotonic();
         let resolved = entry.tenant_counters(at_ms);
         let tenant = &entry.definition.id;
@@ -225,7 +259,7 @@ impl Operations {
             counters: restored_counters(&resolved, &snapshot, None),
             capacities: quotas,
         };
-        self.send_pages(entry, &snapshot.open, warm).await?;
+        self.send_pages(entry, epoch, &snapshot.open, warm).await?;
         self.metrics.restored(Restored::Tenant, started.elapsed());
         tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
         Ok(())
@@ -234,6 +268,7 @@ impl Operations {
     async fn send_pages(
         &self,
         entry: &TenantEntry,
+        epoch: Epoch,
         open: &[(ReservationId, Record)],
         warm: WarmState,
     ) -> Answer<()> {
@@ -241,6 +276,7 @@ impl Operations {
         let (last, first) = pages.split_last().map_or((&[][..], &[][..]), |(last, first)| (*last, first));
         let page = |records, last| RestorePage {
             partition: entry.partition,
+            epoch,
             tenant: &entry.definition.id,
             records,
             last,
@@ -256,6 +292,7 @@ impl Operations {
     pub(super) async fn restore_subject(
         &self,
         entry: &TenantEntry,
+        epoch: Epoch,
         subject: &Subject,
         hash: SubjectHash,
         at_ms: i64,
@@ -266,7 +303,7 @@ impl Operations {
         let counters = restored_counters(&resolved, &snapshot, Some(subject));
         let warm = WarmState { counters, ..WarmState::default() };
         self.gate
-            .restore_subject(entry.partition, &entry.definition.id, hash, &warm, self.script_now())
+            .restore_subject(entry.partition, epoch, &entry.definition.id, hash, warm, self.script_now())
             .await?;
         self.metrics.restored(Restored::Subject, started.elapsed());
         Ok(())
@@ -283,10 +320,10 @@ impl Operations {
         let all = counted(resolved, subjects.iter().map(|(subject, _)| subject));
         for index in &cold.counters {
             match all.get(*index) {
-                Some(Counted::Quota(quota)) => self.restore_quota(entry, quota).await?,
+                Some(Counted::Quota(quota)) => self.restore_quota(entry, cold.epoch, quota).await?,
                 Some(Counted::Limit(limit, subject)) => {
                     let hash = limit.subject.and_then(|index| subjects.get(index)).map(|(_, hash)| *hash);
-                    self.restore_limit(entry, limit, *subject, hash).await?;
+                    self.restore_limit(entry, cold.epoch, limit, *subject, hash).await?;
                 }
                 None => {
                     return Err(OperationError::Internal(
@@ -298,17 +335,18 @@ impl Operations {
         Ok(())
     }
 
-    async fn restore_quota(&self, entry: &TenantEntry, quota: &ResolvedQuota) -> Answer<()> {
+    async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &ResolvedQuota) -> Answer<()> {
         let capacity = self.open_period(&entry.definition.id, quota).await?;
         let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
         let snapshot = self.snapshot(entry, &only, None).await?;
         let counters = restored_counters(&only, &snapshot, None);
-        self.tell_counters(entry, Holder::Tenant, &counters, &[capacity]).await
+        self.tell_counters(entry, epoch, Holder::Tenant, counters, vec![capacity]).await
     }
 
     async fn restore_limit(
         &self,
         entry: &TenantEntry,
+        epoch: Epoch,
         limit: &ResolvedLimit,
         subject: Option<&Subject>,
         hash: Option<SubjectHash>,
@@ -316,24 +354,22 @@ impl Operations {
         let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
         let snapshot = self.snapshot(entry, &only, subject).await?;
         let counters = restored_counters(&only, &snapshot, subject);
-        self.tell_counters(entry, hash.map_or(Holder::Tenant, Holder::Subject), &counters, &[]).await
+        let holder = hash.map_or(Holder::Tenant, Holder::Subject);
+        self.tell_counters(entry, epoch, holder, counters, Vec::new()).await
     }
 
     async fn tell_counters(
         &self,
         entry: &TenantEntry,
+        epoch: Epoch,
         holder: Holder,
-        counters: &[RestoredCounter],
-        capacities: &[QuotaCapacity],
+        counters: Vec<RestoredCounter>,
+        capacities: Vec<QuotaCapacity>,
     ) -> Answer<()> {
         let started = Clock::monotonic();
         let tenant = &entry.definition.id;
-        let told = WarmState {
-            counters: counters.to_vec(),
-            capacities: capacities.to_vec(),
-            ..WarmState::default()
-        };
-        self.gate.restore_counters(entry.partition, tenant, holder, &told, self.script_now()).await?;
+        let told = WarmState { counters, capacities, ..WarmState::default() };
+        self.gate.restore_counters(entry.partition, epoch, tenant, holder, &told, self.script_now()).await?;
         self.metrics.restored(Restored::Counter, started.elapsed());
         Ok(())
     }
@@ -411,16 +447,25 @@ impl Operations {
 
     /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
     pub(super) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
+        let (id, partition) = (row.id, row.id.partition());
+        let epoch = self.settled_epoch(partition).await?;
+        // Read again: an epoch may have begun since, and the end of the one before been booked.
+        let Some(row) = self.ledger.reservation(id).await? else { return Ok(()) };
+        let told = self.tell_reservation(&row, epoch).await;
+        self.unless_epoch_over(partition, epoch, told)
+    }
+
+    async fn tell_reservation(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
         if row.record.head.state == ReservationState::Reserved {
             let entry = self.policy.tenant(&row.tenant).await?;
             let (_one_at_a_time, waited) = self.enter_restore(&row.tenant).await?;
             if waited {
                 return Ok(());
             }
-            return self.restore_tenant(&entry, self.gate_now_ms()).await;
+            return self.restore_tenant(&entry, epoch, self.gate_now_ms()).await;
         }
         let started = Clock::monotonic();
-        self.gate.restore_record(row.id, &row.record, self.script_now()).await?;
+        self.gate.restore_record(row.id, epoch, &row.record, self.script_now()).await?;
         self.metrics.restored(Restored::Reservation, started.elapsed());
         Ok(())
     }

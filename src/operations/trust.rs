@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::{Answer, OperationError, Operations};
+use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::BreakerState;
 use crate::ledger::PartitionRow;
@@ -14,7 +15,7 @@ use crate::telemetry::labels::Alarm;
 /// No period is closed yet, so nothing keeps a script from any time.
 const NO_FLOOR_MS: i64 = 0;
 const CHECK_LEASE: &str = "check/node";
-/// Longer than a check of all partitions takes.
+/// Renewed after a third of it.
 const CHECK_LEASE_DURATION: Duration = Duration::from_secs(5);
 const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 
@@ -66,11 +67,33 @@ impl Operations {
             }
             tokio::time::sleep(CHECK_LEASE_RETRY).await;
         }
-        let checked = check.await;
+        let checked = tokio::select! {
+            checked = check => checked,
+            // Two checks at once would each take the other's half-adopted epochs for lost memory.
+            () = self.lose_check_lease(&names, &owner) => {
+                Err(OperationError::GateUnavailable("another instance checks its memory by now".into()))
+            }
+        };
         if let Err(error) = self.ledger.give_back_leases(&owner).await {
             tracing::warn!(%error, "the lease of the node's check was not given back; it ends by itself");
         }
         checked
+    }
+
+    /// Renews the lease of the check; resolves when it may be another's.
+    async fn lose_check_lease(&self, names: &[String], owner: &str) {
+        let mut held_until = Clock::monotonic() + CHECK_LEASE_DURATION;
+        while Clock::monotonic() < held_until {
+            tokio::time::sleep(CHECK_LEASE_DURATION / 3).await;
+            let asked_at = Clock::monotonic();
+            match self.ledger.take_leases(names, owner, CHECK_LEASE_DURATION).await {
+                Ok(held) if held.is_empty() => return,
+                Ok(_) => held_until = asked_at + CHECK_LEASE_DURATION,
+                Err(error) => {
+                    tracing::debug!(%error, "the lease of the node's check could not be renewed yet")
+                }
+            }
+        }
     }
 
     async fn check_node(&self) -> Answer<()> {
@@ -93,8 +116,10 @@ impl Operations {
     }
 
     async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
-        for row in rows {
-            self.begin_epoch(row.partition, row.epoch, run_id).await?;
+        let from: Vec<_> = rows.iter().map(|row| (row.partition, row.epoch)).collect();
+        for (partition, issued) in self.ledger.raise_epochs(&from, run_id).await? {
+            let adopted = self.gate.adopt(partition, issued, NO_FLOOR_MS, self.script_now()).await?;
+            self.gate.set_epoch(partition, adopted);
         }
         self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
         tracing::warn!(
@@ -117,13 +142,6 @@ impl Operations {
         let facts = self.gate.partition_facts(row.partition).await?;
         let known = row.cursor.max(self.gate.highest_known(row.partition));
         Ok(facts.epoch == Some(row.epoch) && outbox_reaches(facts.last_id, known, row.epoch))
-    }
-
-    async fn begin_epoch(&self, partition: Partition, from: Epoch, run_id: &str) -> Answer<()> {
-        let issued = self.ledger.raise_epoch(partition, from, run_id).await?;
-        let adopted = self.gate.adopt(partition, issued, NO_FLOOR_MS, self.script_now()).await?;
-        self.gate.set_epoch(partition, adopted);
-        Ok(())
     }
 
     /// The writer found that the outbox no longer holds the event booked last, at `cursor`. Nothing else shows it, so a new
@@ -153,7 +171,7 @@ impl Operations {
     }
 
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
-    pub(super) async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
+    pub async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
         self.metrics.alarm(Alarm::Memory);
         tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
         self.verify_node().await.map_err(|error| match error {

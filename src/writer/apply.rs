@@ -171,8 +171,9 @@ fn checkpoints(arrivals: &[Arrival]) -> Vec<(Partition, Checkpoint)> {
 }
 
 fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
-    let (to, event) = part.events.last()?;
-    Some(CursorMove { partition: part.partition, from: part.booked, to: *to, event_hash: event_hash(event) })
+    let ((first, _), (to, event)) = (part.events.first()?, part.events.last()?);
+    let (partition, from) = (part.partition, part.booked);
+    Some(CursorMove { partition, from, first: *first, to: *to, event_hash: event_hash(event) })
 }
 
 /// Reads what the ledger knows about the arrivals' reservations; their partitions' cursors are locked.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Outbox, OutboxEntry, OutboxError};
-use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::{Gate, GateError};
 
 /// The outboxes of one gate.
@@ -21,7 +21,10 @@ impl GateOutbox {
 
 impl From<GateError> for OutboxError {
     fn from(error: GateError) -> Self {
-        Self(error.to_string())
+        match error {
+            GateError::Alarm { partition, reason } => Self::Doubt { partition, reason },
+            error => Self::Away(error.to_string()),
+        }
     }
 }
 
@@ -32,6 +35,10 @@ impl Outbox for GateOutbox {
         count: usize,
     ) -> Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError> {
         Ok(self.gate.read_outbox(from, count).await?)
+    }
+
+    async fn epochs(&self, partitions: &[Partition]) -> Result<Vec<(Partition, Option<Epoch>)>, OutboxError> {
+        Ok(self.gate.adopted_epochs(partitions).await?)
     }
 
     async fn wait(&self, after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {

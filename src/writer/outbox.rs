@@ -3,15 +3,26 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// An event as it stands in the outbox: its place and its bytes.
 pub type OutboxEntry = (OutboxId, Vec<u8>);
 
 /// The gate did not do it; the writer tries again later.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the gate does not answer: {0}")]
-pub struct OutboxError(pub String);
+pub enum OutboxError {
+    /// It cannot be asked now.
+    #[error("the gate does not answer: {0}")]
+    Away(String),
+    /// It may have lost its memory, or begun an epoch that is not known here: its node is to be checked.
+    #[error("the gate's memory is in doubt: {reason}")]
+    Doubt {
+        /// The partition that shows it.
+        partition: Partition,
+        /// What it shows.
+        reason: String,
+    },
+}
 
 /// The gate's outboxes.
 pub trait Outbox: Send + Sync + 'static {
@@ -21,6 +32,12 @@ pub trait Outbox: Send + Sync + 'static {
         from: &[(Partition, OutboxId)],
         count: usize,
     ) -> impl Future<Output = Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError>> + Send;
+
+    /// For each partition the epoch that its memory names now; none where that is missing.
+    fn epochs(
+        &self,
+        partitions: &[Partition],
+    ) -> impl Future<Output = Result<Vec<(Partition, Option<Epoch>)>, OutboxError>> + Send;
 
     /// Returns when any of the partitions has an entry behind the given place, or after `timeout`.
     fn wait(

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
 use super::batch::{Reading, follow, gate_time_ms};
 use super::fail_point::{FailPoint, FailPoints, Killed};
-use super::outbox::{Outbox, OutboxEntry};
+use super::outbox::{Outbox, OutboxEntry, OutboxError};
+use super::rests::is_silent;
 use super::watch::{Alarm, Watch};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::ledger::{Ledger, LedgerError};
@@ -68,13 +69,13 @@ pub struct Pass {
 
 /// Books the events of the partitions it has leases of.
 pub struct Writer<O: Outbox, W: Watch> {
-    outbox: O,
-    ledger: Ledger,
-    watch: W,
+    pub(super) outbox: O,
+    pub(super) ledger: Ledger,
+    pub(super) watch: W,
     options: WriterOptions,
     fail_points: Arc<FailPoints>,
-    partitions: BTreeMap<Partition, Position>,
-    leased_until: Option<Instant>,
+    pub(super) partitions: BTreeMap<Partition, Position>,
+    pub(super) leased_until: Option<Instant>,
     /// Booked positions that the gate was not told yet.
     untold: BTreeMap<Partition, OutboxId>,
     /// How many partitions had more than was read of them last time.
@@ -82,14 +83,14 @@ pub struct Writer<O: Outbox, W: Watch> {
 }
 
 /// What the writer knows about a partition that it holds.
-struct Position {
-    booked: OutboxId,
+pub(super) struct Position {
+    pub(super) booked: OutboxId,
     booked_hash: Option<[u8; 32]>,
-    issued: Epoch,
+    pub(super) issued: Epoch,
     /// The cursor at which amnesia was told, so that it is told once.
     doubted: Option<OutboxId>,
-    /// The cursor whose epoch's rest the ledger knows to be given up.
-    given_up: Option<OutboxId>,
+    /// The last epoch whose rest the ledger knows to be given up.
+    pub(super) given_up: Epoch,
     /// How many passes in a row met an epoch that the ledger has not issued.
     unknown_epochs: u8,
     tail: VecDeque<Tail>,
@@ -112,7 +113,7 @@ struct Tail {
     bytes: usize,
 }
 
-enum Failure {
+pub(super) enum Failure {
     Killed,
     Failed(String),
 }
@@ -215,7 +216,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
 
     /// Returns when there may be something to book, after a pause to be made, or when asked to stop.
     async fn wait_for_events(&self, stopping: &mut watch::Receiver<bool>) -> Duration {
-        let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.booked)).collect();
+        let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.done_with())).collect();
         let gathering = async {
             // A gate that cannot say is asked again by the next pass, which tells of it.
             if self.outbox.wait(&after, self.options.idle_poll).await.is_err() {
@@ -283,7 +284,12 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         }
         match self.outbox.publish(&positions).await {
             Ok(()) => self.untold.clear(),
-            Err(error) => self.watch.failed(&error.to_string()),
+            Err(error) => {
+                self.watch.failed(&error.to_string());
+                if let OutboxError::Doubt { partition, reason } = error {
+                    self.watch.alarm(&Alarm::Doubt { partition, reason });
+                }
+            }
         }
     }
 
@@ -309,6 +315,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                 *position = Position { issued: row.epoch, ..Position::new(cursor.booked) };
             }
             position.booked_hash = cursor.event_hash;
+            position.given_up = cursor.given_up;
         }
         self.leased_until = Some(Instant::now() + self.options.lease_duration / 3);
         Ok(())
@@ -329,13 +336,16 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         let mut pass = Pass::default();
         let mut parts = Vec::new();
         let mut room = self.options.batch_events * 2;
-        let mut giving_up = Vec::new();
+        let (mut giving_up, mut silent) = (Vec::new(), Vec::new());
         for (partition, events) in read {
             let Some(position) = self.partitions.get_mut(&partition) else { continue };
             let is_full = events.len() >= count;
+            if is_silent(&events, position.booked) {
+                silent.push(partition);
+            }
             match position.take(partition, events, is_full) {
                 Ok((mut part, gives_up)) => {
-                    if gives_up && position.given_up != Some(position.booked) {
+                    if gives_up && position.given_up < position.booked.epoch {
                         giving_up.push((partition, position.booked));
                     }
                     pass.more |= is_full || part.events.len() > room;
@@ -354,25 +364,10 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                 }
             }
         }
-        self.give_up(giving_up).await?;
+        self.give_up_strangers(giving_up).await?;
+        self.give_up_lost(&silent).await?;
         self.tell_lag(&parts);
         Ok((parts, pass))
-    }
-
-    /// Lets the ledger know of rests that are never booked: who waits for one would wait for ever.
-    async fn give_up(&mut self, rests: Vec<(Partition, OutboxId)>) -> Result<(), Failure> {
-        for (partition, booked) in rests {
-            if !self.ledger.give_up_rest(partition, booked).await? {
-                // Another writer went on meanwhile: read the position again first.
-                self.leased_until = None;
-                continue;
-            }
-            if let Some(position) = self.partitions.get_mut(&partition) {
-                position.given_up = Some(booked);
-            }
-            self.watch.alarm(&Alarm::GivenUp { partition, cursor: booked });
-        }
-        Ok(())
     }
 
     fn tell_lag(&self, parts: &[PartitionEvents]) {
@@ -448,7 +443,7 @@ impl Position {
             booked_hash: None,
             issued: booked.epoch,
             doubted: None,
-            given_up: None,
+            given_up: Epoch(0),
             unknown_epochs: 0,
             tail: VecDeque::new(),
             tail_bytes: 0,
@@ -480,15 +475,28 @@ impl Position {
         }
     }
 
-    /// From the cursor, the cursor included.
-    fn read_from(&self) -> OutboxId {
+    /// From the cursor, the cursor included; behind what is given up, which is never booked though it should turn up again.
+    pub(super) fn read_from(&self) -> OutboxId {
         match self.doubted {
+            _ if self.has_given_up() => OutboxId { epoch: Epoch(self.given_up.0 + 1), sequence: 0 },
             // The old epoch's rest is not to be trusted; a new one begins behind all of it.
             Some(booked) if self.issued > booked.epoch => {
                 OutboxId { epoch: Epoch(booked.epoch.0 + 1), sequence: 0 }
             }
             _ => self.booked,
         }
+    }
+
+    /// The place behind which an event is news.
+    fn done_with(&self) -> OutboxId {
+        match self.has_given_up() {
+            true => OutboxId { epoch: self.given_up, sequence: u64::MAX },
+            false => self.booked,
+        }
+    }
+
+    fn has_given_up(&self) -> bool {
+        self.given_up > Epoch(0) && self.given_up >= self.booked.epoch
     }
 }
 

@@ -33,6 +33,13 @@ pub enum Alarm {
         /// The last event booked of the epoch.
         cursor: OutboxId,
     },
+    /// The gate may have lost its memory, or begun an epoch that is not known here; told until it is checked.
+    Doubt {
+        /// The partition that shows it.
+        partition: Partition,
+        /// What it shows.
+        reason: String,
+    },
     /// An event went to quarantine.
     Quarantined {
         /// Which partition.

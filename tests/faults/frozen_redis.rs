@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tollgate::gate::BreakerState;
 
-use crate::support::app::{Answered, AppOptions, TestApp, spawn_app_with};
+use crate::support::app::{Answered, AppOptions, TestApp, answered, spawn_app_with};
 use crate::support::wait::wait_for;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -130,7 +130,8 @@ async fn while_redis_is_frozen_every_call_is_answered_in_time_and_afterwards_no_
     let quota = race.app.get("/v1/tenants/acme/quota").await.expect(200);
     assert_eq!(quota.text("/source"), "ledger");
     let asked = Instant::now();
-    let ready = race.app.get("/readyz?verbose").await.expect(503);
+    let ready = race.app.get("/readyz?verbose").await.expect(200);
+    assert_eq!(ready.text("/status"), "degraded", "the failure policies answer");
     assert!(asked.elapsed() < Duration::from_secs(1) + race.noise(), "{:?}", asked.elapsed());
     assert!(ready.body.to_string().contains("Redis does not answer"), "{ready:?}");
     let metrics = race.app.app().operations.metrics_text();
@@ -179,5 +180,23 @@ async fn more_calls_at_once_than_may_wait_for_redis_are_told_so_at_once() {
         answer.expect(201);
     }
     drop(calls);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_sent_elsewhere_only_when_neither_redis_nor_postgres_answers() {
+    let settings = vec![("redis.response_timeout_ms", RESPONSE_TIMEOUT.as_millis().to_string())];
+    let app = spawn_app_with(AppOptions { settings, own_postgres: true, ..AppOptions::default() }).await;
+    let redis = app.redis.freeze();
+    breaker_is(&app, BreakerState::Open).await;
+    assert_eq!(app.get("/readyz").await.expect(200).text("/status"), "degraded");
+    let postgres = app.database.freeze();
+    let down = app.client().get(format!("{}/readyz?verbose", app.url())).send().await.unwrap();
+    let down = answered(down).await.expect(503);
+    assert!(down.body.to_string().contains("no call can be taken"), "{down:?}");
+    drop(postgres);
+    drop(redis);
+    breaker_is(&app, BreakerState::Closed).await;
+    app.get("/readyz").await.expect(200);
     app.finish().await;
 }

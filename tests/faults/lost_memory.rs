@@ -217,6 +217,42 @@ async fn what_was_acknowledged_and_lost_is_reported_in_units_by_the_instance_tha
     app.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_lost_of_a_partition_that_nobody_calls_any_more_is_reported_too() {
+    let app = spawn_app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    with_limits(&app).await;
+    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    app.post_keyed("/v1/usage", "lost", usage).await.expect(201);
+    flush(&app).await;
+    let writer = app.another_instance_with(&[Role::Writer]).await;
+    let lost = wait_for("the loss is told", Duration::from_secs(30), async || {
+        let lost = app.app().ledger.lost_units().await.ok()?;
+        (!lost.is_empty()).then_some(lost)
+    })
+    .await;
+    assert_eq!((lost[0].meter.as_str(), lost[0].events), ("page", 1), "{lost:?}");
+    writer.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_only_books_learns_of_new_epochs_and_goes_on_publishing_its_positions() {
+    let mut app = spawn_app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    with_limits(&app).await;
+    let writer = app.another_instance_with(&[Role::Writer]).await;
+    assert_eq!(use_pages(&app, "before", "1").await, (201, false));
+    app.redis.restart().unwrap();
+    assert_eq!(use_pages(&app, "after", "1").await, (201, false));
+    wait_for("positions of the new epoch are published", Duration::from_secs(30), async || {
+        let standings = app.app().gate.look(|| app.clock.now_ms()).await.ok()?;
+        let new: Vec<_> = standings.iter().filter(|standing| standing.last.epoch.0 >= 2).collect();
+        (!new.is_empty() && new.iter().all(|standing| standing.waiting() == 0)).then_some(())
+    })
+    .await;
+    writer.stop().await;
+    app.finish().await;
+}
+
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {

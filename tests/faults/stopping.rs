@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tollgate::app::Role;
 
-use crate::support::app::{answered, spawn_app};
+use crate::support::app::{AppOptions, answered, spawn_app, spawn_app_with};
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
 
@@ -93,6 +93,37 @@ async fn an_instance_that_stops_says_so_first_and_still_takes_calls() {
     answered(call.send().await.unwrap()).await.expect(201);
     stop.await.unwrap();
     assert!(app.client().get(format!("{url}/readyz")).send().await.is_err());
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_waits_for_the_calls_whose_callers_have_hung_up() {
+    let mut app = spawn_app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    app.with_plan(json!([]), json!([])).await;
+    let answering = app.another_with(&[Role::Http], &[]).await;
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
+    let call = app.client().post(format!("{}/v1/usage", answering.url())).bearer_auth(app.admin_key());
+    let call = tokio::spawn(call.header("Idempotency-Key", "left").json(&body).send());
+    wait_for("the call waits for the books", Duration::from_secs(20), async || {
+        let standings = app.app().gate.look(|| app.clock.now_ms()).await.ok()?;
+        standings.iter().any(|standing| standing.waiting() > 0).then_some(())
+    })
+    .await;
+    call.abort();
+    let _ = call.await;
+    let stop = tokio::spawn(answering.stop());
+    let early = tokio::time::timeout(Duration::from_millis(700), async {
+        while !stop.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(early.await.is_err(), "the call that was left behind still runs");
+    let began = Instant::now();
+    let writer = app.another_instance_with(&[Role::Writer]).await;
+    stop.await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    writer.stop().await;
+    app.restart().await;
     app.finish().await;
 }
 

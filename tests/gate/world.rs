@@ -202,12 +202,18 @@ impl World {
     pub async fn warm_up(&self, state: WarmState) {
         let page = RestorePage {
             partition: self.partition,
+            epoch: self.epoch(),
             tenant: &self.tenant,
             records: &[],
             last: Some(state),
             now_ms: Some(START_MS),
         };
         self.gate.restore_page(&page).await.unwrap();
+    }
+
+    /// The epoch that the gate expects.
+    pub fn epoch(&self) -> Epoch {
+        self.gate.epoch(self.partition).unwrap()
     }
 
     /// The id of this key.

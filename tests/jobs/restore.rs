@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tollgate::operations::OperationError;
 
 use crate::ledger::rows;
 use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
@@ -85,5 +86,37 @@ async fn a_restore_of_open_holds_waits_for_a_writer_that_is_behind() {
     let told = restoring.await.unwrap().unwrap();
     assert_eq!((told.tenants, told.subjects), (5, 5));
     writer.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_of_open_holds_ends_when_memory_is_lost_again_and_the_next_one_finds_everybody() {
+    let mut app =
+        spawn_app_with(AppOptions { without_writer: true, without_jobs: true, ..AppOptions::default() })
+            .await;
+    with_holds(&app, 3600).await;
+    let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
+    app.drained().await;
+    writer.stop().await;
+    // Nobody books these any more: what the restore waits for is lost with them.
+    let usage = json!({ "tenant": "quiet0", "meter": "page", "amount": "1" });
+    app.post_keyed("/v1/usage", "lost", usage).await.expect(201);
+    app.redis.restart().unwrap();
+    let operations = app.app().operations.clone();
+    wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;
+    let restoring = tokio::spawn({
+        let operations = operations.clone();
+        async move { operations.restore_open_holds().await }
+    });
+    flush(&app).await;
+    // The other instance issues the epochs; the one that restores has met no alarm.
+    let other = app.another_instance_with(&[]).await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), restoring).await.expect("it ends").unwrap();
+    assert!(matches!(ended, Err(OperationError::GateUnavailable(_))), "{ended:?}");
+    let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
+    let told = operations.restore_open_holds().await.unwrap();
+    assert_eq!((told.tenants, told.subjects), (5, 5));
+    writer.stop().await;
+    other.stop().await;
     app.finish().await;
 }

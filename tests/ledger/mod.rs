@@ -24,7 +24,7 @@ pub async fn ledger() -> (TestDatabase, Ledger) {
     let ledger = Ledger::connect(options(&database)).await.unwrap();
     ledger.install(events::PARTITIONS, [7; 32]).await.unwrap();
     for row in ledger.epochs().await.unwrap() {
-        ledger.raise_epoch(row.partition, row.epoch, "node-1").await.unwrap();
+        ledger.raise_epochs(&[(row.partition, row.epoch)], "node-1").await.unwrap();
     }
     (database, ledger)
 }

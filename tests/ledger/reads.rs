@@ -1,4 +1,4 @@
-use tollgate::domain::ids::TenantId;
+use tollgate::domain::ids::{Epoch, TenantId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::ledger::{
     EntryFilter, Granularity, GroupBy, Ledger, LedgerError, ReservationFilter, ReservationPlace, UsageQuery,
@@ -182,12 +182,17 @@ async fn entries_and_reservations_are_listed_newest_first_and_only_the_tenants_o
 #[tokio::test(flavor = "multi_thread")]
 async fn an_epoch_is_issued_once_however_many_ask() {
     let (_database, ledger) = ledger().await;
-    let row = ledger.epochs().await.unwrap().remove(2);
-    let raise = |node| ledger.raise_epoch(row.partition, row.epoch, node);
+    let known = ledger.epochs().await.unwrap();
+    let from: Vec<_> = known.iter().map(|row| (row.partition, row.epoch)).collect();
+    let next: Vec<_> = from.iter().map(|(partition, epoch)| (*partition, Epoch(epoch.0 + 1))).collect();
+    let raise = |node| ledger.raise_epochs(&from, node);
     let (one, other) = tokio::join!(raise("node-2"), raise("node-3"));
-    assert_eq!((one.unwrap().0, other.unwrap().0), (row.epoch.0 + 1, row.epoch.0 + 1));
-    let now = ledger.epochs().await.unwrap().remove(2);
-    assert!(["node-2", "node-3"].contains(&now.run_id.as_str()));
+    assert_eq!((one.unwrap(), other.unwrap()), (next.clone(), next.clone()));
+    let issued = ledger.epochs().await.unwrap();
+    assert!(["node-2", "node-3"].contains(&issued[0].run_id.as_str()));
+    assert!(issued.iter().all(|row| row.run_id == issued[0].run_id), "all by one transaction: {issued:?}");
+    assert_eq!(raise("node-5").await.unwrap(), next, "who comes late is told what is issued");
+    let (row, now) = (&known[2], &issued[2]);
     ledger.verified_on(row.partition, now.epoch, "node-4").await.unwrap();
     assert_eq!(ledger.epochs().await.unwrap().remove(2).run_id, "node-4");
 }

@@ -91,7 +91,7 @@ async fn a_checkpoint_tells_in_order_what_the_counters_held_at_its_place(
     let hash = world.hash(&ada);
     let (partition, tenant) = (world.partition, &world.tenant);
     let subject = told(&[(b"day-----", 2)]);
-    world.gate.restore_subject(partition, tenant, hash, &subject, Some(START_MS)).await.unwrap();
+    world.gate.restore_subject(partition, Epoch(1), tenant, hash, subject, Some(START_MS)).await.unwrap();
     world.hold(&ask("a", vec![line("ocr.page", 4)], vec![kept_with(b"day-----", 100)])).await;
     let checks = [kept(b"day-----"), kept(b"unknown-"), of_subject(kept(b"day-----"))];
     let outcome = take(&world, &checks, Some(&ada), START_MS).await;

@@ -122,6 +122,7 @@ async fn holds_of_an_older_epoch_are_passed_over_and_come_back_with_their_tenant
     let records = [(world.id("a"), record)];
     let page = |last| RestorePage {
         partition: world.partition,
+        epoch: world.epoch(),
         tenant: &world.tenant,
         records: &records,
         last,

@@ -109,10 +109,12 @@ async fn call_every_script(world: &World) {
     world.consume("a", total("2"), true).await;
     world.release("b", total("0")).await;
     let resolved = world.record("a").await.unwrap();
-    world.gate.restore_record(world.id("a"), &resolved, Some(START_MS)).await.unwrap();
+    world.gate.restore_record(world.id("a"), world.epoch(), &resolved, Some(START_MS)).await.unwrap();
     world.counts(&limit(b"day-----", 100)).await;
     let (gate, partition, tenant) = (&world.gate, world.partition, &world.tenant);
-    gate.restore_counters(partition, tenant, Holder::Tenant, &told, Some(START_MS)).await.unwrap();
+    gate.restore_counters(partition, world.epoch(), tenant, Holder::Tenant, &told, Some(START_MS))
+        .await
+        .unwrap();
     let capacity = QuotaCapacity {
         field: field(b"quota---"),
         version: 1,
@@ -143,7 +145,14 @@ async fn call_every_script(world: &World) {
     let record = world.record("c").await.unwrap();
     gate.adopt(partition, Epoch(3), 0, Some(START_MS)).await.unwrap();
     let records = [(world.id("c"), record)];
-    let page = RestorePage { partition, tenant, records: &records, last: Some(told), now_ms: Some(START_MS) };
+    let page = RestorePage {
+        partition,
+        epoch: world.epoch(),
+        tenant,
+        records: &records,
+        last: Some(told),
+        now_ms: Some(START_MS),
+    };
     gate.restore_page(&page).await.unwrap();
 }
 

@@ -214,7 +214,8 @@ async fn a_cold_tenant_and_cold_subjects_are_named_with_the_outboxs_last_id(
 ) {
     let world = World::cold(mode).await;
     let none = OutboxId::default();
-    let cold = |tenant, holders| Cold { last_id: none, tenant, holders, counters: Vec::new() };
+    let cold =
+        |tenant, holders| Cold { epoch: Epoch(1), last_id: none, tenant, holders, counters: Vec::new() };
     assert_eq!(world.reserve(&pages("a", 1, 10)).await, ReserveOutcome::Cold(cold(true, vec![])));
     world.warm_up(WarmState::default()).await;
     let mut of_user = limit(b"user----", 5);
@@ -224,7 +225,11 @@ async fn a_cold_tenant_and_cold_subjects_are_named_with_the_outboxs_last_id(
     assert_eq!(world.reserve(&with_user).await, ReserveOutcome::Cold(cold(false, vec![2])));
     let hash = world.hash(&user("u2"));
     let warm = WarmState::default();
-    world.gate.restore_subject(world.partition, &world.tenant, hash, &warm, Some(START_MS)).await.unwrap();
+    world
+        .gate
+        .restore_subject(world.partition, Epoch(1), &world.tenant, hash, warm, Some(START_MS))
+        .await
+        .unwrap();
     world.hold(&with_user).await;
 }
 

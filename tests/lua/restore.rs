@@ -30,6 +30,7 @@ async fn restore(
 ) -> Result<RestoreOutcome, GateError> {
     let page = RestorePage {
         partition: world.partition,
+        epoch: world.epoch(),
         tenant: &world.tenant,
         records,
         last,
@@ -78,13 +79,43 @@ async fn a_page_carries_open_reservations_and_a_record_alone_is_resolved(
     let id = world.id("a");
     let refused = restore(&world, &[(id, resolved.clone())], None).await;
     assert!(matches!(refused, Err(GateError::Malformed { .. })));
-    let refused = world.gate.restore_record(id, &open, Some(START_MS)).await;
+    let refused = world.gate.restore_record(id, world.epoch(), &open, Some(START_MS)).await;
     assert!(matches!(refused, Err(GateError::Malformed { .. })));
-    let tell = || world.gate.restore_record(id, &resolved, Some(START_MS));
+    let tell = || world.gate.restore_record(id, world.epoch(), &resolved, Some(START_MS));
     assert_eq!(tell().await.unwrap(), RestoreOutcome::Done);
     assert_eq!(tell().await.unwrap(), RestoreOutcome::AlreadyWarm);
     assert_eq!(world.state("a").await, Some(ReservationState::Consumed));
     assert!(matches!(world.reserve(&pages("a", 6)).await, ReserveOutcome::Replayed { .. }));
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_the_ledger_read_for_one_epoch_is_not_taken_in_another(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    let open = world.record("a").await.unwrap();
+    world.consume("a", total("2"), true).await;
+    let resolved = world.record("a").await.unwrap();
+    let (old, id, hash) = (world.epoch(), world.id("a"), world.hash(&user("ada")));
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    let (gate, partition, tenant, now_ms) = (&world.gate, world.partition, &world.tenant, Some(START_MS));
+    let told = || WarmState { counters: vec![counter(b"day-----", 7, 0)], ..WarmState::default() };
+    let records = [(id, open)];
+    let page = RestorePage { partition, epoch: old, tenant, records: &records, last: Some(told()), now_ms };
+    let answers = [
+        gate.restore_page(&page).await,
+        gate.restore_subject(partition, old, tenant, hash, told(), now_ms).await,
+        gate.restore_counters(partition, old, tenant, Holder::Tenant, &told(), now_ms).await,
+        gate.restore_record(id, old, &resolved, now_ms).await,
+    ];
+    for answer in answers {
+        assert!(matches!(answer, Err(GateError::Alarm { .. })), "{answer:?}");
+    }
+    assert!(
+        matches!(world.reserve(&pages("b", 1)).await, ReserveOutcome::Cold(cold) if cold.epoch == Epoch(2))
+    );
 }
 
 #[rstest]
@@ -100,7 +131,14 @@ async fn single_counters_and_capacities_are_told_to_a_warm_tenant_only_and_never
             let holder = Holder::Tenant;
             world
                 .gate
-                .restore_counters(world.partition, &world.tenant, holder, &told, Some(START_MS))
+                .restore_counters(
+                    world.partition,
+                    world.epoch(),
+                    &world.tenant,
+                    holder,
+                    &told,
+                    Some(START_MS),
+                )
                 .await
                 .unwrap()
         }

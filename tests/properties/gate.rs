@@ -213,6 +213,7 @@ impl Subject {
         let counters = model.counters.iter().enumerate().map(told).collect();
         let page = RestorePage {
             partition,
+            epoch: self.world.epoch(),
             tenant: &self.world.tenant,
             records: &open,
             last: Some(WarmState { counters, ..WarmState::default() }),
@@ -220,7 +221,7 @@ impl Subject {
         };
         gate.restore_page(&page).await.unwrap();
         for (id, record) in resolved {
-            gate.restore_record(id, &record, Some(self.now_ms)).await.unwrap();
+            gate.restore_record(id, self.world.epoch(), &record, Some(self.now_ms)).await.unwrap();
         }
     }
 

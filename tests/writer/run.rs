@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollgate::domain::ids::{OutboxId, Partition};
-use tollgate::ledger::Ledger;
-use tollgate::writer::{Alarm, FailPoint, Outbox, OutboxEntry, OutboxError, Watch, Writer, WriterOptions};
+use tollgate::domain::ids::{Epoch, OutboxId, Partition};
+use tollgate::ledger::{Conflict, Ledger, LedgerError, Rest};
+use tollgate::writer::{
+    Alarm, FailPoint, FailPoints, Outbox, OutboxEntry, OutboxError, PartitionEvents, Watch, Writer,
+    WriterOptions, apply,
+};
 
 use super::apply::assert_proven;
 use crate::ledger::events::{Work, at, partition, tenant};
 use crate::ledger::{ledger, rows};
+use crate::support::services::TestDatabase;
 use crate::support::wait::wait_for;
 
 /// Outboxes kept by hand.
@@ -18,6 +22,7 @@ use crate::support::wait::wait_for;
 struct Hand {
     streams: Arc<Mutex<BTreeMap<Partition, Vec<OutboxEntry>>>>,
     published: Arc<Mutex<BTreeMap<Partition, OutboxId>>>,
+    adopted: Arc<Mutex<BTreeMap<Partition, Epoch>>>,
 }
 
 impl Hand {
@@ -27,6 +32,15 @@ impl Hand {
         let last = stream.last().map(|(id, _)| *id).filter(|id| id.epoch.0 == epoch);
         let sequence = last.map_or(0, |id| id.sequence + 1);
         stream.push((at(&format!("{epoch}-{sequence}")), event));
+    }
+
+    fn adopt(&self, partition: Partition, epoch: u64) {
+        self.adopted.lock().unwrap().insert(partition, Epoch(epoch));
+    }
+
+    /// Loses its last event.
+    fn lose_last(&self, partition: Partition) -> OutboxEntry {
+        self.streams.lock().unwrap().get_mut(&partition).unwrap().pop().unwrap()
     }
 
     fn lose(&self, partition: Partition) {
@@ -51,6 +65,11 @@ impl Outbox for Hand {
             (*partition, stream.filter(|(id, _)| id >= from).take(count).cloned().collect())
         };
         Ok(from.iter().map(read).collect())
+    }
+
+    async fn epochs(&self, partitions: &[Partition]) -> Result<Vec<(Partition, Option<Epoch>)>, OutboxError> {
+        let adopted = self.adopted.lock().unwrap();
+        Ok(partitions.iter().map(|partition| (*partition, adopted.get(partition).copied())).collect())
     }
 
     async fn wait(&self, _after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {
@@ -232,7 +251,7 @@ async fn lost_memory_is_told_once_and_nothing_is_booked_before_a_new_epoch() {
     }
     assert_eq!(alarms.all(), [Alarm::Amnesia { partition: place, cursor: at("1-0") }]);
     hand.append(place, 2, Work::new(&acme, "job-3", &[("ocr.page", 100)]).in_epoch(2).reserve());
-    ledger.raise_epoch(place, at("1-0").epoch, "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, at("1-0").epoch)], "node-1").await.unwrap();
     drain(&mut writer).await;
     assert_eq!(ledger.cursor(place).await.unwrap(), at("2-0"));
     assert_eq!(
@@ -256,7 +275,7 @@ async fn a_rest_that_is_never_booked_is_given_up_and_nobody_waits_for_it() {
     assert!(!ledger.cursor_row(place).await.unwrap().settles(at("1-1")), "it is still being booked");
     // The ledger went back beyond what the outbox keeps, and a new epoch without any event yet was issued.
     hand.streams.lock().unwrap().get_mut(&place).unwrap().remove(0);
-    ledger.raise_epoch(place, at("1-0").epoch, "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, at("1-0").epoch)], "node-1").await.unwrap();
     let mut late = Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("one"));
     late.pass().await.unwrap();
     let cursor = ledger.cursor_row(place).await.unwrap();
@@ -264,12 +283,86 @@ async fn a_rest_that_is_never_booked_is_given_up_and_nobody_waits_for_it() {
         (cursor.booked, cursor.settles(at("1-1")), cursor.settles(at("2-0"))),
         (at("1-0"), true, false)
     );
-    assert!(!ledger.give_up_rest(place, at("1-9")).await.unwrap(), "a writer that is behind decides nothing");
+    let behind = Rest { partition: place, booked: at("1-9"), epoch: Epoch(1) };
+    assert_eq!(ledger.give_up_rests(&[behind]).await.unwrap(), [], "a writer that is behind decides nothing");
     late.pass().await.unwrap();
     assert_eq!(alarms.all(), [Alarm::GivenUp { partition: place, cursor: at("1-0") }], "told once");
     hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());
     drain(&mut late).await;
     assert_eq!(ledger.cursor(place).await.unwrap(), at("2-0"));
+    assert_proven(&ledger).await;
+}
+
+/// One event of epoch 1 is booked, the next one stands behind it, and epoch 2 is issued.
+async fn with_a_rest() -> (TestDatabase, Ledger, Hand, Partition) {
+    let (database, ledger) = ledger().await;
+    let (hand, acme) = (Hand::default(), tenant("acme"));
+    let place = partition(&acme);
+    hand.append(place, 1, Work::new(&acme, "job-0", &[("ocr.page", 100)]).reserve());
+    drain(&mut writer(&hand, &ledger, &Alarms::default())).await;
+    hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
+    ledger.raise_epochs(&[(place, Epoch(1))], "node-1").await.unwrap();
+    (database, ledger, hand, place)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_lost_of_an_old_epoch_is_given_up_although_nothing_happens_in_the_new_one() {
+    let (_database, ledger, hand, place) = with_a_rest().await;
+    hand.lose_last(place);
+    ledger.raise_epochs(&[(place, Epoch(2))], "node-1").await.unwrap();
+    let alarms = Alarms::default();
+    let mut writer = writer(&hand, &ledger, &alarms);
+    for adopted in [1, 2] {
+        hand.adopt(place, adopted);
+        writer.pass().await.unwrap();
+        let cursor = ledger.cursor_row(place).await.unwrap();
+        assert!(!cursor.settles(at("1-1")), "scripts may still append to epoch {adopted}");
+    }
+    hand.adopt(place, 3);
+    for _ in 0..2 {
+        writer.pass().await.unwrap();
+    }
+    let cursor = ledger.cursor_row(place).await.unwrap();
+    assert_eq!((cursor.booked, cursor.given_up), (at("1-0"), Epoch(2)));
+    assert!(cursor.settles(at("1-1")) && cursor.settles(at("2-7")) && !cursor.settles(at("3-0")));
+    let acme = tenant("acme");
+    hand.append(place, 3, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(3).reserve());
+    drain(&mut writer).await;
+    assert_eq!((ledger.cursor(place).await.unwrap(), alarms.all()), (at("3-0"), vec![]));
+    assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rest_that_still_stands_is_booked_before_its_epoch_is_given_up() {
+    let (database, ledger, hand, place) = with_a_rest().await;
+    hand.adopt(place, 2);
+    let mut writer = writer(&hand, &ledger, &Alarms::default());
+    for _ in 0..3 {
+        drain(&mut writer).await;
+    }
+    let cursor = ledger.cursor_row(place).await.unwrap();
+    assert_eq!((cursor.booked, cursor.given_up), (at("1-1"), Epoch(1)));
+    assert_eq!(rows(&database, SUMS).await, ["-2 2 0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_is_never_booked_though_another_had_read_it_or_it_turns_up_again() {
+    let (database, ledger, hand, place) = with_a_rest().await;
+    let lost = hand.lose_last(place);
+    hand.adopt(place, 2);
+    let alarms = Alarms::default();
+    writer(&hand, &ledger, &alarms).pass().await.unwrap();
+    assert_eq!(ledger.cursor_row(place).await.unwrap().given_up, Epoch(1));
+    let read_before =
+        PartitionEvents { partition: place, booked: at("1-0"), events: vec![lost.clone()], gaps: vec![] };
+    let late = apply(&ledger, vec![read_before], &Arc::new(FailPoints::default())).await;
+    assert!(matches!(late, Err(LedgerError::Conflict(Conflict::CursorMoved(_)))), "{late:?}");
+    hand.streams.lock().unwrap().get_mut(&place).unwrap().push(lost);
+    let acme = tenant("acme");
+    hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());
+    drain(&mut writer(&hand, &ledger, &alarms)).await;
+    assert_eq!((ledger.cursor(place).await.unwrap(), alarms.all()), (at("2-0"), vec![]));
+    assert_eq!(rows(&database, SUMS).await, ["-2 2 0"], "the first and the last of three");
     assert_proven(&ledger).await;
 }
 
@@ -283,7 +376,7 @@ async fn the_rest_of_an_old_epoch_is_booked_before_the_new_one() {
     let mut writer = writer(&hand, &ledger, &alarms);
     drain(&mut writer).await;
     hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
-    ledger.raise_epoch(place, at("1-0").epoch, "node-1").await.unwrap();
+    ledger.raise_epochs(&[(place, at("1-0").epoch)], "node-1").await.unwrap();
     hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());
     for _ in 0..3 {
         drain(&mut writer).await;
