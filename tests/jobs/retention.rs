@@ -1,4 +1,4 @@
-use tollgate::ledger::LedgerError;
+use tollgate::ledger::{LedgerError, VerifyOptions, verify};
 
 use crate::ledger::events::{HOUR_MS, Work, tenant};
 use crate::ledger::{as_owner, ledger, rows};
@@ -26,6 +26,32 @@ async fn resolved_reservations_are_archived_after_their_time_and_the_books_stay_
     let left = "SELECT (SELECT string_agg(state, ' ') FROM reservations) AS kept, (SELECT count(*) FROM reservations_archive) AS old";
     assert_eq!(rows(&database, left).await, ["reserved 5"]);
     assert_proven(&ledger).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_used_again_after_its_archival_is_archived_again_and_the_books_stay_proven()
+-> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    for (life, lines) in [&[("ocr.page", 300)][..], &[("ocr.page", 500), ("llm.token", 200)]].iter().enumerate() {
+        let mut work = Work::new(&acme, "again", lines);
+        work.record.head.born_at_ms += i64::try_from(life).unwrap();
+        let totals: Vec<i64> = lines.iter().map(|(_, held)| held / 2).collect();
+        let mut events = vec![work.reserve(), work.consume(&totals, true)];
+        let gate_time_ms = work.record.head.born_at_ms.to_le_bytes();
+        events.iter_mut().for_each(|event| event[2..10].copy_from_slice(&gate_time_ms));
+        let applied = book(&ledger, &acme, &format!("1-{}", 2 * life), events).await?;
+        assert_eq!((applied.events, applied.repeats), (2, 0), "{applied:?}");
+        assert_proven(&ledger).await;
+        assert_eq!(ledger.archive_reservations(HOUR_MS + DAY_MS, 100).await?, 1);
+        assert_proven(&ledger).await;
+    }
+    assert_eq!(rows(&database, "SELECT count(*), count(DISTINCT id) AS ids FROM reservations_archive").await, ["2 1"]);
+    let wrong = "UPDATE reservations_archive SET record = (SELECT record FROM reservations_archive ORDER BY born_at LIMIT 1)";
+    as_owner(&database, wrong).await.unwrap();
+    let report = verify(&ledger, VerifyOptions { rebuild: false }).await?;
+    assert!(!report.is_clean(), "one life that says too little is found");
     Ok(())
 }
 
