@@ -3,7 +3,6 @@ INSERT INTO reservations (partition, id, tenant, state, step, epoch, sequence, r
     policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
 SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, keyed, operation,
     policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at FROM reservations_archive ORDER BY born_at DESC ON CONFLICT DO NOTHING;
-DROP INDEX reservations_by_resolution;
 DROP TABLE reservations_archive;
 DO $$
 BEGIN
