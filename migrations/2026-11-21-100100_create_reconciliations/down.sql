@@ -3,6 +3,9 @@ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'tollgate_writer') THEN
         REVOKE SELECT ON tenants, policy_history, quota_periods FROM tollgate_writer;
     END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'tollgate_service') THEN
+        REVOKE DELETE ON repeats FROM tollgate_service;
+    END IF;
 END
 $$;
 DROP INDEX repeats_of_tenant;

@@ -20,6 +20,7 @@ CREATE TABLE reconciliations (
 );
 CREATE INDEX reconciliations_newest_first ON reconciliations (judged_at DESC, checkpoint_id DESC);
 CREATE INDEX reconciliations_to_repair ON reconciliations (judged_at) WHERE state = 'drift';
+CREATE INDEX reconciliations_settled ON reconciliations (judged_at) WHERE state IN ('repaired', 'refused');
 
 -- What the writer asks of the policy when a counter differs: whether it has changed since the counter was named.
 CREATE INDEX policy_history_by_policy_version ON policy_history (policy_version);
@@ -45,5 +46,8 @@ BEGIN
             EXECUTE format('GRANT SELECT ON tenants, policy_history, quota_periods TO %I', role);
         END IF;
     END LOOP;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'tollgate_service') THEN
+        GRANT DELETE ON repeats TO tollgate_service;
+    END IF;
 END
 $$;

@@ -1,7 +1,5 @@
--- Where resolved reservations go once no repeat of theirs has to be recognised any more.
-CREATE TABLE reservations_archive (LIKE reservations, archived_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (partition, id, tenant));
--- Small, and cheap for the writer: what is old lies together.
-CREATE INDEX reservations_by_resolution ON reservations USING brin (resolved_at);
+-- Where resolved reservations go once no repeat of theirs has to be recognised any more. The same key may be used again afterwards, so one id can have several lives here.
+CREATE TABLE reservations_archive (LIKE reservations, archived_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (partition, id, tenant, born_at));
 
 DO $$
 BEGIN

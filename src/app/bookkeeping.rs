@@ -95,7 +95,9 @@ impl Watch for Bookkeeping {
             ReconciliationState::Refused => metrics.checkpoint_judged(labels::Judged::Refused),
             ReconciliationState::Drift | ReconciliationState::Repaired => {
                 metrics.checkpoint_judged(labels::Judged::Drift);
-                self.tell_drift(judged);
+                if !judged.is_known {
+                    self.tell_drift(judged);
+                }
             }
         }
     }

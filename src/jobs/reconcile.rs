@@ -6,8 +6,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, LedgerError};
-use crate::operations::{Answer, Operations};
+use crate::operations::{Answer, OperationError, Operations};
+use crate::telemetry::labels::Judged;
 
 const LEASE: &str = "jobs/reconcile";
 const REPAIR_BEAT: Duration = Duration::from_secs(1);
@@ -86,6 +88,16 @@ impl Reconciler<'_> {
         }
     }
 
+    /// One tenant that cannot be compared keeps no other from it; only where a server is away the round ends.
+    fn pass_over(&self, tenant: &TenantId, error: OperationError) -> Answer<()> {
+        if error.is_server_away() {
+            return Err(error);
+        }
+        self.operations.metrics().checkpoint_judged(Judged::Failed);
+        tracing::warn!(%tenant, %error, "a tenant could not be compared with the books");
+        Ok(())
+    }
+
     async fn go_round(&self) -> Answer<u32> {
         let spread = self.options.interval * 4 / 5 / self.tenants.max(1);
         let pause = spread.min(PAUSE_MAX).max(self.options.pause_min);
@@ -99,7 +111,9 @@ impl Reconciler<'_> {
                     }
                     renewed = Instant::now();
                 }
-                self.operations.take_checkpoint(tenant).await?;
+                if let Err(error) = self.operations.take_checkpoint(tenant).await {
+                    self.pass_over(tenant, error)?;
+                }
                 tenants = tenants.saturating_add(1);
                 tokio::time::sleep(pause).await;
             }

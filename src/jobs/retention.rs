@@ -4,30 +4,30 @@ use crate::ledger::Ledger;
 use crate::operations::Answer;
 
 const DAY_MS: i64 = 86_400_000;
-const RUNS_KEPT_DAYS: i64 = 90;
+const KEPT_DAYS: i64 = 90;
 const CHUNK: usize = 1_000;
 
-/// Archives reservations resolved longer ago than the horizon, and drops old runs of jobs and leases that ended; chunk by
-/// chunk, each a short transaction. Answers what it came to, in words.
+/// Archives reservations resolved longer ago than the horizon, and drops old runs of jobs, settled comparisons, repeats of
+/// past epochs and leases that ended; chunk by chunk, each a short transaction. A step that fails holds up no other. Answers what it came to, in words.
 pub(super) async fn clear(now_ms: i64, ledger: &Ledger, horizon_days: u64) -> Answer<String> {
     let horizon_ms = i64::try_from(horizon_days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
     let resolved_before_ms = now_ms.saturating_sub(horizon_ms).max(0);
-    let mut archived = 0;
-    loop {
-        let moved = ledger.archive_reservations(resolved_before_ms, CHUNK).await?;
-        archived += moved;
-        if moved < CHUNK {
-            break;
+    let steps = [
+        ("reservations archived", ledger.archive_reservations(resolved_before_ms, CHUNK).await),
+        ("runs dropped", ledger.drop_job_runs(KEPT_DAYS, CHUNK).await),
+        ("comparisons dropped", ledger.drop_reconciliations(KEPT_DAYS, CHUNK).await),
+        ("repeats dropped", ledger.drop_repeats(CHUNK).await),
+        ("leases dropped", ledger.drop_leases().await),
+    ];
+    let (mut outcome, mut failure) = (Vec::new(), None);
+    for (step, result) in steps {
+        match result {
+            Ok(count) => outcome.push(format!("{step}: {count}")),
+            Err(error) => {
+                tracing::warn!(step, %error, "a step of retention failed");
+                failure.get_or_insert(error);
+            }
         }
     }
-    let mut runs = 0;
-    loop {
-        let dropped = ledger.drop_job_runs(RUNS_KEPT_DAYS, CHUNK).await?;
-        runs += dropped;
-        if dropped < CHUNK {
-            break;
-        }
-    }
-    let leases = ledger.drop_leases().await?;
-    Ok(format!("archived {archived} reservations, dropped {runs} runs and {leases} leases"))
+    failure.map_or_else(|| Ok(outcome.join(", ")), |error| Err(error.into()))
 }

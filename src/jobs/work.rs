@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::retention;
 use crate::ledger::{Ledger, jobs::RESTORE};
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Job;
 
 /// What the jobs need to know of the configuration.
@@ -59,17 +59,13 @@ pub(super) async fn run(
     loop {
         match once(job, operations, ledger, options).await {
             Ok(outcome) => return Ok(outcome),
-            Err(error) if tries < TRIES && may_pass(&error) => {
+            Err(error) if tries < TRIES && error.is_server_away() => {
                 tries += 1;
                 tokio::time::sleep(PAUSE).await;
             }
             Err(error) => return Err(error.to_string()),
         }
     }
-}
-
-fn may_pass(error: &OperationError) -> bool {
-    matches!(error, OperationError::GateUnavailable(_) | OperationError::LedgerUnavailable(_))
 }
 
 async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobOptions) -> Answer<String> {

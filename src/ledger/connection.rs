@@ -80,6 +80,11 @@ impl Ledger {
         Ok(ledger)
     }
 
+    /// How long one transaction may take.
+    pub(crate) fn work_timeout(&self) -> Duration {
+        self.shared.work_timeout
+    }
+
     pub(crate) async fn connection(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
         match tokio::time::timeout(self.shared.checkout_timeout, self.shared.pool.get()).await {
             Ok(result) => result.map_err(|error| LedgerError::Unavailable(error.to_string())),
@@ -148,6 +153,23 @@ impl Ledger {
 pub(crate) const BEGIN: &str = "BEGIN";
 /// Begins one whose reads all see the same instant.
 pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// Begins reads within a transaction that may take only so long each, and fail without harm to it.
+pub(crate) async fn begin_aside(
+    connection: &mut AsyncPgConnection,
+    statement_timeout: Duration,
+) -> Result<(), LedgerError> {
+    AnsiTransactionManager::begin_transaction(&mut *connection).await?;
+    let timeout_ms = statement_timeout.as_millis().max(1);
+    connection.batch_execute(&format!("SET LOCAL statement_timeout = {timeout_ms}")).await?;
+    Ok(())
+}
+
+/// Ends them: the transaction is as it was before, its time limit too.
+pub(crate) async fn end_aside(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
+    AnsiTransactionManager::rollback_transaction(&mut *connection).await?;
+    Ok(())
+}
 
 async fn in_transaction<T, F>(
     connection: &mut AsyncPgConnection,

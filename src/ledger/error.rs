@@ -81,6 +81,11 @@ impl LedgerError {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Busy(_) | Self::MonthMissing)
     }
+
+    /// Whether a statement took longer than it may.
+    pub(crate) fn is_statement_timeout(&self) -> bool {
+        matches!(self, Self::Unavailable(why) if why.contains("statement timeout"))
+    }
 }
 
 impl From<Error> for LedgerError {

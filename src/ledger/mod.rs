@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 pub use balances::MeterBalance;
 pub use connection::LedgerOptions;
-pub(crate) use connection::{BEGIN, BEGIN_SNAPSHOT};
+pub(crate) use connection::{BEGIN, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use cursors::{Cursor, Rest};
 pub use entries::{EntryFilter, EntryPlace, StoredEntry};
 pub use epochs::PartitionRow;

@@ -51,6 +51,22 @@ pub struct Reconciliation {
     pub state: ReconciliationState,
     /// What is to be said besides; empty for nothing.
     pub detail: String,
+    /// Whether the tenant's comparison before it found the same and was refused, so that this one is no news.
+    pub is_known: bool,
+}
+
+impl Reconciliation {
+    /// Whether the same counters differ by the same amounts, however far both sides have moved on.
+    fn finds_the_same_as(&self, other: &Self) -> bool {
+        let by_how_much = |found: &Self| -> Vec<_> {
+            let counters = found.differences.iter().map(|difference| {
+                let counter = &difference.counter;
+                (counter.field.0, counter.subject.clone(), counter.window_ms, difference.delta())
+            });
+            counters.collect()
+        };
+        by_how_much(self) == by_how_much(other)
+    }
 }
 
 /// What may explain a difference, as of the place of a checkpoint.
@@ -135,18 +151,52 @@ pub(crate) async fn circumstances(
     })
 }
 
-/// Stores what a comparison came to. Of clean ones, the tenant's latest is kept; settled others for ninety days.
+/// Stores what a comparison came to. Of clean ones, the tenant's latest is kept; one that finds what the refused one before
+/// it found takes that one's row. Says whether it did.
 pub(crate) async fn add(
     connection: &mut AsyncPgConnection,
     judged: &Reconciliation,
-) -> Result<(), LedgerError> {
-    sql_query(
-        "DELETE FROM reconciliations WHERE tenant = $1 \
-         AND (state = 'clean' OR (state <> 'drift' AND judged_at < now() - interval '90 days'))",
-    )
-    .bind::<Text, _>(judged.tenant.as_str())
-    .execute(connection)
-    .await?;
+) -> Result<bool, LedgerError> {
+    if judged.state != ReconciliationState::Clean
+        && let Some(before) = read_latest(connection, &judged.tenant).await?
+        && before.state == ReconciliationState::Refused
+        && before.checkpoint != judged.checkpoint
+        && before.finds_the_same_as(judged)
+    {
+        remove(connection, &before).await?;
+        insert(connection, judged).await?;
+        return Ok(true);
+    }
+    sql_query("DELETE FROM reconciliations WHERE tenant = $1 AND state = 'clean'")
+        .bind::<Text, _>(judged.tenant.as_str())
+        .execute(connection)
+        .await?;
+    insert(connection, judged).await?;
+    Ok(false)
+}
+
+async fn read_latest(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+) -> Result<Option<Reconciliation>, LedgerError> {
+    let query = format!(
+        "SELECT {COLUMNS} FROM reconciliations WHERE tenant = $1 ORDER BY epoch DESC, sequence DESC LIMIT 1"
+    );
+    let rows: Vec<Row> = sql_query(query).bind::<Text, _>(tenant.as_str()).load(connection).await?;
+    // One that does not read is not the same, and stays for whoever looks into it.
+    Ok(rows.into_iter().next().and_then(|row| row.read().ok()))
+}
+
+async fn remove(connection: &mut AsyncPgConnection, known: &Reconciliation) -> Result<(), LedgerError> {
+    sql_query("DELETE FROM reconciliations WHERE tenant = $1 AND checkpoint_id = $2")
+        .bind::<Text, _>(known.tenant.as_str())
+        .bind::<sql_types::Uuid, _>(known.checkpoint)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+async fn insert(connection: &mut AsyncPgConnection, judged: &Reconciliation) -> Result<(), LedgerError> {
     let differences: Vec<StoredDifference> = judged.differences.iter().map(StoredDifference::of).collect();
     let differences =
         serde_json::to_value(differences).map_err(|error| LedgerError::Damaged(error.to_string()))?;
@@ -282,6 +332,7 @@ impl Row {
             gaps: number::unsigned(self.gaps)?,
             state: read_state(&self.state)?,
             detail: self.detail,
+            is_known: false,
         })
     }
 }
@@ -355,7 +406,7 @@ impl Ledger {
         .await
     }
 
-    /// What a checkpoint came to, once the writer has met it; of a clean one that a later one replaced, the later.
+    /// What a checkpoint came to, once the writer has met it; of one that a later one replaced, the next there is.
     pub async fn reconciliation(
         &self,
         tenant: &TenantId,
@@ -364,8 +415,8 @@ impl Ledger {
     ) -> Result<Option<Reconciliation>, LedgerError> {
         let query = format!(
             "SELECT {COLUMNS} FROM reconciliations WHERE tenant = $1 \
-             AND (checkpoint_id = $2 OR (state = 'clean' AND (epoch, sequence) > ($3, $4))) \
-             ORDER BY checkpoint_id = $2 DESC LIMIT 1"
+             AND (checkpoint_id = $2 OR (epoch, sequence) > ($3, $4)) \
+             ORDER BY checkpoint_id = $2 DESC, epoch, sequence LIMIT 1"
         );
         let rows = self
             .read(|connection| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, Binary, Integer, Nullable, Numeric, Text, Timestamptz};
+use diesel::sql_types::{self, Array, BigInt, Binary, Integer, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -78,7 +78,8 @@ impl Ledger {
         self.transact(BEGIN_SNAPSHOT, move |connection| {
             async move {
                 let cursor = cursors::read(connection, partition).await?;
-                let BookFigures { open, counters, quotas } = read_figures(connection, &tenant, &ask).await?;
+                let BookFigures { open, counters, quotas } =
+                    read_figures(connection, &tenant, &ask, None).await?;
                 let latest_keyed_born_at_ms =
                     read_latest_keyed(connection, &tenant, ask.keyed_since_ms).await?;
                 Ok(TenantSnapshot { cursor, open, counters, quotas, latest_keyed_born_at_ms })
@@ -96,14 +97,16 @@ pub(crate) struct BookFigures {
     pub(crate) quotas: Vec<QuotaState>,
 }
 
-/// Reads what the books say: the one place, for those who restore a tenant and those who compare it.
+/// Reads what the books say: the one place, for those who restore a tenant and those who compare it. Refused where more
+/// holds are open than `open_max`.
 pub(crate) async fn read_figures(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
     ask: &RestoreAsk,
+    open_max: Option<usize>,
 ) -> Result<BookFigures, LedgerError> {
     Ok(BookFigures {
-        open: if ask.with_open { read_open(connection, tenant).await? } else { Vec::new() },
+        open: if ask.with_open { read_open(connection, tenant, open_max).await? } else { Vec::new() },
         counters: read_counters(connection, tenant, &ask.counters).await?,
         quotas: read_quotas(connection, tenant, &ask.quotas).await?,
     })
@@ -120,9 +123,17 @@ struct OpenRow {
 async fn read_open(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
+    most: Option<usize>,
 ) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
-    let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id";
-    let rows: Vec<OpenRow> = sql_query(query).bind::<Text, _>(tenant.as_str()).load(connection).await?;
+    let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id LIMIT $2";
+    let rows: Vec<OpenRow> = sql_query(query)
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Nullable<BigInt>, _>(most.map(|most| number::limit(most.saturating_add(1))))
+        .load(connection)
+        .await?;
+    if most.is_some_and(|most| rows.len() > most) {
+        return Err(LedgerError::Refused("too many open holds to compare".into()));
+    }
     rows.into_iter()
         .map(|row| {
             let id = ReservationId::from_bytes(row.id.into_bytes());

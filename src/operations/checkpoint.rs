@@ -16,7 +16,9 @@ use crate::domain::ids::{OutboxId, Subject, TenantId};
 use crate::domain::limit::Class;
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
 use crate::domain::reservation::{CounterPlace, SubjectHash};
-use crate::gate::{CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, GateError};
+use crate::gate::{
+    CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, GateError, PeekCall,
+};
 use crate::ledger::TenantPlace;
 use crate::telemetry::labels::Script;
 
@@ -89,7 +91,12 @@ impl Operations {
                 Ok(CheckpointOutcome::Cold | CheckpointOutcome::NothingKnown) => return Ok(None),
                 Ok(CheckpointOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let damaged = self.find_damaged(&entry, &named.hashes, &named.checks, &error).await;
+                    let counters =
+                        damaged.iter().filter_map(|number| named.description.counters.get(*number));
+                    return Err(with_damage(&error, counters.map(name_of).collect()));
+                }
             }
         }
         Err(OperationError::GateUnavailable("the tenant's windows kept turning; repeat it".into()))
@@ -114,6 +121,35 @@ impl Operations {
             now_ms: self.script_now(),
         };
         self.timed(Script::Checkpoint, self.gate.checkpoint(&call)).await
+    }
+
+    /// The numbers of those of these counters that the gate cannot read one by one, after it failed to read all at once.
+    pub(super) async fn find_damaged(
+        &self,
+        entry: &TenantEntry,
+        subjects: &[SubjectHash],
+        checks: &[CounterCheck],
+        failure: &GateError,
+    ) -> Vec<usize> {
+        let mut damaged = Vec::new();
+        if !is_of_damage(failure) {
+            return damaged;
+        }
+        for (number, check) in checks.iter().enumerate() {
+            let call = PeekCall {
+                partition: entry.partition,
+                tenant: &entry.definition.id,
+                subjects,
+                checks: std::slice::from_ref(check),
+                now_ms: self.script_now(),
+            };
+            match self.gate.peek_counters(&call).await {
+                Err(error) if is_of_damage(&error) => damaged.push(number),
+                Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        damaged
     }
 
     async fn name_counters(
@@ -144,6 +180,25 @@ impl Operations {
         let hashes = subjects.iter().map(|subject| self.gate.subject_hash(tenant, subject)).collect();
         Ok(Named { checks, hashes, description })
     }
+}
+
+fn is_of_damage(error: &GateError) -> bool {
+    matches!(error, GateError::Script { .. } | GateError::Undecodable(_))
+}
+
+/// The failure, with the counters that are damaged.
+pub(super) fn with_damage(error: &GateError, damaged: Vec<String>) -> OperationError {
+    if damaged.is_empty() {
+        return error.clone().into();
+    }
+    OperationError::Internal(format!("the gate cannot read {}: {error}", damaged.join(", ")))
+}
+
+/// The limit, whose it is and the field of the state hash.
+fn name_of(counter: &CounterDescription) -> String {
+    let subject = counter.subject.as_ref();
+    let of = subject.map(|subject| format!(" of {}/{}", subject.kind, subject.id)).unwrap_or_default();
+    format!("{}{of} (field {})", counter.name, counter.field.as_str())
 }
 
 /// The counters of class quota that have counted from their window's start on, each with when it was created.

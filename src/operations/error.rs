@@ -76,4 +76,9 @@ impl OperationError {
     pub fn field(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid(vec![FieldError::new(pointer, message)])
     }
+
+    /// Whether gate or ledger did not answer, so that the same may do later.
+    pub fn is_server_away(&self) -> bool {
+        matches!(self, Self::GateUnavailable(_) | Self::LedgerUnavailable(_))
+    }
 }

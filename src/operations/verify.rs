@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::checkpoint::CheckpointTaken;
+use super::checkpoint::{CheckpointTaken, with_damage};
 use super::policy_store::TenantEntry;
 use super::reserve::{checks_of, counted};
 use super::{Answer, Operations, present};
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, TenantId};
 use crate::domain::policy::Resolved;
+use crate::domain::reservation::CounterField;
 use crate::gate::{CounterReading, PeekCall};
 use crate::ledger::{Reconciliation, TenantPlace};
 
@@ -29,6 +30,17 @@ pub struct GateCheck {
     pub undecided: Vec<String>,
     /// Why nothing was compared, where nothing was.
     pub skipped: Option<String>,
+}
+
+impl GateCheck {
+    /// A tenant that cannot be compared is undecided and keeps no other from it; only where a server is away nothing goes on.
+    fn pass_over(&mut self, tenant: &TenantId, compared: Answer<()>) -> Answer<()> {
+        match compared {
+            Err(error) if !error.is_server_away() => self.undecided.push(format!("tenant {tenant}: {error}")),
+            other => return other,
+        }
+        Ok(())
+    }
 }
 
 impl Operations {
@@ -68,7 +80,8 @@ impl Operations {
             let page = self.warm_tenants(after.as_ref()).await?;
             check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);
             for tenant in &page.warm {
-                self.compare(&*self.policy.tenant(tenant).await?, &mut check).await?;
+                let compared = self.compare(&*self.policy.tenant(tenant).await?, &mut check).await;
+                check.pass_over(tenant, compared)?;
             }
             after = page.next;
             if after.is_none() {
@@ -85,7 +98,8 @@ impl Operations {
             check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);
             let mut taken = Vec::with_capacity(page.warm.len());
             for tenant in &page.warm {
-                taken.extend(self.take_checkpoint(tenant).await?);
+                let took = self.take_checkpoint(tenant).await.map(|checkpoint| taken.extend(checkpoint));
+                check.pass_over(tenant, took)?;
             }
             self.report_judged(&taken, &mut check).await?;
             after = page.next;
@@ -135,7 +149,17 @@ impl Operations {
             checks: &checks,
             now_ms: self.script_now(),
         };
-        let peeked = self.gate.peek_counters(&call).await?;
+        let peeked = match self.gate.peek_counters(&call).await {
+            Ok(peeked) => peeked,
+            Err(error) => {
+                let damaged = self.find_damaged(entry, &[], &checks, &error).await;
+                let field = |number: &usize| checks.get(*number).map(|check| check.place.field);
+                let name = |field: CounterField| {
+                    format!("{} (field {})", limit_of(&resolved, field), field.as_str())
+                };
+                return Err(with_damage(&error, damaged.iter().filter_map(field).map(name).collect()));
+            }
+        };
         if peeked.cold.as_ref().is_some_and(|cold| cold.tenant) {
             check.cold_tenants += 1;
             return Ok(());
@@ -167,6 +191,14 @@ impl Operations {
             }
         }
     }
+}
+
+/// The limit or quota with this counter.
+fn limit_of(resolved: &Resolved, field: CounterField) -> String {
+    let limit = resolved.limits.iter().find(|limit| limit.field == field);
+    let quota = resolved.quotas.iter().find(|quota| quota.field == field);
+    let quota = || quota.map(|quota| format!("quota:{}", quota.meter)).unwrap_or_default();
+    limit.map_or_else(quota, |limit| limit.limit.id.to_string())
 }
 
 fn faults_of(judged: &Reconciliation) -> Vec<String> {

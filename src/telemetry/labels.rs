@@ -127,6 +127,8 @@ label! {
         Drift = "drift",
         /// It could not be decided.
         Refused = "refused",
+        /// None was taken: the gate cannot read a counter of the tenant, or the tenant is otherwise damaged.
+        Failed = "failed",
     }
 }
 

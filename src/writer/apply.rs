@@ -8,7 +8,7 @@ use futures::FutureExt;
 
 use super::batch::{Arrival, Known, Plan, Told, event_hash, gate_time_ms, plan, subjects_of};
 use super::fail_point::{FailPoint, FailPoints};
-use super::judge::judge;
+use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
@@ -50,6 +50,15 @@ impl PartitionEvents {
         self.shorten(count);
         true
     }
+
+    /// Leaves the checkpoint at which it ends to a later transaction.
+    fn end_before_checkpoint(&mut self) {
+        self.shorten(self.events.len().saturating_sub(1));
+    }
+
+    fn ends_at_checkpoint(&self) -> bool {
+        self.events.last().is_some_and(|(_, event)| is_checkpoint(event))
+    }
 }
 
 /// What a transaction did.
@@ -69,7 +78,22 @@ pub struct Applied {
     pub judged: Vec<Reconciliation>,
 }
 
-/// Books the events of these partitions in one transaction, or nothing; of each partition up to its first checkpoint.
+/// Ends each part at its first checkpoint, and before it once as many are met as one transaction judges.
+fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
+    let mut room = CHECKPOINTS_MAX;
+    for part in &mut *parts {
+        part.end_at_checkpoint();
+        match (part.ends_at_checkpoint(), room) {
+            (false, _) => {}
+            (true, 0) => part.end_before_checkpoint(),
+            (true, _) => room -= 1,
+        }
+    }
+    parts.retain(|part| !part.events.is_empty());
+}
+
+/// Books the events of these partitions in one transaction, or nothing; of each partition up to its first checkpoint,
+/// and of all a bounded number of those.
 ///
 /// Errors: [`Conflict::CursorMoved`] when another writer was faster; transient ones, after which the same again
 /// is safe whether or not it was committed.
@@ -78,13 +102,10 @@ pub async fn apply(
     mut parts: Vec<PartitionEvents>,
     fail_points: &Arc<FailPoints>,
 ) -> Result<Applied, LedgerError> {
-    parts.retain(|part| !part.events.is_empty());
+    parts.sort_by_key(|part| part.partition);
+    bound_checkpoints(&mut parts);
     if parts.is_empty() {
         return Ok(Applied::default());
-    }
-    parts.sort_by_key(|part| part.partition);
-    for part in &mut parts {
-        part.end_at_checkpoint();
     }
     let instants = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| gate_time_ms(bytes));
     ledger.ensure_months_of(instants).await?;
@@ -146,8 +167,8 @@ async fn book_parts(
     };
     write(connection, plan, booked_at).await?;
     for (partition, checkpoint) in &checkpoints {
-        let judged = judge(connection, *partition, checkpoint).await?;
-        reconciliations::add(connection, &judged).await?;
+        let mut judged = judge(ledger, connection, *partition, checkpoint).await?;
+        judged.is_known = reconciliations::add(connection, &judged).await?;
         applied.judged.push(judged);
     }
     Ok(applied)
@@ -217,4 +238,31 @@ pub(super) async fn write(
 /// Whether another writer was faster.
 pub(super) fn was_overtaken(error: &LedgerError) -> bool {
     matches!(error, LedgerError::Conflict(Conflict::CursorMoved(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(number: u16, kinds: &[u8]) -> PartitionEvents {
+        let event = |(sequence, kind): (u64, &u8)| {
+            (OutboxId { epoch: crate::domain::ids::Epoch(1), sequence }, vec![1, *kind])
+        };
+        PartitionEvents {
+            partition: Partition::new(number).unwrap(),
+            booked: OutboxId::default(),
+            events: (0..).zip(kinds).map(event).collect(),
+            gaps: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_transaction_judges_a_bounded_number_of_checkpoints_and_leaves_the_rest_to_later_ones() {
+        let mut parts: Vec<_> = (0..6).map(|number| part(number, &[1, 7, 1, 7])).collect();
+        parts.extend([part(6, &[7, 1]), part(7, &[1, 1, 1])]);
+        bound_checkpoints(&mut parts);
+        let left: Vec<_> = parts.iter().map(|part| (part.partition.number(), part.events.len())).collect();
+        assert_eq!(left, [(0, 2), (1, 2), (2, 2), (3, 2), (4, 1), (5, 1), (7, 3)]);
+        assert_eq!(parts.iter().filter(|part| part.ends_at_checkpoint()).count(), CHECKPOINTS_MAX);
+    }
 }

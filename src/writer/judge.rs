@@ -7,28 +7,41 @@ use crate::domain::holds::Holds;
 use crate::domain::ids::Partition;
 use crate::ledger::reconciliations::{Circumstances, circumstances};
 use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures};
-use crate::ledger::{LedgerError, Reconciliation};
+use crate::ledger::{Ledger, LedgerError, Reconciliation, begin_aside, end_aside};
+
+/// The most checkpoints judged in one transaction: what waits behind the partitions' events waits for them too.
+pub(super) const CHECKPOINTS_MAX: usize = 4;
+/// The most open holds that are read to judge one.
+const OPEN_MAX: usize = 20_000;
+/// Judging one takes at most so many statements.
+const STATEMENTS: u32 = 5;
+/// All of them together get this part of the time that a transaction has; the rest is for booking.
+const PART_OF_TIME: u32 = 2;
+
+type Judgement = (Vec<Difference>, ReconciliationState, String);
 
 /// Compares a checkpoint with the books, which hold everything before it and nothing behind.
 ///
-/// Errors: those after which the whole batch is tried again. What cannot be compared is a judgement too: it must not
-/// hold up the partition.
+/// Errors: those after which the whole batch is tried again. What cannot be compared, or not in time, is a judgement
+/// too: it must not hold up the partition.
 pub(super) async fn judge(
+    ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     partition: Partition,
     checkpoint: &Checkpoint,
 ) -> Result<Reconciliation, LedgerError> {
-    let around = circumstances(connection, partition, checkpoint).await?;
-    let tenant = &checkpoint.description.tenant;
-    let (differences, state, detail) = match read_figures(connection, tenant, &ask_of(checkpoint)).await {
-        Ok(books) => decide(checkpoint, &figures_of(checkpoint, &books), &around),
-        Err(LedgerError::Damaged(why) | LedgerError::Refused(why)) => {
-            (Vec::new(), ReconciliationState::Refused, why)
-        }
-        Err(error) => return Err(error),
+    let most = u32::try_from(CHECKPOINTS_MAX).unwrap_or(u32::MAX);
+    begin_aside(connection, ledger.work_timeout() / (PART_OF_TIME * STATEMENTS * most)).await?;
+    let compared = compare(connection, partition, checkpoint).await;
+    end_aside(connection).await?;
+    let (around, (differences, state, detail)) = match compared {
+        Err(error) if error.is_transient() && !error.is_statement_timeout() => return Err(error),
+        Err(error) if error.is_statement_timeout() => (Circumstances::default(), undecided(TOO_SLOW)),
+        Err(error) => (Circumstances::default(), undecided(&why(error))),
+        Ok(compared) => compared,
     };
     Ok(Reconciliation {
-        tenant: tenant.clone(),
+        tenant: checkpoint.description.tenant.clone(),
         checkpoint: checkpoint.id,
         partition,
         place: checkpoint.outbox_id,
@@ -40,24 +53,47 @@ pub(super) async fn judge(
         gaps: around.gaps,
         state,
         detail,
+        is_known: false,
     })
 }
 
+async fn compare(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    checkpoint: &Checkpoint,
+) -> Result<(Circumstances, Judgement), LedgerError> {
+    let around = circumstances(connection, partition, checkpoint).await?;
+    let tenant = &checkpoint.description.tenant;
+    let judgement = match read_figures(connection, tenant, &ask_of(checkpoint), Some(OPEN_MAX)).await {
+        Ok(books) => decide(checkpoint, &figures_of(checkpoint, &books), &around),
+        Err(error @ (LedgerError::Damaged(_) | LedgerError::Refused(_))) => undecided(&why(error)),
+        Err(error) => return Err(error),
+    };
+    Ok((around, judgement))
+}
+
+fn why(error: LedgerError) -> String {
+    match error {
+        LedgerError::Damaged(why) | LedgerError::Refused(why) => why,
+        other => other.to_string(),
+    }
+}
+
+fn undecided(why: &str) -> Judgement {
+    (Vec::new(), ReconciliationState::Refused, why.to_owned())
+}
+
+const TOO_SLOW: &str = "reading the books took longer than it may; the next checkpoint decides";
 const REPEATS_WAIT: &str =
     "an operation that came again had not been taken back yet; the next checkpoint decides";
 const POLICY_CHANGED: &str = "policy or tenant changed while it was taken; the next checkpoint decides";
 
-fn decide(
-    checkpoint: &Checkpoint,
-    books: &[Figures],
-    around: &Circumstances,
-) -> (Vec<Difference>, ReconciliationState, String) {
+fn decide(checkpoint: &Checkpoint, books: &[Figures], around: &Circumstances) -> Judgement {
     let mut differences = checkpoint.differences(books);
     // Windows that began under another calendar are cut otherwise than the books' hours were counted for them.
     differences.retain(|difference| {
         around.calendar_changed_at_ms.is_none_or(|changed_ms| difference.counter.window_ms.0 > changed_ms)
     });
-    let undecided = |why: &str| (Vec::new(), ReconciliationState::Refused, why.to_owned());
     match (differences.is_empty(), around) {
         (true, _) => (differences, ReconciliationState::Clean, String::new()),
         (_, Circumstances { repeats_wait: true, .. }) => undecided(REPEATS_WAIT),

@@ -212,6 +212,105 @@ async fn a_counter_is_raised_but_not_lowered_while_events_of_its_tenant_wait_in_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lasting_refusal_is_one_row_and_one_alarm_until_it_changes() {
+    let app = app_with(AppOptions::default()).await;
+    usage(&app, "a", 20).await;
+    app.drained().await;
+    let waits = "INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) VALUES (0, 9, 9, 'acme', '', 'test')";
+    crate::ledger::as_owner(&app.database, waits).await.unwrap();
+    tamper(&app, "tg1:*:state:acme", 7).await;
+    for round in 0..3 {
+        let refused = compared(&app, true).await;
+        assert_eq!((refused.state, refused.differences.len()), (Refused, 1), "round {round}: {refused:?}");
+        // Gate and books move on, and differ as before.
+        usage(&app, &format!("round-{round}"), 1).await;
+        app.drained().await;
+    }
+    assert_eq!(all(&app).await.len(), 1);
+    assert_eq!(metric(&app, "tollgate_alarms_total{alarm=\"drift\"}").await, 1);
+    tamper(&app, "tg1:*:state:acme", 1).await;
+    assert_eq!(compared(&app, true).await.state, Refused);
+    assert_eq!(all(&app).await.len(), 2);
+    assert_eq!(metric(&app, "tollgate_alarms_total{alarm=\"drift\"}").await, 2);
+    crate::ledger::as_owner(&app.database, "UPDATE quarantine SET status = 'discarded'").await.unwrap();
+    assert_eq!(compared(&app, true).await.state, Repaired, "tried anew each time");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_counter_is_named_and_keeps_no_other_tenant_from_being_compared() {
+    let settings = vec![("reconciliation.interval_seconds", "1".to_owned())];
+    let app = app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    app.put("/v1/admin/tenants/later", json!({ "plan": "plan" })).await;
+    usage(&app, "a", 20).await;
+    let body = json!({ "tenant": "later", "meter": "page", "amount": "5" });
+    app.post_keyed("/v1/usage", "later", body).await.expect(201);
+    app.drained().await;
+    let mut connection = redis_of(&app).await;
+    let keys: Vec<String> = connection.keys("tg1:*:state:acme").await.unwrap();
+    let fields: Vec<Vec<u8>> = connection.hkeys(&keys[0]).await.unwrap();
+    let field = fields.into_iter().find(|name| name.len() == 8).unwrap();
+    let _: () = connection.hset(&keys[0], &field, "torn").await.unwrap();
+    tamper(&app, "tg1:*:state:later", 7).await;
+    wait_for("the other tenant is compared and repaired", Duration::from_secs(30), async || {
+        all(&app)
+            .await
+            .iter()
+            .any(|row| row.tenant.as_str() == "later" && row.state == Repaired)
+            .then_some(())
+    })
+    .await;
+    assert!(metric(&app, "tollgate_checkpoints_total{result=\"failed\"}").await > 0);
+    let error = app.app().operations.take_checkpoint(&acme()).await.unwrap_err().to_string();
+    let field = String::from_utf8(field).unwrap();
+    assert!(error.contains(&format!("(field {field})")), "{error}");
+    let check = app.app().operations.verify_gate().await.unwrap();
+    assert_eq!(check.undecided.len(), 1, "{check:?}");
+    assert!(check.undecided[0].contains("acme") && check.undecided[0].contains(&field), "{check:?}");
+    let _: () = connection.del(&keys[0]).await.unwrap();
+    usage(&app, "b", 2).await;
+    app.drained().await;
+    wait_for("the tenant is compared again", Duration::from_secs(30), async || {
+        all(&app).await.iter().any(|row| row.tenant == acme() && row.state == Clean).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_that_would_take_too_long_is_refused_and_holds_up_no_booking() {
+    let app = app_with(AppOptions::default()).await;
+    usage(&app, "a", 20).await;
+    app.drained().await;
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute("BEGIN; LOCK TABLE policy_history IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let slow = compared(&app, true).await;
+    assert_eq!(slow.state, Refused, "{slow:?}");
+    assert!(slow.detail.contains("longer than it may"), "{slow:?}");
+    usage(&app, "b", 2).await;
+    app.drained().await;
+    client.batch_execute("ROLLBACK").await.unwrap();
+    drop(client);
+    connection.await.unwrap().unwrap();
+    let body =
+        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "1", "ttl_seconds": 3600 });
+    app.post("/v1/reservations", body).await.expect(201);
+    app.drained().await;
+    let copies = "INSERT INTO reservations SELECT (json_populate_record(r, json_build_object('id', gen_random_uuid()))).* \
+                  FROM reservations r, generate_series(1, 20000) WHERE r.state = 'reserved'";
+    crate::ledger::as_owner(&app.database, copies).await.unwrap();
+    let many = compared(&app, true).await;
+    assert_eq!((many.state, many.detail.as_str()), (Refused, "too many open holds to compare"));
+    let drop =
+        "DELETE FROM reservations WHERE state = 'reserved' AND id <> ALL (SELECT operation_id FROM entries)";
+    crate::ledger::as_owner(&app.database, drop).await.unwrap();
+    assert_eq!(compared(&app, true).await.state, Clean);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_window_that_has_ended_is_not_repaired_any_more() {
     let app = app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
     usage(&app, "a", 20).await;

@@ -1,6 +1,6 @@
-use tollgate::ledger::LedgerError;
+use tollgate::ledger::{LedgerError, VerifyOptions, verify};
 
-use crate::ledger::events::{HOUR_MS, Work, tenant};
+use crate::ledger::events::{HOUR_MS, Work, partition, tenant};
 use crate::ledger::{as_owner, ledger, rows};
 use crate::writer::apply::{assert_proven, book};
 
@@ -19,13 +19,50 @@ async fn resolved_reservations_are_archived_after_their_time_and_the_books_stay_
     }
     book(&ledger, &acme, "1-0", events).await?;
     assert_eq!(ledger.archive_reservations(HOUR_MS - DAY_MS, 100).await?, 0, "none is old enough");
+    for name in ["beta", "gamma"] {
+        let mut done = Work::new(&tenant(name), "done", &[("ocr.page", 100)]);
+        let from = ledger.cursor(partition(&tenant(name))).await?.sequence + 1;
+        book(&ledger, &tenant(name), &format!("1-{from}"), vec![done.reserve(), done.release(&[0])]).await?;
+    }
     let before_ms = HOUR_MS + DAY_MS;
-    assert_eq!(ledger.archive_reservations(before_ms, 2).await?, 2, "a chunk at a time");
-    assert_eq!(ledger.archive_reservations(before_ms, 100).await?, 3);
-    assert_eq!(ledger.archive_reservations(before_ms, 100).await?, 0);
+    assert_eq!(ledger.archive_reservations(before_ms, 2).await?, 7, "of every tenant, chunk by chunk");
+    assert_eq!(ledger.archive_reservations(before_ms, 2).await?, 0);
     let left = "SELECT (SELECT string_agg(state, ' ') FROM reservations) AS kept, (SELECT count(*) FROM reservations_archive) AS old";
-    assert_eq!(rows(&database, left).await, ["reserved 5"]);
+    assert_eq!(rows(&database, left).await, ["reserved 7"]);
     assert_proven(&ledger).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_used_again_after_its_archival_is_archived_again_and_the_books_stay_proven()
+-> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    for (life, lines) in
+        [&[("ocr.page", 300)][..], &[("ocr.page", 500), ("llm.token", 200)]].iter().enumerate()
+    {
+        let mut work = Work::new(&acme, "again", lines);
+        let later_ms = i64::try_from(life).unwrap() * 3_600_000;
+        work.record.head.born_at_ms += later_ms;
+        work.rest().hour_start_ms += later_ms;
+        let totals: Vec<i64> = lines.iter().map(|(_, held)| held / 2).collect();
+        let mut events = vec![work.reserve(), work.consume(&totals, true)];
+        let gate_time_ms = work.record.head.born_at_ms.to_le_bytes();
+        events.iter_mut().for_each(|event| event[2..10].copy_from_slice(&gate_time_ms));
+        let applied = book(&ledger, &acme, &format!("1-{}", 2 * life), events).await?;
+        assert_eq!((applied.events, applied.repeats), (2, 0), "{applied:?}");
+        assert_proven(&ledger).await;
+        assert_eq!(ledger.archive_reservations(HOUR_MS + DAY_MS, 100).await?, 1);
+        assert_proven(&ledger).await;
+    }
+    assert_eq!(
+        rows(&database, "SELECT count(*), count(DISTINCT id) AS ids FROM reservations_archive").await,
+        ["2 1"]
+    );
+    let wrong = "UPDATE reservations_archive SET record = (SELECT record FROM reservations_archive ORDER BY born_at LIMIT 1)";
+    as_owner(&database, wrong).await.unwrap();
+    let report = verify(&ledger, VerifyOptions { rebuild: false }).await?;
+    assert!(!report.is_clean(), "one life that says too little is found");
     Ok(())
 }
 
@@ -37,10 +74,32 @@ async fn old_runs_and_leases_are_dropped_and_nothing_that_is_in_use() -> Result<
                INSERT INTO job_runs (job, scheduled_for, owner, fence, lease_until) VALUES ('a', now() - interval '200 days', 'one', 1, now()); \
                INSERT INTO leases VALUES ('old', 'one', 1, now() - interval '2 hours'), ('held', 'one', 1, now() + interval '1 hour')";
     as_owner(&database, old).await.unwrap();
-    assert_eq!(ledger.drop_job_runs(90, 4).await?, 4);
-    assert_eq!(ledger.drop_job_runs(90, 100).await?, 7);
+    assert_eq!(ledger.drop_job_runs(90, 4).await?, 11, "chunk by chunk");
     assert_eq!(ledger.drop_leases().await?, 1);
     let left = "SELECT (SELECT count(*) FROM job_runs) AS runs, (SELECT string_agg(name, ' ') FROM leases) AS leases";
     assert_eq!(rows(&database, left).await, ["11 held"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settled_comparisons_and_repeats_of_past_epochs_are_dropped_after_their_time()
+-> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let rows_of = "INSERT INTO reconciliations (tenant, checkpoint_id, partition, epoch, sequence, taken_at, judged_at, counters, quarantined, gaps, state) \
+               SELECT 'acme', gen_random_uuid(), 0, 1, 1, now(), now() - days * interval '1 day', 1, 0, 0, state \
+               FROM unnest(ARRAY['clean', 'drift', 'repaired', 'refused']) state, unnest(ARRAY[89, 91]) days; \
+               UPDATE cursors SET epoch = 2; \
+               INSERT INTO repeats (partition, epoch, sequence, reservation_id, tenant, undone_at) \
+               SELECT 0, epoch, sequence, gen_random_uuid(), 'acme', CASE WHEN sequence = 1 THEN now() END \
+               FROM generate_series(1, 2) epoch, generate_series(1, 2) sequence";
+    as_owner(&database, rows_of).await.unwrap();
+    assert_eq!(ledger.drop_reconciliations(90, 1).await?, 2);
+    assert_eq!(ledger.drop_repeats(100).await?, 1);
+    let kept = "SELECT string_agg(state, ' ' ORDER BY state) AS states FROM reconciliations WHERE judged_at < now() - interval '90 days'";
+    assert_eq!(rows(&database, kept).await, ["clean drift"]);
+    assert_eq!(
+        rows(&database, "SELECT epoch, sequence FROM repeats ORDER BY 1, 2").await,
+        ["1 2", "2 1", "2 2"]
+    );
     Ok(())
 }

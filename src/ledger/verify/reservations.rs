@@ -1,4 +1,5 @@
-//! Every reservation's row against its own entries: what it holds and has consumed, line by line.
+//! Every reservation's rows against its own entries: what it holds and has consumed, line by line. A key that was used
+//! again after its first reservation was archived has several rows, and the entries of all of them.
 
 use diesel::sql_types::{self, Array, Binary, Nullable, Numeric, SmallInt, Text};
 use diesel::{QueryableByName, sql_query};
@@ -8,6 +9,7 @@ use rust_decimal::Decimal;
 
 use super::{Check, Fault};
 use crate::domain::amount::Units;
+use crate::domain::ids::MeterId;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::ledger::LedgerError;
 
@@ -17,10 +19,10 @@ struct Row {
     id: uuid::Uuid,
     #[diesel(sql_type = Text)]
     tenant: String,
-    #[diesel(sql_type = Nullable<Text>)]
-    state: Option<String>,
-    #[diesel(sql_type = Nullable<Binary>)]
-    record: Option<Vec<u8>>,
+    #[diesel(sql_type = Nullable<Array<Text>>)]
+    states: Option<Vec<String>>,
+    #[diesel(sql_type = Nullable<Array<Binary>>)]
+    records: Option<Vec<Vec<u8>>>,
     #[diesel(sql_type = Nullable<Array<SmallInt>>)]
     lines: Option<Vec<i16>>,
     #[diesel(sql_type = Nullable<Array<Numeric>>)]
@@ -29,8 +31,10 @@ struct Row {
     consumed: Option<Vec<Decimal>>,
 }
 
-const QUERY: &str = "SELECT id, tenant, r.state, r.record, e.lines, e.reserved, e.consumed FROM ( \
-        SELECT id, tenant, state, record FROM reservations UNION ALL SELECT id, tenant, state, record FROM reservations_archive) r FULL JOIN ( \
+const QUERY: &str = "SELECT id, tenant, r.states, r.records, e.lines, e.reserved, e.consumed FROM ( \
+        SELECT id, tenant, array_agg(state) AS states, array_agg(record) AS records FROM ( \
+            SELECT id, tenant, state, record FROM reservations UNION ALL SELECT id, tenant, state, record FROM reservations_archive) a \
+        GROUP BY 1, 2) r FULL JOIN ( \
         SELECT id, tenant, array_agg(line) AS lines, array_agg(reserved) AS reserved, array_agg(consumed) AS consumed FROM ( \
             SELECT operation_id AS id, tenant, line, \
                 sum(CASE 'reserved' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS reserved, \
@@ -50,24 +54,44 @@ pub(super) async fn check(connection: &mut AsyncPgConnection) -> Result<Check, L
 }
 
 fn judge(row: &Row) -> Result<(), String> {
-    let record = row.record.as_ref().ok_or("has entries but no row")?;
-    let record = Record::decode(record).map_err(|error| error.to_string())?;
-    if row.state.as_deref() != Some(record.head.state.as_str()) || record.body.tenant.as_str() != row.tenant {
-        return Err("the row and its record differ".into());
+    let (states, records) = row.states.as_ref().zip(row.records.as_ref()).ok_or("has entries but no row")?;
+    let mut lines: Vec<Line> = Vec::new();
+    for (state, record) in states.iter().zip(records) {
+        let record = Record::decode(record).map_err(|error| error.to_string())?;
+        if state != record.head.state.as_str() || record.body.tenant.as_str() != row.tenant {
+            return Err("the row and its record differ".into());
+        }
+        add(&mut lines, &record);
     }
-    for (index, (units, rule)) in record.units.iter().zip(&record.body.lines).enumerate() {
-        let open = record.head.state == ReservationState::Reserved;
-        let held = if open { units.outstanding() } else { Units::ZERO };
-        let says = [held, units.consumed].map(|units| units.to_amount(rule.decimals).decimal());
+    for (index, line) in lines.iter().enumerate() {
+        let says = line.figures.map(|sum| sum.normalize());
         let booked = booked(row, index);
         if says != booked {
             return Err(format!(
                 "line {index} ({}) holds {} and consumed {}, by its entries {} and {}",
-                rule.meter, says[0], says[1], booked[0], booked[1]
+                line.meter, says[0], says[1], booked[0], booked[1]
             ));
         }
     }
     Ok(())
+}
+
+/// What the rows say of a line, summed over them: held and consumed.
+struct Line {
+    meter: MeterId,
+    figures: [Decimal; 2],
+}
+
+fn add(lines: &mut Vec<Line>, record: &Record) {
+    let is_open = record.head.state == ReservationState::Reserved;
+    for (index, (units, rule)) in record.units.iter().zip(&record.body.lines).enumerate() {
+        let held = if is_open { units.outstanding() } else { Units::ZERO };
+        let amounts = [held, units.consumed].map(|units| units.to_amount(rule.decimals).decimal());
+        match lines.get_mut(index) {
+            Some(line) => line.figures.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount),
+            None => lines.push(Line { meter: rule.meter.clone(), figures: amounts }),
+        }
+    }
 }
 
 /// What the entries of a line come to: reserved and consumed.
