@@ -36,7 +36,7 @@ pub enum ParkedCall {
     },
     /// A consume.
     Consume {
-        /// The totals as they were named.
+        /// The totals as they were judged, every line named.
         totals: Totals,
         /// Whether it resolves the reservation.
         is_final: bool,

@@ -3,7 +3,7 @@
 
 use super::amount::{Amount, Decimals, InvalidAmount, Units};
 use super::ids::MeterId;
-use super::reservation::{LineUnits, OnExcess, OnLate, Record, ReservationState};
+use super::reservation::{LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState};
 
 /// Totals for the reservation so far, as the caller names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,11 +69,7 @@ impl Standing {
         let state = self.record.head.state;
         let late = state == ReservationState::Expired;
         let resolves = late || is_final;
-        let keeps = !is_final && state == ReservationState::Reserved;
-        let read = self.read(totals, |line, named| {
-            let units = self.record.units[line];
-            if named && keeps { units.consumed } else { units.held.max(units.consumed) }
-        });
+        let read = self.consume_totals(totals, is_final);
         let repeats =
             state == ReservationState::Consumed || (state == ReservationState::Reserved && !resolves);
         if repeats && read.as_ref().is_ok_and(|totals| self.same_totals(totals)) {
@@ -96,8 +92,48 @@ impl Standing {
         if late && !named {
             return Verdict::Refused(Refusal::Expired);
         }
+        if read.as_ref().is_ok_and(|totals| self.expiry_would_decide(totals, now_ms)) {
+            return Verdict::Refused(Refusal::Undecided);
+        }
         let after = if late { ReservationState::Consumed } else { ReservationState::Released };
         self.settle(read, after, true, late, now_ms)
+    }
+
+    /// The totals of a consume with every line named, as they were judged: what the gate has by then may differ from what is known here.
+    /// A `cap` line keeps what was asked for.
+    pub fn stated(&self, totals: &Totals, is_final: bool) -> Totals {
+        match self.consume_totals(totals, is_final) {
+            Ok(units) => {
+                let lines = self.record.body.lines.iter().zip(units);
+                Totals::ByMeter(
+                    lines.map(|(rule, units)| (rule.meter.clone(), units.to_amount(rule.decimals))).collect(),
+                )
+            }
+            Err(_) => totals.clone(),
+        }
+    }
+
+    fn consume_totals(&self, totals: &Totals, is_final: bool) -> Read {
+        let keeps = !is_final && self.record.head.state == ReservationState::Reserved;
+        self.read(totals, |line, named| {
+            let units = self.record.units[line];
+            if named && keeps { units.consumed } else { units.held.max(units.consumed) }
+        })
+    }
+
+    /// Whether what a release says was incurred might not be charged as it stands, if the reservation has expired by the time at
+    /// which the gate hears of it. An open one is charged whatever was incurred; an expired one takes it as a late consume.
+    fn expiry_would_decide(&self, totals: &[Units], now_ms: i64) -> bool {
+        if self.record.head.state != ReservationState::Reserved {
+            return false;
+        }
+        let mut lines = self.record.body.lines.iter().zip(&self.record.units).zip(totals);
+        let is_above = lines.clone().any(|((_, units), total)| *total > units.consumed);
+        let is_late = now_ms >= self.record.head.expires_at_ms && self.late_rejected(now_ms);
+        let is_excess = |((rule, units), total): ((&LineRule, &LineUnits), &Units)| {
+            rule.on_excess != OnExcess::Record && *total > units.held.max(units.consumed)
+        };
+        (is_above && is_late) || lines.any(is_excess)
     }
 
     /// The checks in the scripts' order, then the change.

@@ -201,25 +201,28 @@ impl Ledger {
         rows.into_iter().map(|row| number::tenant(&row.tenant)).collect()
     }
 
-    /// The next calls that wait behind the number `after`, in order, at most `limit`: a tenant's, or only those of one of its
-    /// reservations.
+    /// The next calls that wait, without those told, at most `limit` and all others of their reservations, in order: a tenant's, or only
+    /// those of one of its reservations.
     pub async fn waiting_calls(
         &self,
         tenant: &TenantId,
         only: Option<ReservationId>,
-        after: i64,
+        told: Vec<i64>,
         limit: usize,
     ) -> Result<Vec<ParkedRow>, LedgerError> {
+        let waiting =
+            "tenant = $1 AND state = 'waiting' AND ($2 IS NULL OR reservation_id = $2) AND number <> ALL($3)";
         let query = format!(
-            "{COLUMNS} WHERE tenant = $1 AND state = 'waiting' AND ($2 IS NULL OR reservation_id = $2) AND number > $3 \
-             ORDER BY number LIMIT $4"
+            "{COLUMNS} WHERE {waiting} AND reservation_id IN \
+             (SELECT next.reservation_id FROM parked AS next WHERE {waiting} ORDER BY next.number LIMIT $4) \
+             ORDER BY number"
         );
         let rows = self
             .read(|connection| {
                 let query = sql_query(query.as_str())
                     .bind::<Text, _>(tenant.to_string())
                     .bind::<Nullable<sql_types::Uuid>, _>(only.map(ReservationId::uuid))
-                    .bind::<BigInt, _>(after)
+                    .bind::<Array<BigInt>, _>(told.clone())
                     .bind::<BigInt, _>(number::limit(limit));
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })

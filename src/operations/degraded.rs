@@ -10,7 +10,7 @@ use crate::domain::limit::OnGateFailure;
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::Record;
-use crate::domain::resolution::{Refusal, Standing, Verdict};
+use crate::domain::resolution::{Refusal, Standing, Totals, Verdict};
 use crate::gate::{GateError, ResolveOutcome};
 use crate::ledger::{KnownReservation, NewParked, ParkedState};
 use crate::telemetry::labels::Call;
@@ -61,7 +61,8 @@ impl Operations {
         self.room_to_park().await?;
         let tenant = record.body.tenant.clone();
         // Noted first: a call that meets it before it is parked only looks in vain.
-        self.parking.note(id.partition(), &tenant);
+        let noted = tenant.clone();
+        self.parking.note(id.partition(), &noted);
         let fingerprint = record.body.fingerprint;
         let taken_at_ms = record.head.born_at_ms;
         let parked = ParkedCall::Admit { record, lives };
@@ -82,6 +83,8 @@ impl Operations {
         };
         let admission = self.ledger.park(id, decide).await.map_err(both_away)?;
         if matches!(admission, Admission::Parked) {
+            // Noted again: a look before it was parked may have forgotten the tenant.
+            self.parking.note(id.partition(), &noted);
             self.metrics.call_parked(call);
         }
         Ok(admission)
@@ -222,7 +225,7 @@ fn judge(known: &KnownReservation, bound: Option<&TenantId>, call: &ParkedCall, 
                 tenant: tenant.clone(),
                 call: call.name(),
                 taken_at_ms: now_ms,
-                payload: call.encode(),
+                payload: stated(&before, call).encode(),
                 fingerprint: None,
             };
             (Some(new), (outcome(done(before, after, now_ms)), Some(tenant)))
@@ -232,6 +235,21 @@ fn judge(known: &KnownReservation, bound: Option<&TenantId>, call: &ParkedCall, 
             (None, (outcome(ResolveOutcome::Replayed { record, readings: Vec::new(), now_ms }), None))
         }
         Verdict::Refused(refusal) => (None, (refused(refusal, before.record), None)),
+    }
+}
+
+/// A change as it was judged. What a release does not name stands as consumed so far, here as at the gate.
+fn stated(before: &Standing, call: &ParkedCall) -> ParkedCall {
+    match call {
+        ParkedCall::Consume { totals, is_final } => {
+            ParkedCall::Consume { totals: before.stated(totals, *is_final), is_final: *is_final }
+        }
+        ParkedCall::Release { incurred: Totals::Single(amount) } => {
+            let lines = before.record.body.lines.iter();
+            let incurred = Totals::ByMeter(lines.map(|rule| (rule.meter.clone(), *amount)).collect());
+            ParkedCall::Release { incurred }
+        }
+        call => call.clone(),
     }
 }
 

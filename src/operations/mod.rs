@@ -27,6 +27,7 @@ mod reconciliations;
 mod refusal;
 mod repair;
 mod replay;
+mod replay_calls;
 pub mod requests;
 mod reserve;
 mod reserve_answer;

@@ -1,13 +1,13 @@
 //! Which tenants may have calls that wait for the gate, as far as this instance knows, and whose turn it is to replay them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
-use crate::domain::ids::{Partition, TenantId};
+use crate::domain::ids::{Epoch, Partition, TenantId};
 use crate::ledger::LedgerError;
 
 /// How long the ledger's count of waiting calls is taken for true; what is parked here meanwhile is added.
@@ -21,6 +21,15 @@ pub(super) struct Parking {
     tenants: AtomicUsize,
     turns: Mutex<HashMap<Partition, Arc<tokio::sync::Mutex<()>>>>,
     room: Mutex<Room>,
+    /// Which waiting calls of a tenant the gate has.
+    told: Mutex<HashMap<TenantId, Told>>,
+}
+
+/// What the gate was told has no meaning in another epoch.
+#[derive(Default)]
+struct Told {
+    epoch: Option<Epoch>,
+    numbers: BTreeSet<i64>,
 }
 
 #[derive(Default)]
@@ -74,6 +83,35 @@ impl Parking {
             if tenants.is_empty() {
                 known.partitions.remove(&partition);
             }
+        }
+    }
+
+    /// Notes calls of a tenant that the gate has in this epoch, until they are settled.
+    pub(super) fn note_told(&self, tenant: &TenantId, epoch: Option<Epoch>, numbers: Vec<i64>) {
+        let mut told = lock(&self.told);
+        let told = told.entry(tenant.clone()).or_default();
+        if told.epoch != epoch {
+            *told = Told { epoch, numbers: BTreeSet::new() };
+        }
+        told.numbers.extend(numbers);
+    }
+
+    /// The calls of a tenant that the gate has in this epoch and that are not settled.
+    pub(super) fn told(&self, tenant: &TenantId, epoch: Option<Epoch>) -> Vec<i64> {
+        let told = lock(&self.told);
+        let told = told.get(tenant).filter(|told| told.epoch == epoch);
+        told.map(|told| told.numbers.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// These calls wait no more.
+    pub(super) fn settled(&self, tenant: &TenantId, numbers: &[i64]) {
+        let mut tenants = lock(&self.told);
+        let Some(told) = tenants.get_mut(tenant) else { return };
+        for number in numbers {
+            told.numbers.remove(number);
+        }
+        if told.numbers.is_empty() {
+            tenants.remove(tenant);
         }
     }
 
@@ -153,5 +191,22 @@ mod tests {
         assert!(parking.touches(partition));
         parking.forget(partition, &tenant, parking.noted(partition, &tenant).unwrap());
         assert_eq!((parking.touches(partition), parking.all()), (false, Vec::new()));
+    }
+
+    #[test]
+    fn what_the_gate_was_told_counts_in_that_epoch_until_it_is_settled() {
+        let parking = Parking::default();
+        let tenant = TenantId::parse("acme").unwrap();
+        let [first, second] = [Some(Epoch(1)), Some(Epoch(2))];
+        parking.note_told(&tenant, first, vec![3, 1]);
+        parking.note_told(&tenant, first, vec![2]);
+        assert_eq!(parking.told(&tenant, first), [1, 2, 3]);
+        assert!(parking.told(&tenant, second).is_empty());
+        parking.settled(&tenant, &[1, 3]);
+        assert_eq!(parking.told(&tenant, first), [2]);
+        parking.note_told(&tenant, second, vec![7]);
+        assert!(parking.told(&tenant, first).is_empty());
+        parking.settled(&tenant, &[7]);
+        assert!(parking.told(&tenant, second).is_empty());
     }
 }

@@ -196,7 +196,8 @@ impl Operations {
     ) -> Answer<Decided> {
         let now_ms = self.gate_now_ms();
         let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
-        if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) {
+        // By a clock that is not trusted it would be admitted into a wrong window.
+        if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
             return Err(away.into());
         }
         let record = match mode {

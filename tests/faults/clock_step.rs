@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
 use tollgate::app::{App, Role};
 
-use crate::support::app::{Answered, TestApp, answered, spawn_app};
+use super::gate_away::park_consume;
+use crate::support::app::{Answered, AppOptions, TestApp, answered, spawn_app, spawn_app_with};
 use crate::support::wait::wait_for;
 
 /// How an answer of TIME begins; ten digits of seconds follow.
@@ -114,6 +115,41 @@ async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_o
     .await;
     let release = format!("/v1/reservations/{}/release", second.text("/id"));
     call(&app, &behind, Method::POST, &release, json!({})).await.expect(200);
+    behind.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_replayed_while_redis_clock_is_not_trusted() {
+    let app = spawn_app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
+        .await;
+    let ahead_s = Arc::new(AtomicI64::new(0));
+    let redis_url = skewed(&app, ahead_s.clone()).await;
+    let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
+    let pages = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    let id = app.post("/v1/reservations", pages).await.expect(201).text("/id").to_owned();
+    app.drained().await;
+    park_consume(&app, &id, "2").await;
+    becomes_ready(&app, &behind, 200).await;
+
+    ahead_s.store(3_600, Ordering::SeqCst);
+    becomes_ready(&app, &behind, 503).await;
+    behind.operations.look_for_parked().await.unwrap();
+    behind.operations.replay_parked().await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 1);
+    let reservation = app.app().operations.parse_reservation_id(&id).unwrap();
+    let found = app.app().gate.peek_record(reservation, None, None).await.unwrap().record.unwrap();
+    assert_eq!(found.head.state.to_string(), "reserved");
+
+    ahead_s.store(0, Ordering::SeqCst);
+    wait_for("the clock agrees again and the call is replayed", Duration::from_secs(20), async || {
+        behind.operations.replay_parked().await;
+        (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
+    })
+    .await;
+    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "2"));
     behind.stop().await;
     app.finish().await;
 }

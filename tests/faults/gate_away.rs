@@ -14,13 +14,13 @@ use crate::support::app::{Answered, AppOptions, TestApp, spawn_app_with};
 use crate::support::services::{TestRedis, postgres};
 use crate::support::wait::wait_for;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A frozen server goes on when this is dropped, also when the test fails.
-struct Frozen<'a>(&'a TestRedis);
+pub(super) struct Frozen<'a>(&'a TestRedis);
 
 impl<'a> Frozen<'a> {
-    fn new(redis: &'a TestRedis) -> Self {
+    pub(super) fn new(redis: &'a TestRedis) -> Self {
         redis.pause().unwrap();
         Self(redis)
     }
@@ -36,35 +36,35 @@ async fn app() -> TestApp {
     app_with(AppOptions::default()).await
 }
 
-async fn app_with(mut options: AppOptions) -> TestApp {
+pub(super) async fn app_with(mut options: AppOptions) -> TestApp {
     options.settings.push(("redis.response_timeout_ms", "1000".into()));
     spawn_app_with(options).await
 }
 
 /// Tenant `acme` under one limit a day, which says this of a gate that is away.
-async fn limited(app: &TestApp, on_gate_failure: &str, quotas: Value) {
+pub(super) async fn limited(app: &TestApp, on_gate_failure: &str, quotas: Value) {
     let day = json!({ "id": "day", "meter": "page", "window": "day", "capacity": "100", "on_gate_failure": on_gate_failure });
     app.with_plan(json!([day]), quotas).await;
 }
 
-fn pages(amount: &str) -> Value {
+pub(super) fn pages(amount: &str) -> Value {
     json!({ "tenant": "acme", "meter": "page", "amount": amount, "ttl_seconds": 3600 })
 }
 
-fn usage(amount: &str) -> Value {
+pub(super) fn usage(amount: &str) -> Value {
     json!({ "tenant": "acme", "meter": "page", "amount": amount })
 }
 
-async fn hold(app: &TestApp, amount: &str) -> String {
+pub(super) async fn hold(app: &TestApp, amount: &str) -> String {
     app.post("/v1/reservations", pages(amount)).await.expect(201).text("/id").to_owned()
 }
 
-async fn call(app: &TestApp, id: &str, verb: &str, body: Value) -> Answered {
+pub(super) async fn call(app: &TestApp, id: &str, verb: &str, body: Value) -> Answered {
     app.post(&format!("/v1/reservations/{id}/{verb}"), body).await
 }
 
 /// Waits until the gate has every parked call.
-async fn replayed(app: &TestApp) {
+pub(super) async fn replayed(app: &TestApp) {
     wait_for("parked calls reach the gate", PATIENCE, async || {
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
@@ -72,7 +72,7 @@ async fn replayed(app: &TestApp) {
 }
 
 /// Consumed and reserved of the limit `day`, as the gate has them.
-async fn counted(app: &TestApp) -> [String; 2] {
+pub(super) async fn counted(app: &TestApp) -> [String; 2] {
     let quota = wait_for("the gate answers", PATIENCE, async || {
         let quota = app.get("/v1/tenants/acme/quota").await;
         (quota.status == 200 && quota.body["source"] == "gate").then_some(quota)
@@ -81,11 +81,23 @@ async fn counted(app: &TestApp) -> [String; 2] {
     ["consumed", "reserved"].map(|field| quota.text(&format!("/limits/0/{field}")).to_owned())
 }
 
-fn both(consumed: &str, reserved: &str) -> [String; 2] {
+/// Parks a final consume of a booked reservation, as an instance would that cannot reach the gate.
+pub(super) async fn park_consume(app: &TestApp, id: &str, amount: &str) {
+    let totals = Totals::Single(Amount::parse(amount).unwrap());
+    let payload = ParkedCall::Consume { totals, is_final: true }.encode();
+    let payload: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
+    let insert = format!(
+        "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload) \
+         SELECT tenant, partition, id, 'consume', now(), decode('{payload}', 'hex') FROM reservations WHERE id = '{id}'"
+    );
+    as_owner(&app.database, &insert).await.unwrap();
+}
+
+pub(super) fn both(consumed: &str, reserved: &str) -> [String; 2] {
     [consumed.to_owned(), reserved.to_owned()]
 }
 
-fn said(answer: &Answered) -> (u16, &str, bool, bool) {
+pub(super) fn said(answer: &Answered) -> (u16, &str, bool, bool) {
     let flag = |name: &str| answer.body[name].as_bool().unwrap_or_default();
     (answer.status, answer.text("/status"), flag("replayed"), flag("degraded"))
 }
@@ -424,13 +436,7 @@ async fn what_the_gate_will_never_take_is_kept_and_told() {
     let id = hold(&app, "10").await;
     call(&app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
     app.drained().await;
-    let other = ParkedCall::Consume { totals: Totals::Single(Amount::parse("7").unwrap()), is_final: true };
-    let payload: String = other.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-    let insert = format!(
-        "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload) \
-         SELECT tenant, partition, id, 'consume', now(), decode('{payload}', 'hex') FROM reservations WHERE id = '{id}'"
-    );
-    as_owner(&app.database, &insert).await.unwrap();
+    park_consume(&app, &id, "7").await;
     app.app().operations.look_for_parked().await.unwrap();
     replayed(&app).await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 1);

@@ -9,6 +9,7 @@ mod gate_away;
 mod killed_service;
 mod lost_memory;
 mod reconciliation;
+mod replay;
 mod stopping;
 mod storm;
 mod teeth;

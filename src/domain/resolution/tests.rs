@@ -136,3 +136,40 @@ fn a_total_is_covered_by_one_that_is_as_large() {
     assert!(covers(&record, &single("2")) && covers(&record, &Totals::Default));
     assert!(!covers(&record, &single("2.1")));
 }
+
+#[test]
+fn an_incurred_part_that_an_expired_reservation_might_not_be_charged_is_left_to_the_gate() {
+    use ReservationState::Reserved;
+    let undecided = Verdict::Refused(Refusal::Undecided);
+    let strict = standing(Reserved, &[(50, 20)], OnExcess::Record, OnLate::Reject);
+    assert_eq!(strict.release(&single("3"), EXPIRES_MS), undecided);
+    assert_eq!(changed(strict.release(&single("3"), EXPIRES_MS - 1)).1, [30]);
+    assert_eq!(changed(strict.release(&single("2"), EXPIRES_MS)).1, [20], "nothing more is charged");
+    assert_eq!(changed(strict.release(&Totals::Default, EXPIRES_MS)).1, [20]);
+    let lenient = held(&[(50, 0)]);
+    assert_eq!(lenient.release(&single("1"), EXPIRES_MS + 10_001), undecided);
+    assert_eq!(changed(lenient.release(&single("1"), EXPIRES_MS + 10_000)).1, [10]);
+    assert_eq!(changed(lenient.release(&single("9"), 0)).1, [90], "excess is recorded, late or not");
+    for on_excess in [OnExcess::Reject, OnExcess::Cap] {
+        let bounded = standing(Reserved, &[(50, 0)], on_excess, OnLate::Charge);
+        assert_eq!(bounded.release(&single("6"), 0), undecided);
+        assert_eq!(changed(bounded.release(&single("5"), 0)).1, [50]);
+    }
+}
+
+#[test]
+fn what_is_parked_of_a_consume_names_every_line_as_it_was_judged() {
+    let both = |a: &str, b: &str| {
+        let amount = |text| Amount::parse(text).unwrap();
+        Totals::ByMeter(vec![
+            (MeterId::parse("a").unwrap(), amount(a)),
+            (MeterId::parse("b").unwrap(), amount(b)),
+        ])
+    };
+    let two = held(&[(50, 0), (30, 10)]);
+    assert_eq!(two.stated(&Totals::Default, true), both("5", "3"));
+    assert_eq!(two.stated(&named("a", "2"), true), both("2", "3"));
+    assert_eq!(two.stated(&named("a", "2"), false), both("2", "1"));
+    let capped = standing(ReservationState::Reserved, &[(50, 0)], OnExcess::Cap, OnLate::Charge);
+    assert_eq!(capped.stated(&single("8"), true), named("a", "8"), "the gate decides what there is room for");
+}

@@ -1,0 +1,162 @@
+//! What was parked reaches the gate: whatever expired, filled up or fell behind meanwhile, and without anybody waiting for the whole of it.
+
+use futures::future::join_all;
+use serde_json::json;
+use tollgate::domain::reservation::ReservationState;
+
+use super::gate_away::{
+    Frozen, PATIENCE, app_with, both, call, counted, hold, limited, pages, replayed, said, usage,
+};
+use crate::ledger::as_owner;
+use crate::support::app::{AppOptions, TestApp};
+use crate::support::wait::wait_for;
+
+fn on_test_clock() -> AppOptions {
+    let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+    AppOptions { test_clock_ms: Some(start.as_millisecond()), without_jobs: true, ..AppOptions::default() }
+}
+
+/// Sweeps until the gate has this reservation as expired.
+async fn swept(app: &TestApp, id: &str) {
+    let (gate, operations) = (&app.app().gate, &app.app().operations);
+    let id = operations.parse_reservation_id(id).unwrap();
+    wait_for("the sweep has been there", PATIENCE, async || {
+        operations.expire_due(id.partition()).await.ok()?;
+        let found = gate.peek_record(id, None, Some(app.clock.now_ms())).await.ok()?.record?;
+        (found.head.state == ReservationState::Expired).then_some(())
+    })
+    .await;
+}
+
+/// Replays by hand until the gate has every parked call.
+async fn replay(app: &TestApp) {
+    wait_for("parked calls reach the gate", PATIENCE, async || {
+        app.app().operations.replay_parked().await;
+        (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
+    })
+    .await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
+}
+
+async fn consumed(app: &TestApp, id: &str) -> [String; 3] {
+    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    ["/status", "/lines/0/consumed", "/lines/1/consumed"].map(|field| read.text(field).to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_was_swept_before_its_parked_calls_came_is_charged_exactly_what_they_said() {
+    let app = app_with(on_test_clock()).await;
+    limited(&app, "allow", json!([])).await;
+    let strict = json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject" });
+    app.put("/v1/admin/meters/page", strict).await;
+    let short = |lines| json!({ "tenant": "acme", "lines": lines, "ttl_seconds": 60 });
+    let page = |amount| json!({ "meter": "page", "amount": amount });
+    let reserve =
+        async |lines| app.post("/v1/reservations", short(lines)).await.expect(201).text("/id").to_owned();
+    let finished = reserve(json!([page("10")])).await;
+    let two = reserve(json!([page("6"), { "meter": "token", "amount": "4" }])).await;
+    let given_up = reserve(json!([page("4")])).await;
+    let untouched = reserve(json!([page("3")])).await;
+    app.drained().await;
+
+    let frozen = Frozen::new(&app.redis);
+    let part = |amount| json!({ "amount": amount, "final": false });
+    call(&app, &finished, "consume", part("5")).await.expect(200);
+    call(&app, &finished, "consume", json!({ "amount": "8" })).await.expect(200);
+    call(&app, &two, "consume", json!({ "lines": [page("5")], "final": false })).await.expect(200);
+    call(&app, &given_up, "consume", part("2")).await.expect(200);
+    app.move_clock("2026-03-10T12:05:00Z").await;
+    let released = call(&app, &given_up, "release", json!({})).await;
+    assert_eq!(said(&released), (200, "released", false, true), "{released:?}");
+    call(&app, &untouched, "release", json!({ "incurred": "1" })).await.is_problem(503, "gate_unavailable");
+    drop(frozen);
+    for id in [&finished, &two, &given_up, &untouched] {
+        swept(&app, id).await;
+    }
+    replay(&app).await;
+    let texts = |values: [&str; 3]| values.map(str::to_owned);
+    assert_eq!(consumed(&app, &finished).await, texts(["consumed", "8", ""]));
+    assert_eq!(consumed(&app, &two).await, texts(["consumed", "5", "0"]));
+    assert_eq!(consumed(&app, &given_up).await, texts(["consumed", "2", ""]));
+    assert_eq!(counted(&app).await, both("15", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_final_total_reaches_a_gate_that_has_no_memory_left_for_the_partial_one_before_it() {
+    let app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([])).await;
+    let id = hold(&app, "10").await;
+    app.drained().await;
+    let client = redis::Client::open(app.redis.url()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut memory = async |bytes: &str| {
+        redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec_async(&mut redis).await.unwrap();
+    };
+    memory("1").await;
+    let part = call(&app, &id, "consume", json!({ "amount": "5", "final": false })).await;
+    assert_eq!(said(&part), (200, "reserved", false, true), "{part:?}");
+    let all = call(&app, &id, "consume", json!({ "amount": "8" })).await;
+    assert_eq!(said(&all), (200, "consumed", false, true), "{all:?}");
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("8", "0"));
+    memory("0").await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_books_have_is_settled_although_the_gate_lost_its_memory_since_and_nothing_happened_in_the_new()
+ {
+    let mut app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([])).await;
+    let id = hold(&app, "10").await;
+    app.drained().await;
+    let frozen = Frozen::new(&app.redis);
+    call(&app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    drop(frozen);
+    app.drained().await;
+    app.redis.kill9().unwrap();
+    as_owner(&app.database, "UPDATE parked SET state = 'waiting', settled_at = NULL").await.unwrap();
+    app.app().operations.look_for_parked().await.unwrap();
+    std::fs::remove_dir_all(app.redis.directory().join("appendonlydir")).unwrap();
+    app.redis.restart().unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("4", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_consume_is_charged_as_it_was_answered_although_the_gate_had_granted_less() {
+    let app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    limited(&app, "allow", json!([])).await;
+    hold(&app, "95").await;
+    let mut best = pages("8");
+    best["mode"] = json!("best_effort");
+    let granted = app.post_keyed("/v1/reservations", "best", best.clone()).await.expect(201);
+    assert_eq!(granted.text("/lines/0/amount"), "5");
+    let frozen = Frozen::new(&app.redis);
+    // The books have not heard of the first attempt, as if its answer had been lost.
+    let again = app.post_keyed("/v1/reservations", "best", best).await.expect(201);
+    assert_eq!(again.text("/lines/0/amount"), "8");
+    let all = call(&app, again.text("/id"), "consume", json!({})).await;
+    assert_eq!((said(&all), all.text("/lines/0/consumed")), ((200, "consumed", false, true), "8"), "{all:?}");
+    drop(frozen);
+    wait_for("the gate has it", PATIENCE, async || (counted(&app).await == both("8", "95")).then_some(()))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_calls_than_are_replayed_at_once_all_reach_the_gate() {
+    let mut app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([])).await;
+    app.redis.kill9().unwrap();
+    let keys: Vec<String> = (0..130).map(|number| format!("k{number}")).collect();
+    let posted = keys.iter().map(|key| app.post_keyed("/v1/usage", key, usage("1")));
+    for answer in join_all(posted).await {
+        answer.expect(201);
+    }
+    app.redis.restart().unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("130", "0"));
+    app.finish().await;
+}
