@@ -102,8 +102,10 @@ impl Operations {
     /// Takes Redis's clock as it is, on every instance: in the audit log, and then by notice.
     pub async fn accept_time(&self, actor: &Principal) -> Answer<TimeAccepted> {
         let difference_ms = self.gate.time_difference_ms();
+        // Before the notice is out: it comes back to this instance too.
+        let was_in_doubt = !self.gate.trusts_time();
         self.ledger.note_time_accepted(&actor.key_id, difference_ms).await?;
-        let was_in_doubt = self.gate.accept_time();
+        let was_in_doubt = self.gate.accept_time() || was_in_doubt;
         let redis_time = super::present::instant(self.gate.redis_time_ms());
         Ok(TimeAccepted { was_in_doubt, redis_time, difference_ms })
     }

@@ -25,6 +25,8 @@ use crate::gate::{
 use crate::ledger::{CounterAsk, ReservationRow, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;
 
+/// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
+const EPOCHS_MAX: usize = 4;
 const GIVE_WAY_STEP: Duration = Duration::from_millis(5);
 
 /// One restore of a tenant at a time in this instance: callers that met the same cold tenant wait for the first.
@@ -122,10 +124,11 @@ impl Operations {
 
     /// The gate takes nothing that was read for an epoch that is over; whoever asked then asks again in the new one.
     fn unless_epoch_over(&self, partition: Partition, epoch: Epoch, told: Answer<()>) -> Answer<()> {
-        match self.gate.epoch(partition) {
-            Some(in_force) if in_force > epoch => Ok(()),
-            _ => told,
-        }
+        if self.is_over(partition, epoch) { Ok(()) } else { told }
+    }
+
+    fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
+        self.gate.epoch(partition).is_some_and(|in_force| in_force > epoch)
     }
 
     /// Restores whatever the replay of an admission found cold.
@@ -448,11 +451,17 @@ impl Operations {
     /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
     pub(super) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
         let (id, partition) = (row.id, row.id.partition());
-        let epoch = self.settled_epoch(partition).await?;
-        // Read again: an epoch may have begun since, and the end of the one before been booked.
-        let Some(row) = self.ledger.reservation(id).await? else { return Ok(()) };
-        let told = self.tell_reservation(&row, epoch).await;
-        self.unless_epoch_over(partition, epoch, told)
+        for _ in 0..EPOCHS_MAX {
+            let epoch = self.settled_epoch(partition).await?;
+            // Read again: an epoch may have begun since, and the end of the one before been booked.
+            let Some(row) = self.ledger.reservation(id).await? else { return Ok(()) };
+            let told = self.tell_reservation(&row, epoch).await;
+            if !self.is_over(partition, epoch) {
+                return told;
+            }
+        }
+        // Never as if it were told: the caller would take the reservation for unknown, and admit its work twice.
+        Err(OperationError::GateUnavailable("it loses its memory again and again; repeat the call".into()))
     }
 
     async fn tell_reservation(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
