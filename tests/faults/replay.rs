@@ -1,5 +1,7 @@
 //! What was parked reaches the gate: whatever expired, filled up or fell behind meanwhile, and without anybody waiting for the whole of it.
 
+use std::time::{Duration, Instant};
+
 use futures::future::join_all;
 use serde_json::json;
 use tollgate::domain::reservation::ReservationState;
@@ -159,4 +161,44 @@ async fn more_calls_than_are_replayed_at_once_all_reach_the_gate() {
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("130", "0"));
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_books_are_behind_nobody_waits_for_them_once_the_gate_was_told() {
+    let app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    limited(&app, "allow", json!([])).await;
+    let frozen = Frozen::new(&app.redis);
+    app.post_keyed("/v1/usage", "u", usage("5")).await.expect(201);
+    drop(frozen);
+    wait_for("the gate has counted it", PATIENCE, async || {
+        (counted(&app).await == both("5", "0")).then_some(())
+    })
+    .await;
+    let began = Instant::now();
+    for _ in 0..5 {
+        hold(&app, "1").await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_wait_of_one_tenant_do_not_tie_another_to_the_ledger() {
+    let settings = vec![("gate.partitions", "1".to_owned())];
+    let options = AppOptions { settings, without_jobs: true, own_postgres: true, ..AppOptions::default() };
+    let app = app_with(options).await;
+    limited(&app, "allow", json!([])).await;
+    app.put("/v1/admin/tenants/other", json!({ "plan": "plan" })).await;
+    let id = hold(&app, "10").await;
+    let mut others = usage("5");
+    others["tenant"] = json!("other");
+    app.post_keyed("/v1/usage", "warm", others.clone()).await.expect(201);
+    let frozen = Frozen::new(&app.redis);
+    app.post_keyed("/v1/usage", "u", others).await.expect(201);
+    drop(frozen);
+    assert_eq!(counted(&app).await, both("0", "10"));
+    let postgres = app.database.freeze();
+    call(&app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    drop(postgres);
+    assert_eq!(counted(&app).await, both("4", "0"));
 }
