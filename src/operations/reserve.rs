@@ -137,6 +137,8 @@ impl Operations {
             match self.timed(Script::Reserve, self.gate.reserve(&gate_call)).await {
                 Ok(ReserveOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
                 Ok(ReserveOutcome::Cold(cold)) => {
+                    // What was brought back of this call went with the epoch that has ended.
+                    ledger_asked = key_of(request).is_none();
                     Box::pin(self.restore_cold(&entry, &cold, &resolved, &prepared.subjects, at_ms)).await?;
                 }
                 Ok(ReserveOutcome::AskLedger { .. }) => {
