@@ -180,7 +180,8 @@ impl Storm {
             }
         }
         let back = Instant::now();
-        let usage = json!({ "tenant": "replay-001", "meter": "probe", "amount": "1" });
+        // What the gate alone has acknowledged may go with its memory; what the ledger has may not.
+        let usage = json!({ "tenant": "replay-001", "meter": "probe", "amount": "1", "ack": "ledger" });
         self.insist(reqwest::Method::POST, "/v1/usage", Some(&format!("probe-{number}")), usage).await;
         self.slowest_answer = self.slowest_answer.max(back.elapsed());
     }
