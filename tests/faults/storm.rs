@@ -360,6 +360,7 @@ async fn redis_emptied_again_and_again_breaks_no_limit_and_loses_nothing_that_th
         assert!(consumed <= Decimal::from(capacity), "above the limit: {row}");
     }
     let before = storm.booked(METERS[0]).await;
+    assert!(before > Decimal::ZERO, "a limit that admits nothing is never exceeded either");
     // Every job once more: what was done is not done again, and the limit is still full.
     for run in 0..runs {
         assert_done(&storm.replay(run, narrow).output().unwrap());
