@@ -55,4 +55,4 @@ end
 
 -- write
 local figures = pack_readings(checks, is_told)
-return { DONE, real, now, append(outbox, ARGV[1], pack_event(EVENT_CHECKPOINT, now, ARGV[4], 0, ARGV[8] .. figures)) }
+return { DONE, real, now, append(outbox, ARGV[1], pack_event(EVENT_CHECKPOINT, now, ARGV[4], 0, {}, '', ARGV[8] .. figures)) }

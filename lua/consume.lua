@@ -6,7 +6,7 @@
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
 --          10 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
---          DONE, REPLAYED: record, lines before, uncharged, readings    COLD: record, tenant, holders, counters
+--          DONE: record before, record stored, uncharged, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    consume, with what a cap kept uncharged
 -- include resolving
@@ -30,7 +30,7 @@ local resolves = late or ARGV[9] == '1'
 -- check
 if not failure and same_totals(record, totals) then
   if record.state == STATE_CONSUMED or (record.state == STATE_RESERVED and not resolves) then
-    return about_counters(REPLAYED, '', '', '')
+    return unchanged()
   end
 end
 if real > not_after then
@@ -59,13 +59,12 @@ line = rejected_line(record, totals)
 if line then
   return about_record(EXCESS_REJECTED, line)
 end
-local before = pack_lines(record)
 local uncharged, unknown = cap_totals(record, totals, now)
 if unknown then
   return about_cold(string.char(unknown))
 end
 if not resolves and same_totals(record, totals) then
-  return about_counters(REPLAYED, '', '', '')
+  return unchanged()
 end
 line = plan_moves(record, totals, resolves)
 if line then
@@ -80,8 +79,4 @@ record.capped = #uncharged > 0
 record.degraded = record.degraded or ARGV[10] == '1'
 local kept = pack_units(uncharged)
 local event_flags = (resolves and 1 or 0) + (kept ~= '' and 2 or 0)
-local id = append(outbox, ARGV[1], pack_event(EVENT_CONSUME, now, ARGV[4], event_flags, pack_head(record) .. kept))
-record.sequence = sequence_of(id)
-store(reservation, record, ARGV[7], ARGV[8])
-write_counters(holders, record.counters)
-return about_counters(DONE, id, before, kept)
+return write(EVENT_CONSUME, event_flags, kept, ARGV[7], ARGV[8])

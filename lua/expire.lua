@@ -23,7 +23,7 @@
 -- include measure
 -- include holder_keys
 -- include cold_record
--- include pack_head
+-- include record_values
 -- include pack_event
 -- include write_counters
 -- include store
@@ -80,9 +80,10 @@ local function expire(hex, bucket)
   local id = string.gsub(hex, '%x%x', function(byte)
     return string.char(tonumber(byte, 16))
   end)
-  last_event = append(outbox, ARGV[1], pack_event(EVENT_EXPIRE, now, id, 0, pack_head(record)))
-  record.sequence = sequence_of(last_event)
-  store(reservation, record, ARGV[7], ARGV[8])
+  local values, format = record_values(record)
+  last_event = append(outbox, ARGV[1], pack_event(EVENT_EXPIRE, now, id, 0, values, format, ''))
+  record.sequence = sequence_of(last_event, ARGV[1])
+  store(reservation, record, values, format, ARGV[7], ARGV[8])
   write_counters(holders, record.counters)
   return 'expired'
 end

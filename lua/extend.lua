@@ -3,7 +3,8 @@
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 ttl ms  7 due bucket ms
 -- returns  { status, real time, time, outbox id, ... }
---          DONE, REPLAYED (nothing changes): record, lines before, '', readings    COLD: record, tenant, holders, counters
+--          DONE: record before, record stored, '', readings    REPLAYED (nothing changes): record, readings
+--          COLD: record, tenant, holders, counters
 --          others about the record: record    ALARM: epoch found
 -- event    extend
 -- include resolving
@@ -31,7 +32,7 @@ if record.state ~= STATE_RESERVED then
   return about_record(ALREADY_RESOLVED)
 end
 if expires_at <= record.expires_at then
-  return about_counters(REPLAYED, '', '', '')
+  return unchanged()
 end
 
 -- write
@@ -43,9 +44,6 @@ for _, counter in ipairs(record.counters) do
 end
 record.step = record.step + 1
 record.expires_at = expires_at
-local id = append(outbox, ARGV[1], pack_event(EVENT_EXTEND, now, ARGV[4], 0, pack_head(record)))
-record.sequence = sequence_of(id)
-store(reservation, record)
-redis.call('RPUSH', due, string.match(reservation, '%x+$'))
-write_counters(holders, record.counters)
-return about_counters(DONE, id, pack_lines(record), '')
+local answer = write(EVENT_EXTEND, 0, '')
+redis.call('RPUSH', due, string.sub(reservation, -32))
+return answer

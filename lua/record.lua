@@ -20,7 +20,8 @@
 -- include read_checks
 -- include measure
 -- include recorded_checks
--- include pack_head
+-- include record_values
+-- include pack_record
 -- include pack_event
 -- include write_counters
 
@@ -46,7 +47,6 @@ if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
 local raw = redis.call('GET', reservation)
-redis.call('XLEN', outbox)
 local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
 redis.call('LLEN', due)
 local keys = {}
@@ -59,7 +59,7 @@ local cold = recorded_checks(holders, checks, ends, now)
 -- check
 local existing = read_record(raw, epoch)
 if existing then
-  local same = string.sub(existing.body, 1, 16) == string.sub(ARGV[6], 1, 16)
+  local same = string.sub(raw, existing.body_at, existing.body_at + 15) == string.sub(ARGV[6], 1, 16)
   return { same and REPLAYED or KEY_REUSED, real, now, '' }
 end
 if real > tonumber(ARGV[2]) then
@@ -105,14 +105,15 @@ for line = 1, line_count do
   record.consumed[line] = is_usage and amounts[line] or 0
 end
 local kind = is_usage and EVENT_USAGE or EVENT_RESERVE
-local id = append(outbox, ARGV[1], pack_event(kind, taken_at, ARGV[4], 0, pack_head(record) .. ARGV[6]))
-record.sequence = sequence_of(id)
+local values, format = record_values(record)
+local id = append(outbox, ARGV[1], pack_event(kind, taken_at, ARGV[4], 0, values, format, ARGV[6]))
+local sequence = sequence_of(id, ARGV[1])
 if is_usage then
   local core_length = struct.unpack('<I2', ARGV[6], 17)
-  redis.call('SET', reservation, pack_head(record) .. string.sub(ARGV[6], 1, core_length), 'PX', tombstone)
+  redis.call('SET', reservation, pack_record(values, format, sequence, string.sub(ARGV[6], 1, core_length)), 'PX', tombstone)
 else
-  redis.call('SET', reservation, pack_head(record) .. ARGV[6])
-  redis.call('RPUSH', due, string.match(reservation, '%x+$'))
+  redis.call('SET', reservation, pack_record(values, format, sequence, ARGV[6]))
+  redis.call('RPUSH', due, string.sub(reservation, -32))
 end
 write_counters(holders, checks)
 return { DONE, real, now, id }

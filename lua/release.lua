@@ -4,7 +4,7 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 incurred totals (packed in gate/resolve.rs)
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
---          DONE, REPLAYED: record, lines before, uncharged, readings    COLD: record, tenant, holders, counters
+--          DONE: record before, record stored, uncharged, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    release, or consume when late
 -- include resolving
@@ -24,7 +24,7 @@ local late = record.state == STATE_EXPIRED
 -- check
 local repeats_late = record.state == STATE_CONSUMED and record.late and named and not failure
 if record.state == STATE_RELEASED or (repeats_late and same_totals(record, totals)) then
-  return about_counters(REPLAYED, '', '', '')
+  return unchanged()
 end
 if real > not_after then
   return { TOO_LATE, real, now, '' }
@@ -48,7 +48,6 @@ local line = decreased_line(record, totals)
 if line then
   return about_record(AMOUNT_DECREASED, line)
 end
-local before = pack_lines(record)
 local uncharged, unknown = {}, nil
 if late then
   line = rejected_line(record, totals)
@@ -74,8 +73,4 @@ record.degraded = record.degraded or ARGV[9] == '1'
 local kept = pack_units(uncharged)
 local event_flags = late and 1 + (kept ~= '' and 2 or 0) or 0
 local kind = late and EVENT_CONSUME or EVENT_RELEASE
-local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], event_flags, pack_head(record) .. kept))
-record.sequence = sequence_of(id)
-store(reservation, record, ARGV[7], ARGV[8])
-write_counters(holders, record.counters)
-return about_counters(DONE, id, before, kept)
+return write(kind, event_flags, kept, ARGV[7], ARGV[8])

@@ -19,7 +19,8 @@
 -- include read_checks
 -- include measure
 -- include find_cold
--- include pack_head
+-- include record_values
+-- include pack_record
 -- include pack_event
 -- include pack_units
 -- include pack_readings
@@ -47,7 +48,6 @@ if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
 local raw = redis.call('GET', reservation)
-redis.call('XLEN', outbox)
 local expires_at = mode == USAGE and now or now + math.min(ttl, max_life)
 local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
 redis.call('LLEN', due)
@@ -64,7 +64,7 @@ end
 -- check
 local existing = read_record(raw, epoch)
 if existing then
-  if string.sub(existing.body, 1, 16) ~= string.sub(ARGV[6], 1, 16) then
+  if string.sub(existing.raw, existing.body_at, existing.body_at + 15) ~= string.sub(ARGV[6], 1, 16) then
     return { KEY_REUSED, real, now, '' }
   end
   return { REPLAYED, real, now, '', raw, pack_readings(checks, is_current) }
@@ -76,8 +76,8 @@ if before_floor(found[3], real, now) then
   return { TOO_EARLY, real, now, '' }
 end
 local stale = now < valid_from or now >= valid_until
-for _, check in ipairs(checks) do
-  stale = stale or check.later
+for number = 1, #checks do
+  stale = stale or checks[number].later
 end
 if stale then
   return { STALE_WINDOW, real, now, '' }
@@ -101,29 +101,35 @@ if mode == DRY_RUN then
 end
 
 -- write
+local held, consumed = {}, {}
+for line = 1, line_count do
+  held[line] = mode == USAGE and 0 or granted[line]
+  consumed[line] = mode == USAGE and granted[line] or 0
+end
 local record = {
   state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
   expires_at = expires_at, born_at = now, latest_expiry = mode == USAGE and now or now + max_life, sequence = 0,
-  held = {}, consumed = {},
+  held = held, consumed = consumed,
 }
-for line = 1, line_count do
-  record.held[line] = mode == USAGE and 0 or granted[line]
-  record.consumed[line] = mode == USAGE and granted[line] or 0
-end
+local values, format = record_values(record)
 local kind = mode == USAGE and EVENT_USAGE or EVENT_RESERVE
-local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], 0, pack_head(record) .. ARGV[6]))
-record.sequence = sequence_of(id)
+local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], 0, values, format, ARGV[6]))
+local sequence = sequence_of(id, ARGV[1])
 if mode == USAGE then
   local core_length = struct.unpack('<I2', ARGV[6], 17)
-  redis.call('SET', reservation, pack_head(record) .. string.sub(ARGV[6], 1, core_length), 'PX', tombstone)
+  redis.call('SET', reservation, pack_record(values, format, sequence, string.sub(ARGV[6], 1, core_length)), 'PX', tombstone)
 else
-  redis.call('SET', reservation, pack_head(record) .. ARGV[6])
-  redis.call('RPUSH', due, string.match(reservation, '%x+$'))
+  redis.call('SET', reservation, pack_record(values, format, sequence, ARGV[6]))
+  redis.call('RPUSH', due, string.sub(reservation, -32))
 end
-for _, check in ipairs(checks) do
-  for line, weight in pairs(check.weights) do
-    check.consumed = check.consumed + weight * record.consumed[line]
-    check.reserved = check.reserved + weight * record.held[line]
+for number = 1, #checks do
+  local check = checks[number]
+  for line = 1, line_count do
+    local weight = check.weights[line]
+    if weight then
+      check.consumed = check.consumed + weight * consumed[line]
+      check.reserved = check.reserved + weight * held[line]
+    end
   end
   if mode ~= USAGE and (check.next_end == 0 or expires_at < check.next_end) then
     check.next_end = expires_at

@@ -17,6 +17,7 @@
 -- include measure
 -- include holder_keys
 -- include write_counters
+-- include record_values
 -- include store
 
 -- read
@@ -37,7 +38,7 @@ local holders = measure(holder_keys(prefix, again), again.counters, epoch, now)
 local due = due_key(prefix, booked.expires_at, due_ms, tonumber(found[2]))
 redis.call('LLEN', due)
 local same_life = record and record.born_at == again.born_at and record.sequence >= place
-  and string.sub(record.body, 1, 16) == string.sub(again.body, 1, 16)
+  and body_of(record, 16) == body_of(again, 16)
 
 -- check
 if real > tonumber(ARGV[2]) then
@@ -65,9 +66,10 @@ for _, counter in ipairs(again.counters) do
 end
 
 -- write
-store(reservation, booked, ARGV[8], ARGV[9])
+local values, format = record_values(booked)
+store(reservation, booked, values, format, ARGV[8], ARGV[9])
 if booked.state == STATE_RESERVED then
-  redis.call('RPUSH', due, string.match(reservation, '%x+$'))
+  redis.call('RPUSH', due, string.sub(reservation, -32))
 end
 write_counters(holders, again.counters)
 return { DONE, real, now, last }

@@ -1,4 +1,5 @@
--- Packs an event: what stands before the record's part, then that part as given.
-local function pack_event(kind, now, id, flags, rest)
-  return struct.pack('<BBi8', 1, kind, now) .. id .. string.char(flags) .. rest
+-- Packs an event: what every event begins with, values by their format (a record's, where it tells of one), and the rest.
+local function pack_event(kind, now, id, flags, values, format, rest)
+  values[#values + 1] = rest
+  return struct.pack('<BBi8c0B' .. format .. 'c0', 1, kind, now, id, flags, unpack(values))
 end

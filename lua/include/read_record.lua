@@ -1,4 +1,5 @@
--- Reads a record's head and lines; nothing when there is no record or it is of another epoch.
+-- Reads a record's head and lines; nothing when there is no record or it is of another epoch. What read_body adds has its place
+-- from the start: a table that grows is built anew.
 local function read_record(raw, epoch)
   if not raw then
     return nil
@@ -18,6 +19,7 @@ local function read_record(raw, epoch)
   return {
     state = state, count = count, late = flags % 2 == 1, capped = flags % 4 >= 2, degraded = flags >= 4, step = step, epoch = of_epoch,
     expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
-    held = held, consumed = consumed, body = string.sub(raw, at),
+    held = held, consumed = consumed, raw = raw, body_at = at,
+    tenant = false, core_length = 0, lines = false, subjects = false, counters = false, keyed = false,
   }
 end

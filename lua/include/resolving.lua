@@ -11,9 +11,8 @@
 -- include measure
 -- include holder_keys
 -- include cold_record
--- include pack_head
+-- include record_values
 -- include pack_event
--- include pack_lines
 -- include pack_units
 -- include pack_readings
 -- include write_counters
@@ -29,7 +28,6 @@ if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
 local floor = found[3]
-redis.call('XLEN', outbox)
 local record = read_record(redis.call('GET', reservation), epoch)
 if record then
   read_body(record)
@@ -40,16 +38,24 @@ end
 local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
 local cold = cold_record(holders)
 local function about_record(status, line, meter)
-  return { status, real, now, '', pack_head(record) .. record.body, line or 0, meter or '' }
+  return { status, real, now, '', record.raw, line or 0, meter or '' }
 end
-local function about_counters(status, id, before, uncharged)
-  local readings = pack_readings(record.counters, function(counter)
-    return counter.current
-  end)
-  return { status, real, now, id, pack_head(record) .. record.body, before, uncharged, readings }
+local function is_current(counter)
+  return counter.current
+end
+local function unchanged()
+  return { REPLAYED, real, now, '', record.raw, pack_readings(record.counters, is_current) }
 end
 local function about_cold(counters)
   local holders_cold = cold or { tenant = 0, holders = '' }
-  return { COLD, real, now, last_id(outbox), pack_head(record) .. record.body, holders_cold.tenant,
-    holders_cold.holders, counters }
+  return { COLD, real, now, last_id(outbox), record.raw, holders_cold.tenant, holders_cold.holders, counters }
+end
+-- Appends the event of what the record has become, stores that, and answers with it.
+local function write(kind, flags, kept, keyed_ms, unkeyed_ms)
+  local values, format = record_values(record)
+  local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], flags, values, format, kept))
+  record.sequence = sequence_of(id, ARGV[1])
+  local stored = store(reservation, record, values, format, keyed_ms, unkeyed_ms)
+  write_counters(holders, record.counters)
+  return { DONE, real, now, id, record.raw, stored, kept, pack_readings(record.counters, is_current) }
 end

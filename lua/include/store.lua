@@ -1,15 +1,16 @@
--- include pack_head
+-- include body_of
+-- include pack_record
 -- include states
--- Stores a record after its event: whole while open, whole with an end of life when expired (a late consume needs it), else as a tombstone.
-local function store(key, record, keyed_ms, unkeyed_ms)
-  local head = pack_head(record)
-  if record.state == STATE_RESERVED then
-    redis.call('SET', key, head .. record.body)
-    return
+-- Stores a record, as values and their format, after its event: whole while open, whole with an end of life when expired (a late
+-- consume needs it), else as a tombstone. Returns what is stored.
+local function store(key, record, values, format, keyed_ms, unkeyed_ms)
+  local is_open = record.state == STATE_RESERVED
+  local is_whole = is_open or record.state == STATE_EXPIRED
+  local stored = pack_record(values, format, record.sequence, body_of(record, not is_whole and record.core_length or nil))
+  if is_open then
+    redis.call('SET', key, stored)
+  else
+    redis.call('SET', key, stored, 'PX', record.keyed and keyed_ms or unkeyed_ms)
   end
-  local kept = record.body
-  if record.state ~= STATE_EXPIRED then
-    kept = string.sub(kept, 1, record.core_length)
-  end
-  redis.call('SET', key, head .. kept, 'PX', record.keyed and keyed_ms or unkeyed_ms)
+  return stored
 end

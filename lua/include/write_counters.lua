@@ -1,13 +1,17 @@
 -- Writes the counters marked as moved, one HSET a hash.
 local function write_counters(holders, counters)
   local writes = {}
-  for _, counter in ipairs(counters) do
+  for number = 1, #counters do
+    local counter = counters[number]
     if counter.moved then
-      local list = writes[counter.holder] or { 'HSET', holders[counter.holder].key }
-      writes[counter.holder] = list
-      list[#list + 1] = counter.field
-      list[#list + 1] =
-        struct.pack('<i8i8i8i8', counter.window, counter.consumed, counter.reserved, counter.next_end)
+      local list = writes[counter.holder]
+      if not list then
+        list = { 'HSET', holders[counter.holder].key }
+        writes[counter.holder] = list
+      end
+      local at = #list
+      list[at + 1] = counter.field
+      list[at + 2] = struct.pack('<i8i8i8i8', counter.window, counter.consumed, counter.reserved, counter.next_end)
     end
   end
   for _, list in pairs(writes) do

@@ -3,7 +3,7 @@
 use crate::domain::amount::{Amount, UNITS_MAX, Units};
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, ReservationId, Subject, TenantId};
-use crate::domain::reservation::{CounterPlace, LineUnits, Record, SubjectHash};
+use crate::domain::reservation::{CounterPlace, Head, LineUnits, Record, SubjectHash};
 
 use super::Gate;
 use super::call::Reply;
@@ -267,20 +267,22 @@ fn read_outcome(reply: &Reply) -> Result<ResolveOutcome, Undecodable> {
     let record = || reply.record(0);
     Ok(match reply.status {
         Status::Done => {
-            let record = record()?;
-            let readings = read_places(&record, reply)?;
+            // What is stored may be a tombstone; the record before has the whole body, which never changes.
+            let before = record()?;
+            let (head, units) = Head::decode(&mut Reader::new(reply.bytes(1)?))?;
+            let record = Record { head, units, body: before.body };
             ResolveOutcome::Done {
-                previous: read_lines(reply.bytes(1)?)?,
+                previous: before.units,
                 event: reply.id,
                 uncharged: reply.units(2)?,
-                readings,
+                readings: read_places(&record, reply, 3)?,
                 record,
                 now_ms: reply.now_ms,
             }
         }
         Status::Replayed => {
             let record = record()?;
-            let readings = read_places(&record, reply)?;
+            let readings = read_places(&record, reply, 1)?;
             ResolveOutcome::Replayed { record, readings, now_ms: reply.now_ms }
         }
         Status::Unknown => ResolveOutcome::Unknown { last_id: reply.id },
@@ -300,19 +302,13 @@ fn read_outcome(reply: &Reply) -> Result<ResolveOutcome, Undecodable> {
     })
 }
 
-fn read_lines(bytes: &[u8]) -> Result<Vec<LineUnits>, Undecodable> {
-    let mut reader = Reader::new(bytes);
-    let mut lines = Vec::new();
-    while !reader.rest().is_empty() {
-        let mut next = || Units::new(reader.i64()?).ok_or(Undecodable("units"));
-        lines.push(LineUnits { held: next()?, consumed: next()? });
-    }
-    Ok(lines)
-}
-
-fn read_places(record: &Record, reply: &Reply) -> Result<Vec<(CounterPlace, CounterReading)>, Undecodable> {
+fn read_places(
+    record: &Record,
+    reply: &Reply,
+    at: usize,
+) -> Result<Vec<(CounterPlace, CounterReading)>, Undecodable> {
     let places = record.body.rest.iter().flat_map(|rest| rest.counters.iter().cloned());
-    Ok(places.zip(reply.readings(3)?).collect())
+    Ok(places.zip(reply.readings(at)?).collect())
 }
 
 fn read_cold_record(reply: &Reply) -> Result<ColdRecord, Undecodable> {

@@ -1,0 +1,20 @@
+-- Reads which lines, from 1, a counter is moved by, and by how many units for each unit of a line.
+local function read_weights(blob, shape, at)
+  local count, weighted = shape % 16, shape % 32 >= 16
+  if count == 1 and not weighted then
+    local line
+    line, at = struct.unpack('<B', blob, at)
+    return { [line + 1] = 1 }, at
+  end
+  local weights = {}
+  for _ = 1, count do
+    local line
+    local weight = 1
+    line, at = struct.unpack('<B', blob, at)
+    if weighted then
+      weight, at = struct.unpack('<i8', blob, at)
+    end
+    weights[line + 1] = weight
+  end
+  return weights, at
+end

@@ -1,0 +1,13 @@
+-- The head and lines of a record as values with the format that packs them. Packed at once with what goes before and behind: each
+-- string between would be hashed and kept by Redis's Lua.
+local function record_values(record)
+  local flags = (record.late and 1 or 0) + (record.capped and 2 or 0) + (record.degraded and 4 or 0)
+  local values = { 1, record.state, record.count, flags, record.step, record.epoch, record.expires_at, record.born_at,
+    record.latest_expiry, record.sequence }
+  local at = #values
+  for line = 1, record.count do
+    values[at + 1], values[at + 2] = record.held[line], record.consumed[line]
+    at = at + 2
+  end
+  return values, 'BBBBI4i8i8i8i8i8' .. string.rep('i8i8', record.count)
+end
