@@ -7,29 +7,10 @@
 --          DONE    REPLAYED, KEY_REUSED: the id is known    TOO_LARGE: a counter would be beyond the largest amount
 --          STALE_WINDOW: a window has not begun    COLD: tenant, holders, counters    ASK_LEDGER    ALARM: epoch found
 -- event    reserve or usage, with the whole record, at the time of its admission and flagged as degraded
--- include statuses
--- include states
--- include kinds
--- include clock
--- include before_floor
--- include last_id
--- include append
--- include sequence_of
--- include due_key
--- include read_record
--- include read_checks
--- include measure
+-- include admitting
 -- include recorded_checks
--- include record_values
--- include pack_record
--- include pack_event
--- include write_counters
 
 -- read
-local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
-local prefix = string.sub(meta, 1, -5)
-local epoch = tonumber(ARGV[1])
-local real, now = clock(ARGV[3])
 local is_usage, asked, taken_at, expires_at, latest_expiry, tombstone, due_ms, line_count, at =
   struct.unpack('<BBi8i8i8i8i8B', ARGV[5])
 is_usage, asked = is_usage == 1, asked == 1
@@ -42,30 +23,18 @@ for number = 1, end_count do
   ends[number], at = struct.unpack('<i8', ARGV[5], at)
 end
 local checks = read_checks(ARGV[5], at)
-local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
-end
-local raw = redis.call('GET', reservation)
-local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
-redis.call('LLEN', due)
-local keys = {}
-for number = 4, #KEYS do
-  keys[number - 3] = KEYS[number]
-end
-local holders = measure(keys, checks, epoch, now)
+local due = find_due(expires_at, due_ms)
+local holders = measure_checks(checks)
 local cold = recorded_checks(holders, checks, ends, now)
 
 -- check
-local existing = read_record(raw, epoch)
 if existing then
-  local same = string.sub(raw, existing.body_at, existing.body_at + 15) == string.sub(ARGV[6], 1, 16)
-  return { same and REPLAYED or KEY_REUSED, real, now, '' }
+  return { is_same_call() and REPLAYED or KEY_REUSED, real, now, '' }
 end
-if real > tonumber(ARGV[2]) then
+if real > not_after then
   return { TOO_LATE, real, now, '' }
 end
-if before_floor(found[3], real, now) then
+if before_floor(floor, real, now) then
   return { TOO_EARLY, real, now, '' }
 end
 for _, check in ipairs(checks) do
@@ -104,16 +73,4 @@ for line = 1, line_count do
   record.held[line] = is_usage and 0 or amounts[line]
   record.consumed[line] = is_usage and amounts[line] or 0
 end
-local kind = is_usage and EVENT_USAGE or EVENT_RESERVE
-local values, format = record_values(record)
-local id = append(outbox, ARGV[1], pack_event(kind, taken_at, ARGV[4], 0, values, format, ARGV[6]))
-local sequence = sequence_of(id, ARGV[1])
-if is_usage then
-  local core_length = struct.unpack('<I2', ARGV[6], 17)
-  redis.call('SET', reservation, pack_record(values, format, sequence, string.sub(ARGV[6], 1, core_length)), 'PX', tombstone)
-else
-  redis.call('SET', reservation, pack_record(values, format, sequence, ARGV[6]))
-  redis.call('RPUSH', due, string.sub(reservation, -32))
-end
-write_counters(holders, checks)
-return { DONE, real, now, id }
+return { DONE, real, now, admit(record, due, tombstone, holders, checks) }

@@ -6,35 +6,16 @@
 --          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED: record, readings
 --          REFUSED: granted by a best effort, readings, refusing    COLD: tenant, holders, counters    ALARM: epoch found
 -- event    reserve or usage, with the whole record
--- include statuses
--- include states
--- include kinds
--- include clock
--- include before_floor
--- include last_id
--- include append
--- include sequence_of
--- include due_key
--- include read_record
--- include read_checks
--- include measure
+-- include admitting
 -- include find_cold
--- include record_values
--- include pack_record
--- include pack_event
 -- include pack_units
 -- include pack_readings
--- include write_counters
 -- include fit
 -- include refusing_checks
 
 local ALL_OR_NOTHING, BEST_EFFORT, DRY_RUN, USAGE = 0, 1, 2, 3
 
 -- read
-local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
-local prefix = string.sub(meta, 1, -5)
-local epoch = tonumber(ARGV[1])
-local real, now = clock(ARGV[3])
 local mode, flags, ttl, max_life, valid_from, valid_until, tombstone, due_ms, line_count, at =
   struct.unpack('<BBi8i8i8i8i8i8B', ARGV[5])
 local amounts = {}
@@ -43,36 +24,25 @@ for line = 1, line_count do
 end
 local keyed, ledger_asked = flags % 2 == 1, flags >= 2
 local checks = read_checks(ARGV[5], at)
-local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
-end
-local raw = redis.call('GET', reservation)
 local expires_at = mode == USAGE and now or now + math.min(ttl, max_life)
-local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
-redis.call('LLEN', due)
-local keys = {}
-for number = 4, #KEYS do
-  keys[number - 3] = KEYS[number]
-end
-local holders = measure(keys, checks, epoch, now)
+local due = find_due(expires_at, due_ms)
+local holders = measure_checks(checks)
 local cold = find_cold(holders, checks)
 local function is_current(check)
   return check.known and not check.later
 end
 
 -- check
-local existing = read_record(raw, epoch)
 if existing then
-  if string.sub(existing.raw, existing.body_at, existing.body_at + 15) ~= string.sub(ARGV[6], 1, 16) then
+  if not is_same_call() then
     return { KEY_REUSED, real, now, '' }
   end
-  return { REPLAYED, real, now, '', raw, pack_readings(checks, is_current) }
+  return { REPLAYED, real, now, '', existing.raw, pack_readings(checks, is_current) }
 end
-if real > tonumber(ARGV[2]) then
+if real > not_after then
   return { TOO_LATE, real, now, '' }
 end
-if before_floor(found[3], real, now) then
+if before_floor(floor, real, now) then
   return { TOO_EARLY, real, now, '' }
 end
 local stale = now < valid_from or now >= valid_until
@@ -111,17 +81,6 @@ local record = {
   expires_at = expires_at, born_at = now, latest_expiry = mode == USAGE and now or now + max_life, sequence = 0,
   held = held, consumed = consumed,
 }
-local values, format = record_values(record)
-local kind = mode == USAGE and EVENT_USAGE or EVENT_RESERVE
-local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], 0, values, format, ARGV[6]))
-local sequence = sequence_of(id, ARGV[1])
-if mode == USAGE then
-  local core_length = struct.unpack('<I2', ARGV[6], 17)
-  redis.call('SET', reservation, pack_record(values, format, sequence, string.sub(ARGV[6], 1, core_length)), 'PX', tombstone)
-else
-  redis.call('SET', reservation, pack_record(values, format, sequence, ARGV[6]))
-  redis.call('RPUSH', due, string.sub(reservation, -32))
-end
 for number = 1, #checks do
   local check = checks[number]
   for line = 1, line_count do
@@ -136,5 +95,5 @@ for number = 1, #checks do
   end
   check.moved = true
 end
-write_counters(holders, checks)
+local id = admit(record, due, tombstone, holders, checks)
 return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_current) }
