@@ -10,6 +10,11 @@ pub fn of_process(id: u32) -> u64 {
     stat(id).map_or(0, |fields| fields.own + fields.ended_children)
 }
 
+/// Processor time of this process's children that have ended, in µs.
+pub fn of_ended_children() -> u64 {
+    stat(std::process::id()).map_or(0, |fields| fields.ended_children)
+}
+
 /// As [`of_process`], with all that run below it now: a Postgres is a process for each connection.
 pub fn of_tree(id: u32) -> u64 {
     let children = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {

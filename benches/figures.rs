@@ -15,6 +15,10 @@ pub struct Figure {
     pub latency_us: Option<[u64; 3]>,
     /// Processor time a call: of the service, Redis and Postgres, in µs.
     pub cpu_us: Option<[f64; 3]>,
+    /// Processor time a call of the client, in µs, where the client is Tollgate's own.
+    pub client_us: Option<f64>,
+    /// How long after the last answer the ledger had everything.
+    pub behind: Option<Duration>,
 }
 
 impl Figure {
@@ -34,6 +38,17 @@ impl Figure {
         self.cpu_us = Some(total_us.map(|total| total as f64 / calls.max(1) as f64));
         self
     }
+
+    /// With what the ledger needed after the last answer.
+    pub fn behind(mut self, behind: Duration) -> Self {
+        self.behind = Some(behind);
+        self
+    }
+}
+
+/// An empty count of times in µs, up to a minute: what does not fit would be counted as the longest that does.
+pub fn times() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds of a histogram")
 }
 
 /// All rows, in the order measured.
@@ -50,10 +65,5 @@ impl Figures {
     /// The row of this name.
     pub fn get(&self, name: &str) -> Option<&Figure> {
         self.0.iter().find(|figure| figure.name == name)
-    }
-
-    /// How the rate of one row relates to another's.
-    pub fn ratio(&self, of: &str, to: &str) -> Option<f64> {
-        Some(self.get(of)?.rate / self.get(to)?.rate)
     }
 }

@@ -2,7 +2,8 @@
 //! the ratios between them, and writes them into docs/benchmarks.md.
 //!
 //! ```text
-//! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--only NAME] [--no-write]
+//! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
+//!     [--year-of-entries 300000] [--trace FILE] [--only gate|ledger|service|writer|replay] [--no-write]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench that cannot go on ends")]
@@ -15,17 +16,25 @@
     reason = "rates and ratios, never amounts"
 )]
 
+mod books;
+mod calls;
 mod cpu;
 mod figures;
-mod gate_alone;
-mod ledger_alone;
+mod goals;
 mod load;
+mod over_http;
+mod recorded;
+mod redis_alone;
+mod replay;
 mod report;
 mod service;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+
+use load::Load;
 
 /// How the bench runs.
 #[derive(Debug, Clone, Parser)]
@@ -45,6 +54,12 @@ struct Options {
     /// Events that the writer drains.
     #[arg(long, default_value_t = 200_000)]
     events: usize,
+    /// Entries in the books while quotas are read, spread over the last year; 0 leaves the figure out.
+    #[arg(long, default_value_t = 300_000)]
+    year_of_entries: i32,
+    /// The trace that is replayed, instead of one that is made up.
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// Only the parts whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -61,6 +76,10 @@ impl Options {
         Duration::from_secs(self.seconds)
     }
 
+    fn load(&self) -> Load {
+        Load { callers: self.callers, duration: self.duration() }
+    }
+
     fn wants(&self, part: &str) -> bool {
         part.contains(&self.only)
     }
@@ -68,9 +87,11 @@ impl Options {
 
 fn main() {
     let options = Options::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    // One thread: what calls takes as little as it can from what is called.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let figures = runtime.block_on(run(&options));
     report::print(&figures);
+    println!("\n{} calls were answered 503 and repeated, those of new tenants among them", load::repeated());
     if !options.no_write && options.only.is_empty() {
         report::write(&figures, &options).expect("docs/benchmarks.md can be written");
     }
@@ -79,16 +100,19 @@ fn main() {
 async fn run(options: &Options) -> figures::Figures {
     let mut figures = figures::Figures::default();
     if options.wants("gate") {
-        gate_alone::measure(options, &mut figures).await;
+        redis_alone::measure(options, &mut figures).await;
     }
     if options.wants("ledger") {
-        ledger_alone::measure(options, &mut figures).await;
+        books::measure_inserts(options, &mut figures).await;
     }
     if options.wants("service") {
-        service::measure(options, &mut figures).await;
+        over_http::measure(options, &mut figures).await;
     }
     if options.wants("writer") {
-        service::measure_drain(options, &mut figures).await;
+        books::measure_drain(options, &mut figures).await;
+    }
+    if options.wants("replay") {
+        replay::measure(options, &mut figures).await;
     }
     figures
 }

@@ -1,70 +1,48 @@
-//! The figures for people: a table, the ratios, and docs/benchmarks.md.
+//! The figures for people: a table, the targets beside what was reached, and docs/benchmarks.md.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use super::Options;
 use super::figures::{Figure, Figures};
+use super::goals::{self, Reached};
 
 const DOCUMENT: &str = "docs/benchmarks.md";
 const BEGIN: &str = "<!-- figures: written by make bench -->";
 const END: &str = "<!-- end of figures -->";
 
-/// Ratios of the one run: what, of which row, to which row.
-const RATIOS: &[(&str, &str, &str)] = &[
-    (
-        "reserve over HTTP to Redis alone, both one by one",
-        "service: reserve, 3 limits",
-        "gate alone: reserve, 3 limits, one by one",
-    ),
-    (
-        "batches of 100 to Redis pipelined",
-        "service: reserve, batches of 100",
-        "gate alone: reserve, 3 limits, pipelined",
-    ),
-    ("one hot tenant to spread out", "service: job, one hot tenant", "service: job (reserve + consume)"),
-    ("usage with ack: ledger to ack: gate", "service: usage, ack: ledger", "service: usage, ack: gate"),
-    (
-        "1 limit to 16 limits",
-        "service: reserve, 1 limit, one tenant",
-        "service: reserve, 16 limits, one tenant",
-    ),
-    ("many tenants to few", "service: reserve, 3 limits, many tenants", "service: reserve, 3 limits"),
-    (
-        "writer's drain to plain batched insert",
-        "writer: drain of jobs, one line each, events",
-        "ledger alone: plain batched insert, rows",
-    ),
-];
-
 /// One row as a line of a terminal.
 pub fn line(figure: &Figure) -> String {
-    let [latency, cpu] = cells(figure);
-    format!("{:<52} {:>9.0}/s  {latency:<28} {cpu}", figure.name, figure.rate)
+    let [latency, cpu, behind] = cells(figure);
+    format!("{:<52} {:>9.0}/s  {latency:<28} {cpu:<34} {behind}", figure.name, figure.rate)
 }
 
-fn cells(figure: &Figure) -> [String; 2] {
+fn cells(figure: &Figure) -> [String; 3] {
     let latency = figure.latency_us.map(|[median, high, highest]| {
         let ms = |us: u64| us as f64 / 1000.0;
         format!("{:.2} / {:.2} / {:.2} ms", ms(median), ms(high), ms(highest))
     });
-    let cpu = figure
-        .cpu_us
-        .map(|[service, redis, postgres]| format!("{service:.1} + {redis:.1} + {postgres:.1} µs"));
-    [latency.unwrap_or_default(), cpu.unwrap_or_default()]
+    let cpu = figure.cpu_us.map(|[service, redis, postgres]| {
+        let client = figure.client_us.map(|client| format!(", client {client:.1}")).unwrap_or_default();
+        format!("{service:.1} + {redis:.1} + {postgres:.1}{client} µs")
+    });
+    let behind = figure.behind.map(|behind| format!("{:.2} s", behind.as_secs_f64()));
+    [latency.unwrap_or_default(), cpu.unwrap_or_default(), behind.unwrap_or_default()]
 }
 
-/// Prints the ratios; the rows were printed as they came.
+/// Prints the targets; the rows were printed as they came.
 pub fn print(figures: &Figures) {
     println!();
-    for (name, of, to) in RATIOS {
-        if let Some(ratio) = figures.ratio(of, to) {
-            println!("{name:<52} {ratio:>9.2}");
-        }
+    for Reached { name, target, reached, is_met } in goals::reached(figures) {
+        println!("{name:<60} {target:>9} {reached:>9}  {}", met(is_met));
     }
 }
 
-/// Puts table and ratios into the document, between its marks.
+fn met(is_met: bool) -> &'static str {
+    if is_met { "yes" } else { "no" }
+}
+
+/// Puts both tables into the document, between its marks.
 pub fn write(figures: &Figures, options: &Options) -> std::io::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT);
     let text = std::fs::read_to_string(&path)?;
@@ -82,16 +60,14 @@ fn tables(figures: &Figures, options: &Options) -> String {
         options.callers,
         options.tenants
     );
-    text.push_str("| measured | a second | p50 / p99 / p99.9 | CPU of service + Redis + Postgres, each |\n|---|--:|---|---|\n");
+    text.push_str("| measured | a second | p50 / p99 / p99.9 | CPU of service + Redis + Postgres, each | ledger behind |\n|---|--:|---|---|--:|\n");
     for figure in &figures.0 {
-        let [latency, cpu] = cells(figure);
-        let _ = writeln!(text, "| {} | {:.0} | {latency} | {cpu} |", figure.name, figure.rate);
+        let [latency, cpu, behind] = cells(figure);
+        let _ = writeln!(text, "| {} | {:.0} | {latency} | {cpu} | {behind} |", figure.name, figure.rate);
     }
-    text.push_str("\n| ratio | |\n|---|--:|\n");
-    for (name, of, to) in RATIOS {
-        if let Some(ratio) = figures.ratio(of, to) {
-            let _ = writeln!(text, "| {name} | {ratio:.2} |");
-        }
+    text.push_str("\n| figure | target | reached | met |\n|---|--:|--:|---|\n");
+    for Reached { name, target, reached, is_met } in goals::reached(figures) {
+        let _ = writeln!(text, "| {name} | {target} | {reached} | {} |", met(is_met));
     }
     text
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, StatusCode};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 
 use super::connection::Connection;
@@ -15,6 +15,8 @@ use super::problem;
 const TRIES: u32 = 6;
 const FIRST_WAIT_MS: u64 = 50;
 const LONGEST_WAIT_MS: u64 = 2_000;
+/// How long a connection may take to be made.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The client. Cheap to clone; connections are shared.
 #[derive(Debug, Clone)]
@@ -41,6 +43,22 @@ pub(super) struct Unanswered {
     pub(super) why: String,
 }
 
+impl Unanswered {
+    /// Given up after its time.
+    pub(super) fn late() -> Self {
+        Self { why: "no answer in time".to_owned() }
+    }
+
+    /// For the innermost reason: what lies around it says only that a call failed.
+    pub(super) fn because_of(error: &dyn std::error::Error) -> Self {
+        let mut cause = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Self { why: cause.to_string() }
+    }
+}
+
 impl Client {
     /// A client for one service; `connections` are kept open, a call is given up after `timeout`.
     pub(super) fn new(
@@ -48,28 +66,20 @@ impl Client {
         connections: usize,
         timeout: Duration,
     ) -> Result<Self, Failure> {
-        let mut key = HeaderValue::from_str(&format!("Bearer {}", connection.key.expose_secret()))
-            .map_err(|_| Failure::new("the API key has characters that no key has").exit(Exit::Usage))?;
-        key.set_sensitive(true);
         let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, key);
+        headers.insert(AUTHORIZATION, key_header(&connection.key)?);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let http = reqwest::Client::builder()
             .default_headers(headers)
             .no_proxy()
             .tcp_nodelay(true)
             .pool_max_idle_per_host(connections)
-            .connect_timeout(Duration::from_secs(3))
+            .connect_timeout(CONNECT_TIMEOUT)
             .timeout(timeout)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| Failure::new(format!("the HTTP client cannot be made: {error}")))?;
         Ok(Self { http, url: connection.url.clone() })
-    }
-
-    /// The service's address.
-    pub(super) fn url(&self) -> &str {
-        &self.url
     }
 
     /// One attempt at one call.
@@ -193,19 +203,19 @@ impl Waits {
 }
 
 fn unanswered(error: reqwest::Error) -> Unanswered {
-    let why = if error.is_timeout() {
-        "no answer in time".to_owned()
-    } else {
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
-        }
-        cause.to_string()
-    };
-    Unanswered { why }
+    if error.is_timeout() { Unanswered::late() } else { Unanswered::because_of(&error) }
 }
 
-fn seconds(value: &HeaderValue) -> Option<Duration> {
+/// The header that carries a key.
+pub(super) fn key_header(key: &SecretString) -> Result<HeaderValue, Failure> {
+    let mut header = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret()))
+        .map_err(|_| Failure::new("the API key has characters that no key has").exit(Exit::Usage))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// The seconds of a `Retry-After` header.
+pub(super) fn seconds(value: &HeaderValue) -> Option<Duration> {
     value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 

@@ -16,10 +16,12 @@ mod prompt;
 mod replay;
 mod report;
 
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
+use tokio::runtime::Builder;
 
 pub use arguments::Arguments;
 pub use failure::{Exit, Failure};
@@ -51,10 +53,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<Exit, Failure> {
-    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name("tollgate")
+    let runtime = runtime(&arguments.command)
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("no threads could be started: {error}")))?;
@@ -62,6 +61,21 @@ fn run(arguments: Arguments) -> Result<Exit, Failure> {
     // A look-up of a name may hang in a thread of its own for as long as the system likes.
     runtime.shutdown_timeout(LEAVE_TIMEOUT);
     exit
+}
+
+/// What talks to a service waits most of the time: one thread does it, and leaves the others to a service beside it.
+fn runtime(command: &Command) -> Builder {
+    match command {
+        Command::Policy(_) | Command::Key(_) | Command::Report(_) | Command::Replay(_) => {
+            Builder::new_current_thread()
+        }
+        _ => {
+            let mut builder = Builder::new_multi_thread();
+            let threads = std::thread::available_parallelism().map_or(2, NonZero::get);
+            builder.worker_threads(threads).thread_name("tollgate");
+            builder
+        }
+    }
 }
 
 async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {

@@ -4,28 +4,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqwest::Method;
-use reqwest::header::HeaderName;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::ReplayArguments;
 use super::answer::{Answer, Stage, Step};
+use super::caller::{Caller, Target};
 use super::job::{Job, JobShape};
 use super::pace::{Pace, Speed};
 use super::progress::Progress;
 use super::tally::Tally;
 use super::trace::{Row, Trace, TraceFacts};
-use crate::cli::client::{Client, Unanswered, Waits};
+use crate::cli::client::{Unanswered, Waits};
 use crate::cli::failure::{Exit, Failure};
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// How often a job may meet a fault of the service, or lose its reservation, before it counts as failed.
 const SETBACKS_MAX: u32 = 5;
 
 /// Everything the workers share.
 pub(super) struct Drive {
-    client: Client,
+    target: Arc<Target>,
     shape: Arc<JobShape>,
     path: PathBuf,
     speed: Speed,
@@ -44,17 +42,21 @@ pub(super) struct Done {
     pub(super) elapsed: Duration,
 }
 
-type Chunk = Result<Vec<Row>, Failure>;
+/// What each caller keeps for itself.
+struct Worker {
+    caller: Caller,
+    tally: Tally,
+}
 
 impl Drive {
     pub(super) fn new(
         arguments: &ReplayArguments,
-        client: Client,
+        target: Target,
         shape: Arc<JobShape>,
         facts: &TraceFacts,
     ) -> Self {
         Self {
-            client,
+            target: Arc::new(target),
             shape,
             path: arguments.file.clone(),
             speed: arguments.speed,
@@ -69,50 +71,42 @@ impl Drive {
     /// Runs all rows of the trace.
     pub(super) async fn run(self) -> Result<Done, Failure> {
         let drive = Arc::new(self);
-        let (sender, receiver) = mpsc::channel::<Chunk>(usize::from(drive.concurrency));
-        let (path, batch) = (drive.path.clone(), usize::from(drive.batch));
-        let reader = tokio::task::spawn_blocking(move || read_chunks(&path, batch, &sender));
-        let chunks = Arc::new(Mutex::new(receiver));
+        let trace = Arc::new(Mutex::new(Trace::open(&drive.path)?));
         let pace = Pace::start(drive.speed, drive.first_us);
 
         let mut workers = JoinSet::new();
         for _ in 0..drive.concurrency {
-            workers.spawn(drive.clone().work(chunks.clone(), pace));
+            workers.spawn(drive.clone().work(trace.clone(), pace));
         }
         let merged = tokio::select! {
             merged = merge(workers) => merged,
             () = drive.progress.show() => Err(Failure::new("the progress display ended")),
         };
         let tally = merged.map_err(|failure| drive.resumable(failure))?;
-        reader.await.map_err(|error| Failure::new(format!("the trace could not be read: {error}")))?;
         Ok(Done { tally, elapsed: drive.progress.elapsed() })
     }
 
-    async fn work(
-        self: Arc<Self>,
-        chunks: Arc<Mutex<mpsc::Receiver<Chunk>>>,
-        pace: Pace,
-    ) -> Result<Tally, Failure> {
-        let mut tally = Tally::new()?;
+    async fn work(self: Arc<Self>, trace: Arc<Mutex<Trace>>, pace: Pace) -> Result<Tally, Failure> {
+        let mut worker = Worker { caller: Caller::new(self.target.clone()), tally: Tally::new()? };
         loop {
-            let next = chunks.lock().await.recv().await;
-            let Some(rows) = next.transpose()? else { return Ok(tally) };
-            if let Some(last) = rows.last() {
-                pace.wait(last.at_us).await;
-            }
+            // The whole file was read a moment ago: its rows come from memory.
+            let rows: Vec<Row> =
+                trace.lock().await.by_ref().take(usize::from(self.batch)).collect::<Result<_, _>>()?;
+            let Some(last) = rows.last() else { return Ok(worker.tally) };
+            pace.wait(last.at_us).await;
             let jobs = rows.iter().map(|row| Running::new(self.shape.job(row))).collect();
-            self.finish(jobs, &mut tally).await?;
+            self.finish(jobs, &mut worker).await?;
         }
     }
 
     /// Brings all jobs to an end, repeating what the service does not answer.
-    async fn finish(&self, mut jobs: Vec<Running>, tally: &mut Tally) -> Result<(), Failure> {
+    async fn finish(&self, mut jobs: Vec<Running>, worker: &mut Worker) -> Result<(), Failure> {
         let since = Instant::now();
         let mut waits = Waits::default();
         while !jobs.is_empty() {
             let mut pause = None;
             for stage in [Stage::Reserve, Stage::Consume] {
-                let round = self.round(stage, &mut jobs, tally).await?;
+                let round = self.round(stage, &mut jobs, worker).await?;
                 pause = pause.max(round);
             }
             let before = jobs.len();
@@ -121,7 +115,7 @@ impl Drive {
             if before > jobs.len() {
                 waits = Waits::default();
             }
-            tally.retries += u64::from(!jobs.is_empty());
+            worker.tally.retries += u64::from(!jobs.is_empty());
             if self.progress.stalled(since) >= self.give_up {
                 return Err(self.gave_up(&why));
             }
@@ -135,7 +129,7 @@ impl Drive {
         &self,
         stage: Stage,
         jobs: &mut [Running],
-        tally: &mut Tally,
+        worker: &mut Worker,
     ) -> Result<Option<Pause>, Failure> {
         let mut at_stage: Vec<&mut Running> =
             jobs.iter_mut().filter(|job| !job.has_ended && job.stage() == stage).collect();
@@ -143,7 +137,8 @@ impl Drive {
             return Ok(None);
         }
         let began = Instant::now();
-        let answers = match self.send(stage, &at_stage).await {
+        let Worker { caller, tally } = worker;
+        let answers = match send(caller, stage, &at_stage).await {
             Ok(answers) => answers,
             Err(unanswered) => return Ok(Some(Pause { asked: None, why: unanswered.why })),
         };
@@ -166,30 +161,14 @@ impl Drive {
         Ok(pause)
     }
 
-    async fn send(&self, stage: Stage, jobs: &[&mut Running]) -> Result<Vec<Answer>, Unanswered> {
-        let (path, key, body) = match (jobs, stage) {
-            ([job], Stage::Reserve) => {
-                ("/v1/reservations".to_owned(), Some(job.job.key.as_str()), job.job.reserve.clone())
-            }
-            ([job], Stage::Consume) => {
-                let id = job.reservation.as_deref().unwrap_or_default();
-                (format!("/v1/reservations/{id}/consume"), None, job.job.consume.clone())
-            }
-            _ => ("/v1/batch".to_owned(), None, batch_body(stage, jobs)),
-        };
-        let header = key.map(|key| (IDEMPOTENCY_KEY, key));
-        let reply = self.client.attempt(Method::POST, &path, header, Some(body)).await?;
-        Ok(if jobs.len() == 1 { vec![Answer::of(&reply)] } else { Answer::of_batch(&reply, jobs.len()) })
-    }
-
     fn gave_up(&self, why: &str) -> Failure {
         let seconds = self.give_up.as_secs();
-        Failure::new(format!("the service at {} has done nothing for {seconds} s: {why}", self.client.url()))
+        Failure::new(format!("the service at {} has done nothing for {seconds} s: {why}", self.target.url))
             .exit(Exit::Unreachable)
     }
 
     fn not_allowed(&self) -> Failure {
-        Failure::new(format!("the service at {} does not take this key for the gate", self.client.url()))
+        Failure::new(format!("the service at {} does not take this key for the gate", self.target.url))
             .remedy("pass an unbound key of role service or admin with --key or TOLLGATE_KEY")
     }
 
@@ -258,6 +237,22 @@ impl Running {
     }
 }
 
+async fn send(caller: &mut Caller, stage: Stage, jobs: &[&mut Running]) -> Result<Vec<Answer>, Unanswered> {
+    let reply = match (jobs, stage) {
+        ([job], Stage::Reserve) => {
+            let Job { key, reserve, .. } = &job.job;
+            caller.attempt("/v1/reservations", Some(key), reserve.clone()).await?
+        }
+        ([job], Stage::Consume) => {
+            let id = job.reservation.as_deref().unwrap_or_default();
+            let path = format!("/v1/reservations/{id}/consume");
+            caller.attempt(&path, None, job.job.consume.clone()).await?
+        }
+        _ => caller.attempt("/v1/batch", None, batch_body(stage, jobs)).await?,
+    };
+    Ok(if jobs.len() == 1 { vec![Answer::of(&reply)] } else { Answer::of_batch(&reply, jobs.len()) })
+}
+
 fn batch_body(stage: Stage, jobs: &[&mut Running]) -> String {
     let item = |job: &&mut Running| {
         let Running { job, reservation, .. } = &**job;
@@ -285,18 +280,4 @@ async fn merge(mut workers: JoinSet<Result<Tally, Failure>>) -> Result<Tally, Fa
         tally.merge(ended?)?;
     }
     Ok(tally)
-}
-
-/// Reads ahead only as far as the channel has room; ends early when nobody listens any more.
-fn read_chunks(path: &std::path::Path, batch: usize, sender: &mpsc::Sender<Chunk>) {
-    let mut trace = match Trace::open(path) {
-        Ok(trace) => trace.peekable(),
-        Err(failure) => return drop(sender.blocking_send(Err(failure))),
-    };
-    while trace.peek().is_some() {
-        let chunk: Chunk = trace.by_ref().take(batch).collect();
-        if sender.blocking_send(chunk).is_err() {
-            return;
-        }
-    }
 }

@@ -10,7 +10,8 @@ use super::tally::{Tally, UnitSums};
 use crate::cli::client::Client;
 use crate::cli::failure::Failure;
 
-const READS_AT_ONCE: usize = 4;
+/// Tenants whose usage is read at the same time.
+pub(super) const READS_AT_ONCE: usize = 4;
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Deserialize)]

@@ -5,6 +5,7 @@
 //! repeated or resumed run changes nothing twice. At the end the ledger's figures stand beside the trace's.
 
 mod answer;
+mod caller;
 mod drive;
 mod job;
 mod ledger;
@@ -31,6 +32,7 @@ use crate::domain::ids::PlanId;
 pub use job::{job_key, tenant_number};
 pub use trace::{Row, Trace, TraceFacts};
 
+use caller::Target;
 use drive::Drive;
 use job::JobShape;
 use pace::Speed;
@@ -91,11 +93,12 @@ pub enum AckName {
 pub(super) async fn run(arguments: ReplayArguments, format: Format) -> Result<Exit, Failure> {
     let facts = survey(arguments.file.clone()).await?;
     let connection = Connection::find(&arguments.connect, Prefer::Service)?;
-    let client = Client::new(&connection, usize::from(arguments.concurrency), CALL_TIMEOUT)?;
+    let client = Client::new(&connection, ledger::READS_AT_ONCE, CALL_TIMEOUT)?;
+    let target = Target::new(&connection, CALL_TIMEOUT)?;
     setup::prepare(&client, arguments.tenants, arguments.plan.as_ref()).await?;
 
     let shape = Arc::new(JobShape::new(&arguments, &facts));
-    let done = Drive::new(&arguments, client.clone(), shape.clone(), &facts).run().await?;
+    let done = Drive::new(&arguments, target, shape.clone(), &facts).run().await?;
     let wait = Duration::from_secs(arguments.ledger_wait_seconds);
     let booked = ledger::caught_up(&client, &shape, &done.tally, wait).await?;
 

@@ -1,0 +1,171 @@
+//! What is to be reached, and whether it is.
+
+use super::figures::{Figure, Figures};
+
+use Bound::{AtLeast, AtMost};
+use Measure::{Behind, High, JobCost, Median, Rate, RateRatio, RedisCost, RedisCostRatio, ServiceCost};
+
+/// What is read off the figures.
+enum Measure {
+    /// A second, of this row.
+    Rate(&'static str),
+    /// The rate of one row by another's.
+    RateRatio(&'static str, &'static str),
+    /// Half of the calls take no longer, in ms.
+    Median(&'static str),
+    /// 99 of 100 calls take no longer, in ms.
+    High(&'static str),
+    /// Processor time of the service, in µs.
+    ServiceCost(&'static str),
+    /// Processor time of Redis, in µs.
+    RedisCost(&'static str),
+    /// Redis's processor time of one row by another's.
+    RedisCostRatio(&'static str, &'static str),
+    /// Processor time of service, Redis and Postgres together, in µs.
+    JobCost(&'static str),
+    /// How long after the end the ledger had everything, in seconds.
+    Behind(&'static str),
+}
+
+/// On which side of the target a figure should be.
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+const RESERVE: &str = "service: reserve, 3 limits";
+const RESERVE_ALONE: &str = "gate alone: reserve, 3 limits, pipelined";
+const YARDSTICK: &str = "gate alone: yardstick of plain commands, pipelined";
+const WITH_QUOTA_ALONE: &str = "gate alone: reserve, 3 limits, quota, pipelined";
+const CONSUME_ALONE: &str = "gate alone: consume, 3 limits, pipelined";
+const ONE_CALLER: &str = "service: reserve, 3 limits, one caller";
+const JOB: &str = "service: job (reserve + consume)";
+const JOB_LEDGER: &str = "service: job, ack: ledger";
+const USAGE_LEDGER: &str = "service: usage, ack: ledger";
+const BATCH: &str = "service: reserve, batches of 100";
+const QUOTA: &str = "service: quota read";
+const QUOTA_YEAR: &str = "service: quota read, a year of entries";
+const REPLAY: &str = "replay: jobs of a trace";
+
+/// Each target: the figure's name, where it is read, and where it should be.
+const GOALS: &[(&str, Measure, Bound)] = &[
+    ("reserve over HTTP, 3 limits, a second", Rate(RESERVE), AtLeast(30_000.0)),
+    (
+        "the same to Redis alone, both unpipelined",
+        RateRatio(RESERVE, "gate alone: reserve, 3 limits, one by one"),
+        AtLeast(0.85),
+    ),
+    ("the same, p99 in ms", High(RESERVE), AtMost(2.2)),
+    (
+        "CPU of one reserve, µs: service, booking apart",
+        ServiceCost("service: reserve, 3 limits, no writer"),
+        AtMost(20.0),
+    ),
+    ("CPU of one reserve, µs: Redis, 3 limits", RedisCost(RESERVE_ALONE), AtMost(19.0)),
+    ("CPU of one reserve, µs: Redis, 3 limits and quota", RedisCost(WITH_QUOTA_ALONE), AtMost(22.0)),
+    ("CPU of one consume, µs: Redis", RedisCost(CONSUME_ALONE), AtMost(22.0)),
+    (
+        "Redis's CPU to plain commands': reserve, 3 limits",
+        RedisCostRatio(RESERVE_ALONE, YARDSTICK),
+        AtMost(1.0),
+    ),
+    (
+        "Redis's CPU to plain commands': reserve, 3 limits and quota",
+        RedisCostRatio(WITH_QUOTA_ALONE, YARDSTICK),
+        AtMost(1.15),
+    ),
+    ("Redis's CPU to plain commands': consume", RedisCostRatio(CONSUME_ALONE, YARDSTICK), AtMost(1.15)),
+    ("CPU of one finished job, µs: all processes", JobCost(JOB), AtMost(110.0)),
+    ("one caller, p50 in ms", Median(ONE_CALLER), AtMost(0.20)),
+    ("one caller, p99 in ms", High(ONE_CALLER), AtMost(0.40)),
+    ("batches of 100, reserves a second", Rate(BATCH), AtLeast(45_000.0)),
+    ("the same to Redis pipelined", RateRatio(BATCH, RESERVE_ALONE), AtLeast(0.85)),
+    ("ack: ledger, one call, p50 in ms", Median(USAGE_LEDGER), AtMost(8.0)),
+    ("ack: ledger, one call, p99 in ms", High(USAGE_LEDGER), AtMost(25.0)),
+    (
+        "ack: ledger to ack: gate, one call",
+        RateRatio(USAGE_LEDGER, "service: usage, ack: gate"),
+        AtLeast(0.6),
+    ),
+    ("ack: ledger to ack: gate, whole jobs", RateRatio(JOB_LEDGER, JOB), AtLeast(0.6)),
+    ("writer, events a second", Rate("writer: drain of jobs, one line each, events"), AtLeast(100_000.0)),
+    (
+        "writer, rows to plain batched insert",
+        RateRatio("writer: the same, rows of entries", "ledger alone: plain batched insert, rows"),
+        AtLeast(0.6),
+    ),
+    ("many tenants to few", RateRatio("service: reserve, 3 limits, many tenants", RESERVE), AtLeast(0.9)),
+    (
+        "1 limit to 16, over HTTP",
+        RateRatio("service: reserve, 1 limit, one tenant", "service: reserve, 16 limits, one tenant"),
+        AtMost(3.0),
+    ),
+    (
+        "16 limits to 1, Redis's CPU",
+        RedisCostRatio(
+            "gate alone: reserve, 16 limits, pipelined",
+            "gate alone: reserve, 1 limit, pipelined",
+        ),
+        AtMost(3.0),
+    ),
+    ("one hot tenant to spread out", RateRatio("service: job, one hot tenant", JOB), AtLeast(0.9)),
+    ("quota read, a second", Rate(QUOTA), AtLeast(40_000.0)),
+    ("quota read, p99 in ms", High(QUOTA), AtMost(2.0)),
+    ("quota read, a year of entries to none", RateRatio(QUOTA_YEAR, QUOTA), AtLeast(0.9)),
+    ("quota read, a year of entries, p99 in ms", High(QUOTA_YEAR), AtMost(2.0)),
+    ("replay of a trace, jobs a second", Rate(REPLAY), AtLeast(5_000.0)),
+    ("replay of a trace, the ledger has all after, s", Behind(REPLAY), AtMost(1.0)),
+];
+
+impl Measure {
+    fn read(&self, figures: &Figures) -> Option<f64> {
+        let latency = |name: &str, at: usize| Some(figures.get(name)?.latency_us?[at] as f64 / 1000.0);
+        let cost = |name: &str, part: usize| Some(figures.get(name)?.cpu_us?[part]);
+        let rate = |name: &str| figures.get(name).map(|figure| figure.rate);
+        match self {
+            Rate(name) => rate(name),
+            RateRatio(of, to) => Some(rate(of)? / rate(to)?),
+            Median(name) => latency(name, 0),
+            High(name) => latency(name, 1),
+            ServiceCost(name) => cost(name, 0),
+            RedisCost(name) => cost(name, 1),
+            RedisCostRatio(of, to) => Some(cost(of, 1)? / cost(to, 1)?),
+            JobCost(name) => figures.get(name)?.cpu_us.map(|parts| parts.iter().sum()),
+            Behind(name) => figures.get(name).and_then(|figure: &Figure| Some(figure.behind?.as_secs_f64())),
+        }
+    }
+}
+
+/// A target beside what was reached.
+pub struct Reached {
+    /// What it is about.
+    pub name: &'static str,
+    /// In words.
+    pub target: String,
+    /// What the run came to.
+    pub reached: String,
+    /// Whether that is enough.
+    pub is_met: bool,
+}
+
+/// The targets whose figures this run has.
+pub fn reached(figures: &Figures) -> Vec<Reached> {
+    let one = |(name, measure, bound): &(&'static str, Measure, Bound)| {
+        let value = measure.read(figures)?;
+        let (sign, target, is_met) = match *bound {
+            AtLeast(target) => ("≥", target, value >= target),
+            AtMost(target) => ("≤", target, value <= target),
+        };
+        Some(Reached { name, target: format!("{sign} {}", text(target)), reached: text(value), is_met })
+    };
+    GOALS.iter().filter_map(one).collect()
+}
+
+/// Three digits that count, or whole numbers.
+fn text(value: f64) -> String {
+    match value {
+        0.0..10.0 => format!("{value:.2}"),
+        10.0..1000.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}

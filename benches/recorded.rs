@@ -1,0 +1,291 @@
+//! The very calls that the gate sends: it makes one of each kind, and a listener takes down its words.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use tollgate::domain::amount::{Amount, Decimals, Units};
+use tollgate::domain::ids::{
+    Epoch, IdempotencyKey, MeterId, Partition, ReservationId, ReservationIds, TenantId,
+};
+use tollgate::domain::reservation::{Body, BodyRest, CounterField, CounterPlace, LineRule, OnExcess, OnLate};
+use tollgate::gate::{
+    CheckCapacity, ConsumeCall, CounterCheck, CounterClass, Gate, GateOptions, QuotaCapacity, ReserveCall,
+    ReserveMode, RestorePage, Totals, WarmState,
+};
+
+use super::redis_alone::Calls;
+
+/// A reserve and a consume as they went over the wire.
+pub struct Recorded {
+    /// The reserve.
+    pub reserve: Template,
+    /// The consume that ends it.
+    pub consume: Template,
+}
+
+/// One call: its words, which are the same from call to call but for the reservation's id.
+pub struct Template {
+    words: Vec<Vec<u8>>,
+    id: [u8; 16],
+}
+
+impl Calls for Template {
+    fn command(&self, number: u64) -> redis::Cmd {
+        let id = u128::from(number).to_be_bytes();
+        let mut command = redis::Cmd::new();
+        for word in &self.words {
+            let word = replaced(word, hex(&self.id).as_bytes(), hex(&id).as_bytes());
+            command.arg(replaced(&word, &self.id, &id));
+        }
+        command
+    }
+
+    /// The highest status is the one of a call that was carried out; see src/gate/status.rs.
+    fn is_done(&self, answer: &redis::Value) -> bool {
+        let done = tollgate::gate::status::Status::Done.code();
+        matches!(answer, redis::Value::Array(values) if values.first() == Some(&redis::Value::Int(done)))
+    }
+}
+
+fn hex(id: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*id))
+}
+
+/// `word` with the first `old` in it replaced; both are of one length.
+fn replaced(word: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut word = word.to_vec();
+    if let Some(at) = word.windows(old.len()).position(|part| part == old) {
+        word[at..at + new.len()].copy_from_slice(new);
+    }
+    word
+}
+
+/// Empties the Redis behind `url`, and records a reserve and a consume of a tenant under so many limits.
+pub async fn record(url: &str, socket: &Path, limits: usize, has_quota: bool) -> Recorded {
+    redis::cmd("FLUSHALL").exec(&mut redis::Client::open(url).unwrap().get_connection().unwrap()).unwrap();
+    let gate = Gate::connect(gate_options(url)).await.expect("the gate connects");
+    let run_id = gate.run_id().await.unwrap();
+    gate.load_scripts(&run_id).await.unwrap();
+    let tenant = TenantId::parse("tenant-0").unwrap();
+    let partition = gate.partition_of(&tenant);
+    gate.set_epoch(partition, Epoch(1));
+    gate.adopt(partition, Epoch(1), 0, None).await.unwrap();
+    let world = World { gate, partition, tenant, limits, has_quota };
+    world.warm_up().await;
+    let mut monitor = Monitor::of(socket);
+    let id = world.reserve().await;
+    let mut template = || Template { words: monitor.next_script(), id: id.as_bytes().to_owned() };
+    let reserve = template();
+    world.consume(id).await;
+    Recorded { reserve, consume: template() }
+}
+
+fn gate_options(url: &str) -> GateOptions {
+    GateOptions {
+        url: url.to_owned(),
+        connections: 1,
+        // The last moment at which a call may run is among its words: no repetition comes after it.
+        response_timeout: Duration::from_secs(3600),
+        connect_timeout: Duration::from_secs(5),
+        partitions: 64,
+        due_bucket_ms: 1000,
+        tombstone_keyed_ms: 86_400_000,
+        tombstone_unkeyed_ms: 300_000,
+        concurrent_calls_max: 4096,
+        allow_unsafe: false,
+        secret: [7; 32],
+    }
+}
+
+/// One warm tenant under so many limits.
+struct World {
+    gate: Gate,
+    partition: Partition,
+    tenant: TenantId,
+    limits: usize,
+    has_quota: bool,
+}
+
+const DAY_MS: i64 = 86_400_000;
+
+impl World {
+    fn window(&self) -> (i64, i64) {
+        let now_ms = self.gate.redis_time_ms();
+        (now_ms - DAY_MS, now_ms + DAY_MS)
+    }
+
+    async fn warm_up(&self) {
+        let capacity = QuotaCapacity {
+            field: quota_field(),
+            version: 1,
+            parts: vec![(0, Units::new(1_000_000_000_000).unwrap())],
+            until_ms: self.window().1,
+        };
+        let warm = WarmState { capacities: vec![capacity], ..WarmState::default() };
+        let page = RestorePage {
+            partition: self.partition,
+            epoch: self.gate.epoch(self.partition).unwrap(),
+            tenant: &self.tenant,
+            records: &[],
+            last: Some(warm),
+            now_ms: None,
+        };
+        self.gate.restore_page(&page).await.unwrap();
+    }
+
+    async fn reserve(&self) -> ReservationId {
+        let window = self.window();
+        let checks: Vec<_> = (0..self.limits)
+            .map(|number| self.check(number, window))
+            .chain(self.has_quota.then(|| self.quota(window)))
+            .collect();
+        let body = Body {
+            fingerprint: [1; 16],
+            tenant: self.tenant.clone(),
+            lines: vec![LineRule {
+                meter: MeterId::parse("ocr.page").unwrap(),
+                decimals: Decimals::new(0).unwrap(),
+                on_excess: OnExcess::Record,
+                on_late: OnLate::Charge,
+                late_within_seconds: 604_800,
+            }],
+            rest: Some(BodyRest {
+                subjects: Vec::new(),
+                counters: checks.iter().map(|check| check.place.clone()).collect(),
+                keyed: false,
+                operation: None,
+                policy_version: 1,
+                period_ms: window,
+                hour_start_ms: window.0,
+                metadata: String::new(),
+            }),
+        };
+        let key = IdempotencyKey::parse("a").unwrap();
+        let id = ReservationIds::new(&[7; 32]).derive(self.partition, &self.tenant, "reserve", &key);
+        let call = ReserveCall {
+            id,
+            partition: self.partition,
+            tenant: &self.tenant,
+            subjects: Vec::new(),
+            mode: ReserveMode::AllOrNothing,
+            amounts: vec![Units::new(3).unwrap()],
+            body: &body,
+            checks,
+            ttl_ms: 60_000,
+            max_life_ms: DAY_MS,
+            valid: window,
+            ledger_asked: false,
+            now_ms: None,
+        };
+        self.gate.reserve(&call).await.unwrap();
+        id
+    }
+
+    async fn consume(&self, id: ReservationId) {
+        let totals = Totals::Single(Amount::parse("2").unwrap());
+        self.gate
+            .consume(&ConsumeCall { id, bound: None, totals, is_final: true, now_ms: None })
+            .await
+            .unwrap();
+    }
+
+    fn check(&self, number: usize, window: (i64, i64)) -> CounterCheck {
+        let mut name = *b"limit---";
+        name[6..].copy_from_slice(format!("{number:02}").as_bytes());
+        let place = CounterPlace {
+            holder: 0,
+            field: CounterField(name),
+            window_start_ms: window.0,
+            cap: None,
+            pairs: vec![(0, 1)],
+        };
+        CounterCheck {
+            place,
+            class: CounterClass::Rate,
+            since_ms: 0,
+            capacity: CheckCapacity::Limit(Units::new(1_000_000_000_000).unwrap()),
+        }
+    }
+
+    fn quota(&self, window: (i64, i64)) -> CounterCheck {
+        let place = CounterPlace {
+            holder: 0,
+            field: quota_field(),
+            window_start_ms: window.0,
+            cap: None,
+            pairs: vec![(0, 1)],
+        };
+        CounterCheck {
+            place,
+            class: CounterClass::Rate,
+            since_ms: 0,
+            capacity: CheckCapacity::Quota { field: quota_field() },
+        }
+    }
+}
+
+fn quota_field() -> CounterField {
+    CounterField(*b"quota---")
+}
+
+/// What reaches a server, command by command.
+struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    fn of(socket: &std::path::Path) -> Self {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(b"MONITOR\r\n").unwrap();
+        let mut monitor = Self(BufReader::new(stream));
+        monitor.line();
+        monitor
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// The words of the next script call that a client sent.
+    fn next_script(&mut self) -> Vec<Vec<u8>> {
+        loop {
+            let words = words(&self.line());
+            if words.first().is_some_and(|word| word == b"EVALSHA") {
+                return words;
+            }
+        }
+    }
+}
+
+/// The quoted words of a line, unescaped.
+fn words(line: &str) -> Vec<Vec<u8>> {
+    let (mut words, mut word, mut letters) = (Vec::new(), None::<Vec<u8>>, line.bytes());
+    while let Some(letter) = letters.next() {
+        match (&mut word, letter) {
+            (None, b'"') => word = Some(Vec::new()),
+            (None, _) => {}
+            (Some(_), b'"') => words.extend(word.take()),
+            (Some(word), b'\\') => word.push(unescaped(&mut letters)),
+            (Some(word), letter) => word.push(letter),
+        }
+    }
+    words
+}
+
+fn unescaped(letters: &mut std::str::Bytes<'_>) -> u8 {
+    match letters.next() {
+        Some(b'x') => {
+            let digits = [letters.next().unwrap(), letters.next().unwrap()];
+            u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+        }
+        Some(b'n') => b'\n',
+        Some(b'r') => b'\r',
+        Some(b't') => b'\t',
+        Some(b'a') => 7,
+        Some(b'b') => 8,
+        Some(letter) => letter,
+        None => panic!("a line ends inside a word"),
+    }
+}
