@@ -9,6 +9,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::statement::Kept;
 use super::{Ledger, LedgerError, instant};
 use crate::domain::entry::{Account, Movement};
 use crate::domain::ids::{MeterId, TenantId};
@@ -95,7 +96,7 @@ pub(crate) async fn add(
             changes.0.values().map(|change| change.accounts[account.index()]).collect();
         query = query.bind::<Array<Numeric>, _>(column);
     }
-    query.execute(connection).await?;
+    Kept(query).execute(connection).await?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use diesel::sql_types::{Array, BigInt, Binary, Integer, SmallInt, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
+use super::statement::Kept;
 use super::{LedgerError, number};
 use crate::domain::entry::Entry;
 use crate::domain::ids::Partition;
@@ -113,13 +114,12 @@ pub(crate) async fn heads(
     chains: &[Chain],
 ) -> Result<Vec<Head>, LedgerError> {
     let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
-    let rows: Vec<HeadRow> = sql_query(
+    let find = sql_query(
         "SELECT c.chain, b.number, b.hash FROM unnest($1::smallint[]) AS c(chain) \
          JOIN LATERAL (SELECT number, hash FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true",
     )
-    .bind::<Array<SmallInt>, _>(&numbers)
-    .load(connection)
-    .await?;
+    .bind::<Array<SmallInt>, _>(&numbers);
+    let rows: Vec<HeadRow> = Kept(find).load(connection).await?;
     let mut heads = vec![Head { number: 0, hash: [0; 32] }; chains.len()];
     for row in rows {
         if let Some(index) = numbers.iter().position(|number| *number == row.chain) {
@@ -142,7 +142,7 @@ pub(crate) async fn append(
         batch.rows.iter().for_each(|row| hash.row(row));
         hashes.push(hash.finish());
     }
-    sql_query(
+    let insert = sql_query(
         "INSERT INTO batches (chain, number, rows, hash, previous, booked_at) \
          SELECT b.*, $6 FROM unnest($1::smallint[], $2::bigint[], $3::integer[], $4::bytea[], $5::bytea[]) AS b",
     )
@@ -153,9 +153,8 @@ pub(crate) async fn append(
     )
     .bind::<Array<Binary>, _>(hashes.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
     .bind::<Array<Binary>, _>(batches.iter().map(|b| b.head.hash.as_slice()).collect::<Vec<_>>())
-    .bind::<Timestamptz, _>(booked_at)
-    .execute(connection)
-    .await?;
+    .bind::<Timestamptz, _>(booked_at);
+    Kept(insert).execute(connection).await?;
     Ok(())
 }
 

@@ -151,6 +151,9 @@ impl Ledger {
 
 /// Begins an ordinary transaction.
 pub(crate) const BEGIN: &str = "BEGIN";
+/// Begins one that books. What it looks up it finds by index, however small the tables are: its statements are kept, and one
+/// planned while a table was small would read all of it when it has grown.
+pub(crate) const BEGIN_BOOKING: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
 /// Begins one whose reads all see the same instant.
 pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 

@@ -6,6 +6,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::statement::Kept;
 use super::{BEGIN, Conflict, Ledger, LedgerError, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
@@ -140,11 +141,9 @@ pub(crate) async fn lock(
     partitions: &[Partition],
 ) -> Result<(Vec<Cursor>, DateTime<Utc>), LedgerError> {
     let numbers: Vec<i16> = partitions.iter().map(|p| number::of_partition(*p)).collect();
-    let rows: Vec<CursorRow> =
-        sql_query(format!("{COLUMNS} WHERE partition = ANY($1) ORDER BY partition FOR UPDATE"))
-            .bind::<Array<SmallInt>, _>(&numbers)
-            .load(connection)
-            .await?;
+    let lock = sql_query(format!("{COLUMNS} WHERE partition = ANY($1) ORDER BY partition FOR UPDATE"))
+        .bind::<Array<SmallInt>, _>(&numbers);
+    let rows: Vec<CursorRow> = Kept(lock).load(connection).await?;
     let now = rows.as_slice().first().map(|row| row.now);
     let cursors = rows.into_iter().map(CursorRow::read).collect::<Result<_, _>>()?;
     Ok((cursors, now.ok_or_else(|| LedgerError::Refused("no such partition is installed".into()))?))
@@ -191,7 +190,7 @@ pub(crate) async fn advance(
         moves.iter().map(|step| number::signed(pick(step))).collect::<Vec<_>>()
     };
     let partitions: Vec<i16> = moves.iter().map(|step| number::of_partition(step.partition)).collect();
-    let moved = sql_query(
+    let advance = sql_query(
         "UPDATE cursors c SET epoch = m.epoch, sequence = m.sequence, event_hash = m.event_hash, booked_at = now() \
          FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[]) \
               AS m(partition, from_epoch, from_sequence, epoch, sequence, event_hash) \
@@ -202,9 +201,8 @@ pub(crate) async fn advance(
     .bind::<Array<BigInt>, _>(column(|step| step.from.sequence))
     .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
     .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
-    .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>())
-    .execute(connection)
-    .await?;
+    .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
+    let moved = Kept(advance).execute(connection).await?;
     match moves.first() {
         Some(first) if moved != moves.len() => {
             Err(LedgerError::Conflict(Conflict::CursorMoved(first.partition.number())))

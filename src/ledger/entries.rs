@@ -1,6 +1,8 @@
 //! The entries: written in batches, never edited, read newest first.
 
 use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -8,6 +10,7 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::chain::Batch;
+use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Amount;
 use crate::domain::entry::{Account, Entry, EntryClass, EntryFlags, Movement};
@@ -63,56 +66,102 @@ impl StoredEntry {
     }
 }
 
+/// A row of the type `booked_entry`.
+#[derive(Debug)]
+struct BookedEntry<'a> {
+    entry: &'a Entry,
+    period_start: DateTime<Utc>,
+    happened_at: DateTime<Utc>,
+    hour_at: DateTime<Utc>,
+    chain: i16,
+    batch: i64,
+}
+
+impl<'a> BookedEntry<'a> {
+    fn of(entry: &'a Entry, batch: &Batch) -> Result<Self, LedgerError> {
+        Ok(Self {
+            entry,
+            period_start: instant::from_ms(entry.period_start_ms)?,
+            happened_at: instant::from_ms(entry.happened_at_ms)?,
+            hour_at: instant::from_ms(entry.hour_start_ms)?,
+            chain: batch.chain.number(),
+            batch: batch.number(),
+        })
+    }
+}
+
+/// The attributes of `booked_entry`, in order; accounts and classes are sent as their words.
+type Attributes = (
+    Text,
+    sql_types::Uuid,
+    Integer,
+    SmallInt,
+    SmallInt,
+    Text,
+    Timestamptz,
+    Text,
+    Text,
+    Numeric,
+    Text,
+    Bool,
+    Bool,
+    Bool,
+    Bool,
+    Timestamptz,
+    Text,
+    Timestamptz,
+    Array<BigInt>,
+    SmallInt,
+    BigInt,
+);
+
+impl ToSql<statement::Row, Pg> for BookedEntry<'_> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        let (entry, movement) = (self.entry, &self.entry.movement);
+        let row = (
+            entry.tenant.as_str(),
+            entry.operation_id,
+            i32::try_from(entry.step).unwrap_or(i32::MAX),
+            i16::from(movement.line),
+            i16::from(movement.leg),
+            movement.meter.as_str(),
+            self.period_start,
+            movement.credit.as_str(),
+            movement.debit.as_str(),
+            movement.amount.decimal(),
+            movement.class.as_str(),
+            movement.flags.excess,
+            movement.flags.late,
+            movement.flags.carried,
+            movement.flags.degraded,
+            self.happened_at,
+            entry.operation.as_str(),
+            self.hour_at,
+            entry.subjects.as_slice(),
+            self.chain,
+            self.batch,
+        );
+        WriteTuple::<Attributes>::write_tuple(&row, &mut out.reborrow())
+    }
+}
+
 /// Appends the batches' rows.
 pub(crate) async fn insert(
     connection: &mut AsyncPgConnection,
     batches: &[Batch],
     booked_at: DateTime<Utc>,
 ) -> Result<(), LedgerError> {
-    let rows: Vec<(&Batch, &Entry)> =
-        batches.iter().flat_map(|b| b.rows.iter().map(move |row| (b, row))).collect();
-    let texts = |pick: fn(&Entry) -> &str| rows.iter().map(|(_, row)| pick(row)).collect::<Vec<&str>>();
-    let flags = |pick: fn(&EntryFlags) -> bool| {
-        rows.iter().map(|(_, row)| pick(&row.movement.flags)).collect::<Vec<_>>()
-    };
-    let instants = |pick: fn(&Entry) -> i64| instant::all_from_ms(rows.iter().map(|(_, row)| pick(row)));
-    let small = |pick: fn(&Entry) -> u8| rows.iter().map(|(_, row)| i16::from(pick(row))).collect::<Vec<_>>();
-    sql_query(
+    let rows = batches.iter().flat_map(|batch| batch.rows.iter().map(move |row| BookedEntry::of(row, batch)));
+    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+    let insert = sql_query(
         "INSERT INTO entries (tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
                               excess, late, carried, degraded, happened_at, booked_at, operation, hour_at, subjects, chain, batch) \
-         SELECT e.tenant, e.operation_id, e.step, e.line, e.leg, e.meter, e.period_start, e.credit::account, e.debit::account, \
-                e.amount, e.class::entry_class, e.excess, e.late, e.carried, e.degraded, e.happened_at, $21, e.operation, \
-                e.hour_at, e.subjects::bigint[], e.chain, e.batch \
-         FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::smallint[], $5::smallint[], $6::text[], $7::timestamptz[], \
-                     $8::text[], $9::text[], $10::numeric[], $11::text[], $12::boolean[], $13::boolean[], $14::boolean[], \
-                     $15::boolean[], $16::timestamptz[], $17::text[], $18::timestamptz[], $19::text[], $20::smallint[], $22::bigint[]) \
-              AS e(tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
-                   excess, late, carried, degraded, happened_at, operation, hour_at, subjects, chain, batch)",
-    )
-    .bind::<Array<Text>, _>(texts(|row| row.tenant.as_str()))
-    .bind::<Array<sql_types::Uuid>, _>(rows.iter().map(|(_, row)| row.operation_id).collect::<Vec<_>>())
-    .bind::<Array<Integer>, _>(rows.iter().map(|(_, row)| i32::try_from(row.step).unwrap_or(i32::MAX)).collect::<Vec<_>>())
-    .bind::<Array<SmallInt>, _>(small(|row| row.movement.line))
-    .bind::<Array<SmallInt>, _>(small(|row| row.movement.leg))
-    .bind::<Array<Text>, _>(texts(|row| row.movement.meter.as_str()))
-    .bind::<Array<Timestamptz>, _>(instants(|row| row.period_start_ms)?)
-    .bind::<Array<Text>, _>(texts(|row| row.movement.credit.as_str()))
-    .bind::<Array<Text>, _>(texts(|row| row.movement.debit.as_str()))
-    .bind::<Array<Numeric>, _>(rows.iter().map(|(_, row)| row.movement.amount.decimal()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(texts(|row| row.movement.class.as_str()))
-    .bind::<Array<Bool>, _>(flags(|flags| flags.excess))
-    .bind::<Array<Bool>, _>(flags(|flags| flags.late))
-    .bind::<Array<Bool>, _>(flags(|flags| flags.carried))
-    .bind::<Array<Bool>, _>(flags(|flags| flags.degraded))
-    .bind::<Array<Timestamptz>, _>(instants(|row| row.happened_at_ms)?)
-    .bind::<Array<Text>, _>(texts(|row| row.operation.as_str()))
-    .bind::<Array<Timestamptz>, _>(instants(|row| row.hour_start_ms)?)
-    .bind::<Array<Text>, _>(rows.iter().map(|(_, row)| literal(&row.subjects)).collect::<Vec<_>>())
-    .bind::<Array<SmallInt>, _>(rows.iter().map(|(batch, _)| batch.chain.number()).collect::<Vec<_>>())
-    .bind::<Timestamptz, _>(booked_at)
-    .bind::<Array<BigInt>, _>(rows.iter().map(|(batch, _)| batch.number()).collect::<Vec<_>>())
-    .execute(connection)
-    .await?;
+         SELECT tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
+                excess, late, carried, degraded, happened_at, $2, operation, hour_at, subjects, chain, batch \
+         FROM unnest($1::booked_entry[])",
+    );
+    let insert = insert.bind::<Array<statement::Row>, _>(rows).bind::<Timestamptz, _>(booked_at);
+    Kept(insert).execute(connection).await?;
     Ok(())
 }
 

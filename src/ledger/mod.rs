@@ -36,6 +36,7 @@ pub mod repeats;
 pub mod reservations;
 mod retention;
 pub mod snapshot;
+mod statement;
 pub mod subjects;
 pub mod usage;
 mod verify;
@@ -44,7 +45,7 @@ use std::sync::Arc;
 
 pub use balances::MeterBalance;
 pub use connection::LedgerOptions;
-pub(crate) use connection::{BEGIN, BEGIN_SNAPSHOT, begin_aside, end_aside};
+pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use cursors::{Cursor, Rest};
 pub use entries::{EntryFilter, EntryPlace, StoredEntry};
 pub use epochs::PartitionRow;

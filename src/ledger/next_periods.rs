@@ -9,7 +9,7 @@ use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
 use super::quotas::{self, Opening};
-use super::{BEGIN, Ledger, LedgerError, QuotaCapacity, instant, number};
+use super::{BEGIN, BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, instant, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{MeterId, Partition, TenantId};
 
@@ -119,7 +119,7 @@ impl Ledger {
             .iter()
             .map(|period| (period.tenant.clone(), period.meter.clone(), period.current_start_ms))
             .collect();
-        self.transact(BEGIN, move |connection| {
+        self.transact(BEGIN_BOOKING, move |connection| {
             async move {
                 let new = quotas::open_all(connection, partition, &openings).await?;
                 let found = quotas::read_with_next(connection, &current).await?;

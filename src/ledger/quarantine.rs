@@ -6,6 +6,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::statement::Kept;
 use super::{BEGIN, Conflict, Ledger, LedgerError, audit, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 
@@ -93,10 +94,9 @@ pub(crate) async fn waiting(
 ) -> Result<Vec<ReservationId>, LedgerError> {
     let query =
         "SELECT DISTINCT reservation_id FROM quarantine WHERE status = 'open' AND reservation_id = ANY($1)";
-    let rows: Vec<IdRow> = sql_query(query)
-        .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>())
-        .load(connection)
-        .await?;
+    let find = sql_query(query)
+        .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
+    let rows: Vec<IdRow> = Kept(find).load(connection).await?;
     Ok(rows.into_iter().map(|row| ReservationId::from_bytes(row.reservation_id.into_bytes())).collect())
 }
 

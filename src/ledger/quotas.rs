@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 
 use super::balances::{self, BalanceChanges};
 use super::chain::{self, Batch, Chain};
-use super::{BEGIN, Ledger, LedgerError, entries, instant, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, entries, instant, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{Account, Entry, EntryClass, EntryFlags, Movement};
 use crate::domain::ids::{MeterId, Partition, TenantId};
@@ -109,7 +109,8 @@ impl Ledger {
         self.ensure_months_of([period_ms.0].into_iter()).await?;
         let (tenant, meter) = (tenant.clone(), meter.clone());
         let opening = Opening { partition, tenant, meter, decimals, period_ms, included };
-        self.transact(BEGIN, move |connection| async move { open(connection, opening).await }.boxed()).await
+        self.transact(BEGIN_BOOKING, move |connection| async move { open(connection, opening).await }.boxed())
+            .await
     }
 }
 

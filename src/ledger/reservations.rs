@@ -1,17 +1,19 @@
 //! Reservations: the durable state machine, one row for every booked operation.
 
 use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
-use super::entries::literal;
+use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Units;
 use crate::domain::entry;
 use crate::domain::ids::{MeterId, OperationId, OutboxId, ReservationId, Subject, TenantId};
-use crate::domain::reservation::{Record, ReservationState};
+use crate::domain::reservation::{BodyRest, Record, ReservationState};
 
 /// A reservation as it is booked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,14 +129,14 @@ pub(crate) async fn read_records(
     connection: &mut AsyncPgConnection,
     ids: &[ReservationId],
 ) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
-    let rows: Vec<RecordRow> = sql_query(
-        "SELECT r.id, r.record FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) \
-         JOIN reservations r ON r.partition = w.partition AND r.id = w.id",
+    // Looked up one by one: by the sizes it guesses, Postgres would rather read the whole table for every transaction.
+    let find = sql_query(
+        "SELECT r.id, r.record FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) CROSS JOIN LATERAL \
+             (SELECT id, record FROM reservations WHERE partition = w.partition AND id = w.id OFFSET 0) r",
     )
     .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
-    .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>())
-    .load(connection)
-    .await?;
+    .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
+    let rows: Vec<RecordRow> = Kept(find).load(connection).await?;
     rows.into_iter()
         .map(|row| {
             let id = ReservationId::from_bytes(row.id.into_bytes());
@@ -160,6 +162,93 @@ fn decode(id: ReservationId, record: &[u8]) -> Result<Record, LedgerError> {
     Record::decode(record).map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))
 }
 
+/// A row of the type `booked_reservation`.
+#[derive(Debug)]
+struct BookedReservation<'a> {
+    change: &'a ReservationChange,
+    rest: &'a BodyRest,
+    record: Vec<u8>,
+    meters: Vec<&'a str>,
+    period_start: DateTime<Utc>,
+    born_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+    resolved_at: Option<DateTime<Utc>>,
+}
+
+impl<'a> BookedReservation<'a> {
+    fn of(change: &'a ReservationChange) -> Result<Self, LedgerError> {
+        let record = &change.record;
+        let rest = entry::rest(record).map_err(|error| LedgerError::Damaged(error.to_string()))?;
+        Ok(Self {
+            change,
+            record: record.encode(),
+            meters: record.body.lines.iter().map(|line| line.meter.as_str()).collect(),
+            period_start: instant::from_ms(rest.period_ms.0)?,
+            born_at: instant::from_ms(record.head.born_at_ms)?,
+            expires_at: instant::from_ms(record.head.expires_at_ms)?,
+            resolved_at: change.resolved_at_ms.map(instant::from_ms).transpose()?,
+            rest,
+        })
+    }
+
+    fn uncharged(&self) -> Option<Vec<i64>> {
+        let units: Vec<i64> = self.change.uncharged.iter().map(|units| units.get()).collect();
+        (!units.is_empty()).then_some(units)
+    }
+}
+
+/// The attributes of `booked_reservation`, in order.
+type Attributes = (
+    SmallInt,
+    sql_types::Uuid,
+    Text,
+    Text,
+    Integer,
+    BigInt,
+    BigInt,
+    Binary,
+    Nullable<Array<BigInt>>,
+    Binary,
+    Bool,
+    Text,
+    BigInt,
+    Timestamptz,
+    Array<Text>,
+    Array<BigInt>,
+    Timestamptz,
+    Timestamptz,
+    Nullable<Timestamptz>,
+);
+
+impl ToSql<statement::Row, Pg> for BookedReservation<'_> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        let (change, rest) = (self.change, self.rest);
+        let (head, body) = (&change.record.head, &change.record.body);
+        let row = (
+            number::of_partition(change.id.partition()),
+            change.id.uuid(),
+            body.tenant.as_str(),
+            head.state.as_str(),
+            i32::try_from(head.step).unwrap_or(i32::MAX),
+            number::signed(head.epoch.0),
+            number::signed(head.last_sequence),
+            self.record.as_slice(),
+            self.uncharged(),
+            body.fingerprint.as_slice(),
+            rest.keyed,
+            rest.operation.as_ref().map_or("", OperationId::as_str),
+            number::signed(rest.policy_version),
+            self.period_start,
+            self.meters.as_slice(),
+            change.subjects.as_slice(),
+            self.born_at,
+            self.expires_at,
+            self.resolved_at,
+        );
+        WriteTuple::<Attributes>::write_tuple(&row, &mut out.reborrow())
+    }
+}
+
 /// Writes reservations as they are after this transaction, whole new rows and changed ones alike.
 pub(crate) async fn write_many(
     connection: &mut AsyncPgConnection,
@@ -168,57 +257,19 @@ pub(crate) async fn write_many(
     if changes.is_empty() {
         return Ok(());
     }
-    let rests = changes.iter().map(|change| entry::rest(&change.record)).collect::<Result<Vec<_>, _>>();
-    let rests = rests.map_err(|error| LedgerError::Damaged(error.to_string()))?;
-    let heads = || changes.iter().map(|change| &change.record.head);
-    let records: Vec<Vec<u8>> = changes.iter().map(|change| change.record.encode()).collect();
-    let resolved = |change: &ReservationChange| change.resolved_at_ms.map(instant::from_ms).transpose();
-    sql_query(
+    let rows = changes.iter().map(BookedReservation::of).collect::<Result<Vec<_>, _>>()?;
+    let write = sql_query(
         "INSERT INTO reservations AS r (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, \
              keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at) \
-         SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged::bigint[], fingerprint, keyed, operation, \
-             policy_version, period_start, meters::text[], subjects::bigint[], born_at, expires_at, resolved_at \
-         FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bytea[], \
-             $9::text[], $10::bytea[], $11::boolean[], $12::text[], $13::bigint[], $14::timestamptz[], $15::text[], $16::text[], \
-             $17::timestamptz[], $18::timestamptz[], $19::timestamptz[]) \
-             AS u(partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, keyed, operation, \
-                  policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at) \
+         SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, \
+             keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at \
+         FROM unnest($1::booked_reservation[]) \
          ON CONFLICT (partition, id, tenant) DO UPDATE SET state = excluded.state, step = excluded.step, epoch = excluded.epoch, \
              sequence = excluded.sequence, record = excluded.record, uncharged = coalesce(excluded.uncharged, r.uncharged), \
              expires_at = excluded.expires_at, resolved_at = excluded.resolved_at",
-    )
-    .bind::<Array<SmallInt>, _>(changes.iter().map(|c| number::of_partition(c.id.partition())).collect::<Vec<_>>())
-    .bind::<Array<sql_types::Uuid>, _>(changes.iter().map(|c| c.id.uuid()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(changes.iter().map(|c| c.record.body.tenant.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(heads().map(|head| head.state.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Integer>, _>(heads().map(|head| i32::try_from(head.step).unwrap_or(i32::MAX)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(heads().map(|head| number::signed(head.epoch.0)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(heads().map(|head| number::signed(head.last_sequence)).collect::<Vec<_>>())
-    .bind::<Array<Binary>, _>(records.iter().map(Vec::as_slice).collect::<Vec<_>>())
-    .bind::<Array<Nullable<Text>>, _>(changes.iter().map(uncharged_literal).collect::<Vec<_>>())
-    .bind::<Array<Binary>, _>(changes.iter().map(|c| c.record.body.fingerprint.as_slice()).collect::<Vec<_>>())
-    .bind::<Array<Bool>, _>(rests.iter().map(|rest| rest.keyed).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(rests.iter().map(|rest| rest.operation.as_ref().map_or("", OperationId::as_str)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(rests.iter().map(|rest| number::signed(rest.policy_version)).collect::<Vec<_>>())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(rests.iter().map(|rest| rest.period_ms.0))?)
-    .bind::<Array<Text>, _>(changes.iter().map(meters_literal).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(changes.iter().map(|c| literal(&c.subjects)).collect::<Vec<_>>())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(heads().map(|head| head.born_at_ms))?)
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(heads().map(|head| head.expires_at_ms))?)
-    .bind::<Array<Nullable<Timestamptz>>, _>(changes.iter().map(resolved).collect::<Result<Vec<_>, _>>()?)
-    .execute(connection)
-    .await?;
+    );
+    Kept(write.bind::<Array<statement::Row>, _>(rows)).execute(connection).await?;
     Ok(())
-}
-
-fn uncharged_literal(change: &ReservationChange) -> Option<String> {
-    let units: Vec<i64> = change.uncharged.iter().map(|units| units.get()).collect();
-    (!units.is_empty()).then(|| literal(&units))
-}
-
-fn meters_literal(change: &ReservationChange) -> String {
-    let meters: Vec<_> = change.record.body.lines.iter().map(|line| line.meter.clone()).collect();
-    literal(&meters)
 }
 
 #[derive(QueryableByName)]

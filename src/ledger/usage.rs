@@ -9,6 +9,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::statement::Kept;
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::entry::{Account, Entry};
 use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
@@ -73,7 +74,7 @@ pub(crate) async fn add(
     }
     let keys = || changes.0.keys();
     let amounts = |pick: fn(&UsageChange) -> Decimal| changes.0.values().map(pick).collect::<Vec<_>>();
-    sql_query(
+    let add = sql_query(
         "INSERT INTO usage_hourly AS u (tenant, meter, hour_at, operation, subject, consumed, count, excess, late) \
          SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], \
                               $6::numeric[], $7::bigint[], $8::numeric[], $9::numeric[]) \
@@ -89,9 +90,8 @@ pub(crate) async fn add(
     .bind::<Array<Numeric>, _>(amounts(|change| change.consumed))
     .bind::<Array<BigInt>, _>(changes.0.values().map(|change| change.count).collect::<Vec<_>>())
     .bind::<Array<Numeric>, _>(amounts(|change| change.excess))
-    .bind::<Array<Numeric>, _>(amounts(|change| change.late))
-    .execute(connection)
-    .await?;
+    .bind::<Array<Numeric>, _>(amounts(|change| change.late));
+    Kept(add).execute(connection).await?;
     Ok(())
 }
 

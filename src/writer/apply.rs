@@ -14,7 +14,7 @@ use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Batch, Chain};
 use crate::ledger::cursors::{self, CursorMove};
-use crate::ledger::{BEGIN, Conflict, Ledger, LedgerError, Reconciliation};
+use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
     balances, entries, gaps, losses, quarantine, reconciliations, repeats, reservations, usage,
 };
@@ -123,7 +123,7 @@ async fn run(
 ) -> Result<Applied, LedgerError> {
     let here = ledger.clone();
     ledger
-        .transact(BEGIN, move |connection| {
+        .transact(BEGIN_BOOKING, move |connection| {
             async move {
                 let applied = book_parts(&here, connection, parts).await?;
                 let killed = |_| LedgerError::Unavailable("killed before the commit".into());

@@ -215,27 +215,35 @@ enum Standing {
 
 impl Planner {
     fn take(&mut self, arrival: Arrival) {
-        let judged = match &arrival.event {
-            Ok(Told::Event(event)) => self.judge(&arrival, event).map(|standing| (event.clone(), standing)),
+        let taken = match &arrival.event {
+            Ok(Told::Event(event)) => self.take_event(&arrival, event),
             Ok(Told::Checkpoint(_)) => return,
             Err(reason) => Err(reason.clone()),
         };
-        match judged {
-            Ok((event, Standing::Bookable(booking))) => {
-                if let Err(reason) = self.write(arrival.partition, &event, *booking) {
-                    self.refuse(arrival, reason);
-                }
-            }
-            Ok((event, Standing::Repeat(tenant))) => self.plan.repeats.push(Repeat {
+        if let Err(reason) = taken {
+            self.refuse(arrival, reason);
+        }
+    }
+
+    fn take_event(&mut self, arrival: &Arrival, event: &Event) -> Result<(), String> {
+        match self.judge(arrival, event)? {
+            Standing::Bookable(booking) => self.write(arrival.partition, event, *booking)?,
+            Standing::Repeat(tenant) => self.plan.repeats.push(Repeat {
                 partition: arrival.partition,
                 outbox_id: arrival.outbox_id,
                 reservation: event.reservation,
                 tenant,
-                begins: begun(&event).is_some(),
-                event: arrival.bytes,
+                begins: begun(event).is_some(),
+                event: arrival.bytes.clone(),
             }),
-            Err(reason) => self.refuse(arrival, reason),
         }
+        Ok(())
+    }
+
+    /// The reservation as the books have it after what is planned so far.
+    fn standing(&self, id: ReservationId) -> Option<&Record> {
+        let planned = self.changed.get(&id).and_then(|index| self.plan.reservations.get(*index));
+        planned.map(|change| &change.record).or_else(|| self.known.records.get(&id))
     }
 
     fn judge(&self, arrival: &Arrival, event: &Event) -> Result<Standing, String> {
@@ -245,7 +253,7 @@ impl Planner {
         if event.reservation.partition() != arrival.partition {
             return Err("the reservation belongs to another partition".into());
         }
-        let before = self.known.records.get(&event.reservation);
+        let before = self.standing(event.reservation);
         if let Some(before) = before
             && is_known(event, before)?
         {
@@ -272,7 +280,6 @@ impl Planner {
             }
         }
         self.plan.entries.entry(partition).or_default().extend(entries);
-        self.known.records.insert(event.reservation, booking.after.clone());
         self.change(event, booking, subjects);
         Ok(())
     }
@@ -315,7 +322,7 @@ impl Planner {
     }
 
     fn tenant_of(&self, id: ReservationId, arrival: &Arrival) -> Option<TenantId> {
-        let record = arrival.begun().or_else(|| self.known.records.get(&id));
+        let record = arrival.begun().or_else(|| self.standing(id));
         record.map(|record| record.body.tenant.clone())
     }
 }

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use super::apply::{read_known, write};
 use super::batch::{Arrival, plan};
 use crate::domain::ids::{OutboxId, Partition};
-use crate::ledger::{BEGIN, Ledger, LedgerError, cursors, quarantine};
+use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, quarantine};
 
 /// How another try went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +21,7 @@ pub struct Retried {
 /// booked stays, with all behind it.
 pub async fn retry(ledger: &Ledger, partition: Partition, id: OutboxId) -> Result<Retried, LedgerError> {
     let here = ledger.clone();
-    ledger.transact(BEGIN, move |connection| try_again(here, connection, partition, id).boxed()).await
+    ledger.transact(BEGIN_BOOKING, move |connection| try_again(here, connection, partition, id).boxed()).await
 }
 
 async fn try_again(

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate::domain::ids::TenantId;
 use tollgate::domain::reservation::ReservationState;
@@ -6,10 +7,12 @@ use tollgate::ledger::{Booked, Conflict, Ledger, LedgerError, VerifyOptions, ver
 use tollgate::writer::{Applied, PartitionEvents, apply, retry};
 
 use crate::ledger::events::{HOUR_MS, Work, at, outbox, partition, tenant, user};
-use crate::ledger::{ledger, rows};
+use crate::ledger::{as_owner, ledger, rows};
+use crate::support::wait::wait_for;
 
 const BALANCES: &str = "SELECT meter, available::float8 AS a, reserved::float8 AS r, consumed::float8 AS c FROM balances ORDER BY tenant, 1";
 const USAGE: &str = "SELECT meter, subject, consumed::float8 AS c, count AS n, excess::float8 AS e, late::float8 AS l FROM usage_hourly ORDER BY 1, 2";
+const LOOKUPS: &str = "SELECT sum(idx_scan) >= 20 AS i, sum(seq_tup_read)::bigint AS s FROM pg_stat_user_tables WHERE relname LIKE 'reservations%'";
 const ENTRIES: &str = "SELECT step, line, leg, credit, debit, amount::float8 AS a, excess, late FROM entries ORDER BY 1, 2, 3, 6";
 
 /// Books events that follow the tenant's cursor, as `from` on.
@@ -283,4 +286,23 @@ async fn what_a_cap_kept_uncharged_is_kept_with_the_reservation() {
     let row = ledger.reservation(work.id).await.unwrap().unwrap();
     assert_eq!(row.uncharged.iter().map(|units| units.get()).collect::<Vec<_>>(), [70]);
     assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reservations_are_looked_up_by_index_however_small_the_table_was_at_first() {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    for number in 0..20 {
+        let reserve = Work::new(&acme, &format!("job-{number}"), &[("ocr.page", 100)]).reserve();
+        book(&ledger, &acme, &format!("1-{number}"), vec![reserve]).await.unwrap();
+        // A table of one page is read faster as a whole, and Postgres now knows that it is one.
+        as_owner(&database, "ANALYZE reservations").await.unwrap();
+    }
+    // Connections tell what they read when they end.
+    drop(ledger);
+    let told = wait_for("the connections have ended", Duration::from_secs(20), async || {
+        let told = rows(&database, LOOKUPS).await;
+        told[0].starts_with("true").then_some(told)
+    });
+    assert_eq!(told.await, ["true 0"]);
 }

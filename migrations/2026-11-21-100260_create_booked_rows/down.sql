@@ -1,0 +1,2 @@
+DROP TYPE booked_reservation;
+DROP TYPE booked_entry;

@@ -1,0 +1,36 @@
+//! Statements that are sent again and again, and rows that travel whole.
+
+use diesel::QueryResult;
+use diesel::pg::Pg;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{SqlType, Untyped};
+
+/// A statement whose text never changes: each connection parses it once and plans it a few times. The plan may be older
+/// than the tables' sizes, so what looks rows up is kept in transactions begun by [`super::BEGIN_BOOKING`].
+pub(crate) struct Kept<Q>(pub(crate) Q);
+
+impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Kept<Q> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        self.0.walk_ast(out)
+    }
+
+    // Diesel takes every plain text for one that is never sent again.
+    fn is_safe_to_cache_prepared(&self, _backend: &Pg) -> QueryResult<bool> {
+        Ok(true)
+    }
+}
+
+impl<Q> QueryId for Kept<Q> {
+    type QueryId = ();
+
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q> Query for Kept<Q> {
+    type SqlType = Untyped;
+}
+
+/// A row of a composite type that the statement names: Postgres takes the type from there.
+#[derive(Debug, Clone, Copy, SqlType, diesel::query_builder::QueryId)]
+#[diesel(postgres_type(oid = 0, array_oid = 0))]
+pub(crate) struct Row;
