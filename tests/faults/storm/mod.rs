@@ -134,6 +134,8 @@ struct Storm {
     redis_url: Option<String>,
     postgres: EmbeddedPostgres,
     settings: Vec<(&'static str, String)>,
+    /// When the services' test clock starts, if they have one.
+    test_clock: Option<&'static str>,
     service: Option<Service>,
     directory: TempDir,
 }
@@ -157,7 +159,7 @@ impl Storm {
         .await
         .unwrap();
         Ledger::migrate(&postgres.url()).await.unwrap();
-        Self { redis, redis_url: None, postgres, settings, service: None, directory }
+        Self { redis, redis_url: None, postgres, settings, test_clock: None, service: None, directory }
     }
 
     fn command(&self) -> Command {
@@ -180,6 +182,9 @@ impl Storm {
         loop {
             let mut command = self.command();
             command.args(["serve", "--listen", listen]).stdout(Stdio::piped()).stderr(Stdio::null());
+            if let Some(start) = self.test_clock {
+                command.args(["--test-clock", start]).env("TOLLGATE__ENVIRONMENT", "sandbox");
+            }
             let mut child = command.spawn().unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             if let Some(address) =

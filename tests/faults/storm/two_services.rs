@@ -60,10 +60,10 @@ async fn news(both: &[Caller; 2], round: u64) -> Duration {
     let override_ =
         at_both(both, "an override is in force", async |caller| capacity_is(caller, &wider).await).await;
     // Out of the way of the next plan.
-    told.insist(Method::DELETE, &path, None, Value::Null).await;
+    told.insist(Method::DELETE, &format!("{path}?tenant=watched"), None, Value::Null).await;
     at_both(both, "an override has gone", async |caller| capacity_is(caller, &capacity).await).await;
 
-    let body = json!({ "name": "worker", "role": "service" });
+    let body = json!({ "name": format!("worker-{round}"), "role": "service" });
     let made = told.insist(Method::POST, "/v1/admin/keys", Some(&format!("key-{round}")), body).await;
     let status_with = async |caller: &Caller| {
         let caller = caller.with_key(made["key"].as_str().unwrap());
