@@ -54,7 +54,7 @@ async fn compared(app: &TestApp, settled: bool) -> Reconciliation {
 /// As [`compared`], of any tenant.
 pub(super) async fn compared_of(app: &TestApp, tenant: &TenantId, settled: bool) -> Reconciliation {
     let taken = app.app().operations.take_checkpoint(tenant).await.unwrap().expect("counters to compare");
-    wait_for("the checkpoint is judged", Duration::from_secs(30), async || {
+    wait_for("the checkpoint is judged", Duration::from_secs(120), async || {
         let judged = app.app().ledger.reconciliation(&taken.tenant, taken.id, taken.place).await.unwrap()?;
         (!settled || judged.state != Drift).then_some(judged)
     })
