@@ -3,7 +3,7 @@
 CARGO ?= cargo
 # Further arguments of `tollgate up` or the bench, such as: make run ARGS="--listen 127.0.0.1:9000 --test-clock"
 ARGS ?=
-# How many faults of each kind a storm has.
+# How many faults of each kind a storm has; outages last as long as they are promised to be survived.
 ROUNDS ?= 20
 
 # rustup puts cargo here, but only new shells know.
@@ -25,7 +25,7 @@ test: setup ## Run every test
 bench: setup ## Measure the parts and the whole on this machine; writes docs/benchmarks.md (ARGS="--seconds 10 …")
 	$(CARGO) bench --locked --bench bench -- $(ARGS)
 
-storm: setup ## Kill and empty the servers at random under load (ROUNDS="20")
+storm: setup ## Kill, empty, freeze and swap the servers under load, at full size (ROUNDS="20")
 	TOLLGATE_STORM_ROUNDS=$(ROUNDS) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::storm
 
 lint: ## Check formatting and lints, and dependencies where cargo-deny is installed

@@ -22,11 +22,13 @@ use crate::gate::{
     Cold, ColdRecord, CounterReading, GateError, Holder, QuotaCapacity, RestorePage, RestoredCounter,
     WarmState,
 };
-use crate::ledger::{CounterAsk, ReservationRow, RestoreAsk, TenantSnapshot};
+use crate::ledger::{CounterAsk, ReservationRow, Rest, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;
 
 /// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
 const EPOCHS_MAX: usize = 4;
+/// How often a writer may be faster at the end of an epoch before a caller is sent away.
+const CLOSING_TRIES_MAX: usize = 16;
 const GIVE_WAY_STEP: Duration = Duration::from_millis(5);
 
 /// One restore of a tenant at a time in this instance: callers that met the same cold tenant wait for the first.
@@ -242,12 +244,37 @@ impl Operations {
         let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
         let facts = self.gate.partition_facts(partition).await?;
         self.catch_up(partition, facts.last_id.unwrap_or_default()).await?;
+        if facts.epoch == Some(epoch) {
+            self.close_epochs_before(partition, epoch).await?;
+        }
         Ok(epoch)
+    }
+
+    /// Nothing of an epoch before this one is booked from here on: a writer may still have in hand what it read before the
+    /// gate lost it, and what it booked behind a snapshot the gate would never count. To be called once the outbox, as it
+    /// stands in this epoch, is settled.
+    async fn close_epochs_before(&self, partition: Partition, epoch: Epoch) -> Answer<()> {
+        let before = Epoch(epoch.0.saturating_sub(1));
+        for _ in 0..CLOSING_TRIES_MAX {
+            let cursor = self.ledger.cursor_row(partition).await?;
+            if cursor.booked.epoch >= epoch || cursor.given_up >= before {
+                return Ok(());
+            }
+            let rest = Rest { partition, booked: cursor.booked, epoch: before };
+            // Where it is not noted, the writer was faster: what it has booked is in every later snapshot.
+            if !self.ledger.give_up_rests(&[rest]).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(OperationError::GateUnavailable(
+            "the end of its lost memory is still being booked; repeat the call".into(),
+        ))
     }
 
     /// Tells the gate a whole tenant in an epoch in which the ledger had caught up: open reservations with their due entries, then every tenant counter and quota.
     pub(super) async fn restore_tenant(&self, entry: &TenantEntry, epoch: Epoch, at_ms: i64) -> Answer<()> {
         let started = Clock::monotonic();
+        self.close_epochs_before(entry.partition, epoch).await?;
         let resolved = entry.tenant_counters(at_ms);
         let tenant = &entry.definition.id;
         let mut quotas = Vec::with_capacity(resolved.quotas.len());

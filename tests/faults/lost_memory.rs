@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tollgate::app::Role;
 
-use crate::ledger::as_owner;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
@@ -304,4 +304,50 @@ async fn a_redis_that_comes_back_as_it_was_earlier_counts_nothing_twice_and_forg
         .expect(200);
     assert_eq!(use_pages(&app, "rest", "30").await, (201, false));
     app.finish().await;
+}
+
+/// How many of the database's sessions wait for a lock.
+async fn waiting_for_locks(app: &TestApp) -> usize {
+    let waiting =
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    rows(&app.database, waiting).await.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_writer_has_in_hand_when_the_memory_goes_is_in_the_restored_counters_or_never_booked() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    assert_eq!(use_pages(&app, "booked", "10").await, (201, false));
+    app.drained().await;
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute("BEGIN; SELECT FROM cursors FOR UPDATE").await.unwrap();
+    let in_hand = json!({ "tenant": "acme", "meter": "page", "amount": "20" });
+    app.post_keyed("/v1/usage", "in hand", in_hand).await.expect(201);
+    wait_for("the writer waits to book it", Duration::from_secs(30), async || {
+        (waiting_for_locks(&app).await >= 1).then_some(())
+    })
+    .await;
+    flush(&app).await;
+    let let_go = async {
+        wait_for("the tenant is restored, or its restore waits", Duration::from_secs(30), async || {
+            (is_warm(&app).await || waiting_for_locks(&app).await >= 2).then_some(())
+        })
+        .await;
+        client.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (after, ()) = tokio::join!(use_pages(&app, "after", "1"), let_go);
+    assert_eq!(after, (201, false));
+    drop(client);
+    connection.await.unwrap().unwrap();
+    app.finish().await;
+}
+
+/// Whether the gate has the tenant's counters.
+async fn is_warm(app: &TestApp) -> bool {
+    let mut connection = redis_connection(app).await;
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg("tg1:*:state:acme").query_async(&mut connection).await.unwrap();
+    !keys.is_empty()
 }

@@ -16,7 +16,7 @@ use crate::support::wait::wait_for;
 /// Half an hour before a month, a day and an hour turn: what is made now counts from its windows' starts on afterwards.
 const BEFORE_THE_TURN_MS: i64 = 1_769_902_200_000;
 
-async fn app_with(options: AppOptions) -> TestApp {
+pub(super) async fn app_with(options: AppOptions) -> TestApp {
     let settings = vec![("reconciliation.interval_seconds", "0".to_owned())];
     let app = spawn_app_with(AppOptions {
         test_clock_ms: Some(BEFORE_THE_TURN_MS),
@@ -37,26 +37,31 @@ async fn app_with(options: AppOptions) -> TestApp {
     app
 }
 
-fn acme() -> TenantId {
+pub(super) fn acme() -> TenantId {
     TenantId::parse("acme").unwrap()
 }
 
-async fn usage(app: &TestApp, key: &str, amount: u32) {
+pub(super) async fn usage(app: &TestApp, key: &str, amount: u32) {
     let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": amount.to_string() });
     app.post_keyed("/v1/usage", key, body).await.expect(201);
 }
 
 /// Takes a checkpoint and waits until it is judged, and settled where `settled` says so.
 async fn compared(app: &TestApp, settled: bool) -> Reconciliation {
-    let taken = app.app().operations.take_checkpoint(&acme()).await.unwrap().expect("counters to compare");
-    wait_for("the checkpoint is judged", Duration::from_secs(30), async || {
+    compared_of(app, &acme(), settled).await
+}
+
+/// As [`compared`], of any tenant.
+pub(super) async fn compared_of(app: &TestApp, tenant: &TenantId, settled: bool) -> Reconciliation {
+    let taken = app.app().operations.take_checkpoint(tenant).await.unwrap().expect("counters to compare");
+    wait_for("the checkpoint is judged", Duration::from_secs(120), async || {
         let judged = app.app().ledger.reconciliation(&taken.tenant, taken.id, taken.place).await.unwrap()?;
         (!settled || judged.state != Drift).then_some(judged)
     })
     .await
 }
 
-async fn redis_of(app: &TestApp) -> redis::aio::MultiplexedConnection {
+pub(super) async fn redis_of(app: &TestApp) -> redis::aio::MultiplexedConnection {
     redis::Client::open(app.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
@@ -79,7 +84,7 @@ async fn metric(app: &TestApp, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-async fn all(app: &TestApp) -> Vec<Reconciliation> {
+pub(super) async fn all(app: &TestApp) -> Vec<Reconciliation> {
     app.app().ledger.reconciliations(&ReconciliationFilter::default(), None, 1000).await.unwrap()
 }
 
@@ -428,13 +433,14 @@ async fn a_change_of_policy_is_no_drift() {
 }
 
 /// Callers that work on until told to stop.
-struct Traffic {
+pub(super) struct Traffic {
     stop: Arc<AtomicBool>,
+    next: Arc<AtomicU64>,
     callers: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Traffic {
-    fn flow(app: &Arc<TestApp>, callers: u64, tenants: u64) -> Self {
+    pub(super) fn flow(app: &Arc<TestApp>, callers: u64, tenants: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let next = Arc::new(AtomicU64::new(0));
         let call = |_| {
@@ -447,10 +453,15 @@ impl Traffic {
             })
         };
         let callers = (0..callers).map(call).collect();
-        Self { stop, callers }
+        Self { stop, next, callers }
     }
 
-    async fn end(self) {
+    /// How often a caller has begun.
+    pub(super) fn calls(&self) -> u64 {
+        self.next.load(Ordering::SeqCst)
+    }
+
+    pub(super) async fn end(self) {
         self.stop.store(true, Ordering::SeqCst);
         for caller in self.callers {
             caller.await.unwrap();
@@ -485,7 +496,7 @@ async fn one_call(app: &TestApp, number: u64, tenant: &str) {
     }
 }
 
-async fn with_tenants(app: &TestApp, tenants: u64) {
+pub(super) async fn with_tenants(app: &TestApp, tenants: u64) {
     for number in 0..tenants {
         app.put(&format!("/v1/admin/tenants/tenant-{number}"), json!({ "plan": "plan" })).await;
     }

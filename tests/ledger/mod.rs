@@ -58,7 +58,12 @@ pub async fn as_owner(database: &TestDatabase, statements: &str) -> Result<(), t
 
 /// One text per row: the columns joined by spaces.
 pub async fn rows(database: &TestDatabase, query: &str) -> Vec<String> {
-    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+    rows_at(&database.url, query).await
+}
+
+/// As [`rows`], of the database with this URL.
+pub async fn rows_at(url: &str, query: &str) -> Vec<String> {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
     let query = format!(
         "SELECT concat_ws(' ', VARIADIC ARRAY(SELECT value FROM json_each_text(row_to_json(q)))) FROM ({query}) q"
