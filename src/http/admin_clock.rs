@@ -36,6 +36,6 @@ pub(super) async fn set_clock(
         return Err(Problem::fields(vec![FieldError::new("/now", message)]));
     };
     let operations = state.operations.clone();
-    let now_ms = state.mutate(async move { operations.set_clock(now_ms).await }).await??;
+    let now_ms = state.mutate(Box::pin(async move { operations.set_clock(now_ms).await })).await??;
     json(HttpResponse::Ok(), &Clock { now: query::format_instant(now_ms) })
 }

@@ -29,7 +29,7 @@ struct AcceptedTime {
 #[post("/v1/admin/gate/accept-time")]
 pub(super) async fn accept_time(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
     let operations = state.operations.clone();
-    let accepted = state.mutate(async move { operations.accept_time(&caller.0).await }).await??;
+    let accepted = state.mutate(Box::pin(async move { operations.accept_time(&caller.0).await })).await??;
     let answer = AcceptedTime {
         was_in_doubt: accepted.was_in_doubt,
         redis_time: accepted.redis_time,

@@ -101,7 +101,8 @@ pub(super) async fn create_key(
 ) -> Result<HttpResponse, Problem> {
     let asked = body.0.into_request()?;
     let operations = state.operations.clone();
-    let answer = state.mutate(async move { operations.create_key(asked, &caller.0).await }).await??;
+    let answer =
+        state.mutate(Box::pin(async move { operations.create_key(asked, &caller.0).await })).await??;
     json(HttpResponse::Created(), &answer)
 }
 
@@ -123,7 +124,7 @@ pub(super) async fn revoke_key(
         return Err(Problem::new(Code::NotFound, "There is no such key."));
     }
     let operations = state.operations.clone();
-    state.mutate(async move { operations.revoke_key(&id, &caller.0).await }).await??;
+    state.mutate(Box::pin(async move { operations.revoke_key(&id, &caller.0).await })).await??;
     Ok(HttpResponse::NoContent().finish())
 }
 

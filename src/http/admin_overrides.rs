@@ -82,7 +82,9 @@ pub(super) async fn put_override(
     let id = override_id(&id)?;
     let operations = state.operations.clone();
     let answer = state
-        .mutate(async move { operations.put_override(id.as_str(), body.0.as_bytes(), &caller.0).await })
+        .mutate(Box::pin(
+            async move { operations.put_override(id.as_str(), body.0.as_bytes(), &caller.0).await },
+        ))
         .await??;
     version::versioned(answer)
 }
@@ -107,7 +109,9 @@ pub(super) async fn delete_override(
     let id = override_id(&id)?;
     let tenant = tenant_of(&request)?;
     let operations = state.operations.clone();
-    state.mutate(async move { operations.delete_override(&tenant, id.as_str(), &caller.0).await }).await??;
+    state
+        .mutate(Box::pin(async move { operations.delete_override(&tenant, id.as_str(), &caller.0).await }))
+        .await??;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -51,7 +51,9 @@ async fn put(
     let if_match = version::if_match(request.headers())?;
     let operations = state.operations.clone();
     let answer = state
-        .mutate(async move { operations.put_policy(kind, &id, body.as_bytes(), if_match, &caller.0).await })
+        .mutate(Box::pin(async move {
+            operations.put_policy(kind, &id, body.as_bytes(), if_match, &caller.0).await
+        }))
         .await??;
     version::versioned(answer)
 }
@@ -67,7 +69,9 @@ async fn delete(
     checked(&id)?;
     let if_match = version::if_match(request.headers())?;
     let operations = state.operations.clone();
-    state.mutate(async move { operations.delete_policy(kind, &id, if_match, &caller.0).await }).await??;
+    state
+        .mutate(Box::pin(async move { operations.delete_policy(kind, &id, if_match, &caller.0).await }))
+        .await??;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -64,24 +64,44 @@ fn network(source: IpAddr) -> IpAddr {
     }
 }
 
+/// The principal of a good key that is known already.
+pub(super) fn recognise(request: &ServiceRequest, state: &State, route: &Route) -> Option<Principal> {
+    if route.access == Access::Open { None } else { state.operations.recognise(bearer(request.headers())?) }
+}
+
 /// Lets a request with a good key of the right role through, and leaves its principal for the handler.
-pub(super) async fn authorise(request: &ServiceRequest, state: &State, route: &Route) -> Result<(), Problem> {
+pub(super) async fn authorise(
+    request: &ServiceRequest,
+    state: &State,
+    route: &Route,
+    recognised: Option<Principal>,
+) -> Result<(), Problem> {
     if route.access == Access::Open {
         return Ok(());
     }
-    let source = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    let Some(key) = bearer(request.headers()) else { return Err(state.failed_keys.refuse(source)) };
-    let principal = match state.read(state.operations.authenticate(key)).await {
-        Ok(principal) => principal,
-        Err(problem) if problem.code() == "unauthenticated" => return Err(state.failed_keys.refuse(source)),
-        Err(problem) => return Err(problem),
+    let principal = match recognised {
+        Some(principal) => principal,
+        None => Box::pin(authenticate(request, state)).await?,
     };
-    tracing::Span::current().record("key_id", principal.key_id.as_str());
     if !route.access.admits(&principal) {
         return Err(Problem::new(Code::Forbidden, "This key's role does not allow this call."));
     }
     request.extensions_mut().insert(Caller(principal));
     Ok(())
+}
+
+/// The principal of a key that may be known to the ledger only.
+async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
+    let source = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    let Some(key) = bearer(request.headers()) else { return Err(state.failed_keys.refuse(source)) };
+    match state.read(state.operations.authenticate(key)).await {
+        Ok(principal) => {
+            tracing::Span::current().record("key_id", principal.key_id.as_str());
+            Ok(principal)
+        }
+        Err(problem) if problem.code() == "unauthenticated" => Err(state.failed_keys.refuse(source)),
+        Err(problem) => Err(problem),
+    }
 }
 
 /// The text behind `Bearer`, of the only `Authorization` header.

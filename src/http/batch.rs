@@ -106,7 +106,7 @@ pub(super) async fn batch(
     }
     let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let call = Arc::new(Call::new(&state, caller));
-    let outcomes = state.mutate(run(call, items, request_id)).await?;
+    let outcomes = state.mutate(Box::pin(run(call, items, request_id))).await?;
     Ok(HttpResponse::Ok().content_type("application/json").body(join(&outcomes)))
 }
 

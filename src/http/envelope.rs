@@ -14,6 +14,7 @@ use super::auth;
 use super::problem::{Code, Problem};
 use super::routes::{self, Found, Route, Surface};
 use super::state::{Observation, State};
+use crate::operations::requests::Principal;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -52,15 +53,21 @@ async fn around(
     let id = request_id(request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
     let found = routes::find(request.method(), request.path(), surface);
-    let pattern = if let Found::Route(route) = &found { route.pattern } else { UNMATCHED };
+    let (pattern, recognised) = match &found {
+        Found::Route(route) => (route.pattern, auth::recognise(&request, &state, route)),
+        _ => (UNMATCHED, None),
+    };
+    // What is known is said at once: a field that is recorded later has the whole span written anew.
     let span = tracing::info_span!(
-        "request", method = %request.method(), route = pattern, request_id = %id,
-        status = tracing::field::Empty, key_id = tracing::field::Empty
+        "request",
+        method = request.method().as_str(),
+        route = pattern,
+        request_id = id,
+        key_id = recognised.as_ref().map(|principal| principal.key_id.as_str())
     );
-    let mut response = answer(request, next, &state, found).instrument(span.clone()).await?;
+    let mut response = answer(request, next, &state, found, recognised).instrument(span.clone()).await?;
     response = span.in_scope(|| finished(response, &state, &id));
     let status = response.status().as_u16();
-    span.record("status", status);
     (state.options.observe)(Observation { route: pattern, status, elapsed: started.elapsed() });
     Ok(response)
 }
@@ -71,14 +78,20 @@ async fn answer(
     next: Next<impl MessageBody + 'static>,
     state: &State,
     found: Found,
+    recognised: Option<Principal>,
 ) -> Result<ServiceResponse, Error> {
-    match admitted(&request, state, found).await {
+    match admitted(&request, state, found, recognised).await {
         Ok(()) => next.call(request).await.map(ServiceResponse::map_into_boxed_body),
         Err(problem) => Ok(request.error_response(problem)),
     }
 }
 
-async fn admitted(request: &ServiceRequest, state: &State, found: Found) -> Result<(), Problem> {
+async fn admitted(
+    request: &ServiceRequest,
+    state: &State,
+    found: Found,
+    recognised: Option<Principal>,
+) -> Result<(), Problem> {
     let route: &Route = match found {
         Found::Route(route) => route,
         Found::OtherMethods(allowed) => {
@@ -87,7 +100,7 @@ async fn admitted(request: &ServiceRequest, state: &State, found: Found) -> Resu
         }
         Found::Nothing => return Err(Problem::new(Code::NotFound, "There is no such path.")),
     };
-    auth::authorise(request, state, route).await
+    auth::authorise(request, state, route, recognised).await
 }
 
 /// Turns errors into problem documents and adds what every answer carries.

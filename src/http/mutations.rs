@@ -29,21 +29,17 @@ impl Mutations {
         Self { runtime: Handle::current(), running: watch::Sender::new(0), running_max, request_timeout }
     }
 
-    /// Begins `work` at once and waits for its answer; it goes on where the caller does not wait.
+    /// Begins `work` at once and waits for its answer; it goes on where the caller does not wait. It comes boxed: it is
+    /// large, and whatever holds it on its way here would be moved as often.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        work: impl Future<Output = T> + Send + 'static,
+        work: Pin<Box<dyn Future<Output = T> + Send>>,
     ) -> Result<T, Problem> {
         let Some(running) = Running::begin(self.running.clone(), self.running_max) else {
             let detail = "Too many calls are running; repeat the call.";
             return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1_000));
         };
-        let attached = Attached {
-            // Boxed before anything wraps it: it is large, and each wrapping would move it.
-            work: Some(Box::pin(work)),
-            running: Some(running),
-            runtime: &self.runtime,
-        };
+        let attached = Attached { work: Some(work), running: Some(running), runtime: &self.runtime };
         match tokio::time::timeout(self.request_timeout, attached).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => {
@@ -143,13 +139,13 @@ mod tests {
         let mutations = Mutations::new(PATIENCE, 1);
         let (go, gone) = oneshot::channel::<()>();
         let (done, ended) = oneshot::channel();
-        let mut call = Box::pin(mutations.run(async move {
+        let mut call = Box::pin(mutations.run(Box::pin(async move {
             gone.await.ok();
             done.send(()).ok();
-        }));
+        })));
         assert!(futures::poll!(&mut call).is_pending());
         drop(call);
-        let refused = mutations.run(async {}).await.unwrap_err();
+        let refused = mutations.run(Box::pin(async {})).await.unwrap_err();
         assert_eq!(refused.code(), "overloaded", "it runs on, and one at once is the most");
         assert!(!mutations.idle(Duration::ZERO).await);
         go.send(()).unwrap();
@@ -161,7 +157,7 @@ mod tests {
     async fn a_caller_does_not_wait_for_ever() {
         let mutations = Mutations::new(Duration::from_millis(1), 1);
         let (go, gone) = oneshot::channel::<()>();
-        let problem = mutations.run(async move { gone.await.ok() }).await.unwrap_err();
+        let problem = mutations.run(Box::pin(async move { gone.await.ok() })).await.unwrap_err();
         assert_eq!(problem.code(), "overloaded");
         go.send(()).unwrap();
         assert!(mutations.idle(PATIENCE).await);
@@ -170,7 +166,7 @@ mod tests {
     #[tokio::test]
     async fn a_mutation_that_panics_is_a_500_and_no_longer_runs() {
         let mutations = Mutations::new(PATIENCE, 1);
-        let broken: Result<(), Problem> = mutations.run(async { panic!("a fault of ours") }).await;
+        let broken: Result<(), Problem> = mutations.run(Box::pin(async { panic!("a fault of ours") })).await;
         let problem = broken.unwrap_err();
         assert_eq!(problem.code(), "internal");
         assert!(mutations.idle(PATIENCE).await);

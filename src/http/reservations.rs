@@ -119,7 +119,7 @@ pub(super) async fn reserve(
     let JsonBody(body) = body;
     let key = idempotency::key_of(request.headers(), body.idempotency_key.clone())?;
     let call = Call::new(&state, caller);
-    let answer = state.mutate(async move { call.reserve(body, key).await }).await??;
+    let answer = state.mutate(Box::pin(async move { call.reserve(body, key).await })).await??;
     Ok(answer.into_response(state.options.headers))
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn consume(
 ) -> Result<HttpResponse, Problem> {
     check_key(request.headers())?;
     let call = Call::new(&state, caller);
-    let answer = state.mutate(async move { call.consume(&id, body.0).await }).await??;
+    let answer = state.mutate(Box::pin(async move { call.consume(&id, body.0).await })).await??;
     Ok(answer.into_response(state.options.headers))
 }
 
@@ -163,7 +163,7 @@ pub(super) async fn release(
 ) -> Result<HttpResponse, Problem> {
     check_key(request.headers())?;
     let call = Call::new(&state, caller);
-    let answer = state.mutate(async move { call.release(&id, body.0).await }).await??;
+    let answer = state.mutate(Box::pin(async move { call.release(&id, body.0).await })).await??;
     Ok(answer.into_response(state.options.headers))
 }
 
@@ -184,7 +184,7 @@ pub(super) async fn extend(
 ) -> Result<HttpResponse, Problem> {
     check_key(request.headers())?;
     let call = Call::new(&state, caller);
-    let answer = state.mutate(async move { call.extend(&id, body.0).await }).await??;
+    let answer = state.mutate(Box::pin(async move { call.extend(&id, body.0).await })).await??;
     Ok(answer.into_response(state.options.headers))
 }
 

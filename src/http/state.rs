@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -98,7 +99,7 @@ impl State {
     /// Runs a mutation in a task of its own, to its end even if the caller hangs up or stops waiting.
     pub(super) async fn mutate<T: Send + 'static>(
         &self,
-        work: impl Future<Output = T> + Send + 'static,
+        work: Pin<Box<dyn Future<Output = T> + Send>>,
     ) -> Result<T, Problem> {
         self.mutations.run(work).await
     }

@@ -62,6 +62,6 @@ pub(super) async fn record_usage(
     let JsonBody(body) = body;
     let key = idempotency::key_of(request.headers(), body.idempotency_key())?;
     let call = Call::new(&state, caller);
-    let answer = state.mutate(async move { call.record_usage(body, key).await }).await??;
+    let answer = state.mutate(Box::pin(async move { call.record_usage(body, key).await })).await??;
     Ok(answer.into_response(state.options.headers))
 }
