@@ -3,6 +3,7 @@
 mod acknowledge;
 mod admission;
 pub mod answers;
+mod catch_up;
 mod checkpoint;
 mod cost;
 mod degraded;
@@ -23,6 +24,7 @@ mod policy;
 mod policy_store;
 mod present;
 mod quota;
+mod recall;
 mod reconciliations;
 mod refusal;
 mod repair;

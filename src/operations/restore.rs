@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
+use super::catch_up::silent;
 use super::policy_store::TenantEntry;
 use super::present::Counted;
 use super::reserve::counted;
@@ -13,22 +14,17 @@ use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
 use crate::domain::holds::Holds;
-use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::ids::{Epoch, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
-use crate::domain::reservation::{CounterPlace, Record, ReservationState, SubjectHash};
+use crate::domain::reservation::{CounterPlace, Record, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{
-    Cold, ColdRecord, CounterReading, GateError, Holder, QuotaCapacity, RestorePage, RestoredCounter,
-    WarmState,
+    Cold, ColdRecord, CounterReading, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
 };
-use crate::ledger::{CounterAsk, ReservationRow, Rest, RestoreAsk, TenantSnapshot};
+use crate::ledger::{CounterAsk, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;
 
-/// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
-const EPOCHS_MAX: usize = 4;
-/// How often a writer may be faster at the end of an epoch before a caller is sent away.
-const CLOSING_TRIES_MAX: usize = 16;
 const GIVE_WAY_STEP: Duration = Duration::from_millis(5);
 
 /// One restore of a tenant at a time in this instance: callers that met the same cold tenant wait for the first.
@@ -129,7 +125,7 @@ impl Operations {
         if self.is_over(partition, epoch) { Ok(()) } else { told }
     }
 
-    fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
+    pub(super) fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
         self.gate.epoch(partition).is_some_and(|in_force| in_force > epoch)
     }
 
@@ -217,58 +213,6 @@ impl Operations {
     /// before, and what is booked in the new one would read as nothing used.
     pub(super) fn gate_now_ms(&self) -> i64 {
         self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
-    }
-
-    /// Waits, within bounds, until the ledger has booked everything up to `last_id` that will ever be booked.
-    pub(super) async fn catch_up(&self, partition: Partition, last_id: OutboxId) -> Answer<()> {
-        if self.ledger.cursor_row(partition).await?.settles(last_id) {
-            return Ok(());
-        }
-        let reached =
-            tokio::time::timeout(self.options.restore_wait, self.wait_for_cursor(partition, last_id));
-        let late = || {
-            OperationError::GateUnavailable(
-                "the ledger has not caught up with it yet; repeat the call".into(),
-            )
-        };
-        tokio::select! {
-            biased;
-            reached = reached => reached.map_err(|_| late()),
-            // The writer has the same gate to read from: waiting on would be in vain.
-            () = self.gate.falls_silent() => Err(silent()),
-        }
-    }
-
-    /// The epoch in force, once the ledger has booked what stands in the outbox.
-    async fn settled_epoch(&self, partition: Partition) -> Answer<Epoch> {
-        let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
-        let facts = self.gate.partition_facts(partition).await?;
-        self.catch_up(partition, facts.last_id.unwrap_or_default()).await?;
-        if facts.epoch == Some(epoch) {
-            self.close_epochs_before(partition, epoch).await?;
-        }
-        Ok(epoch)
-    }
-
-    /// Nothing of an epoch before this one is booked from here on: a writer may still have in hand what it read before the
-    /// gate lost it, and what it booked behind a snapshot the gate would never count. To be called once the outbox, as it
-    /// stands in this epoch, is settled.
-    async fn close_epochs_before(&self, partition: Partition, epoch: Epoch) -> Answer<()> {
-        let before = Epoch(epoch.0.saturating_sub(1));
-        for _ in 0..CLOSING_TRIES_MAX {
-            let cursor = self.ledger.cursor_row(partition).await?;
-            if cursor.booked.epoch >= epoch || cursor.given_up >= before {
-                return Ok(());
-            }
-            let rest = Rest { partition, booked: cursor.booked, epoch: before };
-            // Where it is not noted, the writer was faster: what it has booked is in every later snapshot.
-            if !self.ledger.give_up_rests(&[rest]).await?.is_empty() {
-                return Ok(());
-            }
-        }
-        Err(OperationError::GateUnavailable(
-            "the end of its lost memory is still being booked; repeat the call".into(),
-        ))
     }
 
     /// Tells the gate a whole tenant in an epoch in which the ledger had caught up: open reservations with their due entries, then every tenant counter and quota.
@@ -465,50 +409,6 @@ impl Operations {
             until_ms: opened.until_ms,
         })
     }
-
-    /// A keyed call that the gate does not know, of a tenant that had keyed calls before a loss: if the ledger has the
-    /// reservation, the gate gets it back. The tenant is warm, so its restore has waited for all that came before.
-    pub(super) async fn recall(&self, id: ReservationId) -> Answer<()> {
-        match self.ledger.reservation(id).await? {
-            Some(row) => self.bring_back(row).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
-    pub(super) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
-        let (id, partition) = (row.id, row.id.partition());
-        for _ in 0..EPOCHS_MAX {
-            let epoch = self.settled_epoch(partition).await?;
-            // Read again: an epoch may have begun since, and the end of the one before been booked.
-            let Some(row) = self.ledger.reservation(id).await? else { return Ok(()) };
-            let told = self.tell_reservation(&row, epoch).await;
-            if !self.is_over(partition, epoch) {
-                return told;
-            }
-        }
-        // Never as if it were told: the caller would take the reservation for unknown, and admit its work twice.
-        Err(OperationError::GateUnavailable("it loses its memory again and again; repeat the call".into()))
-    }
-
-    async fn tell_reservation(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
-        if row.record.head.state == ReservationState::Reserved {
-            let entry = self.policy.tenant(&row.tenant).await?;
-            let (_one_at_a_time, waited) = self.enter_restore(&row.tenant).await?;
-            if waited {
-                return Ok(());
-            }
-            return self.restore_tenant(&entry, epoch, self.gate_now_ms()).await;
-        }
-        let started = Clock::monotonic();
-        self.gate.restore_record(row.id, epoch, &row.record, self.script_now()).await?;
-        self.metrics.restored(Restored::Reservation, started.elapsed());
-        Ok(())
-    }
-}
-
-fn silent() -> OperationError {
-    OperationError::GateUnavailable("it fell silent while a tenant was being restored".into())
 }
 
 /// Whether the limit counts in this place now.

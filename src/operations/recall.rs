@@ -1,0 +1,53 @@
+//! A reservation that the gate does not know, and the ledger does: the gate gets it back.
+
+use super::{Answer, OperationError, Operations};
+use crate::clock::Clock;
+use crate::domain::ids::{Epoch, ReservationId};
+use crate::domain::reservation::ReservationState;
+use crate::ledger::ReservationRow;
+use crate::telemetry::labels::Restored;
+
+/// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
+const EPOCHS_MAX: usize = 4;
+
+impl Operations {
+    /// A keyed call that the gate does not know, of a tenant that had keyed calls before a loss: if the ledger has the
+    /// reservation, the gate gets it back. The tenant is warm, so its restore has waited for all that came before.
+    pub(super) async fn recall(&self, id: ReservationId) -> Answer<()> {
+        match self.ledger.reservation(id).await? {
+            Some(row) => self.bring_back(row).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
+    pub(super) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
+        let (id, partition) = (row.id, row.id.partition());
+        for _ in 0..EPOCHS_MAX {
+            let epoch = self.settled_epoch(partition).await?;
+            // Read again: an epoch may have begun since, and the end of the one before been booked.
+            let Some(row) = self.ledger.reservation(id).await? else { return Ok(()) };
+            let told = self.tell_reservation(&row, epoch).await;
+            if !self.is_over(partition, epoch) {
+                return told;
+            }
+        }
+        // Never as if it were told: the caller would take the reservation for unknown, and admit its work twice.
+        Err(OperationError::GateUnavailable("it loses its memory again and again; repeat the call".into()))
+    }
+
+    async fn tell_reservation(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
+        if row.record.head.state == ReservationState::Reserved {
+            let entry = self.policy.tenant(&row.tenant).await?;
+            let (_one_at_a_time, waited) = self.enter_restore(&row.tenant).await?;
+            if waited {
+                return Ok(());
+            }
+            return self.restore_tenant(&entry, epoch, self.gate_now_ms()).await;
+        }
+        let started = Clock::monotonic();
+        self.gate.restore_record(row.id, epoch, &row.record, self.script_now()).await?;
+        self.metrics.restored(Restored::Reservation, started.elapsed());
+        Ok(())
+    }
+}
