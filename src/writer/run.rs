@@ -44,7 +44,7 @@ impl Default for WriterOptions {
     fn default() -> Self {
         Self {
             owner: "writer".into(),
-            lease_duration: Duration::from_secs(3),
+            lease_duration: Duration::from_secs(2),
             batch_events: 2_000,
             idle_poll: Duration::from_millis(100),
             gather: Duration::ZERO,

@@ -139,7 +139,7 @@ async fn a_failover_to_a_lagging_replica_and_back_loses_nothing_that_the_ledger_
     let pair = Pair::begin().await;
     prepare(&pair.storm, TENANTS).await;
     let caller = pair.storm.caller();
-    let load = Load::start(&[caller.clone()], CALLERS, TENANTS, "ledger");
+    let load = Load::start(std::slice::from_ref(&caller), CALLERS, TENANTS, "ledger");
     load.goes_on(CALLERS).await;
     swap(&pair, &load, rounds().unwrap_or(1)).await;
     let done = load.end().await;
@@ -157,7 +157,7 @@ async fn a_failover_to_a_lagging_replica_and_back_admits_nothing_above_a_limit()
         json!([{ "id": "month", "meter": "page", "window": "month", "capacity": CAPACITY.to_string() }]);
     prepare_on(&pair.storm, TENANTS, json!({ "limits": month })).await;
     let caller = pair.storm.caller();
-    let load = Load::start(&[caller.clone()], CALLERS, TENANTS, "ledger");
+    let load = Load::start(std::slice::from_ref(&caller), CALLERS, TENANTS, "ledger");
     swap(&pair, &load, rounds().unwrap_or(2)).await;
     let done = load.end().await;
     done.repeat(&caller).await;

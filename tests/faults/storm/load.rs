@@ -157,8 +157,8 @@ impl Load {
     /// Starts so many callers, each by one of these ways, over so many tenants; their consumes wait for `ack`.
     pub(super) fn start(ways: &[Caller], callers: u64, tenants: u64, ack: &'static str) -> Self {
         let seen = Arc::new(Seen::default());
-        let start = |number: u64| {
-            let (caller, seen) = (ways[number as usize % ways.len()].clone(), seen.clone());
+        let start = |(number, way): (u64, &Caller)| {
+            let (caller, seen) = (way.clone(), seen.clone());
             tokio::spawn(async move {
                 let mut jobs = 0;
                 while !seen.stop.load(Ordering::SeqCst) {
@@ -169,7 +169,7 @@ impl Load {
                 jobs
             })
         };
-        let callers = (0..callers).map(start).collect();
+        let callers = (0..callers).zip(ways.iter().cycle()).map(start).collect();
         let noise = tokio::spawn({
             let seen = seen.clone();
             async move { seen.measure_noise().await }

@@ -76,7 +76,7 @@ async fn with_postgres_away_work_goes_on_to_the_first_bound_then_only_what_frees
     prepare(&storm, TENANTS).await;
     let caller = storm.caller();
     let mut known = booked_holds(&storm, &caller, sized(200, 20)).await;
-    let load = Load::start(&[caller.clone()], CALLERS, TENANTS, "gate");
+    let load = Load::start(std::slice::from_ref(&caller), CALLERS, TENANTS, "gate");
     load.goes_on(2 * CALLERS).await;
 
     let began = Instant::now();
@@ -175,7 +175,7 @@ async fn with_redis_frozen_every_call_is_answered_in_time_and_what_was_parked_co
     let storm = comparing_storm().await;
     let caller = storm.caller();
     let known = booked_holds(&storm, &caller, sized(2_000, 80)).await;
-    let load = Load::start(&[caller.clone()], CALLERS, TENANTS, "gate");
+    let load = Load::start(std::slice::from_ref(&caller), CALLERS, TENANTS, "gate");
     load.goes_on(2 * CALLERS).await;
 
     let began = Instant::now();
