@@ -265,7 +265,10 @@ async fn a_damaged_counter_is_named_and_keeps_no_other_tenant_from_being_compare
             .then_some(())
     })
     .await;
-    assert!(metric(&app, "tollgate_checkpoints_total{result=\"failed\"}").await > 0);
+    wait_for("the damaged one is counted as failed", Duration::from_secs(30), async || {
+        (metric(&app, "tollgate_checkpoints_total{result=\"failed\"}").await > 0).then_some(())
+    })
+    .await;
     let error = app.app().operations.take_checkpoint(&acme()).await.unwrap_err().to_string();
     let field = String::from_utf8(field).unwrap();
     assert!(error.contains(&format!("(field {field})")), "{error}");
