@@ -1,7 +1,6 @@
 -- include statuses
 -- include states
 -- include kinds
--- include clock
 -- include before_floor
 -- include last_id
 -- include append
@@ -14,16 +13,8 @@
 -- include pack_event
 -- include pack_record
 -- include write_counters
--- What reserve and record read first: the partition, and what there is of the reservation.
-local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
-local prefix = string.sub(meta, 1, -5)
-local epoch, not_after = tonumber(ARGV[1]), tonumber(ARGV[2])
-local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
-end
-local floor = found[3]
+-- include partition
+-- What reserve and record read next: what there is of the reservation.
 local existing = read_record(redis.call('GET', reservation), epoch)
 -- Whether what there is came from a call of the same meaning.
 local function is_same_call()

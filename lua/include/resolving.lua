@@ -1,7 +1,6 @@
 -- include statuses
 -- include states
 -- include kinds
--- include clock
 -- include before_floor
 -- include last_id
 -- include append
@@ -18,16 +17,8 @@
 -- include write_counters
 -- include store
 -- include read_totals
--- What consume, release and extend read first: the partition, the reservation as far as the caller may know it, its state hashes.
-local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
-local prefix = string.sub(meta, 1, -5)
-local epoch, not_after = tonumber(ARGV[1]), tonumber(ARGV[2])
-local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor')
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
-end
-local floor = found[3]
+-- include partition
+-- What consume, release and extend read next: the reservation as far as the caller may know it, its state hashes.
 local record = read_record(redis.call('GET', reservation), epoch)
 if record then
   read_body(record)

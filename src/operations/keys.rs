@@ -82,8 +82,7 @@ impl Operations {
 
     /// Who calls with this key, where it is good and in memory.
     pub fn recognise(&self, bearer: &str) -> Option<Principal> {
-        let row = self.known_key(id_of(bearer)?)?;
-        self.check_key(bearer, Some(row)).ok()
+        self.check_key(bearer, self.known_key(id_of(bearer)?)).ok()
     }
 
     fn known_key(&self, id: &str) -> Option<Arc<StoredKey>> {
