@@ -83,9 +83,9 @@ impl Watch for Bookkeeping {
         self.operations.metrics().batch_booked(u32::try_from(events).unwrap_or(u32::MAX));
     }
 
-    fn booked(&self, partition: Partition, id: OutboxId) {
-        self.gate.note_cursor(partition, id);
-        self.positions.note(partition, id);
+    fn booked(&self, places: &[(Partition, OutboxId)]) {
+        places.iter().for_each(|(partition, id)| self.gate.note_cursor(*partition, *id));
+        self.positions.note(places);
     }
 
     fn judged(&self, judged: &Reconciliation) {

@@ -1,5 +1,6 @@
 //! Reading and trimming the outboxes: for the writer, on connections of their own.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
@@ -68,11 +69,15 @@ impl Gate {
             .map_err(|error| plain_error(&error))
     }
 
-    /// Waits until one of the outboxes has an event after its place, at most `timeout`. Answers whether one has.
-    pub async fn wait_outbox(&self, after: &[OutboxFrom], timeout: Duration) -> Result<bool, GateError> {
+    /// Waits until one of the outboxes has an event after its place, at most `timeout`. Answers which have one.
+    pub async fn wait_outbox(
+        &self,
+        after: &[OutboxFrom],
+        timeout: Duration,
+    ) -> Result<Vec<Partition>, GateError> {
         if after.is_empty() {
             tokio::time::sleep(timeout).await;
-            return Ok(false);
+            return Ok(Vec::new());
         }
         let mut command = redis::cmd("XREAD");
         let block_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -88,8 +93,9 @@ impl Gate {
             self.bell_link.abandon();
             return Err(GateError::Timeout);
         };
-        let answer = answer.map_err(|error| plain_error(&error))?;
-        Ok(answer != Value::Nil)
+        let names = read_names(answer.map_err(|error| plain_error(&error))?)?;
+        let has_news = |(partition, _): &&OutboxFrom| names.contains(&self.keys.outbox(*partition));
+        Ok(after.iter().filter(has_news).map(|(partition, _)| *partition).collect())
     }
 
     /// Drops the events below this place. The caller keeps the last booked one and its safety tail. Answers how many were dropped.
@@ -104,6 +110,20 @@ impl Gate {
         let length = self.plain(redis::cmd("XLEN").arg(self.keys.outbox(partition))).await?;
         Ok(u64::try_from(integer(&length)?).unwrap_or_default())
     }
+}
+
+/// The streams that an answer of XREAD tells of.
+fn read_names(answer: Value) -> Result<BTreeSet<String>, Undecodable> {
+    let streams = match answer {
+        Value::Nil => Vec::new(),
+        Value::Array(streams) => streams,
+        _ => return Err(Undecodable("outboxes with news")),
+    };
+    let name = |stream: Value| match stream {
+        Value::Array(parts) => Ok(text(parts.first().ok_or(Undecodable("an outbox with news"))?)?.to_owned()),
+        _ => Err(Undecodable("an outbox with news")),
+    };
+    streams.into_iter().map(name).collect()
 }
 
 /// Reads an answer of XRANGE.

@@ -66,7 +66,7 @@ pub(crate) const ACCOUNT_COLUMNS: &str = "granted, rolled_in, carried_in, overag
 
 /// Adds the changes, in order of their keys.
 pub(crate) async fn add(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     changes: &BalanceChanges,
 ) -> Result<(), LedgerError> {
     if changes.0.is_empty() {
@@ -96,7 +96,7 @@ pub(crate) async fn add(
             changes.0.values().map(|change| change.accounts[account.index()]).collect();
         query = query.bind::<Array<Numeric>, _>(column);
     }
-    Kept(query).execute(connection).await?;
+    Kept(query).execute(&mut connection).await?;
     Ok(())
 }
 

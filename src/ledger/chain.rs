@@ -110,7 +110,7 @@ struct HeadRow {
 
 /// The heads of these chains, in their order; what serialises the chains' users must be locked before.
 pub(crate) async fn heads(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     chains: &[Chain],
 ) -> Result<Vec<Head>, LedgerError> {
     let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
@@ -119,7 +119,7 @@ pub(crate) async fn heads(
          JOIN LATERAL (SELECT number, hash FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true",
     )
     .bind::<Array<SmallInt>, _>(&numbers);
-    let rows: Vec<HeadRow> = Kept(find).load(connection).await?;
+    let rows: Vec<HeadRow> = Kept(find).load(&mut connection).await?;
     let mut heads = vec![Head { number: 0, hash: [0; 32] }; chains.len()];
     for row in rows {
         if let Some(index) = numbers.iter().position(|number| *number == row.chain) {
@@ -129,19 +129,24 @@ pub(crate) async fn heads(
     Ok(heads)
 }
 
-/// Appends the batches to their chains and puts their rows in canonical order.
-pub(crate) async fn append(
-    connection: &mut AsyncPgConnection,
-    batches: &mut [Batch],
-    booked_at: DateTime<Utc>,
-) -> Result<(), LedgerError> {
-    let mut hashes = Vec::with_capacity(batches.len());
-    for batch in batches.iter_mut() {
+/// Puts the batches' rows in canonical order and computes their hashes.
+pub(crate) fn seal(batches: &mut [Batch], booked_at: DateTime<Utc>) -> Vec<[u8; 32]> {
+    let seal = |batch: &mut Batch| {
         batch.rows.sort_by(|a, b| order(a).cmp(&order(b)));
         let mut hash = BatchHash::begin(batch.chain.number(), batch.number(), &batch.head.hash, booked_at);
         batch.rows.iter().for_each(|row| hash.row(row));
-        hashes.push(hash.finish());
-    }
+        hash.finish()
+    };
+    batches.iter_mut().map(seal).collect()
+}
+
+/// Appends the sealed batches to their chains.
+pub(crate) async fn append(
+    mut connection: &AsyncPgConnection,
+    batches: &[Batch],
+    hashes: &[[u8; 32]],
+    booked_at: DateTime<Utc>,
+) -> Result<(), LedgerError> {
     let insert = sql_query(
         "INSERT INTO batches (chain, number, rows, hash, previous, booked_at) \
          SELECT b.*, $6 FROM unnest($1::smallint[], $2::bigint[], $3::integer[], $4::bytea[], $5::bytea[]) AS b",
@@ -154,7 +159,7 @@ pub(crate) async fn append(
     .bind::<Array<Binary>, _>(hashes.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
     .bind::<Array<Binary>, _>(batches.iter().map(|b| b.head.hash.as_slice()).collect::<Vec<_>>())
     .bind::<Timestamptz, _>(booked_at);
-    Kept(insert).execute(connection).await?;
+    Kept(insert).execute(&mut connection).await?;
     Ok(())
 }
 

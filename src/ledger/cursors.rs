@@ -26,7 +26,12 @@ pub struct Cursor {
 impl Cursor {
     /// Whether nothing up to `id` is still to be booked: it is booked, or its epoch's rest is given up.
     pub fn settles(&self, id: OutboxId) -> bool {
-        self.booked >= id || id.epoch <= self.given_up
+        Self::is_settled(self.booked, self.given_up, id)
+    }
+
+    /// As [`Self::settles`], of a cursor that stands at `booked`.
+    pub fn is_settled(booked: OutboxId, given_up: Epoch, id: OutboxId) -> bool {
+        booked >= id || id.epoch <= given_up
     }
 }
 
@@ -174,7 +179,7 @@ async fn note_given_up(
 
 /// Moves cursors that this transaction has locked: by compare-and-set, all of them or none.
 pub(crate) async fn advance(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     locked: &[Cursor],
     moves: &[CursorMove],
 ) -> Result<(), LedgerError> {
@@ -202,7 +207,7 @@ pub(crate) async fn advance(
     .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
     .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
     .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
-    let moved = Kept(advance).execute(connection).await?;
+    let moved = Kept(advance).execute(&mut connection).await?;
     match moves.first() {
         Some(first) if moved != moves.len() => {
             Err(LedgerError::Conflict(Conflict::CursorMoved(first.partition.number())))

@@ -6,10 +6,10 @@ use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
+use futures::{FutureExt, try_join};
 use rust_decimal::Decimal;
 
-use super::chain::Batch;
+use super::chain::{self, Batch, Chain};
 use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Amount;
@@ -145,9 +145,30 @@ impl ToSql<statement::Row, Pg> for BookedEntry<'_> {
     }
 }
 
-/// Appends the batches' rows.
-pub(crate) async fn insert(
-    connection: &mut AsyncPgConnection,
+/// Appends rows to their chains, a batch to each; what serialises the chains' users must be locked before.
+pub(crate) async fn append(
+    connection: &AsyncPgConnection,
+    mut parts: Vec<(Chain, Vec<Entry>)>,
+    booked_at: DateTime<Utc>,
+) -> Result<(), LedgerError> {
+    parts.retain(|(_, rows)| !rows.is_empty());
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let chains: Vec<Chain> = parts.iter().map(|(chain, _)| *chain).collect();
+    let heads = chain::heads(connection, &chains).await?;
+    let batch = |((chain, rows), head)| Batch { chain, head, rows };
+    let mut batches: Vec<Batch> = parts.into_iter().zip(heads).map(batch).collect();
+    let hashes = chain::seal(&mut batches, booked_at);
+    try_join!(
+        chain::append(connection, &batches, &hashes, booked_at),
+        insert(connection, &batches, booked_at)
+    )?;
+    Ok(())
+}
+
+async fn insert(
+    mut connection: &AsyncPgConnection,
     batches: &[Batch],
     booked_at: DateTime<Utc>,
 ) -> Result<(), LedgerError> {
@@ -161,7 +182,7 @@ pub(crate) async fn insert(
          FROM unnest($1::booked_entry[])",
     );
     let insert = insert.bind::<Array<statement::Row>, _>(rows).bind::<Timestamptz, _>(booked_at);
-    Kept(insert).execute(connection).await?;
+    Kept(insert).execute(&mut connection).await?;
     Ok(())
 }
 

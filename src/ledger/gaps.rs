@@ -26,7 +26,7 @@ pub struct Gap {
 pub(crate) type Found = (Partition, OutboxId, OutboxId);
 
 /// Records gaps; one that is known stays as it is.
-pub(crate) async fn add(connection: &mut AsyncPgConnection, gaps: &[Found]) -> Result<(), LedgerError> {
+pub(crate) async fn add(mut connection: &AsyncPgConnection, gaps: &[Found]) -> Result<(), LedgerError> {
     if gaps.is_empty() {
         return Ok(());
     }
@@ -41,7 +41,7 @@ pub(crate) async fn add(connection: &mut AsyncPgConnection, gaps: &[Found]) -> R
     .bind::<Array<BigInt>, _>(column(|gap| gap.1.sequence))
     .bind::<Array<BigInt>, _>(column(|gap| gap.2.epoch.0))
     .bind::<Array<BigInt>, _>(column(|gap| gap.2.sequence))
-    .execute(connection)
+    .execute(&mut connection)
     .await?;
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 mod audit;
 pub mod balances;
+mod booked;
 pub mod chain;
 mod connection;
 pub mod cursors;
@@ -44,6 +45,7 @@ mod verify;
 use std::sync::Arc;
 
 pub use balances::MeterBalance;
+pub use booked::{AwaitedEvent, Booked};
 pub use connection::LedgerOptions;
 pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use cursors::{Cursor, Rest};
@@ -67,7 +69,7 @@ pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quotas::QuotaCapacity;
 pub use reconciliations::{Reconciliation, ReconciliationFilter, ReconciliationPlace};
 pub use repeats::RepeatToUndo;
-pub use reservations::{Booked, ReservationFilter, ReservationPlace, ReservationRow};
+pub use reservations::{ReservationFilter, ReservationPlace, ReservationRow};
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
 pub use usage::{Granularity, GroupBy, UsageFigures, UsagePage, UsagePlace, UsageQuery};
 pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};

@@ -56,7 +56,7 @@ pub(crate) struct Refused {
 }
 
 /// Puts events into quarantine; one that is there already stays as it is.
-pub(crate) async fn add(connection: &mut AsyncPgConnection, refused: &[Refused]) -> Result<(), LedgerError> {
+pub(crate) async fn add(mut connection: &AsyncPgConnection, refused: &[Refused]) -> Result<(), LedgerError> {
     if refused.is_empty() {
         return Ok(());
     }
@@ -76,7 +76,7 @@ pub(crate) async fn add(connection: &mut AsyncPgConnection, refused: &[Refused])
     )
     .bind::<Array<Binary>, _>(refused.iter().map(|r| r.event.as_slice()).collect::<Vec<_>>())
     .bind::<Array<Text>, _>(refused.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>())
-    .execute(connection)
+    .execute(&mut connection)
     .await?;
     Ok(())
 }
@@ -89,14 +89,14 @@ struct IdRow {
 
 /// Which of these reservations have an event that waits.
 pub(crate) async fn waiting(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
 ) -> Result<Vec<ReservationId>, LedgerError> {
     let query =
         "SELECT DISTINCT reservation_id FROM quarantine WHERE status = 'open' AND reservation_id = ANY($1)";
     let find = sql_query(query)
         .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
-    let rows: Vec<IdRow> = Kept(find).load(connection).await?;
+    let rows: Vec<IdRow> = Kept(find).load(&mut connection).await?;
     Ok(rows.into_iter().map(|row| ReservationId::from_bytes(row.reservation_id.into_bytes())).collect())
 }
 

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::balances::{self, BalanceChanges};
-use super::chain::{self, Batch, Chain};
+use super::chain::Chain;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, entries, instant, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{Account, Entry, EntryClass, EntryFlags, Movement};
@@ -250,16 +250,12 @@ async fn grant(
     let chain = Chain::Other(partition);
     let locked: Locked =
         sql_query(CHAIN_LOCK).bind::<SmallInt, _>(chain.number()).get_result(connection).await?;
-    let heads = chain::heads(connection, &[chain]).await?;
     let rows: Vec<Entry> = openings.iter().map(|opening| opening_entry(opening)).collect();
     let mut changes = BalanceChanges::default();
     for (opening, entry) in openings.iter().zip(&rows) {
         changes.add(&opening.tenant, opening.period_ms, &entry.movement);
     }
-    let head = heads.into_iter().next().ok_or_else(|| LedgerError::Damaged("a chain has no head".into()))?;
-    let mut batches = [Batch { chain, head, rows }];
-    chain::append(connection, &mut batches, locked.now).await?;
-    entries::insert(connection, &batches, locked.now).await?;
+    entries::append(connection, vec![(chain, rows)], locked.now).await?;
     balances::add(connection, &changes).await
 }
 

@@ -34,7 +34,7 @@ pub struct RepeatToUndo {
 }
 
 /// Records repeats; one that is known stays as it is.
-pub(crate) async fn add(connection: &mut AsyncPgConnection, repeats: &[Repeat]) -> Result<(), LedgerError> {
+pub(crate) async fn add(mut connection: &AsyncPgConnection, repeats: &[Repeat]) -> Result<(), LedgerError> {
     if repeats.is_empty() {
         return Ok(());
     }
@@ -52,7 +52,7 @@ pub(crate) async fn add(connection: &mut AsyncPgConnection, repeats: &[Repeat]) 
     .bind::<Array<Text>, _>(repeats.iter().map(|r| r.tenant.as_str()).collect::<Vec<_>>())
     .bind::<Array<Binary>, _>(repeats.iter().map(|r| r.event.as_slice()).collect::<Vec<_>>())
     .bind::<Array<Bool>, _>(repeats.iter().map(|r| r.begins).collect::<Vec<_>>())
-    .execute(connection)
+    .execute(&mut connection)
     .await?;
     Ok(())
 }

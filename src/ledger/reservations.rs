@@ -38,17 +38,6 @@ pub struct ReservationRow {
     pub resolved_at_ms: Option<i64>,
 }
 
-/// Whether an event is in the books.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Booked {
-    /// It is.
-    Yes,
-    /// Not yet.
-    NotYet,
-    /// It, or an earlier one of its reservation, waits in quarantine.
-    Quarantined,
-}
-
 /// Which reservations of a tenant to list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReservationFilter {
@@ -126,7 +115,7 @@ struct RecordRow {
 
 /// Reads the records of these reservations that are booked.
 pub(crate) async fn read_records(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
 ) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
     // Looked up one by one: by the sizes it guesses, Postgres would rather read the whole table for every transaction.
@@ -136,7 +125,7 @@ pub(crate) async fn read_records(
     )
     .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
     .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
-    let rows: Vec<RecordRow> = Kept(find).load(connection).await?;
+    let rows: Vec<RecordRow> = Kept(find).load(&mut connection).await?;
     rows.into_iter()
         .map(|row| {
             let id = ReservationId::from_bytes(row.id.into_bytes());
@@ -251,7 +240,7 @@ impl ToSql<statement::Row, Pg> for BookedReservation<'_> {
 
 /// Writes reservations as they are after this transaction, whole new rows and changed ones alike.
 pub(crate) async fn write_many(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     changes: &[ReservationChange],
 ) -> Result<(), LedgerError> {
     if changes.is_empty() {
@@ -268,60 +257,14 @@ pub(crate) async fn write_many(
              sequence = excluded.sequence, record = excluded.record, uncharged = coalesce(excluded.uncharged, r.uncharged), \
              expires_at = excluded.expires_at, resolved_at = excluded.resolved_at",
     );
-    Kept(write.bind::<Array<statement::Row>, _>(rows)).execute(connection).await?;
+    Kept(write.bind::<Array<statement::Row>, _>(rows)).execute(&mut connection).await?;
     Ok(())
-}
-
-#[derive(QueryableByName)]
-struct BookedRow {
-    #[diesel(sql_type = BigInt)]
-    epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    sequence: i64,
-    #[diesel(sql_type = Bool)]
-    row_has_it: bool,
-    #[diesel(sql_type = Bool)]
-    quarantined: bool,
 }
 
 impl Ledger {
     /// A reservation by its id, of whichever tenant: the caller compares the tenant before it tells anything.
     pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {
         self.read(|connection| read_one(connection, id).boxed()).await
-    }
-
-    /// Whether `event`, the `step`-th change of a reservation, is in the books: the cursor decides within the event's
-    /// epoch, the reservation's row where that is over or the record was restored. A row that another change took to the
-    /// same step in a later epoch does not have it: the event was lost.
-    pub async fn is_booked(
-        &self,
-        id: ReservationId,
-        step: u32,
-        event: OutboxId,
-    ) -> Result<Booked, LedgerError> {
-        let query = "SELECT c.epoch, c.sequence, \
-                        coalesce((SELECT r.epoch <= $3 AND (r.step > $5 OR (r.step = $5 AND r.sequence = $4)) \
-                                  FROM reservations r WHERE r.partition = $1 AND r.id = $2 LIMIT 1), false) AS row_has_it, \
-                        EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = $2 \
-                                AND (q.epoch, q.sequence) <= ($3, $4)) AS quarantined \
-                     FROM cursors c WHERE c.partition = $1";
-        let row = self
-            .read(|connection| {
-                let query = sql_query(query)
-                    .bind::<SmallInt, _>(number::of_partition(id.partition()))
-                    .bind::<sql_types::Uuid, _>(id.uuid())
-                    .bind::<BigInt, _>(number::signed(event.epoch.0))
-                    .bind::<BigInt, _>(number::signed(event.sequence))
-                    .bind::<Integer, _>(i32::try_from(step).unwrap_or(i32::MAX));
-                async move { Ok(query.get_result::<BookedRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        if row.quarantined {
-            return Ok(Booked::Quarantined);
-        }
-        let same_epoch = number::unsigned(row.epoch)? == event.epoch.0;
-        let passed = same_epoch && number::unsigned(row.sequence)? >= event.sequence;
-        Ok(if passed || row.row_has_it { Booked::Yes } else { Booked::NotYet })
     }
 
     /// A tenant's reservations, newest first, at most `limit`, from behind `after`.

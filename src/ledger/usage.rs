@@ -66,7 +66,7 @@ impl UsageChanges {
 
 /// Adds the changes, in order of their keys.
 pub(crate) async fn add(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     changes: &UsageChanges,
 ) -> Result<(), LedgerError> {
     if changes.0.is_empty() {
@@ -91,7 +91,7 @@ pub(crate) async fn add(
     .bind::<Array<BigInt>, _>(changes.0.values().map(|change| change.count).collect::<Vec<_>>())
     .bind::<Array<Numeric>, _>(amounts(|change| change.excess))
     .bind::<Array<Numeric>, _>(amounts(|change| change.late));
-    Kept(add).execute(connection).await?;
+    Kept(add).execute(&mut connection).await?;
     Ok(())
 }
 

@@ -1,17 +1,28 @@
-//! `ack: ledger`: waits until the books have an event, or say they do not.
+//! `ack: ledger`: waits until the books have an event, or say they do not. Those who wait ask together.
 
+use std::mem;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex as Turn, oneshot, watch};
+use tokio::time::Instant;
 
 use super::{Answer, OperationError, Operations};
-use crate::domain::ids::{OutboxId, Partition, ReservationId};
-use crate::ledger::Booked;
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId};
+use crate::ledger::{AwaitedEvent, Booked, Cursor, Ledger};
 
 /// How far the ledger has booked each partition, as far as this instance knows; moved by the writer or by asking.
 pub struct Positions {
-    sender: watch::Sender<Vec<OutboxId>>,
+    cursors: watch::Sender<Vec<Known>>,
     waiting: watch::Sender<usize>,
+    asked_at: Turn<Option<Instant>>,
+}
+
+/// What is known of a partition's cursor.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    booked: OutboxId,
+    given_up: Epoch,
 }
 
 /// Counts one who waits, for as long as it lives.
@@ -27,19 +38,32 @@ impl Positions {
     /// Nothing known yet, for `partitions` partitions.
     pub fn new(partitions: u16) -> Self {
         Self {
-            sender: watch::Sender::new(vec![OutboxId::default(); usize::from(partitions)]),
+            cursors: watch::Sender::new(vec![Known::default(); usize::from(partitions)]),
             waiting: watch::Sender::new(0),
+            asked_at: Turn::new(None),
         }
     }
 
-    /// Notes that the ledger has booked `partition` up to `id`. Only rises.
-    pub fn note(&self, partition: Partition, id: OutboxId) {
-        self.sender.send_if_modified(|positions| match positions.get_mut(partition.index()) {
-            Some(known) if *known < id => {
-                *known = id;
-                true
+    /// Notes how far the ledger has booked these partitions. Only rises.
+    pub fn note(&self, places: &[(Partition, OutboxId)]) {
+        self.raise(places.iter().map(|(partition, booked)| (*partition, *booked, Epoch::default())));
+    }
+
+    fn note_cursors(&self, cursors: &[Cursor]) {
+        self.raise(cursors.iter().map(|cursor| (cursor.partition, cursor.booked, cursor.given_up)));
+    }
+
+    fn raise(&self, places: impl Iterator<Item = (Partition, OutboxId, Epoch)>) {
+        self.cursors.send_if_modified(|cursors| {
+            let mut rises = false;
+            for (partition, booked, given_up) in places {
+                if let Some(known) = cursors.get_mut(partition.index()) {
+                    rises |= known.booked < booked || known.given_up < given_up;
+                    known.booked = known.booked.max(booked);
+                    known.given_up = known.given_up.max(given_up);
+                }
             }
-            _ => false,
+            rises
         });
     }
 
@@ -49,15 +73,56 @@ impl Positions {
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await;
     }
 
-    /// Waits until `partition` is booked up to `id`.
+    /// Waits until nothing up to `id` of `partition` is still to be booked.
     async fn reach(&self, partition: Partition, id: OutboxId) {
         self.waiting.send_modify(|waiting| *waiting += 1);
         let _waiting = Waiting(&self.waiting);
-        let mut receiver = self.sender.subscribe();
-        let reached =
-            |positions: &Vec<OutboxId>| positions.get(partition.index()).is_some_and(|known| *known >= id);
+        let mut receiver = self.cursors.subscribe();
+        let settled = |cursors: &Vec<Known>| {
+            let known = cursors.get(partition.index());
+            known.is_some_and(|known| Cursor::is_settled(known.booked, known.given_up, id))
+        };
         // The sender lives as long as self, so waiting cannot fail.
-        let _ = receiver.wait_for(reached).await;
+        let _ = receiver.wait_for(settled).await;
+    }
+}
+
+/// Questions whether events are booked. While some are asked, the next ones gather and are then asked in one statement.
+#[derive(Default)]
+pub(super) struct Questions {
+    gathered: Mutex<Vec<Gathered>>,
+    turn: Turn<()>,
+}
+
+type Gathered = (AwaitedEvent, oneshot::Sender<Booked>);
+
+impl Questions {
+    /// None when the ledger did not answer.
+    async fn ask(&self, ledger: &Ledger, event: AwaitedEvent) -> Option<Booked> {
+        let (sender, mut answer) = oneshot::channel();
+        self.lock().push((event, sender));
+        // Those who were woken together put their questions beside this one.
+        tokio::task::yield_now().await;
+        let turn = tokio::select! {
+            biased;
+            answered = &mut answer => return answered.ok(),
+            turn = self.turn.lock() => turn,
+        };
+        let gathered = mem::take(&mut *self.lock());
+        if !gathered.is_empty() {
+            let events: Vec<_> = gathered.iter().map(|(event, _)| *event).collect();
+            let answers = ledger.are_booked(&events).await.ok()?;
+            for ((_, sender), booked) in gathered.into_iter().zip(answers) {
+                // One who does not wait any more needs no answer.
+                let _ = sender.send(booked);
+            }
+        }
+        drop(turn);
+        answer.try_recv().ok()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Gathered>> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,15 +140,16 @@ impl Operations {
         step: u32,
         event: OutboxId,
     ) -> Answer<()> {
+        let awaited = AwaitedEvent { reservation: id, step, event };
         let booked = async {
             // Bounded: the place of a restored record's event is one of its old epoch, which no cursor need ever reach.
             let reached = self.wait_for_cursor(id.partition(), event);
             let _ = tokio::time::timeout(ASK_ROW_AFTER, reached).await;
             loop {
-                match self.ledger.is_booked(id, step, event).await {
-                    Ok(Booked::Yes) => return Ok(()),
-                    Ok(Booked::Quarantined) => return Err(OperationError::LedgerTimeout),
-                    Ok(Booked::NotYet) | Err(_) => tokio::time::sleep(ASK_EVERY).await,
+                match self.questions.ask(&self.ledger, awaited).await {
+                    Some(Booked::Yes) => return Ok(()),
+                    Some(Booked::Quarantined) => return Err(OperationError::LedgerTimeout),
+                    Some(Booked::NotYet) | None => tokio::time::sleep(ASK_EVERY).await,
                 }
             }
         };
@@ -98,18 +164,25 @@ impl Operations {
         let asking = async {
             loop {
                 tokio::time::sleep(ASK_EVERY).await;
-                if let Ok(cursor) = self.ledger.cursor_row(partition).await {
-                    self.positions.note(partition, cursor.booked);
-                    self.gate.note_cursor(partition, cursor.booked);
-                    if cursor.settles(id) {
-                        break;
-                    }
-                }
+                self.ask_for_cursors().await;
             }
         };
         tokio::select! {
             () = self.positions.reach(partition, id) => {}
             () = asking => {}
         }
+    }
+
+    /// One asks for all who wait, and not more often than each of them would.
+    async fn ask_for_cursors(&self) {
+        let Ok(mut asked_at) = self.positions.asked_at.try_lock() else { return };
+        if asked_at.is_some_and(|at| at.elapsed() < ASK_EVERY) {
+            return;
+        }
+        if let Ok(cursors) = self.ledger.cursors().await {
+            self.positions.note_cursors(&cursors);
+            cursors.iter().for_each(|cursor| self.gate.note_cursor(cursor.partition, cursor.booked));
+        }
+        *asked_at = Some(Instant::now());
     }
 }

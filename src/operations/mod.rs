@@ -45,6 +45,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use acknowledge::Questions;
+
 pub use acknowledge::Positions;
 pub use admission::TimeAccepted;
 pub use checkpoint::{CheckpointTaken, TenantsPage};
@@ -109,6 +111,7 @@ pub struct Operations {
     metrics: Arc<Metrics>,
     options: OperationsOptions,
     positions: Arc<Positions>,
+    questions: Questions,
     trust: Trust,
     restores: Restores,
     backlog: Backlog,
@@ -144,6 +147,7 @@ impl Operations {
             metrics,
             options,
             positions,
+            questions: Questions::default(),
             trust: Trust::default(),
             restores: Restores::default(),
             backlog: Backlog::default(),

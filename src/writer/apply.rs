@@ -1,10 +1,10 @@
 //! One transaction: locks the cursors, books what the plan says, moves the cursors, all or nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use diesel_async::AsyncPgConnection;
-use futures::FutureExt;
+use futures::{FutureExt, try_join};
 
 use super::batch::{Arrival, Known, Plan, Told, event_hash, gate_time_ms, plan, subjects_of};
 use super::fail_point::{FailPoint, FailPoints};
@@ -12,7 +12,8 @@ use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
-use crate::ledger::chain::{self, Batch, Chain};
+use crate::domain::reservation::Record;
+use crate::ledger::chain::Chain;
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
@@ -143,7 +144,6 @@ async fn book_parts(
     let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
     let partitions: Vec<Partition> = parts.iter().map(|part| part.partition).collect();
     let (locked, booked_at) = cursors::lock(connection, &partitions).await?;
-    cursors::advance(connection, &locked, &moves).await?;
     losses::add_ends(connection, &parts.iter().flat_map(epoch_ends).collect::<Vec<_>>()).await?;
     let mut gaps = Vec::new();
     let mut arrivals = Vec::new();
@@ -153,7 +153,9 @@ async fn book_parts(
     }
     let count = arrivals.len();
     let checkpoints = checkpoints(&arrivals);
-    let known = read_known(ledger, connection, &arrivals).await?;
+    let advancing = cursors::advance(connection, &locked, &moves);
+    let ((), read) = try_join!(advancing, read_known(connection, &arrivals))?;
+    let known = number_subjects(ledger, connection, &arrivals, read).await?;
     let mut plan = plan(arrivals, known);
     plan.gaps = gaps;
     let booked = moves.iter().map(|step| (step.partition, step.to, step.event_hash)).collect();
@@ -197,42 +199,52 @@ fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
     Some(CursorMove { partition, from, first: *first, to: *to, event_hash: event_hash(event) })
 }
 
+/// What is booked of the arrivals' reservations, and which of them wait in quarantine.
+type Booked = (HashMap<ReservationId, Record>, HashSet<ReservationId>);
+
 /// Reads what the ledger knows about the arrivals' reservations; their partitions' cursors are locked.
 pub(super) async fn read_known(
-    ledger: &Ledger,
-    connection: &mut AsyncPgConnection,
+    connection: &AsyncPgConnection,
     arrivals: &[Arrival],
-) -> Result<Known, LedgerError> {
+) -> Result<Booked, LedgerError> {
     let mut ids: Vec<ReservationId> = arrivals.iter().filter_map(Arrival::reservation).collect();
     ids.sort_unstable();
     ids.dedup();
-    let records: HashMap<_, _> = reservations::read_records(connection, &ids).await?.into_iter().collect();
-    let waiting = quarantine::waiting(connection, &ids).await?;
-    let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &records)).await?;
-    Ok(Known { records, waiting: waiting.into_iter().collect(), subjects })
+    let reading = reservations::read_records(connection, &ids);
+    let (records, waiting) = try_join!(reading, quarantine::waiting(connection, &ids))?;
+    Ok((records.into_iter().collect(), waiting.into_iter().collect()))
 }
 
-/// Writes a plan, table by table: a constant number of statements, whatever the number of events.
-pub(super) async fn write(
+/// Adds the numbers of the subjects that these arrivals name.
+pub(super) async fn number_subjects(
+    ledger: &Ledger,
     connection: &mut AsyncPgConnection,
+    arrivals: &[Arrival],
+    (records, waiting): Booked,
+) -> Result<Known, LedgerError> {
+    let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &records)).await?;
+    Ok(Known { records, waiting, subjects })
+}
+
+/// Writes a plan, table by table: a constant number of statements, whatever the number of events, and sent together, as
+/// none needs what another answers. Where one fails, it is the first polled that has failed, so its error is the one told.
+pub(super) async fn write(
+    connection: &AsyncPgConnection,
     plan: Plan,
     booked_at: chrono::DateTime<chrono::Utc>,
 ) -> Result<(), LedgerError> {
-    reservations::write_many(connection, &plan.reservations).await?;
-    let parts: Vec<_> = plan.entries.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
-    if !parts.is_empty() {
-        let chains: Vec<Chain> = parts.iter().map(|(partition, _)| Chain::Outbox(*partition)).collect();
-        let heads = chain::heads(connection, &chains).await?;
-        let batch = |((chain, head), (_, rows))| Batch { chain, head, rows };
-        let mut batches: Vec<Batch> = chains.into_iter().zip(heads).zip(parts).map(batch).collect();
-        chain::append(connection, &mut batches, booked_at).await?;
-        entries::insert(connection, &batches, booked_at).await?;
-    }
-    balances::add(connection, &plan.balances).await?;
-    usage::add(connection, &plan.usage).await?;
-    quarantine::add(connection, &plan.refused).await?;
-    gaps::add(connection, &plan.gaps).await?;
-    repeats::add(connection, &plan.repeats).await
+    let chained = |(partition, rows)| (Chain::Outbox(partition), rows);
+    let entries: Vec<_> = plan.entries.into_iter().map(chained).collect();
+    try_join!(
+        reservations::write_many(connection, &plan.reservations),
+        balances::add(connection, &plan.balances),
+        usage::add(connection, &plan.usage),
+        quarantine::add(connection, &plan.refused),
+        gaps::add(connection, &plan.gaps),
+        repeats::add(connection, &plan.repeats),
+        entries::append(connection, entries, booked_at),
+    )?;
+    Ok(())
 }
 
 /// Whether another writer was faster.

@@ -41,9 +41,12 @@ impl Outbox for GateOutbox {
         Ok(self.gate.adopted_epochs(partitions).await?)
     }
 
-    async fn wait(&self, after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {
-        self.gate.wait_outbox(after, timeout).await?;
-        Ok(())
+    async fn wait(
+        &self,
+        after: &[(Partition, OutboxId)],
+        timeout: Duration,
+    ) -> Result<Vec<Partition>, OutboxError> {
+        Ok(self.gate.wait_outbox(after, timeout).await?)
     }
 
     async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {

@@ -39,12 +39,13 @@ pub trait Outbox: Send + Sync + 'static {
         partitions: &[Partition],
     ) -> impl Future<Output = Result<Vec<(Partition, Option<Epoch>)>, OutboxError>> + Send;
 
-    /// Returns when any of the partitions has an entry behind the given place, or after `timeout`.
+    /// Returns when any of the partitions has an entry behind the given place, or after `timeout`; which have, as far as it
+    /// knows then.
     fn wait(
         &self,
         after: &[(Partition, OutboxId)],
         timeout: Duration,
-    ) -> impl Future<Output = Result<(), OutboxError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Partition>, OutboxError>> + Send;
 
     /// Tells the gate how far the ledger has booked.
     fn publish(

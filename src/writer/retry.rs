@@ -3,7 +3,7 @@
 use diesel_async::AsyncPgConnection;
 use futures::FutureExt;
 
-use super::apply::{read_known, write};
+use super::apply::{number_subjects, read_known, write};
 use super::batch::{Arrival, plan};
 use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, quarantine};
@@ -35,7 +35,8 @@ async fn try_again(
     let waiting = quarantine::open_with(connection, partition, id).await?;
     let arrivals: Vec<Arrival> =
         waiting.iter().map(|event| Arrival::new(partition, (event.outbox_id, event.event.clone()))).collect();
-    let mut known = read_known(&ledger, connection, &arrivals).await?;
+    let read = read_known(connection, &arrivals).await?;
+    let mut known = number_subjects(&ledger, connection, &arrivals, read).await?;
     known.waiting.clear();
     let mut plan = plan(arrivals, known);
     ledger.ensure_months_of(plan.instants_ms()).await?;

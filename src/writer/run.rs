@@ -1,6 +1,6 @@
 //! The loop: read the outboxes, book, tell, trim; by leases, so that two writers do not do the same work twice.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
-use super::batch::{Reading, follow, gate_time_ms};
+use super::batch::gate_time_ms;
 use super::fail_point::{FailPoint, FailPoints, Killed};
 use super::outbox::{Outbox, OutboxEntry, OutboxError};
+use super::position::Position;
 use super::rests::is_silent;
 use super::watch::{Alarm, Watch};
-use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::{Ledger, LedgerError};
 
 /// How the writer works.
@@ -63,6 +64,8 @@ pub struct Pass {
     pub applied: Applied,
     /// Whether more waits, so that the next pass should follow at once.
     pub more: bool,
+    /// Whether only the partitions were read that had news.
+    pub partial: bool,
     /// Whether a partition waits for a new epoch, or for news of one.
     pub doubted: bool,
 }
@@ -80,38 +83,18 @@ pub struct Writer<O: Outbox, W: Watch> {
     untold: BTreeMap<Partition, OutboxId>,
     /// How many partitions had more than was read of them last time.
     busy: usize,
-}
-
-/// What the writer knows about a partition that it holds.
-pub(super) struct Position {
-    pub(super) booked: OutboxId,
-    booked_hash: Option<[u8; 32]>,
-    pub(super) issued: Epoch,
-    /// The cursor at which amnesia was told, so that it is told once.
-    doubted: Option<OutboxId>,
-    /// The last epoch whose rest the ledger knows to be given up.
-    pub(super) given_up: Epoch,
-    /// How many passes in a row met an epoch that the ledger has not issued.
-    unknown_epochs: u8,
-    tail: VecDeque<Tail>,
-    tail_bytes: usize,
+    /// The only partitions to read in the next pass; none reads all.
+    news: Option<Vec<Partition>>,
+    /// When all of them were read last.
+    read_all_at: Option<Instant>,
 }
 
 /// How long giving the leases back may take.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_millis(500);
-/// How many passes may meet an unknown epoch before it is an alarm.
-const UNKNOWN_EPOCHS_MAX: u8 = 5;
 /// The fewest events asked of a partition.
 const SHARE_MIN: usize = 16;
 /// Among how many partitions a batch is shared when none is known to be busy.
 const IDLE_SHARES: usize = 8;
-
-/// A stretch of booked events that still stands in the outbox.
-struct Tail {
-    last: OutboxId,
-    booked_at: Instant,
-    bytes: usize,
-}
 
 pub(super) enum Failure {
     Killed,
@@ -149,6 +132,8 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             leased_until: None,
             untold: BTreeMap::new(),
             busy: 0,
+            news: None,
+            read_all_at: None,
         }
     }
 
@@ -194,7 +179,9 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         loop {
             let pause = match self.try_pass().await {
                 Ok(pass) if pass.more => Duration::ZERO,
-                Ok(pass) if *stopping.borrow() && pass.applied.booked.is_empty() => return Ok(()),
+                Ok(pass) if *stopping.borrow() && pass.applied.booked.is_empty() && !pass.partial => {
+                    return Ok(());
+                }
                 // Others have every lease, or what rings the gate's bell cannot be booked yet.
                 Ok(pass) if pass.doubted || self.partitions.is_empty() => self.options.pause,
                 Ok(_) if *stopping.borrow() => Duration::ZERO,
@@ -215,23 +202,25 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
     }
 
     /// Returns when there may be something to book, after a pause to be made, or when asked to stop.
-    async fn wait_for_events(&self, stopping: &mut watch::Receiver<bool>) -> Duration {
+    async fn wait_for_events(&mut self, stopping: &mut watch::Receiver<bool>) -> Duration {
         let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.done_with())).collect();
         let gathering = async {
             // A gate that cannot say is asked again by the next pass, which tells of it.
-            if self.outbox.wait(&after, self.options.idle_poll).await.is_err() {
-                return self.options.pause;
-            }
+            let Ok(news) = self.outbox.wait(&after, self.options.idle_poll).await else {
+                return (self.options.pause, None);
+            };
             tokio::select! {
-                () = tokio::time::sleep(self.options.gather) => {}
-                () = self.watch.wanted() => {}
+                biased;
+                () = self.watch.wanted() => (Duration::ZERO, Some(news)),
+                () = tokio::time::sleep(self.options.gather) => (Duration::ZERO, None),
             }
-            Duration::ZERO
         };
-        tokio::select! {
-            Ok(()) = stopping.changed() => Duration::ZERO,
-            pause = gathering => pause,
-        }
+        let (pause, news) = tokio::select! {
+            Ok(()) = stopping.changed() => (Duration::ZERO, None),
+            gathered = gathering => gathered,
+        };
+        self.news = news.filter(|news| !news.is_empty());
+        pause
     }
 
     /// One pass over the partitions: what can be read now is booked, told and trimmed.
@@ -307,15 +296,8 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             if !held.contains(&lease_name(row.partition)) || row.partition != cursor.partition {
                 continue;
             }
-            let position =
-                self.partitions.entry(row.partition).or_insert_with(|| Position::new(cursor.booked));
-            position.issued = row.epoch;
-            if position.booked != cursor.booked {
-                // Another writer went on, or Postgres went back: what was remembered of the tail no longer holds.
-                *position = Position { issued: row.epoch, ..Position::new(cursor.booked) };
-            }
-            position.booked_hash = cursor.event_hash;
-            position.given_up = cursor.given_up;
+            let position = self.partitions.entry(row.partition);
+            position.or_insert_with(|| Position::new(cursor.booked)).renew(row.epoch, &cursor);
         }
         self.leased_until = Some(Instant::now() + self.options.lease_duration / 3);
         Ok(())
@@ -327,13 +309,29 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         (self.options.batch_events / sharing.max(1)).max(SHARE_MIN)
     }
 
+    /// While somebody waits only those that have news; but all of them again and again, because what an outbox has lost is no
+    /// news.
+    fn places_to_read(&mut self) -> Vec<(Partition, OutboxId)> {
+        let is_due = self.read_all_at.is_none_or(|at| at.elapsed() >= self.options.idle_poll);
+        match self.news.take().filter(|_| !is_due) {
+            Some(news) => {
+                let place = |partition| Some((partition, self.partitions.get(&partition)?.read_from()));
+                news.into_iter().filter_map(place).collect()
+            }
+            None => {
+                self.read_all_at = Some(Instant::now());
+                self.partitions.iter().map(|(partition, at)| (*partition, at.read_from())).collect()
+            }
+        }
+    }
+
     /// Reads each partition from its cursor on, and holds what comes against what was booked.
     async fn read(&mut self) -> Result<(Vec<PartitionEvents>, Pass), Failure> {
-        let from: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.read_from())).collect();
+        let from = self.places_to_read();
         let count = self.share() + 1;
         let read = self.outbox.read(&from, count).await?;
         self.busy = read.iter().filter(|(_, events)| events.len() >= count).count();
-        let mut pass = Pass::default();
+        let mut pass = Pass { partial: from.len() < self.partitions.len(), ..Pass::default() };
         let mut parts = Vec::new();
         let mut room = self.options.batch_events * 2;
         let (mut giving_up, mut silent) = (Vec::new(), Vec::new());
@@ -384,11 +382,11 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
     fn tell(&mut self, applied: &Applied, took: Duration) {
         for (partition, id, hash) in &applied.booked {
             if let Some(position) = self.partitions.get_mut(partition) {
-                position.booked = *id;
-                position.booked_hash = Some(*hash);
+                position.advance(*id, *hash);
             }
-            self.watch.booked(*partition, *id);
         }
+        let places: Vec<_> = applied.booked.iter().map(|(partition, id, _)| (*partition, *id)).collect();
+        self.watch.booked(&places);
         for (partition, outbox_id, reason) in &applied.quarantined {
             let alarm =
                 Alarm::Quarantined { partition: *partition, outbox_id: *outbox_id, reason: reason.clone() };
@@ -406,9 +404,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
     fn remember(&mut self, applied: &Applied, sizes: &BTreeMap<Partition, usize>, booked_at: Instant) {
         for (partition, last, _) in &applied.booked {
             if let Some(position) = self.partitions.get_mut(partition) {
-                let bytes = sizes.get(partition).copied().unwrap_or_default();
-                position.tail.push_back(Tail { last: *last, booked_at, bytes });
-                position.tail_bytes += bytes;
+                position.keep(*last, sizes.get(partition).copied().unwrap_or_default(), booked_at);
             }
         }
     }
@@ -417,86 +413,12 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
     async fn trim(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
         for (partition, position) in &mut self.partitions {
-            let mut below = None;
-            while let Some(tail) = position.tail.front() {
-                let is_old = now.duration_since(tail.booked_at) >= self.options.safety_tail;
-                if !is_old && position.tail_bytes <= self.options.safety_tail_bytes {
-                    break;
-                }
-                below = Some(tail.last);
-                position.tail_bytes -= tail.bytes;
-                position.tail.pop_front();
-            }
-            // An id is kept that equals `below`, so trimming up to the cursor keeps the last booked event.
-            if let Some(below) = below {
-                self.outbox.trim(*partition, below.min(position.booked)).await?;
+            let (age, bytes) = (self.options.safety_tail, self.options.safety_tail_bytes);
+            if let Some(below) = position.let_go(now, age, bytes) {
+                self.outbox.trim(*partition, below).await?;
             }
         }
         Ok(())
-    }
-}
-
-impl Position {
-    fn new(booked: OutboxId) -> Self {
-        Self {
-            booked,
-            booked_hash: None,
-            issued: booked.epoch,
-            doubted: None,
-            given_up: Epoch(0),
-            unknown_epochs: 0,
-            tail: VecDeque::new(),
-            tail_bytes: 0,
-        }
-    }
-
-    /// What of these comes next, and whether the rest of the cursor's epoch is given up for it; else the partition is in doubt, with an alarm the first time that is certain.
-    fn take(
-        &mut self,
-        partition: Partition,
-        events: Vec<OutboxEntry>,
-        is_full: bool,
-    ) -> Result<(PartitionEvents, bool), Option<Alarm>> {
-        let booked = self.booked;
-        let amnesia = Alarm::Amnesia { partition, cursor: booked };
-        match follow(booked, self.booked_hash.as_ref(), self.issued, events) {
-            Reading::Next { events, gaps, gives_up } => {
-                self.unknown_epochs = 0;
-                // Full of what the old epoch should not hold: go on behind it.
-                self.doubted = (is_full && events.is_empty()).then_some(booked);
-                Ok((PartitionEvents { partition, booked, events, gaps }, gives_up))
-            }
-            Reading::Amnesia => Err((self.doubted.replace(booked) != Some(booked)).then_some(amnesia)),
-            Reading::UnknownEpoch(_) => {
-                // The first time it may have been issued just now; later the ledger itself has gone back.
-                self.unknown_epochs = self.unknown_epochs.saturating_add(1);
-                Err((self.unknown_epochs == UNKNOWN_EPOCHS_MAX).then_some(amnesia))
-            }
-        }
-    }
-
-    /// From the cursor, the cursor included; behind what is given up, which is never booked though it should turn up again.
-    pub(super) fn read_from(&self) -> OutboxId {
-        match self.doubted {
-            _ if self.has_given_up() => OutboxId { epoch: Epoch(self.given_up.0 + 1), sequence: 0 },
-            // The old epoch's rest is not to be trusted; a new one begins behind all of it.
-            Some(booked) if self.issued > booked.epoch => {
-                OutboxId { epoch: Epoch(booked.epoch.0 + 1), sequence: 0 }
-            }
-            _ => self.booked,
-        }
-    }
-
-    /// The place behind which an event is news.
-    fn done_with(&self) -> OutboxId {
-        match self.has_given_up() {
-            true => OutboxId { epoch: self.given_up, sequence: u64::MAX },
-            false => self.booked,
-        }
-    }
-
-    fn has_given_up(&self) -> bool {
-        self.given_up > Epoch(0) && self.given_up >= self.booked.epoch
     }
 }
 

@@ -57,9 +57,9 @@ pub trait Watch: Send + Sync + 'static {
     fn committed(&self, events: usize, took: Duration) {
         let _ = (events, took);
     }
-    /// The ledger has booked `partition` up to `id`, so `ack: ledger` holds for what is not in quarantine.
-    fn booked(&self, partition: Partition, id: OutboxId) {
-        let _ = (partition, id);
+    /// The ledger has booked these partitions up to these places, so `ack: ledger` holds for what is not in quarantine.
+    fn booked(&self, places: &[(Partition, OutboxId)]) {
+        let _ = places;
     }
     /// Resolves while somebody waits for the books: events are then booked as they come.
     fn wanted(&self) -> impl Future<Output = ()> + Send {

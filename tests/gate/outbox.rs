@@ -39,9 +39,9 @@ async fn the_bell_rings_for_an_event_after_its_place_and_not_for_one_before() {
         let gate = &world.gate;
         async move { gate.wait_outbox(&[(world.partition, after)], Duration::from_millis(ms)).await.unwrap() }
     };
-    assert!(wait(OutboxId::default(), 20_000).await);
-    assert!(!wait(place(0), 20).await);
+    assert_eq!(wait(OutboxId::default(), 20_000).await, [world.partition]);
+    assert_eq!(wait(place(0), 20).await, []);
     let b = pages("b");
     let (rang, ()) = tokio::join!(wait(place(0), 20_000), world.hold(&b));
-    assert!(rang);
+    assert_eq!(rang, [world.partition]);
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tollgate::domain::ids::TenantId;
 use tollgate::domain::reservation::ReservationState;
-use tollgate::ledger::{Booked, Conflict, Ledger, LedgerError, VerifyOptions, verify};
+use tollgate::ledger::{AwaitedEvent, Booked, Conflict, Ledger, LedgerError, VerifyOptions, verify};
 use tollgate::writer::{Applied, PartitionEvents, apply, retry};
 
 use crate::ledger::events::{HOUR_MS, Work, at, outbox, partition, tenant, user};
@@ -174,10 +174,15 @@ async fn another_request_under_a_booked_id_goes_to_quarantine_with_all_that_foll
     let applied = book(&ledger, &acme, "1-0", events).await.unwrap();
     assert_eq!((applied.events, applied.quarantined.len()), (2, 2));
     assert_eq!(rows(&database, BALANCES).await, ["ocr.page -7 7 0"]);
-    assert_eq!(ledger.is_booked(work.id, 1, at("1-0")).await.unwrap(), Booked::Yes);
-    assert_eq!(ledger.is_booked(work.id, 2, at("1-2")).await.unwrap(), Booked::Quarantined);
-    assert_eq!(ledger.is_booked(innocent.id, 1, at("1-3")).await.unwrap(), Booked::Yes);
-    assert_eq!(ledger.is_booked(innocent.id, 2, at("1-4")).await.unwrap(), Booked::NotYet);
+    let awaited = |id, step, event| AwaitedEvent { reservation: id, step, event: at(event) };
+    let asked = [
+        (awaited(work.id, 1, "1-0"), Booked::Yes),
+        (awaited(work.id, 2, "1-2"), Booked::Quarantined),
+        (awaited(innocent.id, 1, "1-3"), Booked::Yes),
+        (awaited(innocent.id, 2, "1-4"), Booked::NotYet),
+    ];
+    let (events, expected): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    assert_eq!(ledger.are_booked(&events).await.unwrap(), expected);
     assert!(ledger.reservation(work.id).await.unwrap().unwrap().quarantined);
     let waiting = ledger.quarantined(false, None, 10).await.unwrap();
     assert_eq!(waiting.iter().map(|event| event.outbox_id).collect::<Vec<_>>(), [at("1-1"), at("1-2")]);

@@ -72,9 +72,23 @@ impl Outbox for Hand {
         Ok(partitions.iter().map(|partition| (*partition, adopted.get(partition).copied())).collect())
     }
 
-    async fn wait(&self, _after: &[(Partition, OutboxId)], timeout: Duration) -> Result<(), OutboxError> {
-        tokio::time::sleep(timeout).await;
-        Ok(())
+    async fn wait(
+        &self,
+        after: &[(Partition, OutboxId)],
+        timeout: Duration,
+    ) -> Result<Vec<Partition>, OutboxError> {
+        let news: Vec<_> = {
+            let streams = self.streams.lock().unwrap();
+            let has_news = |(partition, place): &&(Partition, OutboxId)| {
+                let last = streams.get(partition).and_then(|stream| stream.last());
+                last.is_some_and(|(id, _)| id > place)
+            };
+            after.iter().filter(has_news).map(|(partition, _)| *partition).collect()
+        };
+        if news.is_empty() {
+            tokio::time::sleep(timeout).await;
+        }
+        Ok(news)
     }
 
     async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
@@ -103,6 +117,18 @@ impl Watch for Alarms {
     fn alarm(&self, alarm: &Alarm) {
         self.0.lock().unwrap().push(alarm.clone());
     }
+}
+
+/// Alarms of a writer for whose books somebody waits all the time.
+#[derive(Clone, Default)]
+struct Impatient(Alarms);
+
+impl Watch for Impatient {
+    fn alarm(&self, alarm: &Alarm) {
+        self.0.alarm(alarm);
+    }
+
+    async fn wanted(&self) {}
 }
 
 fn options(owner: &str) -> WriterOptions {
@@ -259,6 +285,35 @@ async fn lost_memory_is_told_once_and_nothing_is_booked_before_a_new_epoch() {
         ["-2 2 0"],
         "what the lost epoch's numbers were reused for is not booked"
     );
+    assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_outbox_lost_is_noticed_while_news_of_another_keeps_the_writer_busy() {
+    let (_database, ledger) = ledger().await;
+    let (hand, watch) = (Hand::default(), Impatient::default());
+    let (acme, busy) = (tenant("acme"), tenant("globex"));
+    let place = partition(&acme);
+    assert_ne!(place, partition(&busy));
+    hand.append(place, 1, Work::new(&acme, "job-0", &[("ocr.page", 100)]).reserve());
+    let writer = Writer::new(hand.clone(), ledger.clone(), watch.clone(), options("one"));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(writer.run(async move { drop(stopped.await) }));
+    wait_for("the first is booked", Duration::from_secs(20), async || {
+        (ledger.cursor(place).await.unwrap() == at("1-0")).then_some(())
+    })
+    .await;
+    hand.lose(place);
+    let mut job = 0;
+    wait_for("the loss is told", Duration::from_secs(20), async || {
+        job += 1;
+        let work = Work::new(&busy, &format!("job-{job}"), &[("ocr.page", 1)]);
+        hand.append(partition(&busy), 1, work.reserve());
+        (watch.0.all() == [Alarm::Amnesia { partition: place, cursor: at("1-0") }]).then_some(())
+    })
+    .await;
+    stop.send(()).unwrap();
+    running.await.unwrap();
     assert_proven(&ledger).await;
 }
 

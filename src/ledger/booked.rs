@@ -1,0 +1,103 @@
+//! Whether events are in the books: what `ack: ledger` waits for.
+
+use diesel::sql_types::{self, Array, BigInt, Bool, Integer, SmallInt};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+
+use super::statement::Kept;
+use super::{BEGIN_BOOKING, Ledger, LedgerError, number};
+use crate::domain::ids::{OutboxId, ReservationId};
+
+/// An event that somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AwaitedEvent {
+    /// Whose.
+    pub reservation: ReservationId,
+    /// Which of the reservation's changes it is, from 1.
+    pub step: u32,
+    /// Its place.
+    pub event: OutboxId,
+}
+
+/// Whether an event is in the books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Booked {
+    /// It is.
+    Yes,
+    /// Not yet.
+    NotYet,
+    /// It, or an earlier one of its reservation, waits in quarantine.
+    Quarantined,
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = BigInt)]
+    place: i64,
+    #[diesel(sql_type = BigInt)]
+    epoch: i64,
+    #[diesel(sql_type = BigInt)]
+    sequence: i64,
+    #[diesel(sql_type = Bool)]
+    row_has_it: bool,
+    #[diesel(sql_type = Bool)]
+    quarantined: bool,
+}
+
+impl Row {
+    fn read(&self, event: OutboxId) -> Result<Booked, LedgerError> {
+        if self.quarantined {
+            return Ok(Booked::Quarantined);
+        }
+        let same_epoch = number::unsigned(self.epoch)? == event.epoch.0;
+        let passed = same_epoch && number::unsigned(self.sequence)? >= event.sequence;
+        Ok(if passed || self.row_has_it { Booked::Yes } else { Booked::NotYet })
+    }
+}
+
+const QUERY: &str = "SELECT w.place, c.epoch, c.sequence, \
+        coalesce((SELECT r.epoch <= w.epoch AND (r.step > w.step OR (r.step = w.step AND r.sequence = w.sequence)) \
+                  FROM reservations r WHERE r.partition = w.partition AND r.id = w.id LIMIT 1), false) AS row_has_it, \
+        EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = w.id \
+                AND (q.epoch, q.sequence) <= (w.epoch, w.sequence)) AS quarantined \
+    FROM unnest($1::smallint[], $2::uuid[], $3::integer[], $4::bigint[], $5::bigint[]) \
+         WITH ORDINALITY AS w(partition, id, step, epoch, sequence, place) \
+    JOIN cursors c ON c.partition = w.partition";
+
+impl Ledger {
+    /// Which of these events are in the books, in their order: the cursor decides within an event's epoch, the
+    /// reservation's row where that is over or the record was restored. A row that another change took to the same step in a
+    /// later epoch does not have it: the event was lost.
+    pub async fn are_booked(&self, events: &[AwaitedEvent]) -> Result<Vec<Booked>, LedgerError> {
+        let events = events.to_vec();
+        // As for a booking: what is kept looks up by index.
+        self.transact(BEGIN_BOOKING, move |connection| find(connection, events).boxed()).await
+    }
+}
+
+async fn find(
+    connection: &mut AsyncPgConnection,
+    events: Vec<AwaitedEvent>,
+) -> Result<Vec<Booked>, LedgerError> {
+    let column = |pick: fn(&AwaitedEvent) -> i64| events.iter().map(pick).collect::<Vec<_>>();
+    let find = sql_query(QUERY)
+        .bind::<Array<SmallInt>, _>(
+            events.iter().map(|of| number::of_partition(of.reservation.partition())).collect::<Vec<_>>(),
+        )
+        .bind::<Array<sql_types::Uuid>, _>(events.iter().map(|of| of.reservation.uuid()).collect::<Vec<_>>())
+        .bind::<Array<Integer>, _>(
+            events.iter().map(|of| i32::try_from(of.step).unwrap_or(i32::MAX)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.epoch.0)))
+        .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.sequence)));
+    let rows: Vec<Row> = Kept(find).load(connection).await?;
+    let mut booked = vec![Booked::NotYet; events.len()];
+    for row in rows {
+        let index = usize::try_from(row.place - 1).unwrap_or(usize::MAX);
+        if let (Some(event), Some(slot)) = (events.get(index), booked.get_mut(index)) {
+            *slot = row.read(event.event)?;
+        }
+    }
+    Ok(booked)
+}
