@@ -6,7 +6,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::statement::Kept;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, number};
+use super::{BEGIN_LOOK_UP, Ledger, LedgerError, number};
 use crate::domain::ids::{OutboxId, ReservationId};
 
 /// An event that somebody waits for.
@@ -71,8 +71,7 @@ impl Ledger {
     /// later epoch does not have it: the event was lost.
     pub async fn are_booked(&self, events: &[AwaitedEvent]) -> Result<Vec<Booked>, LedgerError> {
         let events = events.to_vec();
-        // As for a booking: what is kept looks up by index.
-        self.transact(BEGIN_BOOKING, move |connection| find(connection, events).boxed()).await
+        self.transact(BEGIN_LOOK_UP, move |connection| find(connection, events).boxed()).await
     }
 }
 

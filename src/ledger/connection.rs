@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use deadpool::managed::QueueMode;
 use diesel::ConnectionError;
 use diesel_async::pooled_connection::deadpool::{Object, Pool};
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
@@ -64,6 +65,8 @@ impl Ledger {
             AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&options.url, config);
         let pool = Pool::builder(manager)
             .max_size(options.pool_size.max(1))
+            // The connection used last is taken first: it has the statements parsed and planned.
+            .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
         let shared = Shared {
@@ -156,6 +159,9 @@ pub(crate) const BEGIN: &str = "BEGIN";
 pub(crate) const BEGIN_BOOKING: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
 /// Begins one whose reads all see the same instant.
 pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// Begins one that also looks up by index alone, as one that books does: its statements are kept.
+pub(crate) const BEGIN_LOOK_UP: &str =
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
 
 /// Begins reads within a transaction that may take only so long each, and fail without harm to it.
 pub(crate) async fn begin_aside(

@@ -47,7 +47,7 @@ use std::sync::Arc;
 pub use balances::MeterBalance;
 pub use booked::{AwaitedEvent, Booked};
 pub use connection::LedgerOptions;
-pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_SNAPSHOT, begin_aside, end_aside};
+pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use cursors::{Cursor, Rest};
 pub use entries::{EntryFilter, EntryPlace, StoredEntry};
 pub use epochs::PartitionRow;

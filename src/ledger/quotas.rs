@@ -9,6 +9,7 @@ use rust_decimal::Decimal;
 
 use super::balances::{self, BalanceChanges};
 use super::chain::Chain;
+use super::statement::Kept;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, entries, instant, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{Account, Entry, EntryClass, EntryFlags, Movement};
@@ -72,7 +73,7 @@ const COLUMNS: &str =
 
 /// The capacities of a tenant's quotas by meter and period's start; those that are not open are left out.
 pub(crate) async fn read_open(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     tenant: &TenantId,
     wanted: &[(&MeterId, i64)],
 ) -> Result<Vec<((MeterId, i64), QuotaCapacity)>, LedgerError> {
@@ -80,12 +81,11 @@ pub(crate) async fn read_open(
         "{COLUMNS} JOIN unnest($2::text[], $3::timestamptz[]) AS w(meter, period_start) USING (meter, period_start) \
          WHERE q.tenant = $1"
     );
-    let rows: Vec<Row> = sql_query(query)
+    let find = sql_query(query)
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?)
-        .load(connection)
-        .await?;
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
+    let rows: Vec<Row> = Kept(find).load(&mut connection).await?;
     rows.into_iter()
         .map(|row| {
             let meter = MeterId::parse(&row.meter).map_err(|_| LedgerError::Damaged(row.meter.clone()))?;

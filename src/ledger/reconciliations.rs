@@ -10,6 +10,7 @@ use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::statement::Kept;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 use crate::domain::amount::Decimals;
 use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
@@ -116,11 +117,11 @@ struct CircumstancesRow {
 
 /// What may explain that a counter of this checkpoint differs. The partition's cursor is locked by this transaction.
 pub(crate) async fn circumstances(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     partition: Partition,
     checkpoint: &Checkpoint,
 ) -> Result<Circumstances, LedgerError> {
-    let row: CircumstancesRow = sql_query(
+    let find = sql_query(
         "SELECT (SELECT count(*) FROM quarantine WHERE status = 'open' AND (tenant = $1 OR (tenant IS NULL AND partition = $2))) AS quarantined, \
              (SELECT count(*) FROM gaps WHERE partition = $2 AND found_epoch = $3) AS gaps, \
              EXISTS (SELECT FROM repeats WHERE tenant = $1 AND epoch = $3 AND sequence < $4 \
@@ -139,9 +140,8 @@ pub(crate) async fn circumstances(
     .bind::<BigInt, _>(number::signed(checkpoint.outbox_id.epoch.0))
     .bind::<BigInt, _>(number::signed(checkpoint.outbox_id.sequence))
     .bind::<BigInt, _>(number::signed(checkpoint.description.tenant_version))
-    .bind::<BigInt, _>(number::signed(checkpoint.description.policy_version))
-    .get_result(connection)
-    .await?;
+    .bind::<BigInt, _>(number::signed(checkpoint.description.policy_version));
+    let row: CircumstancesRow = Kept(find).get_result(&mut connection).await?;
     Ok(Circumstances {
         quarantined: number::unsigned(row.quarantined)?,
         gaps: number::unsigned(row.gaps)?,
@@ -167,10 +167,9 @@ pub(crate) async fn add(
         insert(connection, judged).await?;
         return Ok(true);
     }
-    sql_query("DELETE FROM reconciliations WHERE tenant = $1 AND state = 'clean'")
-        .bind::<Text, _>(judged.tenant.as_str())
-        .execute(connection)
-        .await?;
+    let forget = sql_query("DELETE FROM reconciliations WHERE tenant = $1 AND state = 'clean'")
+        .bind::<Text, _>(judged.tenant.as_str());
+    Kept(forget).execute(connection).await?;
     insert(connection, judged).await?;
     Ok(false)
 }
@@ -200,7 +199,7 @@ async fn insert(connection: &mut AsyncPgConnection, judged: &Reconciliation) -> 
     let differences: Vec<StoredDifference> = judged.differences.iter().map(StoredDifference::of).collect();
     let differences =
         serde_json::to_value(differences).map_err(|error| LedgerError::Damaged(error.to_string()))?;
-    sql_query(
+    let insert = sql_query(
         "INSERT INTO reconciliations (tenant, checkpoint_id, partition, epoch, sequence, taken_at, counters, differences, \
              quarantined, gaps, state, detail) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",
@@ -216,9 +215,8 @@ async fn insert(connection: &mut AsyncPgConnection, judged: &Reconciliation) -> 
     .bind::<BigInt, _>(number::signed(judged.quarantined))
     .bind::<BigInt, _>(number::signed(judged.gaps))
     .bind::<Text, _>(judged.state.as_str())
-    .bind::<Text, _>(judged.detail.as_str())
-    .execute(connection)
-    .await?;
+    .bind::<Text, _>(judged.detail.as_str());
+    Kept(insert).execute(connection).await?;
     Ok(())
 }
 

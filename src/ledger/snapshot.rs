@@ -6,10 +6,11 @@ use chrono::{DateTime, Utc};
 use diesel::sql_types::{self, Array, BigInt, Binary, Integer, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
+use futures::{FutureExt, try_join};
 use rust_decimal::Decimal;
 
-use super::{BEGIN_SNAPSHOT, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
+use super::statement::Kept;
+use super::{BEGIN_LOOK_UP, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{MeterId, OperationId, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::Record;
@@ -75,13 +76,13 @@ impl Ledger {
         ask: &RestoreAsk,
     ) -> Result<TenantSnapshot, LedgerError> {
         let (tenant, ask) = (tenant.clone(), ask.clone());
-        self.transact(BEGIN_SNAPSHOT, move |connection| {
+        self.transact(BEGIN_LOOK_UP, move |connection| {
             async move {
                 let cursor = cursors::read(connection, partition).await?;
-                let BookFigures { open, counters, quotas } =
-                    read_figures(connection, &tenant, &ask, None).await?;
-                let latest_keyed_born_at_ms =
-                    read_latest_keyed(connection, &tenant, ask.keyed_since_ms).await?;
+                let reading = read_figures(connection, &tenant, &ask, None);
+                let latest = read_latest_keyed(connection, &tenant, ask.keyed_since_ms);
+                let (figures, latest_keyed_born_at_ms) = try_join!(reading, latest)?;
+                let BookFigures { open, counters, quotas } = figures;
                 Ok(TenantSnapshot { cursor, open, counters, quotas, latest_keyed_born_at_ms })
             }
             .boxed()
@@ -100,16 +101,16 @@ pub(crate) struct BookFigures {
 /// Reads what the books say: the one place, for those who restore a tenant and those who compare it. Refused where more
 /// holds are open than `open_max`.
 pub(crate) async fn read_figures(
-    connection: &mut AsyncPgConnection,
+    connection: &AsyncPgConnection,
     tenant: &TenantId,
     ask: &RestoreAsk,
     open_max: Option<usize>,
 ) -> Result<BookFigures, LedgerError> {
-    Ok(BookFigures {
-        open: if ask.with_open { read_open(connection, tenant, open_max).await? } else { Vec::new() },
-        counters: read_counters(connection, tenant, &ask.counters).await?,
-        quotas: read_quotas(connection, tenant, &ask.quotas).await?,
-    })
+    let open =
+        async { if ask.with_open { read_open(connection, tenant, open_max).await } else { Ok(Vec::new()) } };
+    let counters = read_counters(connection, tenant, &ask.counters);
+    let (open, counters, quotas) = try_join!(open, counters, read_quotas(connection, tenant, &ask.quotas))?;
+    Ok(BookFigures { open, counters, quotas })
 }
 
 #[derive(QueryableByName)]
@@ -121,16 +122,15 @@ struct OpenRow {
 }
 
 async fn read_open(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     tenant: &TenantId,
     most: Option<usize>,
 ) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
     let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id LIMIT $2";
-    let rows: Vec<OpenRow> = sql_query(query)
+    let find = sql_query(query)
         .bind::<Text, _>(tenant.as_str())
-        .bind::<Nullable<BigInt>, _>(most.map(|most| number::limit(most.saturating_add(1))))
-        .load(connection)
-        .await?;
+        .bind::<Nullable<BigInt>, _>(most.map(|most| number::limit(most.saturating_add(1))));
+    let rows: Vec<OpenRow> = Kept(find).load(&mut connection).await?;
     if most.is_some_and(|most| rows.len() > most) {
         return Err(LedgerError::Refused("too many open holds to compare".into()));
     }
@@ -155,7 +155,7 @@ struct CounterRow {
 
 /// One question for all counters: each asks once per meter.
 async fn read_counters(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     tenant: &TenantId,
     asks: &[CounterAsk],
 ) -> Result<Vec<Units>, LedgerError> {
@@ -169,7 +169,7 @@ async fn read_counters(
         .collect();
     let index = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
     let operations = |ask: &CounterAsk| ask.operations.as_ref().map(|list| super::entries::literal(list));
-    let rows: Vec<CounterRow> = sql_query(
+    let find = sql_query(
         "SELECT q.counter, q.place, coalesce(sum(u.consumed), 0)::numeric(28, 9) AS consumed \
          FROM unnest($2::integer[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::timestamptz[]) \
               AS q(counter, place, meter, kind, id, operations, from_at, to_at) \
@@ -191,9 +191,8 @@ async fn read_counters(
     )
     .bind::<Array<Nullable<Text>>, _>(questions.iter().map(|(.., ask)| operations(ask)).collect::<Vec<_>>())
     .bind::<Array<Timestamptz>, _>(instant::all_from_ms(questions.iter().map(|(.., ask)| ask.window_start_ms))?)
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(questions.iter().map(|(.., ask)| ask.window_end_ms))?)
-    .load(connection)
-    .await?;
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(questions.iter().map(|(.., ask)| ask.window_end_ms))?);
+    let rows: Vec<CounterRow> = Kept(find).load(&mut connection).await?;
     let mut sums = vec![Units::ZERO; asks.len()];
     for row in rows {
         let (counter, place): (usize, usize) = (number::small(row.counter)?, number::small(row.place)?);
@@ -221,7 +220,7 @@ struct ConsumedRow {
 }
 
 async fn read_quotas(
-    connection: &mut AsyncPgConnection,
+    connection: &AsyncPgConnection,
     tenant: &TenantId,
     asks: &[(MeterId, Decimals, i64)],
 ) -> Result<Vec<QuotaState>, LedgerError> {
@@ -229,16 +228,9 @@ async fn read_quotas(
         return Ok(Vec::new());
     }
     let wanted: Vec<_> = asks.iter().map(|(meter, _, start_ms)| (meter, *start_ms)).collect();
-    let open: HashMap<_, _> = quotas::read_open(connection, tenant, &wanted).await?.into_iter().collect();
-    let rows: Vec<ConsumedRow> = sql_query(
-        "SELECT b.meter, b.period_start, b.consumed FROM balances b \
-         JOIN unnest($2::text[], $3::timestamptz[]) AS w(meter, period_start) USING (meter, period_start) WHERE b.tenant = $1",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?)
-    .load(connection)
-    .await?;
+    let reading = quotas::read_open(connection, tenant, &wanted);
+    let (open, rows) = try_join!(reading, read_consumed(connection, tenant, &wanted))?;
+    let open: HashMap<_, _> = open.into_iter().collect();
     let consumed: HashMap<(String, i64), Decimal> = rows
         .into_iter()
         .map(|row| ((row.meter, row.period_start.timestamp_millis()), row.consumed))
@@ -252,6 +244,21 @@ async fn read_quotas(
         .collect()
 }
 
+async fn read_consumed(
+    mut connection: &AsyncPgConnection,
+    tenant: &TenantId,
+    wanted: &[(&MeterId, i64)],
+) -> Result<Vec<ConsumedRow>, LedgerError> {
+    let find = sql_query(
+        "SELECT b.meter, b.period_start, b.consumed FROM balances b \
+         JOIN unnest($2::text[], $3::timestamptz[]) AS w(meter, period_start) USING (meter, period_start) WHERE b.tenant = $1",
+    )
+    .bind::<Text, _>(tenant.as_str())
+    .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
+    Ok(Kept(find).load(&mut connection).await?)
+}
+
 #[derive(QueryableByName)]
 struct BornRow {
     #[diesel(sql_type = Nullable<Timestamptz>)]
@@ -259,16 +266,15 @@ struct BornRow {
 }
 
 async fn read_latest_keyed(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     tenant: &TenantId,
     since_ms: i64,
 ) -> Result<Option<i64>, LedgerError> {
-    let row: BornRow = sql_query(
+    let find = sql_query(
         "SELECT max(born_at) AS born_at FROM reservations WHERE tenant = $1 AND born_at >= $2 AND keyed",
     )
     .bind::<Text, _>(tenant.as_str())
-    .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
-    .get_result(connection)
-    .await?;
+    .bind::<Timestamptz, _>(instant::from_ms(since_ms)?);
+    let row: BornRow = Kept(find).get_result(&mut connection).await?;
     Ok(row.born_at.map(|at| at.timestamp_millis()))
 }

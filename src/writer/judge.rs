@@ -1,6 +1,7 @@
 //! A checkpoint against the books, as of exactly its place: in the transaction that has booked all before it.
 
 use diesel_async::AsyncPgConnection;
+use futures::{FutureExt, try_join};
 
 use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
 use crate::domain::holds::Holds;
@@ -58,13 +59,16 @@ pub(super) async fn judge(
 }
 
 async fn compare(
-    connection: &mut AsyncPgConnection,
+    connection: &AsyncPgConnection,
     partition: Partition,
     checkpoint: &Checkpoint,
 ) -> Result<(Circumstances, Judgement), LedgerError> {
-    let around = circumstances(connection, partition, checkpoint).await?;
     let tenant = &checkpoint.description.tenant;
-    let judgement = match read_figures(connection, tenant, &ask_of(checkpoint), Some(OPEN_MAX)).await {
+    let ask = ask_of(checkpoint);
+    // What cannot be read of the books is a judgement, so the circumstances are known all the same.
+    let reading = read_figures(connection, tenant, &ask, Some(OPEN_MAX)).map(Ok);
+    let (around, books) = try_join!(circumstances(connection, partition, checkpoint), reading)?;
+    let judgement = match books {
         Ok(books) => decide(checkpoint, &figures_of(checkpoint, &books), &around),
         Err(error @ (LedgerError::Damaged(_) | LedgerError::Refused(_))) => undecided(&why(error)),
         Err(error) => return Err(error),
