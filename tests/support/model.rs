@@ -281,11 +281,6 @@ impl Model {
         due
     }
 
-    /// A record that comes back from the ledger no longer says that a cap cut its total.
-    pub fn lose_memory(&mut self) {
-        self.holds.values_mut().for_each(|hold| hold.capped = false);
-    }
-
     /// Open holds, in the order of their ids.
     pub fn open(&self) -> Vec<u8> {
         let is_open = |hold: &Hold| hold.state == ReservationState::Reserved;
