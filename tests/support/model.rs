@@ -59,15 +59,20 @@ pub struct Counter {
     pub reserved: i64,
 }
 
+/// A reservation as it stands.
 #[derive(Debug, Clone)]
-struct Hold {
-    state: ReservationState,
-    late: bool,
+pub struct Hold {
+    /// Where it is.
+    pub state: ReservationState,
+    /// Whether it was charged after its expiry.
+    pub late: bool,
+    /// What is held and consumed, per line.
+    pub lines: Vec<LineUnits>,
+    /// When it expires, or did.
+    pub expires_at_ms: i64,
+    latest_expiry_ms: i64,
     capped: bool,
     meaning: u8,
-    lines: Vec<LineUnits>,
-    expires_at_ms: i64,
-    latest_expiry_ms: i64,
 }
 
 /// How a reserve treats what does not fit.
@@ -285,6 +290,23 @@ impl Model {
     pub fn open(&self) -> Vec<u8> {
         let is_open = |hold: &Hold| hold.state == ReservationState::Reserved;
         self.holds.iter().filter(|(_, hold)| is_open(hold)).map(|(id, _)| *id).collect()
+    }
+
+    /// Every reservation, by its id.
+    pub fn holds(&self) -> impl Iterator<Item = (u8, &Hold)> {
+        self.holds.iter().map(|(id, hold)| (*id, hold))
+    }
+
+    /// A reservation, if there is one of this id.
+    pub fn hold(&self, id: u8) -> Option<&Hold> {
+        self.holds.get(&id)
+    }
+
+    /// As calls are judged while the gate is away: no counter is known, so that a cap leaves no more than the hold.
+    pub fn without_counters(&self) -> Self {
+        let mut model = self.clone();
+        model.counters.iter_mut().for_each(|counter| counter.capacity = 0);
+        model
     }
 
     fn repeats(&self, hold: &Hold, totals: &[i64]) -> bool {
