@@ -75,6 +75,9 @@ pub struct Hold {
     meaning: u8,
 }
 
+/// More than the holds of any sequence come to.
+const MORE_THAN_IS_HELD: i64 = 1_000_000;
+
 /// How a reserve treats what does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -302,11 +305,16 @@ impl Model {
         self.holds.get(&id)
     }
 
-    /// As calls are judged while the gate is away: no counter is known, so that a cap leaves no more than the hold.
+    /// As consumes and releases are judged while the gate is away: no counter is known, so that a cap leaves no more than
+    /// the hold, as if every line had a full one.
     pub fn without_counters(&self) -> Self {
-        let mut model = self.clone();
-        model.counters.iter_mut().for_each(|counter| counter.capacity = 0);
-        model
+        let full = |line| Counter {
+            capacity: 0,
+            weights: (0..self.rules.len()).map(|at| i64::from(at == line)).collect(),
+            consumed: 0,
+            reserved: MORE_THAN_IS_HELD,
+        };
+        Self { counters: (0..self.rules.len()).map(full).collect(), ..self.clone() }
     }
 
     fn repeats(&self, hold: &Hold, totals: &[i64]) -> bool {

@@ -254,9 +254,14 @@ impl Request {
         }
     }
 
+    /// Whether it makes a reservation.
+    pub(super) fn is_admission(&self) -> bool {
+        matches!(self.action, Action::Admit { .. })
+    }
+
     /// The idempotency key of calls that take one.
     pub(super) fn key(&self) -> Option<String> {
-        matches!(self.action, Action::Admit { .. }).then(|| format!("job-{}", self.number))
+        self.is_admission().then(|| format!("job-{}", self.number))
     }
 
     /// Where it is called, given the reservation's id where it has one.

@@ -55,7 +55,7 @@ struct Choices {
     first: Expected,
     /// Where an attempt of the same call may have been taken before.
     again: Expected,
-    /// By the ledger, while the gate is away.
+    /// By the ledger, while the gate is away: for the first time, again, and where the gate had it before.
     away: Vec<Expected>,
 }
 
@@ -129,13 +129,12 @@ impl Tenant {
         let mut without_gate = self.account.model.without_counters();
         let mut model = self.account.model.clone();
         let first = on(&self.account, &mut model);
-        let away_first = on(&self.account, &mut without_gate);
         let again = on(&self.account, &mut model.clone());
-        let away = vec![
-            away_first,
-            on(&self.account, &mut without_gate),
-            on(&self.account, &mut model.without_counters()),
-        ];
+        let mut away = Vec::new();
+        if !request.is_admission() {
+            away.extend((0..2).map(|_| on(&self.account, &mut without_gate)));
+            away.push(on(&self.account, &mut model.without_counters()));
+        }
         self.account.model = model;
         Choices { first, again, away }
     }
