@@ -5,11 +5,13 @@ CARGO ?= cargo
 ARGS ?=
 # How many faults of each kind a storm has; outages last as long as they are promised to be survived.
 ROUNDS ?= 20
+# How many random sequences the behaviour suite tries.
+CASES ?= 200
 
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm lint fmt clean setup
+.PHONY: help run test bench storm behaviour lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -27,6 +29,9 @@ bench: setup ## Measure the parts and the whole on this machine; writes docs/ben
 
 storm: setup ## Kill, empty, freeze and swap the servers under load, at full size (ROUNDS="20")
 	TOLLGATE_STORM_ROUNDS=$(ROUNDS) $(CARGO) test --locked --release --test suite -- --nocapture --test-threads 1 faults::storm
+
+behaviour: setup ## Hold the whole service against its model through random calls and kills (CASES="200")
+	TOLLGATE_BEHAVIOUR_CASES=$(CASES) $(CARGO) test --locked --test suite -- --nocapture properties::service
 
 lint: ## Check formatting and lints, and dependencies where cargo-deny is installed
 	$(CARGO) fmt --all --check

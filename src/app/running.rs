@@ -18,7 +18,7 @@ use crate::ledger::{Ledger, LedgerOptions};
 use crate::operations::{Operations, OperationsOptions, Positions, follow_changes, watch_losses};
 use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
-use crate::writer::{GateOutbox, Writer, WriterOptions};
+use crate::writer::{FailPoints, GateOutbox, Writer, WriterOptions};
 use crate::{http, jobs};
 
 /// Why an instance does not start.
@@ -60,6 +60,7 @@ pub struct App {
     patience: StopPatience,
     /// Rung when the writer met operations that came again.
     repeated: Arc<Notify>,
+    fail_points: Arc<FailPoints>,
 }
 
 /// How long each part of a stop may take.
@@ -203,6 +204,7 @@ impl App {
             tasks: Vec::new(),
             patience,
             repeated,
+            fail_points: Arc::default(),
         })
     }
 
@@ -258,7 +260,13 @@ impl App {
             ..WriterOptions::default()
         };
         let writer = Writer::new(GateOutbox::new(self.gate.clone()), self.ledger.clone(), watch, options);
+        self.fail_points = writer.fail_points();
         self.spawn(writer.run(self.stopping()));
+    }
+
+    /// The places where tests may stop its writer.
+    pub fn writer_fail_points(&self) -> Arc<FailPoints> {
+        self.fail_points.clone()
     }
 
     fn start_jobs(&mut self, settings: &Settings) {

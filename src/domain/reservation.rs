@@ -14,7 +14,7 @@
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
 //! ```
-//! Head's `flags` = 1 late + 2 a `cap` kept some uncharged (known to the gate alone) + 4 degraded.
+//! Head's `flags` = 1 late + 2 a `cap` kept some uncharged + 4 degraded.
 //! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8),
 //! plus 16 when weights are given (else each is 1), plus 32 when the end and capacity are given (a line is `cap`).
 //! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
@@ -33,6 +33,7 @@ const WEIGHTED: u8 = 16;
 const CAPPED: u8 = 32;
 const QUOTA_CAPACITY: i64 = -2;
 const LATE: u8 = 1;
+const KEPT: u8 = 2;
 const DEGRADED: u8 = 4;
 
 /// The most lines a reservation has.
@@ -126,6 +127,8 @@ pub struct Head {
     pub state: ReservationState,
     /// Consumed after it had expired.
     pub late: bool,
+    /// Its last change asked for more than a `cap` let through, so that the same totals again are a repeat.
+    pub capped: bool,
     /// Admitted, or changed, by a call that was taken while the gate was away.
     pub degraded: bool,
     /// The ordinal of its last change; a reserve or usage is 1.
@@ -468,7 +471,8 @@ impl Head {
         out.put_byte(LAYOUT);
         out.put_byte(self.state.code());
         out.put_byte(u8::try_from(units.len()).unwrap_or(u8::MAX));
-        out.put_byte(if self.late { LATE } else { 0 } | if self.degraded { DEGRADED } else { 0 });
+        let flags = [(self.late, LATE), (self.capped, KEPT), (self.degraded, DEGRADED)];
+        out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
         out.put_4(self.step);
         out.put_8(i64::try_from(self.epoch.0).unwrap_or(i64::MAX));
         out.put_8(self.expires_at_ms);
@@ -496,6 +500,7 @@ impl Head {
         let head = Self {
             state,
             late: flags & LATE != 0,
+            capped: flags & KEPT != 0,
             degraded: flags & DEGRADED != 0,
             step: reader.u32()?,
             epoch: Epoch(reader.u64()?),
@@ -549,6 +554,7 @@ mod tests {
             head: Head {
                 state: ReservationState::Reserved,
                 late: false,
+                capped: true,
                 degraded: true,
                 step: 1,
                 epoch: Epoch(3),

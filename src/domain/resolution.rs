@@ -193,6 +193,7 @@ impl Standing {
         let mut record = self.record.clone();
         record.head.late = record.head.state == ReservationState::Expired;
         record.head.step = record.head.step.saturating_add(1);
+        record.head.capped = !uncharged.is_empty();
         record.head.degraded = true;
         if resolves {
             record.head.state = after;
@@ -218,10 +219,10 @@ impl Standing {
 
     /// Whether the totals are those of the record; where a cap kept some uncharged, what was asked for then is above.
     fn same_totals(&self, totals: &[Units]) -> bool {
-        let capped = !self.uncharged.is_empty();
         let lines = self.record.body.lines.iter().zip(&self.record.units).zip(totals);
         lines.into_iter().all(|((rule, units), total)| {
-            let was_capped = capped && rule.on_excess == OnExcess::Cap && units.consumed >= units.held;
+            let was_capped =
+                self.record.head.capped && rule.on_excess == OnExcess::Cap && units.consumed >= units.held;
             *total == units.consumed || (was_capped && *total > units.consumed)
         })
     }

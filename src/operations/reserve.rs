@@ -429,6 +429,7 @@ fn usage_record(body: &Body, granted: &[Units], event: OutboxId, expires_at_ms: 
         head: Head {
             state: ReservationState::Consumed,
             late: false,
+            capped: false,
             degraded: false,
             step: 1,
             epoch: event.epoch,

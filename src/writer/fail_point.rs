@@ -1,6 +1,6 @@
 //! Named places where a test may make the writer stop as if it had been killed.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Between which steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub enum FailPoint {
 #[derive(Debug, Default)]
 pub struct FailPoints {
     set: AtomicU8,
+    met: AtomicBool,
 }
 
 /// The writer met the place it was told to fail at.
@@ -33,10 +34,19 @@ impl FailPoints {
         self.set.store(number(point), Ordering::SeqCst);
     }
 
+    /// Whether the writer has stopped where it was told to.
+    pub fn is_met(&self) -> bool {
+        self.met.load(Ordering::SeqCst)
+    }
+
     /// Stops here if told so.
     pub(crate) fn check(&self, point: FailPoint) -> Result<(), Killed> {
         let is_set = cfg!(debug_assertions) && self.set.load(Ordering::SeqCst) == number(point);
-        if is_set { Err(Killed) } else { Ok(()) }
+        if !is_set {
+            return Ok(());
+        }
+        self.met.store(true, Ordering::SeqCst);
+        Err(Killed)
     }
 }
 

@@ -88,6 +88,29 @@ async fn after_flushall_a_repeat_of_keyed_work_is_still_the_same_reservation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_flushall_a_consume_that_a_cap_had_cut_is_still_a_repeat_when_it_comes_again() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    let cap = json!({ "unit": "page", "without_limit": "unlimited", "on_excess": "cap" });
+    app.put("/v1/admin/meters/page", cap).await;
+    let other = app.post_keyed("/v1/reservations", "other", reserve(20)).await.expect(201);
+    for (key, is_final) in [("part", false), ("whole", true)] {
+        let held = app.post_keyed("/v1/reservations", key, reserve(10)).await.expect(201);
+        let path = format!("/v1/reservations/{}/consume", held.text("/id"));
+        let consume = json!({ "amount": "80", "final": is_final, "ack": "ledger" });
+        let first = app.post(&path, consume.clone()).await.expect(200);
+        assert_ne!(first.text("/lines/0/uncharged"), "", "{first:?}");
+        flush(&app).await;
+        // There is room again for what was cut, but it was answered.
+        app.post(&format!("/v1/reservations/{}/release", other.text("/id")), json!({})).await.expect(200);
+        let again = app.post(&path, consume).await.expect(200);
+        assert_eq!(again.body["replayed"], true, "{again:?}");
+        assert_eq!(again.body["lines"][0]["consumed"], first.body["lines"][0]["consumed"], "{again:?}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_service_on_a_restarted_redis_goes_on_where_it_was() {
     let mut app = spawn_app().await;
     with_limits(&app).await;

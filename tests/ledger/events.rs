@@ -67,6 +67,7 @@ impl Work {
         let head = Head {
             state: ReservationState::Reserved,
             late: false,
+            capped: false,
             degraded: false,
             step: 1,
             epoch: Epoch(1),

@@ -25,6 +25,7 @@ fn admitted(world: &World, ask: &Ask) -> Record {
         head: Head {
             state: if usage { ReservationState::Consumed } else { ReservationState::Reserved },
             late: false,
+            capped: false,
             degraded: true,
             step: 1,
             epoch: Epoch(0),

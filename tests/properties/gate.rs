@@ -296,12 +296,9 @@ fn on_model(model: &mut Model, now_ms: i64, step: &Step) -> Answer {
         }
         Step::Release { id, incurred } => model.release(now_ms, *id, slice(incurred).as_deref()),
         Step::Extend { id, ttl_ms } => model.extend(now_ms, *id, *ttl_ms),
-        Step::Pass { .. } => Answer::Nothing,
+        // Nothing is forgotten for good: the ledger tells it again.
+        Step::Pass { .. } | Step::LoseMemory => Answer::Nothing,
         Step::Sweep => Answer::Swept(model.sweep(now_ms).len()),
-        Step::LoseMemory => {
-            model.lose_memory();
-            Answer::Nothing
-        }
     }
 }
 

@@ -1,3 +1,4 @@
 //! Random sequences of calls, on the real thing and on a model of it.
 
 mod gate;
+mod service;

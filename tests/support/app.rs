@@ -1,5 +1,6 @@
 //! A whole instance on servers of its own: the same app as the command line starts, driven over HTTP.
 
+use std::process::Command;
 use std::time::Duration;
 
 use reqwest::{Client, Method, Response};
@@ -58,6 +59,8 @@ pub struct TestApp {
     pub redis: TestRedis,
     /// Its ledger's database.
     pub database: TestDatabase,
+    /// What the settings were made of, as `("section.key", "value")`.
+    given: Vec<(String, String)>,
     settings: Settings,
     roles: Vec<Role>,
     /// The clock it runs on.
@@ -120,7 +123,8 @@ pub async fn spawn_app() -> TestApp {
 pub async fn spawn_app_with(options: AppOptions) -> TestApp {
     let redis = services::redis();
     let database = if options.own_postgres { own_database().await } else { database().await };
-    let settings = settings(&redis, &database, &options.settings);
+    let given = given(&redis, &database, &options.settings);
+    let settings = settings_of(given.clone());
     let clock = options.test_clock_ms.map_or_else(Clock::system, Clock::test);
     let mut roles = vec![Role::Http, Role::Writer, Role::Jobs];
     roles.retain(|role| {
@@ -129,10 +133,14 @@ pub async fn spawn_app_with(options: AppOptions) -> TestApp {
     let app = App::start(&settings, clock.clone(), &roles).await.expect("the app starts");
     let key = app.operations.ensure_admin_key(None).await.expect("an admin key").expect("a new one");
     let client = Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
-    TestApp { app: Some(app), redis, database, settings, roles, clock, admin_key: key, client }
+    TestApp { app: Some(app), redis, database, given, settings, roles, clock, admin_key: key, client }
 }
 
-fn settings(redis: &TestRedis, database: &TestDatabase, more: &[(&'static str, String)]) -> Settings {
+fn given(
+    redis: &TestRedis,
+    database: &TestDatabase,
+    more: &[(&'static str, String)],
+) -> Vec<(String, String)> {
     let mut given = vec![
         ("redis.url".to_owned(), redis.url()),
         ("postgres.url".to_owned(), database.url.clone()),
@@ -149,6 +157,10 @@ fn settings(redis: &TestRedis, database: &TestDatabase, more: &[(&'static str, S
         ("ledger.restore_wait_ms".to_owned(), "8000".to_owned()),
     ];
     given.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    given
+}
+
+fn settings_of(given: Vec<(String, String)>) -> Settings {
     let read_secret = |_: &std::path::Path| Err(std::io::Error::other("tests have no secret files"));
     let inputs =
         Inputs { file: None, environment: Vec::new(), command_line: given, read_secret: &read_secret };
@@ -251,7 +263,7 @@ impl TestApp {
 
     /// Starts one more instance on the same servers, with these roles and further settings.
     pub async fn another_with(&self, roles: &[Role], more: &[(&'static str, String)]) -> App {
-        let settings = settings(&self.redis, &self.database, more);
+        let settings = settings_of(given(&self.redis, &self.database, more));
         App::start(&settings, self.clock.clone(), roles).await.expect("one more instance")
     }
 
@@ -276,6 +288,21 @@ impl TestApp {
     /// Starts one more instance with these roles on the same servers.
     pub async fn one_with(&self, roles: &[Role]) -> App {
         App::start(&self.settings, self.clock.clone(), roles).await.expect("one more instance")
+    }
+
+    /// Makes commands that serve on the same servers in a process of its own, by a test clock that starts where this one is
+    /// by then; the answer needs nothing of this.
+    pub fn serving(&self, roles: &'static str, listen: String) -> impl Fn() -> Command + Send + use<> {
+        let (given, clock) = (self.given.clone(), self.clock.clone());
+        let name = |key: &str| format!("TOLLGATE__{}", key.to_uppercase().replace('.', "__"));
+        move || {
+            let now = jiff::Timestamp::from_millisecond(clock.now_ms()).expect("a time").to_string();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+            command.args(["serve", "--roles", roles, "--listen", &listen, "--test-clock", &now]);
+            command.env("TOLLGATE__ENVIRONMENT", "sandbox").env("TOLLGATE__LOGS__LEVEL", "error");
+            command.envs(given.iter().map(|(key, value)| (name(key), value)));
+            command
+        }
     }
 
     /// Moves the test clock to this RFC 3339 time.

@@ -2,5 +2,6 @@
 
 pub mod app;
 pub mod model;
+pub mod process;
 pub mod services;
 pub mod wait;

@@ -59,16 +59,24 @@ pub struct Counter {
     pub reserved: i64,
 }
 
+/// A reservation as it stands.
 #[derive(Debug, Clone)]
-struct Hold {
-    state: ReservationState,
-    late: bool,
+pub struct Hold {
+    /// Where it is.
+    pub state: ReservationState,
+    /// Whether it was charged after its expiry.
+    pub late: bool,
+    /// What is held and consumed, per line.
+    pub lines: Vec<LineUnits>,
+    /// When it expires, or did.
+    pub expires_at_ms: i64,
+    latest_expiry_ms: i64,
     capped: bool,
     meaning: u8,
-    lines: Vec<LineUnits>,
-    expires_at_ms: i64,
-    latest_expiry_ms: i64,
 }
+
+/// More than the holds of any sequence come to.
+const MORE_THAN_IS_HELD: i64 = 1_000_000;
 
 /// How a reserve treats what does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,15 +289,32 @@ impl Model {
         due
     }
 
-    /// A record that comes back from the ledger no longer says that a cap cut its total.
-    pub fn lose_memory(&mut self) {
-        self.holds.values_mut().for_each(|hold| hold.capped = false);
-    }
-
     /// Open holds, in the order of their ids.
     pub fn open(&self) -> Vec<u8> {
         let is_open = |hold: &Hold| hold.state == ReservationState::Reserved;
         self.holds.iter().filter(|(_, hold)| is_open(hold)).map(|(id, _)| *id).collect()
+    }
+
+    /// Every reservation, by its id.
+    pub fn holds(&self) -> impl Iterator<Item = (u8, &Hold)> {
+        self.holds.iter().map(|(id, hold)| (*id, hold))
+    }
+
+    /// A reservation, if there is one of this id.
+    pub fn hold(&self, id: u8) -> Option<&Hold> {
+        self.holds.get(&id)
+    }
+
+    /// As consumes and releases are judged while the gate is away: no counter is known, so that a cap leaves no more than
+    /// the hold, as if every line had a full one.
+    pub fn without_counters(&self) -> Self {
+        let full = |line| Counter {
+            capacity: 0,
+            weights: (0..self.rules.len()).map(|at| i64::from(at == line)).collect(),
+            consumed: 0,
+            reserved: MORE_THAN_IS_HELD,
+        };
+        Self { counters: (0..self.rules.len()).map(full).collect(), ..self.clone() }
     }
 
     fn repeats(&self, hold: &Hold, totals: &[i64]) -> bool {

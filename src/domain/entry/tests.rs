@@ -20,6 +20,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
         head: Head {
             state,
             late: false,
+            capped: false,
             degraded: false,
             step: 1,
             epoch: Epoch(1),

@@ -22,6 +22,7 @@ fn standing(state: ReservationState, lines: &[(i64, i64)], on_excess: OnExcess, 
         head: Head {
             state,
             late: false,
+            capped: false,
             degraded: false,
             step: 1,
             epoch: Epoch(1),

@@ -9,30 +9,21 @@ mod replays;
 mod servers_away;
 mod two_services;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
-use reqwest::{Client, Method};
+use reqwest::Method;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate::embedded::{EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
 use tollgate::ledger::Ledger;
 
+use crate::support::process::{Caller, PATIENCE, Service, from_environment};
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
 
 const KEY: &str = "tg_test_0123456789abcdef0123456789abcdef0123456789abcdef";
 const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef";
-const PATIENCE: Duration = Duration::from_secs(60);
-
-#[allow(clippy::disallowed_methods, reason = "how a long storm is told its length and its seed")]
-fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// How many faults of each kind; a long storm says it.
 fn rounds() -> Option<u64> {
@@ -42,89 +33,6 @@ fn rounds() -> Option<u64> {
 /// The first in a long storm, the second in an ordinary run of the tests.
 fn sized<T>(long: T, short: T) -> T {
     if rounds().is_some() { long } else { short }
-}
-
-/// Calls services as their users would: the next one where one does not answer.
-#[derive(Clone)]
-struct Caller {
-    client: Client,
-    key: String,
-    addresses: Arc<[String]>,
-    turn: Arc<AtomicUsize>,
-}
-
-impl Caller {
-    fn of(addresses: impl IntoIterator<Item = String>) -> Self {
-        let client = Client::builder().timeout(Duration::from_secs(15)).build().unwrap();
-        let addresses = addresses.into_iter().collect();
-        Self { client, key: KEY.into(), addresses, turn: Arc::default() }
-    }
-
-    fn with_key(&self, key: &str) -> Self {
-        Self { key: key.into(), ..self.clone() }
-    }
-
-    async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Value) -> Option<(u16, Value)> {
-        let turn = self.turn.load(Ordering::SeqCst);
-        let url = format!("http://{}{path}", self.addresses[turn % self.addresses.len()]);
-        let mut request = self.client.request(method, url).bearer_auth(&self.key);
-        if let Some(key) = key {
-            request = request.header("idempotency-key", key);
-        }
-        if !body.is_null() {
-            request = request.json(&body);
-        }
-        let Ok(answer) = request.send().await else {
-            self.turn.fetch_max(turn + 1, Ordering::SeqCst);
-            return None;
-        };
-        let status = answer.status().as_u16();
-        let text = answer.text().await.ok()?;
-        Some((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
-    }
-
-    async fn get(&self, path: &str) -> Option<(u16, Value)> {
-        self.call(Method::GET, path, None, Value::Null).await
-    }
-
-    async fn post(&self, path: &str, body: Value) -> Option<(u16, Value)> {
-        self.call(Method::POST, path, None, body).await
-    }
-
-    /// Repeats a call until it is answered as done.
-    async fn insist(&self, method: Method, path: &str, key: Option<&str>, body: Value) -> Value {
-        let mut last = None;
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            match self.call(method.clone(), path, key, body.clone()).await {
-                Some((..300, answer)) => return answer,
-                other => last = other.or(last),
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{method} {path} was not done in {PATIENCE:?}; last {last:?}");
-    }
-}
-
-/// A service in a process of its own.
-struct Service {
-    child: Child,
-    address: String,
-}
-
-impl Service {
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Services in processes of their own, on servers of their own.
@@ -178,23 +86,14 @@ impl Storm {
 
     /// Starts a service there.
     async fn serve(&self, listen: &str) -> Service {
-        let started = Instant::now();
-        loop {
+        Service::start(|| {
             let mut command = self.command();
-            command.args(["serve", "--listen", listen]).stdout(Stdio::piped()).stderr(Stdio::null());
+            command.args(["serve", "--listen", listen]);
             if let Some(start) = self.test_clock {
                 command.args(["--test-clock", start]).env("TOLLGATE__ENVIRONMENT", "sandbox");
             }
-            let mut child = command.spawn().unwrap();
-            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            if let Some(address) =
-                lines.find_map(|line| line.ok()?.strip_prefix("ready http://").map(str::to_owned))
-            {
-                return Service { child, address };
-            }
-            child.wait().unwrap();
-            assert!(started.elapsed() < PATIENCE, "the service does not start");
-        }
+            command
+        })
     }
 
     fn address(&self) -> &str {
@@ -202,7 +101,7 @@ impl Storm {
     }
 
     fn caller(&self) -> Caller {
-        Caller::of([self.address().to_owned()])
+        Caller::of(KEY, [self.address().to_owned()])
     }
 
     async fn put(&self, path: &str, body: Value) {

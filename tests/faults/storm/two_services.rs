@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::load::{Load, names, prepare};
-use super::{Caller, PATIENCE, Storm, sized};
+use super::{Caller, KEY, PATIENCE, Storm, sized};
 use crate::support::wait::wait_for;
 
 const TENANTS: u64 = 8;
@@ -101,9 +101,9 @@ async fn what_one_of_two_services_is_told_both_know_and_a_killed_one_is_replaced
     let mut storm = Storm::begin(Vec::new()).await;
     prepare(&storm, TENANTS).await;
     let mut other = storm.serve("127.0.0.1:0").await;
-    let both = [storm.caller(), Caller::of([other.address.clone()])];
-    let anywhere = Caller::of([storm.address().to_owned(), other.address.clone()]);
-    let elsewhere = Caller::of([other.address.clone(), storm.address().to_owned()]);
+    let both = [storm.caller(), Caller::of(KEY, [other.address.clone()])];
+    let anywhere = Caller::of(KEY, [storm.address().to_owned(), other.address.clone()]);
+    let elsewhere = Caller::of(KEY, [other.address.clone(), storm.address().to_owned()]);
     let load = Load::start(&[anywhere.clone(), elsewhere], CALLERS, TENANTS, "gate");
     load.goes_on(CALLERS).await;
 
