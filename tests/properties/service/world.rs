@@ -172,8 +172,9 @@ impl World {
         if let Some(starting) = self.starting.take() {
             self.service = starting.await.unwrap();
         }
-        // Those of the killed would end by themselves, but nobody need wait for that.
-        as_owner(&self.app.database, "DELETE FROM leases").await.unwrap();
+        // Those of the killed would end by themselves, but nobody need wait for that. Locked, because others take them.
+        let free = "LOCK TABLE leases IN EXCLUSIVE MODE; DELETE FROM leases";
+        as_owner(&self.app.database, free).await.unwrap();
     }
 
     /// Moves every instance's clock, also while the service is killed: it starts again with the time that is then.
