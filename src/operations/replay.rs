@@ -17,8 +17,8 @@ use crate::telemetry::labels::Script;
 
 /// Calls read at once; those of their reservations come with them.
 const PAGE: usize = 100;
-/// Longer than a page takes; each page takes its own.
-const LEASE: Duration = Duration::from_secs(5);
+/// Longer than a page takes; each page takes its own. So long do calls wait for an instance that was killed at it.
+const LEASE: Duration = Duration::from_secs(2);
 /// How long a call waits for the ledger to say whether others of its reservation wait.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_millis(10);
@@ -185,7 +185,7 @@ impl Operations {
         let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.lock()).await else {
             return Ok(Replayed::NotYet);
         };
-        let owner = format!("replay/{:032x}", rand::random::<u128>());
+        let owner = self.parking.owner(partition);
         let leased_until = Clock::monotonic() + LEASE / 2;
         if self.ledger.take_leases(&[format!("replay/{partition}")], &owner, LEASE).await?.is_empty() {
             return Ok(Replayed::NotYet);

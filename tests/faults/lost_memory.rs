@@ -1,10 +1,12 @@
 //! Redis emptied under a running service.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
 use tollgate::app::Role;
+use tollgate::domain::ids::{Partition, TenantId};
 
 use crate::ledger::{as_owner, rows};
 use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
@@ -57,6 +59,30 @@ async fn after_flushall_quota_answers_are_right_again_and_limits_hold() {
     let id = held.body["id"].as_str().unwrap();
     let consumed = app.post(&format!("/v1/reservations/{id}/consume"), json!({})).await;
     assert_eq!(consumed.body["lines"][0]["consumed"], "30", "{consumed:?}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_flushall_the_limits_of_every_partition_hold_whichever_is_asked_first() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    let tenants: Vec<String> = (0..8).map(|number| format!("tenant-{number}")).collect();
+    let partition = |name: &String| Partition::of(&TenantId::parse(name).unwrap(), 64);
+    assert!(tenants.iter().map(partition).collect::<BTreeSet<_>>().len() > 4);
+    let usage =
+        |tenant: &String, amount: &str| json!({ "tenant": tenant, "meter": "page", "amount": amount });
+    for tenant in &tenants {
+        app.put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": "plan" })).await;
+        app.post_keyed("/v1/usage", "most", usage(tenant, "85")).await.expect(201);
+    }
+    app.drained().await;
+    for first in 0..tenants.len() {
+        flush(&app).await;
+        // Once the first has been asked, nothing but its own epoch tells that a partition has lost its memory.
+        for tenant in tenants.iter().cycle().skip(first).take(tenants.len()) {
+            app.post_keyed("/v1/usage", "too-much", usage(tenant, "20")).await.expect(429);
+        }
+    }
     app.finish().await;
 }
 

@@ -7,6 +7,7 @@ mod frozen_postgres;
 mod frozen_redis;
 mod gate_away;
 mod killed_service;
+mod late_attempt;
 mod lost_in_a_call;
 mod lost_memory;
 mod reconciliation;

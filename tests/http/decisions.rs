@@ -1,6 +1,7 @@
 //! What a reserve decides: best effort, dry run, stacked limits, excess over the hold, meters without limit.
 
 use serde_json::{Value, json};
+use tollgate::writer::retry;
 
 use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
 
@@ -310,6 +311,34 @@ async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writ
     }
     let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "3"));
+}
+
+#[tokio::test]
+async fn what_waits_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_booked() {
+    let app = spawn_app().await;
+    with_day_of(&app, "100").await;
+    let id = held(&app, pages("5")).await;
+    app.drained().await;
+    // The books have another reservation in its place, so that its next event cannot be booked.
+    let alter = |state: &str| format!("UPDATE reservations SET id = {state} WHERE tenant = 'acme'");
+    let away = "'00000000-0000-0000-0000-000000000000'";
+    crate::ledger::as_owner(&app.database, &alter(away)).await.unwrap();
+    let path = format!("/v1/reservations/{id}/consume");
+    let consume = json!({ "amount": "3", "ack": "ledger" });
+    for _ in 0..2 {
+        let waits = app.post(&path, consume.clone()).await;
+        waits.is_problem(503, "ledger_timeout");
+        assert_eq!(waits.text("/applied"), "gate", "{waits:?}");
+    }
+    crate::ledger::as_owner(&app.database, &alter(&format!("'{id}'"))).await.unwrap();
+    let [waiting] = &app.app().ledger.quarantined(false, None, 10).await.unwrap()[..] else {
+        panic!("one waits")
+    };
+    let retried = retry(&app.app().ledger, waiting.partition, waiting.outbox_id).await.unwrap();
+    assert_eq!((retried.resolved, retried.waiting), (1, 0));
+    let booked = app.post(&path, consume).await.expect(200);
+    assert_eq!((booked.text("/ack"), &booked.body["replayed"]), ("ledger", &json!(true)), "{booked:?}");
+    app.finish().await;
 }
 
 #[tokio::test]
