@@ -11,6 +11,7 @@ mod error;
 mod expire;
 mod follow;
 mod health;
+mod instance;
 mod jobs;
 mod keys;
 mod lists;
@@ -46,6 +47,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use acknowledge::Questions;
+use instance::Instance;
 
 pub use acknowledge::Positions;
 pub use admission::TimeAccepted;
@@ -110,6 +112,7 @@ pub struct Operations {
     wall_clock: Clock,
     metrics: Arc<Metrics>,
     options: OperationsOptions,
+    instance: Instance,
     positions: Arc<Positions>,
     questions: Questions,
     trust: Trust,
@@ -146,6 +149,7 @@ impl Operations {
             wall_clock: Clock::system(),
             metrics,
             options,
+            instance: Instance::default(),
             positions,
             questions: Questions::default(),
             trust: Trust::default(),

@@ -23,16 +23,6 @@ pub(super) struct Parking {
     room: Mutex<Room>,
     /// Which waiting calls of a tenant the gate has.
     told: Mutex<HashMap<TenantId, Told>>,
-    /// Tells the leases of this instance from those of others.
-    instance: Instance,
-}
-
-struct Instance(u128);
-
-impl Default for Instance {
-    fn default() -> Self {
-        Self(rand::random())
-    }
 }
 
 /// What the gate was told has no meaning in another epoch.
@@ -139,12 +129,6 @@ impl Parking {
         lock(&self.turns).entry(partition).or_default().clone()
     }
 
-    /// Who has the lease of the partition's replay: whoever has the turn. The same each time, so that a lease that a dead
-    /// ledger did not take back keeps nobody here waiting.
-    pub(super) fn owner(&self, partition: Partition) -> String {
-        format!("replay/{:032x}/{partition}", self.instance.0)
-    }
-
     /// Takes a place for one more call; nothing when the count must be asked for first.
     fn take_place(&self, most: u64) -> Option<Answer<()>> {
         let mut room = lock(&self.room);
@@ -224,14 +208,5 @@ mod tests {
         assert!(parking.told(&tenant, first).is_empty());
         parking.settled(&tenant, &[7]);
         assert!(parking.told(&tenant, second).is_empty());
-    }
-
-    #[test]
-    fn an_instance_knows_its_leases_again_and_no_other_takes_them_for_its_own() {
-        let (here, there) = (Parking::default(), Parking::default());
-        let [one, other] = [1, 2].map(|number| Partition::new(number).unwrap());
-        assert_eq!(here.owner(one), here.owner(one));
-        assert_ne!(here.owner(one), here.owner(other));
-        assert_ne!(here.owner(one), there.owner(one));
     }
 }

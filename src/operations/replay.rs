@@ -185,9 +185,10 @@ impl Operations {
         let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.lock()).await else {
             return Ok(Replayed::NotYet);
         };
-        let owner = self.parking.owner(partition);
+        let lease = format!("replay/{partition}");
+        let owner = self.instance.owner(&lease);
         let leased_until = Clock::monotonic() + LEASE / 2;
-        if self.ledger.take_leases(&[format!("replay/{partition}")], &owner, LEASE).await?.is_empty() {
+        if self.ledger.take_leases(&[lease], &owner, LEASE).await?.is_empty() {
             return Ok(Replayed::NotYet);
         }
         let replayed = self.replay_page(tenant, only, leased_until, caught_up).await;

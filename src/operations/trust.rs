@@ -16,7 +16,7 @@ use crate::telemetry::labels::Alarm;
 const NO_FLOOR_MS: i64 = 0;
 const CHECK_LEASE: &str = "check/node";
 /// Renewed after a third of it.
-const CHECK_LEASE_DURATION: Duration = Duration::from_secs(5);
+const CHECK_LEASE_DURATION: Duration = Duration::from_secs(2);
 const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 
 /// One check at a time; callers that met the same alarm wait for it and share its result.
@@ -59,7 +59,7 @@ impl Operations {
     }
 
     async fn under_lease(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
-        let owner = format!("check/{:032x}", rand::random::<u128>());
+        let owner = self.instance.owner("check");
         let names = [CHECK_LEASE.to_owned()];
         while self.ledger.take_leases(&names, &owner, CHECK_LEASE_DURATION).await?.is_empty() {
             if self.gate.breaker_state() != BreakerState::Closed {

@@ -1,0 +1,35 @@
+//! This instance among others: the name under which it takes leases.
+
+use std::fmt::Display;
+
+use rand::random;
+
+/// Tells the leases of this instance from those of others. The same for as long as it lives, so that a lease that a dead
+/// ledger did not take back keeps nobody here waiting.
+pub(super) struct Instance(u128);
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self(random())
+    }
+}
+
+impl Instance {
+    /// Who takes the lease of a piece of work of which this instance does one at a time.
+    pub(super) fn owner(&self, work: impl Display) -> String {
+        format!("{work}/{:032x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_knows_its_leases_again_and_no_other_takes_them_for_its_own() {
+        let (here, there) = (Instance::default(), Instance::default());
+        assert_eq!(here.owner("replay/p01"), here.owner("replay/p01"));
+        assert_ne!(here.owner("replay/p01"), here.owner("replay/p02"));
+        assert_ne!(here.owner("check"), there.owner("check"));
+    }
+}
