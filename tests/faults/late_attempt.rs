@@ -53,7 +53,7 @@ impl Way {
                         return;
                     }
                     if is_held_back {
-                        server.read(&mut answer).await.unwrap();
+                        assert!(server.read(&mut answer).await.unwrap() > 0, "Redis has answered it");
                         self.arrived.notify_one();
                         return;
                     }
