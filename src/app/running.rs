@@ -253,6 +253,7 @@ impl App {
             batch_events: settings.writer.batch_events,
             idle_poll: Duration::from_millis(settings.writer.idle_poll_ms),
             gather: Duration::from_millis(settings.writer.gather_ms),
+            gather_busy: Duration::from_millis(settings.writer.gather_busy_ms),
             safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
             safety_tail_bytes: usize::try_from(settings.writer.safety_tail_bytes).unwrap_or(usize::MAX)
                 / usize::from(settings.gate.partitions.max(1)),

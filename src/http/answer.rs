@@ -10,6 +10,9 @@ use super::headers::{self, HeaderSwitches};
 use super::problem::{Code, Problem};
 use crate::operations::answers::{LimitAnswer, ReservationAnswer, ReserveAnswer};
 
+/// Most answers of gate calls are no longer.
+const ANSWER_BYTES: usize = 1_024;
+
 /// An answer of a gate call, ready to stand alone or in a batch.
 pub(super) struct GateAnswer {
     pub(super) status: StatusCode,
@@ -56,10 +59,12 @@ fn created_or_ok(created: bool) -> StatusCode {
 
 /// The JSON text of an answer.
 pub(super) fn to_json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
-    serde_json::to_vec(answer).map_err(|fault| {
+    let mut text = Vec::with_capacity(ANSWER_BYTES);
+    serde_json::to_writer(&mut text, answer).map_err(|fault| {
         tracing::error!(%fault, "an answer could not be written");
         Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
-    })
+    })?;
+    Ok(text)
 }
 
 /// A JSON response.

@@ -180,6 +180,11 @@ pub(super) struct UsageBody {
 }
 
 impl UsageBody {
+    /// Whose units, where they are named.
+    pub(super) fn tenant(&self) -> Option<&TenantId> {
+        self.tenant.as_ref()
+    }
+
     /// The key in the body.
     pub(super) fn idempotency_key(&self) -> Option<IdempotencyKey> {
         self.idempotency_key.clone()

@@ -1,13 +1,13 @@
 //! Strict JSON: one pass refuses what is malformed (400), a second reads types and names what is wrong (422).
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_path_to_error::Segment;
 
 use super::problem::Problem;
@@ -49,17 +49,15 @@ pub(super) fn well_formed(bytes: &[u8]) -> Result<&str, Problem> {
     Ok(text)
 }
 
-/// Reads a well-formed object as `T`; a wrong type, value or unknown field is named by its JSON pointer.
-pub(super) fn typed<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
+/// Reads a well-formed object, or such a part of a document, as `T`; a wrong type, value or unknown field is named by its
+/// JSON pointer from there.
+pub(super) fn typed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
+    // Keeping track of the path costs as much as reading: only what is wrong is read again for it.
+    if let Ok(Object(value)) = serde_json::from_str(text) {
+        return Ok(value);
+    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut deserializer)
-        .map(|Object(value)| value)
-        .map_err(|error| Problem::fields(vec![field_error(&error)]))
-}
-
-/// Reads a part of a well-formed document as `T`; pointers start at that part.
-pub(super) fn typed_part<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(value)
         .map(|Object(value)| value)
         .map_err(|error| Problem::fields(vec![field_error(&error)]))
 }
@@ -154,7 +152,7 @@ impl<'de> Visitor<'de> for Scan {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let inner = self.deeper()?;
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         while let Some(key) = members.next_key_seed(Key)? {
             without_nul(&key)?;
             members.next_value_seed(inner)?;

@@ -12,6 +12,7 @@ mod admin_policy;
 mod answer;
 mod auth;
 mod batch;
+mod batch_item;
 mod bodies;
 mod body;
 mod cursor;

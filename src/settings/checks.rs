@@ -63,6 +63,7 @@ impl Found<'_> {
             ("writer.batch_events", wide(writer.batch_events), 1, 100_000),
             ("writer.idle_poll_ms", writer.idle_poll_ms, 1, 60_000),
             ("writer.gather_ms", writer.gather_ms, 0, 1_000),
+            ("writer.gather_busy_ms", writer.gather_busy_ms, 0, 1_000),
             ("writer.safety_tail_seconds", writer.safety_tail_seconds, 0, 7 * DAY_SECONDS),
             ("writer.safety_tail_bytes", writer.safety_tail_bytes, 0, 1 << 40),
             ("writer.flush_timeout_ms", writer.flush_timeout_ms, 0, HOUR_MS),

@@ -152,6 +152,8 @@ pub struct WriterSettings {
     pub idle_poll_ms: u64,
     /// How long events are let come together once there is one, in milliseconds.
     pub gather_ms: u64,
+    /// The same where 5,000 and more come a second, in milliseconds.
+    pub gather_busy_ms: u64,
     /// How long booked events stay in the outbox, in seconds.
     pub safety_tail_seconds: u64,
     /// The most bytes that booked events may take in the outbox.

@@ -10,6 +10,7 @@ mod fail_point;
 mod gate_outbox;
 mod judge;
 mod outbox;
+mod pace;
 mod position;
 mod rests;
 mod retry;

@@ -11,6 +11,7 @@ use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
 use super::batch::gate_time_ms;
 use super::fail_point::{FailPoint, FailPoints, Killed};
 use super::outbox::{Outbox, OutboxEntry, OutboxError};
+use super::pace::Pace;
 use super::position::Position;
 use super::rests::is_silent;
 use super::watch::{Alarm, Watch};
@@ -31,6 +32,8 @@ pub struct WriterOptions {
     /// How long events are let come together once there is one, unless somebody waits for the books: a transaction costs
     /// nearly the same for ten events as for one.
     pub gather: Duration,
+    /// The same where thousands come a second; in between, in proportion.
+    pub gather_busy: Duration,
     /// The pause after a failure.
     pub pause: Duration,
     /// Booked events are kept in the outbox for so long ...
@@ -49,6 +52,7 @@ impl Default for WriterOptions {
             batch_events: 2_000,
             idle_poll: Duration::from_millis(100),
             gather: Duration::ZERO,
+            gather_busy: Duration::ZERO,
             pause: Duration::from_millis(200),
             safety_tail: Duration::from_secs(900),
             safety_tail_bytes: 16 << 20,
@@ -83,6 +87,7 @@ pub struct Writer<O: Outbox, W: Watch> {
     untold: BTreeMap<Partition, OutboxId>,
     /// How many partitions had more than was read of them last time.
     busy: usize,
+    pace: Pace,
     /// The only partitions to read in the next pass; none reads all.
     news: Option<Vec<Partition>>,
     /// When all of them were read last.
@@ -132,6 +137,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             leased_until: None,
             untold: BTreeMap::new(),
             busy: 0,
+            pace: Pace::new(Instant::now()),
             news: None,
             read_all_at: None,
         }
@@ -204,6 +210,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
     /// Returns when there may be something to book, after a pause to be made, or when asked to stop.
     async fn wait_for_events(&mut self, stopping: &mut watch::Receiver<bool>) -> Duration {
         let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.done_with())).collect();
+        let gather = self.pace.wait(self.options.gather, self.options.gather_busy);
         let gathering = async {
             // A gate that cannot say is asked again by the next pass, which tells of it.
             let Ok(news) = self.outbox.wait(&after, self.options.idle_poll).await else {
@@ -212,7 +219,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             tokio::select! {
                 biased;
                 () = self.watch.wanted() => (Duration::ZERO, Some(news)),
-                () = tokio::time::sleep(self.options.gather) => (Duration::ZERO, None),
+                () = tokio::time::sleep(gather) => (Duration::ZERO, None),
             }
         };
         let (pause, news) = tokio::select! {
@@ -392,6 +399,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                 Alarm::Quarantined { partition: *partition, outbox_id: *outbox_id, reason: reason.clone() };
             self.watch.alarm(&alarm);
         }
+        self.pace.note(applied.events, Instant::now());
         applied.judged.iter().for_each(|judged| self.watch.judged(judged));
         if applied.repeats > 0 {
             self.watch.repeated(applied.repeats);
