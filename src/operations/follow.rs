@@ -1,14 +1,16 @@
 //! Keeps policy and keys of this instance fresh: the ledger's notices at once, a slow poll behind them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Operations;
 use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, parked};
 
-/// Notices that come together are answered by one reading.
+/// Notices that come together are answered by one reading ...
 const GATHER_FOR: Duration = Duration::from_millis(10);
+/// ... which a stream of them without a pause does not hold up for longer.
+const GATHER_MAX: Duration = Duration::from_millis(100);
 
 /// Follows changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own;
 /// `poll_every` is how often the policy version is asked for besides.
@@ -24,8 +26,11 @@ pub async fn follow_changes(
         loop {
             match tokio::time::timeout(poll_every, notices.next()).await {
                 Ok(Some(first)) => {
+                    let since = Instant::now();
                     let mut is_policy = operations.take_notice(first).await;
-                    while let Ok(Some(more)) = tokio::time::timeout(GATHER_FOR, notices.next()).await {
+                    while since.elapsed() < GATHER_MAX
+                        && let Ok(Some(more)) = tokio::time::timeout(GATHER_FOR, notices.next()).await
+                    {
                         is_policy |= operations.take_notice(more).await;
                     }
                     if is_policy {
@@ -54,7 +59,7 @@ impl Operations {
                     tracing::warn!(%error, "parked calls could not be looked up; they are again in a while");
                 }
             }
-            Noticed::Changed(Notice { kind, id, .. }) => match kind.as_str() {
+            Noticed::Changed(Notice { kind, id, version }) => match kind.as_str() {
                 parked::NOTICE => {
                     if let Ok(tenant) = TenantId::parse(&id) {
                         self.parking.note(self.partition_of(&tenant), &tenant);
@@ -65,7 +70,7 @@ impl Operations {
                 "job" => self.ring_jobs(),
                 "tenant" => {
                     if let Ok(tenant) = TenantId::parse(&id) {
-                        self.policy.forget_tenant(&tenant).await;
+                        self.policy.tenant_changed(&tenant, version).await;
                     }
                 }
                 TIME_ACCEPTED => drop(self.gate.accept_time()),

@@ -17,8 +17,8 @@ use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
 use crate::domain::policy::{Policy, counter};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{
-    Expected, Generation, LedgerError, ObjectKind, PolicyAction, PolicyChange, PolicyWrite, StoredTenant,
-    TenantPlace,
+    Expected, Generation, LedgerError, ObjectKind, PolicyAction, PolicyChange, PolicyWrite, PolicyWritten,
+    StoredTenant, TenantPlace,
 };
 
 /// How often a change is prepared again because the policy moved meanwhile.
@@ -55,7 +55,7 @@ impl Operations {
             let change = self.change(kind, id, if_match, &before, &after, actor)?;
             match self.ledger.put_objects(change).await {
                 Ok(written) => {
-                    self.after_change(kind, id).await?;
+                    self.after_change(kind, &written).await?;
                     let object = written
                         .objects
                         .iter()
@@ -129,7 +129,7 @@ impl Operations {
                 actor: actor.key_id.clone(),
             };
             match self.ledger.put_objects(change).await {
-                Ok(_) => return self.after_change(kind, id).await,
+                Ok(written) => return self.after_change(kind, &written).await,
                 Err(
                     LedgerError::Conflict(crate::ledger::Conflict::PolicyMoved { .. }) | LedgerError::Busy(_),
                 ) => {}
@@ -302,9 +302,13 @@ impl Operations {
     }
 
     /// The instance that made a change sees it before it answers.
-    async fn after_change(&self, kind: PolicyKind, id: &str) -> Answer<()> {
-        if let (PolicyKind::Tenants, Ok(tenant)) = (kind, TenantId::parse(id)) {
-            self.policy.forget_tenant(&tenant).await;
+    async fn after_change(&self, kind: PolicyKind, written: &PolicyWritten) -> Answer<()> {
+        if kind == PolicyKind::Tenants {
+            for object in written.objects.iter().filter(|object| object.kind == ObjectKind::Tenant) {
+                if let Ok(tenant) = TenantId::parse(&object.id) {
+                    self.policy.tenant_changed(&tenant, object.version).await;
+                }
+            }
         } else {
             self.policy.forget_tenants();
         }

@@ -21,6 +21,8 @@ use crate::ledger::{Ledger, ObjectKind};
 const TENANTS_MAX: u64 = 1_000_000;
 const UNKNOWN_MAX: u64 = 100_000;
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+/// Longer than any reading of a tenant takes.
+const CHANGED_FOR: Duration = Duration::from_secs(120);
 
 /// A tenant as this instance keeps it: its definition, its policy under one snapshot, its windows of now.
 pub(super) struct TenantEntry {
@@ -86,7 +88,9 @@ pub(super) struct PolicyStore {
     tenants: Cache<TenantId, Arc<TenantEntry>>,
     unknown: Cache<TenantId, ()>,
     refreshing: tokio::sync::Mutex<()>,
-    /// How often tenants were forgotten: one read before that must not be kept after it.
+    /// The versions of tenants that were changed lately: one read before that must not be kept after it ...
+    changed: Cache<TenantId, u64>,
+    /// ... nor one read before all of them were forgotten: how often they were.
     forgotten: AtomicU64,
     /// The version that `current` was last known to say, also where nothing in it had changed.
     seen: AtomicU64,
@@ -106,6 +110,7 @@ impl PolicyStore {
             tenants: Cache::new(TENANTS_MAX),
             unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
             refreshing: tokio::sync::Mutex::default(),
+            changed: Cache::builder().max_capacity(TENANTS_MAX).time_to_live(CHANGED_FOR).build(),
             forgotten: AtomicU64::new(0),
             clock,
         })
@@ -182,7 +187,10 @@ impl PolicyStore {
         let partition = Partition::of(&id, self.partitions);
         let now_ms = self.clock.now_ms();
         let entry = Arc::new(TenantEntry::new(snapshot, definition, resets, version, partition, now_ms)?);
-        self.tenants.insert(id, entry.clone()).await;
+        self.tenants.insert(id.clone(), entry.clone()).await;
+        if self.changed.get(&id).await.is_some_and(|changed| changed > version) {
+            self.tenants.invalidate(&id).await;
+        }
         Ok(entry)
     }
 
@@ -200,11 +208,15 @@ impl PolicyStore {
         Ok(version)
     }
 
-    /// Forgets a tenant, so that its next use asks the ledger.
-    pub(super) async fn forget_tenant(&self, id: &TenantId) {
-        self.forgotten.fetch_add(1, Ordering::AcqRel);
+    /// Notes that a tenant has this version now. Known as an older one it is forgotten, so that its next use asks the ledger;
+    /// one that was read since stays.
+    pub(super) async fn tenant_changed(&self, id: &TenantId, version: u64) {
+        // First, for a reading under way.
+        self.changed.insert(id.clone(), version).await;
         self.unknown.invalidate(id).await;
-        self.tenants.invalidate(id).await;
+        if self.tenants.get(id).await.is_some_and(|entry| entry.version < version) {
+            self.tenants.invalidate(id).await;
+        }
     }
 
     /// Forgets all tenants: after notices may have been missed.

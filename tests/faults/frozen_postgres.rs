@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
+use tollgate::app::Role;
+
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
 use crate::support::wait::wait_for;
 
@@ -58,6 +60,30 @@ async fn while_postgres_is_frozen_the_gate_goes_on_and_a_consume_that_waits_for_
     drop(frozen);
     let repeated = app.post_until_answered(&path, "again", json!({ "amount": "2", "ack": "ledger" })).await;
     assert_eq!(repeated.expect(200).body["replayed"], true);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_read_after_its_change_is_not_forgotten_for_the_notice_of_that_change() {
+    let app = app().await;
+    app.put("/v1/admin/tenants/newcomer", json!({ "plan": "plan" })).await;
+    let pages = json!({ "tenant": "newcomer", "meter": "page", "amount": "1" });
+    app.post_until_answered("/v1/usage", "first", pages.clone()).await.expect(201);
+    let (late, connection) = tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let notice = r#"{"kind":"tenant","id":"newcomer","version":1}"#;
+    late.execute("SELECT pg_notify('tollgate_changes', $1)", &[&notice]).await.unwrap();
+    connection.abort();
+    // Told by another instance: what this one changes it knows without a notice.
+    let second = app.another_instance_with(&[Role::Http]).await;
+    let put =
+        app.client().put(format!("{}/v1/admin/tenants/later", second.url())).bearer_auth(app.admin_key());
+    assert_eq!(put.json(&json!({ "plan": "plan" })).send().await.unwrap().status(), 201);
+    second.stop().await;
+    news_is_taken(&app).await;
+    let frozen = app.database.freeze();
+    app.post(RESERVATIONS, pages).await.expect(201);
+    drop(frozen);
     app.finish().await;
 }
 

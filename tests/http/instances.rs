@@ -38,6 +38,34 @@ async fn a_changed_policy_is_live_on_another_instance_within_a_second() {
 }
 
 #[tokio::test]
+async fn a_change_is_live_within_a_second_although_others_come_without_a_pause() {
+    let app = spawn_app().await;
+    let limits =
+        |capacity: &str| json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]);
+    app.with_plan(limits("10"), json!([])).await;
+    let second = app.another_instance().await;
+    let there = Caller::admin(&app).at(second.url());
+    let quota = || there.get("/v1/tenants/acme/quota");
+    until(quota, |answer| answer.text("/limits/0/capacity") == "10").await;
+
+    let (others, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let others = tokio::spawn(async move {
+        let notice = r#"{"kind":"tenant","id":"other","version":1}"#;
+        while others.execute("SELECT pg_notify('tollgate_changes', $1)", &[&notice]).await.is_ok() {}
+    });
+    app.put("/v1/admin/plans/plan", json!({ "limits": limits("20") })).await;
+    let told = Instant::now();
+    until(quota, |answer| answer.text("/limits/0/capacity") == "20").await;
+    assert!(told.elapsed() < A_SECOND, "a plan took {:?}", told.elapsed());
+    others.abort();
+    connection.abort();
+    second.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_revoked_key_is_refused_by_another_instance_within_a_second() {
     let app = spawn_app().await;
     app.with_plan(json!([]), json!([])).await;
