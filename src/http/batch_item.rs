@@ -1,7 +1,5 @@
 //! One item of a batch: read whole before any of them runs.
 
-use std::fmt::Display;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -114,8 +112,8 @@ fn agree(key: &IdempotencyKey, in_body: Option<&IdempotencyKey>) -> Result<(), P
     }
 }
 
-fn wrong_id(message: impl Display) -> Problem {
-    Problem::fields(vec![FieldError::new("/id", message.to_string())])
+fn wrong_id(message: &str) -> Problem {
+    Problem::fields(vec![FieldError::new("/id", message)])
 }
 
 #[cfg(test)]

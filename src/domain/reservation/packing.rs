@@ -1,0 +1,374 @@
+//! The one packed form of a record, in Redis, in events and in the ledger.
+//!
+//! Layout (little-endian, no padding; [`crate::domain::codec`]):
+//! ```text
+//! record  = head lines body
+//! head    = B layout(1)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
+//!           i8 latest_expiry_ms  i8 last_sequence                                              48 bytes, rewritten by scripts
+//! lines   = per line: i8 held  i8 consumed                                                     rewritten by scripts
+//! body    = core places tail                                                                   packed once in Rust, never rewritten
+//! core    = c16 fingerprint  I2 core_length  Bc0 tenant  per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
+//! places  = B subject_count  per subject: c13 hash
+//!           B counter_count  per counter: B holder  c8 field  i8 window_start_ms  B shape
+//!                            [shape & 32: i8 window_end_ms  i8 capacity]  per pair: B line  [shape & 16: i8 weight]
+//! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
+//!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
+//! ```
+//! Head's `flags` = 1 late + 2 a `cap` kept some uncharged + 4 degraded.
+//! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8),
+//! plus 16 when weights are given (else each is 1), plus 32 when the end and capacity are given (a line is `cap`).
+//! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
+
+use super::*;
+use crate::domain::amount::Decimals;
+use crate::domain::codec::{Reader, Write};
+use crate::domain::ids::{SubjectId, SubjectKind};
+
+const LAYOUT: u8 = 1;
+const TAIL_LAYOUT: u8 = 1;
+const WEIGHTED: u8 = 16;
+const CAPPED: u8 = 32;
+const QUOTA_CAPACITY: i64 = -2;
+const LATE: u8 = 1;
+const KEPT: u8 = 2;
+const DEGRADED: u8 = 4;
+
+impl Body {
+    /// Packs the body as scripts, records and events carry it. Lines, counters and subjects must be within their maxima.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(192);
+        out.extend_from_slice(&self.fingerprint);
+        out.put_2(0);
+        out.put_text(self.tenant.as_str());
+        for line in &self.lines {
+            out.put_text(line.meter.as_str());
+            out.put_byte(line.decimals.count());
+            out.put_byte(rules(line));
+            out.put_4(line.late_within_seconds);
+        }
+        let core_length = u16::try_from(out.len()).unwrap_or(u16::MAX);
+        out[16..18].copy_from_slice(&core_length.to_le_bytes());
+        if let Some(rest) = &self.rest {
+            rest.encode(&mut out);
+        }
+        out
+    }
+
+    /// Reads a body of `line_count` lines; one that ends after its core is a tombstone's.
+    pub fn decode(bytes: &[u8], line_count: usize) -> Result<Self, Undecodable> {
+        let mut reader = Reader::new(bytes);
+        let fingerprint = reader.array()?;
+        let core_length = usize::from(reader.u16()?);
+        let tenant = TenantId::parse(reader.text()?).map_err(|_| Undecodable("tenant"))?;
+        let lines = (0..line_count).map(|_| decode_line(&mut reader)).collect::<Result<_, _>>()?;
+        if reader.position() != core_length {
+            return Err(Undecodable("core length"));
+        }
+        let rest = if reader.rest().is_empty() { None } else { Some(BodyRest::decode(&mut reader)?) };
+        Ok(Self { fingerprint, tenant, lines, rest })
+    }
+}
+
+fn rules(line: &LineRule) -> u8 {
+    let excess = match line.on_excess {
+        OnExcess::Record => 0,
+        OnExcess::Cap => 1,
+        OnExcess::Reject => 2,
+    };
+    let late = match line.on_late {
+        OnLate::Charge => 0,
+        OnLate::Reject => 4,
+    };
+    excess + late
+}
+
+fn decode_line(reader: &mut Reader<'_>) -> Result<LineRule, Undecodable> {
+    let meter = MeterId::parse(reader.text()?).map_err(|_| Undecodable("meter"))?;
+    let decimals = Decimals::new(reader.u8()?).ok_or(Undecodable("decimals"))?;
+    let rules = reader.u8()?;
+    let on_excess = match rules & 3 {
+        0 => OnExcess::Record,
+        1 => OnExcess::Cap,
+        2 => OnExcess::Reject,
+        _ => return Err(Undecodable("on_excess")),
+    };
+    let on_late = if rules & 4 == 0 { OnLate::Charge } else { OnLate::Reject };
+    Ok(LineRule { meter, decimals, on_excess, on_late, late_within_seconds: reader.u32()? })
+}
+
+impl BodyRest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_byte(u8::try_from(self.subjects.len()).unwrap_or(u8::MAX));
+        for (_, hash) in &self.subjects {
+            out.extend_from_slice(&hash.0);
+        }
+        encode_places(&self.counters, out);
+        out.put_byte(TAIL_LAYOUT);
+        out.put_byte(u8::from(self.keyed));
+        for (subject, _) in &self.subjects {
+            out.put_text(subject.kind.as_str());
+            out.put_text(subject.id.as_str());
+        }
+        out.put_text(self.operation.as_ref().map_or("", OperationId::as_str));
+        out.put_8(i64::try_from(self.policy_version).unwrap_or(i64::MAX));
+        out.put_8(self.period_ms.0);
+        out.put_8(self.period_ms.1);
+        out.put_8(self.hour_start_ms);
+        out.put_2(u16::try_from(self.metadata.len()).unwrap_or(u16::MAX));
+        out.extend_from_slice(self.metadata.as_bytes());
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Undecodable> {
+        let subject_count = reader.u8()?;
+        let hashes: Vec<_> =
+            (0..subject_count).map(|_| reader.array().map(SubjectHash)).collect::<Result<_, _>>()?;
+        let counters = decode_places(reader)?;
+        if reader.u8()? != TAIL_LAYOUT {
+            return Err(Undecodable("tail layout"));
+        }
+        let keyed = reader.u8()? == 1;
+        let subjects = hashes
+            .into_iter()
+            .map(|hash| Ok((decode_subject(reader)?, hash)))
+            .collect::<Result<_, Undecodable>>()?;
+        let operation = match reader.text()? {
+            "" => None,
+            name => Some(OperationId::parse(name).map_err(|_| Undecodable("operation"))?),
+        };
+        let policy_version = reader.u64()?;
+        let period_ms = (reader.i64()?, reader.i64()?);
+        let hour_start_ms = reader.i64()?;
+        let length = usize::from(reader.u16()?);
+        let metadata =
+            std::str::from_utf8(reader.bytes(length)?).map_err(|_| Undecodable("metadata"))?.to_owned();
+        Ok(Self { subjects, counters, keyed, operation, policy_version, period_ms, hour_start_ms, metadata })
+    }
+}
+
+fn decode_subject(reader: &mut Reader<'_>) -> Result<Subject, Undecodable> {
+    let kind = SubjectKind::parse(reader.text()?).map_err(|_| Undecodable("subject kind"))?;
+    let id = SubjectId::parse(reader.text()?).map_err(|_| Undecodable("subject id"))?;
+    Ok(Subject { kind, id })
+}
+
+fn encode_places(counters: &[CounterPlace], out: &mut Vec<u8>) {
+    out.put_byte(u8::try_from(counters.len()).unwrap_or(u8::MAX));
+    for counter in counters {
+        let weighted = counter.pairs.iter().any(|(_, weight)| *weight != 1);
+        let pairs = u8::try_from(counter.pairs.len()).unwrap_or(15);
+        out.put_byte(counter.holder);
+        out.extend_from_slice(&counter.field.0);
+        out.put_8(counter.window_start_ms);
+        out.put_byte(
+            pairs | if weighted { WEIGHTED } else { 0 } | if counter.cap.is_some() { CAPPED } else { 0 },
+        );
+        if let Some((end_ms, capacity)) = counter.cap {
+            out.put_8(end_ms);
+            out.put_8(match capacity {
+                PlaceCapacity::Limit(units) => units.get(),
+                PlaceCapacity::Quota => QUOTA_CAPACITY,
+            });
+        }
+        for (line, weight) in &counter.pairs {
+            out.put_byte(*line);
+            if weighted {
+                out.put_8(*weight);
+            }
+        }
+    }
+}
+
+fn decode_places(reader: &mut Reader<'_>) -> Result<Vec<CounterPlace>, Undecodable> {
+    let count = reader.u8()?;
+    (0..count).map(|_| decode_place(reader)).collect()
+}
+
+fn decode_place(reader: &mut Reader<'_>) -> Result<CounterPlace, Undecodable> {
+    let holder = reader.u8()?;
+    let field = CounterField(reader.array()?);
+    let window_start_ms = reader.i64()?;
+    let shape = reader.u8()?;
+    let cap = if shape & CAPPED == 0 {
+        None
+    } else {
+        let end_ms = reader.i64()?;
+        let capacity = match reader.i64()? {
+            QUOTA_CAPACITY => PlaceCapacity::Quota,
+            units => PlaceCapacity::Limit(Units::new(units).ok_or(Undecodable("capacity"))?),
+        };
+        Some((end_ms, capacity))
+    };
+    let mut pairs = Vec::with_capacity(usize::from(shape & 15));
+    for _ in 0..shape & 15 {
+        let line = reader.u8()?;
+        pairs.push((line, if shape & WEIGHTED == 0 { 1 } else { reader.i64()? }));
+    }
+    Ok(CounterPlace { holder, field, window_start_ms, cap, pairs })
+}
+
+impl Head {
+    /// Packs the head for a record of these lines.
+    pub fn encode(&self, units: &[LineUnits]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48 + 16 * units.len());
+        out.put_byte(LAYOUT);
+        out.put_byte(self.state.code());
+        out.put_byte(u8::try_from(units.len()).unwrap_or(u8::MAX));
+        let flags = [(self.late, LATE), (self.capped, KEPT), (self.degraded, DEGRADED)];
+        out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
+        out.put_4(self.step);
+        out.put_8(i64::try_from(self.epoch.0).unwrap_or(i64::MAX));
+        out.put_8(self.expires_at_ms);
+        out.put_8(self.born_at_ms);
+        out.put_8(self.latest_expiry_ms);
+        out.put_8(i64::try_from(self.last_sequence).unwrap_or(i64::MAX));
+        for line in units {
+            out.put_8(line.held.get());
+            out.put_8(line.consumed.get());
+        }
+        out
+    }
+
+    /// Reads head and lines from the front of the reader.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<(Self, Vec<LineUnits>), Undecodable> {
+        if reader.u8()? != LAYOUT {
+            return Err(Undecodable("record layout"));
+        }
+        let state = ReservationState::from_code(reader.u8()?)?;
+        let line_count = usize::from(reader.u8()?);
+        if !(1..=LINES_MAX).contains(&line_count) {
+            return Err(Undecodable("line count"));
+        }
+        let flags = reader.u8()?;
+        let head = Self {
+            state,
+            late: flags & LATE != 0,
+            capped: flags & KEPT != 0,
+            degraded: flags & DEGRADED != 0,
+            step: reader.u32()?,
+            epoch: Epoch(reader.u64()?),
+            expires_at_ms: reader.i64()?,
+            born_at_ms: reader.i64()?,
+            latest_expiry_ms: reader.i64()?,
+            last_sequence: reader.u64()?,
+        };
+        let units = (0..line_count).map(|_| decode_units(reader)).collect::<Result<_, _>>()?;
+        Ok((head, units))
+    }
+}
+
+fn decode_units(reader: &mut Reader<'_>) -> Result<LineUnits, Undecodable> {
+    let mut next = || Units::new(reader.i64()?).ok_or(Undecodable("units"));
+    Ok(LineUnits { held: next()?, consumed: next()? })
+}
+
+impl Record {
+    /// Packs the whole record.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.head.encode(&self.units);
+        out.extend_from_slice(&self.body.encode());
+        out
+    }
+
+    /// Reads a whole record or a tombstone.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+        let mut reader = Reader::new(bytes);
+        let (head, units) = Head::decode(&mut reader)?;
+        let body = Body::decode(reader.rest(), units.len())?;
+        Ok(Self { head, units, body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let meter = |name: &str, on_excess| LineRule {
+            meter: MeterId::parse(name).unwrap(),
+            decimals: Decimals::new(2).unwrap(),
+            on_excess,
+            on_late: OnLate::Reject,
+            late_within_seconds: 604_800,
+        };
+        let subject =
+            Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("a b/7").unwrap() };
+        Record {
+            head: Head {
+                state: ReservationState::Reserved,
+                late: false,
+                capped: true,
+                degraded: true,
+                step: 1,
+                epoch: Epoch(3),
+                expires_at_ms: 1_700_000_060_000,
+                born_at_ms: 1_700_000_000_000,
+                latest_expiry_ms: 1_700_086_400_000,
+                last_sequence: 12,
+            },
+            units: vec![
+                LineUnits { held: Units::new(600).unwrap(), consumed: Units::new(700).unwrap() },
+                LineUnits { held: Units::new(5).unwrap(), consumed: Units::ZERO },
+            ],
+            body: Body {
+                fingerprint: [9; 16],
+                tenant: TenantId::parse("acme").unwrap(),
+                lines: vec![meter("ocr.page", OnExcess::Cap), meter("llm.token", OnExcess::Record)],
+                rest: Some(BodyRest {
+                    subjects: vec![(subject, SubjectHash(*b"=abcdefghijkl"))],
+                    counters: vec![
+                        CounterPlace {
+                            holder: 0,
+                            field: CounterField(*b"abcdefgh"),
+                            window_start_ms: 1_699_999_200_000,
+                            cap: Some((1_700_002_800_000, PlaceCapacity::Quota)),
+                            pairs: vec![(0, 1)],
+                        },
+                        CounterPlace {
+                            holder: 1,
+                            field: CounterField(*b"ABCDEFGH"),
+                            window_start_ms: 0,
+                            cap: None,
+                            pairs: vec![(0, 5), (1, 1)],
+                        },
+                    ],
+                    keyed: true,
+                    operation: None,
+                    policy_version: 17,
+                    period_ms: (1_698_796_800_000, 1_701_388_800_000),
+                    hour_start_ms: 1_699_999_200_000,
+                    metadata: "{\"job\":\"ü\"}".into(),
+                }),
+            },
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_packed() {
+        let record = record();
+        assert_eq!(Record::decode(&record.encode()), Ok(record));
+    }
+
+    #[test]
+    fn a_tombstone_is_a_record_cut_after_its_core() {
+        let record = record();
+        let mut bytes = record.encode();
+        let body_at = 48 + 16 * 2;
+        let core = usize::from(u16::from_le_bytes([bytes[body_at + 16], bytes[body_at + 17]]));
+        bytes.truncate(body_at + core);
+        let tombstone = Record::decode(&bytes).unwrap();
+        assert_eq!(tombstone.body.rest, None);
+        assert_eq!(tombstone.body.lines, record.body.lines);
+    }
+
+    #[test]
+    fn damaged_records_are_refused_and_never_panic() {
+        let bytes = record().encode();
+        for end in 0..bytes.len() - 1 {
+            let cut = Record::decode(&bytes[..end]);
+            assert!(cut.is_err() || cut.unwrap().body.rest.is_none(), "cut at {end}");
+        }
+        let mut wrong = bytes;
+        wrong[0] = 2;
+        assert!(Record::decode(&wrong).is_err());
+    }
+}
