@@ -62,6 +62,7 @@ pub async fn measure_drain(options: &Options, figures: &mut Figures) {
     let jobs = options.events / 2;
     eprintln!("piling up {} events …", jobs * 2);
     pile_up(&service, options.callers, jobs, options.tenants).await;
+    service.vacuum().await;
     let (before, rows_before) = (service.cpu(), entries(&client).await);
     service.restart("writer");
     while entries(&client).await == rows_before {
@@ -111,7 +112,8 @@ async fn entries(client: &Client) -> i64 {
     client.query_one("SELECT count(*) FROM entries", &[]).await.unwrap().get(0)
 }
 
-async fn connect(url: &str) -> Client {
+/// A connection of the bench's own.
+pub async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client

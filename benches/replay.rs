@@ -35,6 +35,7 @@ pub async fn measure(options: &Options, figures: &mut Figures) {
 }
 
 async fn run(service: &Service, trace: &Path, name: &str, callers: usize) -> Figure {
+    service.vacuum().await;
     let (service_before, client_before) = (service.cpu(), cpu::of_ended_children());
     let began = Instant::now();
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tollgate::embedded::Embedded;
 use tollgate::ledger::{Ledger, LedgerOptions};
 
+use super::books;
 use super::cpu;
 use super::figures::Figure;
 use super::load::{self, Caller, Load};
@@ -56,7 +57,19 @@ impl Service {
         let service =
             Self { embedded: Some(embedded), child, host, ledger, is_booking, _directory: directory };
         service.write_policy().await;
+        service.postgres("ALTER SYSTEM SET autovacuum = off").await;
+        service.postgres("SELECT pg_reload_conf()").await;
         service
+    }
+
+    /// Vacuums and analyses, which Postgres would begin by itself in the midst of a figure.
+    pub async fn vacuum(&self) {
+        self.postgres("VACUUM (ANALYZE)").await;
+    }
+
+    async fn postgres(&self, statement: &str) {
+        let client = books::connect(&self.embedded().servers().postgres_url).await;
+        client.batch_execute(statement).await.expect("Postgres does as it is told");
     }
 
     /// The servers.
@@ -113,6 +126,7 @@ impl Service {
         W: Fn(Caller, u64) -> F + Send + Sync + 'static,
         F: Future<Output = Caller> + Send,
     {
+        self.vacuum().await;
         let before = self.cpu();
         let done = load::run(&self.host, KEY, load, work).await;
         let behind = self.settle().await;
