@@ -103,8 +103,8 @@ fn read_body<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, Problem> {
     json::typed(text).map_err(in_body)
 }
 
-fn agree(key: &IdempotencyKey, in_body: Option<&IdempotencyKey>) -> Result<(), Problem> {
-    match in_body {
+fn agree(key: &IdempotencyKey, again: Option<&IdempotencyKey>) -> Result<(), Problem> {
+    match again {
         Some(other) if other != key => {
             Err(Problem::invalid("The item's idempotency_key and that of its body differ; send one of them."))
         }

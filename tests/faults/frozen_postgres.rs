@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
-
 use tollgate::app::Role;
 
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
