@@ -152,6 +152,7 @@ fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
         workers: if settings.http.workers == 0 { cores } else { settings.http.workers },
         request_timeout: Duration::from_millis(settings.http.request_timeout_ms),
         body_timeout: Duration::from_millis(settings.http.request_timeout_ms),
+        keep_alive: Duration::from_millis(settings.http.keep_alive_ms),
         shutdown_timeout: Duration::from_millis(settings.http.shutdown_timeout_ms),
         max_connections: settings.http.max_connections,
         headers: HeaderSwitches {

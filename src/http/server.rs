@@ -93,6 +93,7 @@ fn bind(
     .workers(workers)
     .max_connections(options.max_connections.div_ceil(workers).max(1))
     .client_request_timeout(options.body_timeout)
+    .keep_alive(options.keep_alive)
     .shutdown_timeout(whole_seconds(options.shutdown_timeout))
     .tcp_nodelay(true)
     .disable_signals()

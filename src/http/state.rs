@@ -43,6 +43,8 @@ pub struct HttpOptions {
     pub request_timeout: Duration,
     /// How long a request's head and its body may take to arrive.
     pub body_timeout: Duration,
+    /// How long a kept connection may be silent before it is closed.
+    pub keep_alive: Duration,
     /// How long a stop waits for running requests.
     pub shutdown_timeout: Duration,
     /// Connections open at once, over all threads.
@@ -63,6 +65,7 @@ impl HttpOptions {
             workers: 1,
             request_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(75),
             shutdown_timeout: Duration::from_secs(10),
             max_connections: 10_000,
             headers: HeaderSwitches::default(),

@@ -44,6 +44,7 @@ impl Found<'_> {
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
+            ("http.keep_alive_ms", http.keep_alive_ms, 1_000, HOUR_MS),
             ("http.shutdown_grace_ms", http.shutdown_grace_ms, 0, HOUR_MS),
             ("http.shutdown_timeout_ms", http.shutdown_timeout_ms, 0, HOUR_MS),
             ("http.max_connections", wide(http.max_connections), 1, 1_000_000),

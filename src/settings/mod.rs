@@ -67,6 +67,8 @@ pub struct HttpSettings {
     pub workers: usize,
     /// The longest that a call may take, in milliseconds.
     pub request_timeout_ms: u64,
+    /// How long a kept connection may be silent before it is closed, in milliseconds.
+    pub keep_alive_ms: u64,
     /// How long calls are still taken after a request to stop, while readiness says no, in milliseconds.
     pub shutdown_grace_ms: u64,
     /// How long calls may go on after that, in milliseconds.

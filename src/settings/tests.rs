@@ -54,6 +54,7 @@ fn the_base_file_and_the_settings_have_the_same_keys() {
     let settings = with(&[]).load().unwrap();
     assert_eq!(settings.gate.partitions, 64);
     assert_eq!(settings.http.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(settings.http.keep_alive_ms, 75_000);
     assert_eq!(settings.environment, Environment::Production);
     assert_eq!(settings.policy.unknown_tenant, UnknownTenant::Refuse);
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod authorisation;
 mod batch;
+mod connections;
 mod decisions;
 mod documents;
 mod framing;

@@ -1,0 +1,28 @@
+//! Connections as balancers keep them.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::app::{AppOptions, spawn_app_with};
+
+/// Longer than the five seconds after which many servers close.
+const KEPT: Duration = Duration::from_secs(6);
+
+#[tokio::test]
+async fn a_kept_connection_is_closed_after_the_time_set_and_not_before() {
+    let settings = vec![("http.keep_alive_ms", KEPT.as_millis().to_string())];
+    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    let mut connection = TcpStream::connect(app.url().trim_start_matches("http://")).await.unwrap();
+    connection.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let (mut answer, mut began) = (Vec::new(), None);
+    while connection.read_buf(&mut answer).await.unwrap() > 0 {
+        began.get_or_insert_with(Instant::now);
+    }
+    let silent = began.expect("an answer").elapsed();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&answer));
+    // The server's timers tick twice a second.
+    assert!(silent + Duration::from_millis(600) >= KEPT, "closed after {silent:?}");
+    app.finish().await;
+}
