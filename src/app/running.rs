@@ -217,8 +217,6 @@ impl App {
         let url = settings.postgres.url.expose_secret().to_owned();
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
-        // Before the first call: backlog and clock are known by then.
-        app.operations.watch_gate().await;
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
         app.spawn(watch_losses(app.operations.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {

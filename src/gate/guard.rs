@@ -18,7 +18,7 @@ pub(super) struct Guard {
     time: Mutex<TimeCheck>,
     calls: Semaphore,
     silences: watch::Sender<u64>,
-    steps: AtomicU64,
+    doubts: AtomicU64,
 }
 
 /// What a call met, as far as the breaker is concerned.
@@ -38,7 +38,7 @@ impl Guard {
             time: Mutex::default(),
             calls: Semaphore::new(calls_max.clamp(1, Semaphore::MAX_PERMITS)),
             silences: watch::Sender::new(0),
-            steps: AtomicU64::new(0),
+            doubts: AtomicU64::new(0),
         }
     }
 
@@ -115,9 +115,9 @@ impl Guard {
         accepted
     }
 
-    /// How many steps of the clock were seen; only rises.
-    pub(super) fn time_steps(&self) -> u64 {
-        self.steps.load(Ordering::Relaxed)
+    /// How often the clock came into doubt; only rises.
+    pub(super) fn time_doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Relaxed)
     }
 
     fn tell(&self, turned: Option<Turned>) {
@@ -141,8 +141,15 @@ impl Guard {
             Some(TimeTurned::Agrees) => {
                 tracing::warn!("Redis's clock agrees with this host's: it is trusted again")
             }
+            Some(TimeTurned::Differs(difference_ms)) => {
+                self.doubts.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    difference_ms,
+                    "Redis's clock differs from this host's: nothing is admitted and nothing expires until they agree"
+                );
+            }
             Some(TimeTurned::Stepped(step_ms)) => {
-                self.steps.fetch_add(1, Ordering::Relaxed);
+                self.doubts.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(
                     step_ms,
                     "Redis's clock stepped: nothing is admitted and nothing expires until it agrees with this host's"

@@ -1,5 +1,5 @@
-//! Whether the node's clock can be trusted: pure. Redis `TIME` is compared with this instance's steady clock, so a step of
-//! either shows, and with the host's wall clock, which settles which of them is right.
+//! Whether the node's clock can be trusted: pure. Redis `TIME` is compared with the host's wall clock before it is trusted
+//! at all, then with this instance's steady clock, so that a step of either shows; the host's settles which of them is right.
 
 /// A larger step than this is not drift, and a larger difference to the host's clock is not agreement. In ms.
 pub const STEP_MAX_MS: i64 = 2_000;
@@ -27,6 +27,8 @@ impl Measurement {
 /// What a measurement changed, to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeTurned {
+    /// The first measurement differs from the host's clock by at least so many milliseconds; negative is behind.
+    Differs(i64),
     /// The clock stepped by at least so many milliseconds; negative is back.
     Stepped(i64),
     /// It agrees with the host's clock again.
@@ -37,15 +39,25 @@ pub enum TimeTurned {
 #[derive(Debug, Clone, Default)]
 pub struct TimeCheck {
     last: Option<Measurement>,
-    /// While in doubt: how many measurements in a row agreed with the host's clock.
-    agreeing: Option<u32>,
+    standing: Standing,
     difference_ms: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Standing {
+    #[default]
+    Unmeasured,
+    Trusted,
+    Doubted {
+        /// How many measurements in a row agreed with the host's clock.
+        agreeing: u32,
+    },
 }
 
 impl TimeCheck {
     /// Whether the time may be admitted by and swept by.
     pub fn is_trusted(&self) -> bool {
-        self.agreeing.is_none()
+        self.standing == Standing::Trusted
     }
 
     /// The node's clock ahead of the host's at the last measurement, at least, in ms; negative is behind.
@@ -62,22 +74,23 @@ impl TimeCheck {
         self.difference_ms = distance_ms(wall, measurement.offset_ms());
         let agrees = self.difference_ms.abs() <= STEP_MAX_MS;
         let stepped = step_ms.abs() > STEP_MAX_MS;
-        match self.agreeing {
-            None if stepped => {
-                self.agreeing = Some(u32::from(agrees));
-                Some(TimeTurned::Stepped(step_ms))
+        let (standing, turned) = match self.standing {
+            Standing::Unmeasured if agrees => (Standing::Trusted, None),
+            Standing::Unmeasured => {
+                (Standing::Doubted { agreeing: 0 }, Some(TimeTurned::Differs(self.difference_ms)))
             }
-            None => None,
-            Some(_) if !agrees => {
-                self.agreeing = Some(0);
-                None
+            Standing::Trusted if stepped => {
+                (Standing::Doubted { agreeing: u32::from(agrees) }, Some(TimeTurned::Stepped(step_ms)))
             }
-            Some(agreeing) => {
-                let agreeing = if stepped { 1 } else { agreeing + 1 };
-                self.agreeing = (agreeing < AGREEING_MIN).then_some(agreeing);
-                self.agreeing.is_none().then_some(TimeTurned::Agrees)
+            Standing::Trusted => (Standing::Trusted, None),
+            Standing::Doubted { .. } if !agrees => (Standing::Doubted { agreeing: 0 }, None),
+            Standing::Doubted { agreeing } if stepped || agreeing + 1 < AGREEING_MIN => {
+                (Standing::Doubted { agreeing: if stepped { 1 } else { agreeing + 1 } }, None)
             }
-        }
+            Standing::Doubted { .. } => (Standing::Trusted, Some(TimeTurned::Agrees)),
+        };
+        self.standing = standing;
+        turned
     }
 
     /// The time that a script's answer carried: it can raise doubt at once, and never settles it. An answer to a call
@@ -86,13 +99,17 @@ impl TimeCheck {
         if !self.is_trusted() || !self.is_step(&measurement) {
             return None;
         }
-        self.agreeing = Some(0);
+        self.standing = Standing::Doubted { agreeing: 0 };
         Some(TimeTurned::Stepped(self.step_ms(&measurement)))
     }
 
-    /// An operator takes the node's clock as it is. Answers whether it was in doubt.
+    /// An operator takes the node's clock as it was measured. Answers whether it was in doubt.
     pub fn accept(&mut self) -> bool {
-        self.agreeing.take().is_some()
+        let in_doubt = matches!(self.standing, Standing::Doubted { .. });
+        if in_doubt {
+            self.standing = Standing::Trusted;
+        }
+        in_doubt
     }
 
     fn is_step(&self, measurement: &Measurement) -> bool {
@@ -147,19 +164,26 @@ mod tests {
 
     #[rstest::rstest]
     #[case::steady(&[(0, 2, 0, 0), (200, 2, 0, 0), (400, 2, 0, 0)], &[true, true, true])]
-    #[case::always_wrong_by_an_hour(&[(0, 2, 3_600_000, 0), (200, 2, 3_600_000, 0)], &[true, true])]
+    #[case::always_wrong_by_an_hour(&[(0, 2, 3_600_000, 0), (200, 2, 3_600_000, 0)], &[false, false])]
+    #[case::behind_from_the_start(&[(0, 2, -86_400_000, 0), (200, 2, -86_400_000, 0)], &[false, false])]
+    #[case::two_seconds_from_the_start_are_agreement(&[(0, 0, 2_000, 0), (200, 0, 2_000, 0)], &[true, true])]
+    #[case::wrong_from_the_start_and_put_right(
+        &[(0, 2, 86_400_000, 0), (200, 2, 0, 0), (400, 2, 0, 0)], &[false, false, true])]
+    #[case::the_host_is_wrong_from_the_start_and_put_right(
+        &[(0, 2, 0, 60_000), (200, 2, 0, 0), (400, 2, 0, 0)], &[false, false, true])]
+    #[case::slewed_away_from_the_host_without_a_step(
+        &[(0, 2, 1_900, 0), (200, 2, 2_500, 0), (400, 2, 3_000, 0)], &[true, true, true])]
     #[case::slewed_by_ntp(&[(0, 2, 0, 0), (200, 2, 100, 0), (400, 2, 200, 0)], &[true, true, true])]
     #[case::two_seconds_are_not_a_step(&[(0, 0, 0, 0), (200, 0, 2_000, 0)], &[true, true])]
     #[case::forwards(&[(0, 2, 0, 0), (200, 2, 60_000, 0), (400, 2, 60_000, 0), (600, 2, 60_000, 0)], &[true, false, false, false])]
     #[case::back(&[(0, 2, 0, 0), (200, 2, -60_000, 0), (400, 2, -60_000, 0)], &[true, false, false])]
     #[case::forwards_and_put_right(
         &[(0, 2, 0, 0), (200, 2, 60_000, 0), (400, 2, 0, 0), (600, 2, 0, 0)], &[true, false, false, true])]
-    #[case::from_wrong_to_right(&[(0, 2, 60_000, 0), (200, 2, 0, 0), (400, 2, 0, 0)], &[true, false, true])]
     #[case::one_agreement_is_not_enough(
         &[(0, 2, 0, 0), (200, 2, 60_000, 0), (400, 2, 0, 0), (600, 2, 60_000, 0), (800, 2, 0, 0), (1_000, 2, 0, 0)],
         &[true, false, false, false, false, true])]
     #[case::failover_to_another_clock_that_is_right(
-        &[(0, 2, 30_000, 0), (5_000, 2, 0, 0), (5_200, 2, 0, 0)], &[true, false, true])]
+        &[(0, 2, 2_000, 0), (5_000, 2, -1_000, 0), (5_200, 2, -1_000, 0)], &[true, false, true])]
     #[case::failover_to_a_clock_that_is_wrong(
         &[(0, 2, 0, 0), (5_000, 2, 30_000, 0), (5_200, 2, 30_000, 0)], &[true, false, false])]
     #[case::this_process_was_suspended_while_asking(&[(0, 2, 0, 0), (200, 60_000, 0, 0), (60_400, 2, 0, 0)], &[true, true, true])]
@@ -167,11 +191,31 @@ mod tests {
     #[case::the_host_slept_and_its_steady_clock_with_it(
         &[(0, 2, 0, 0), (200, 2, 60_000, 60_000), (400, 2, 60_000, 60_000)], &[true, false, true])]
     #[case::the_hosts_own_clock_stepped(&[(0, 2, 0, 0), (200, 2, 0, 60_000), (400, 2, 0, 60_000)], &[true, true, true])]
-    fn a_step_raises_doubt_until_two_measurements_agree_with_the_hosts_clock(
+    fn a_difference_at_the_start_and_a_step_raise_doubt_until_two_measurements_agree_with_the_hosts_clock(
         #[case] beats: &[Beat],
         #[case] expected: &[bool],
     ) {
         assert_eq!(trusted(beats), expected);
+    }
+
+    #[test]
+    fn a_difference_at_the_start_is_told_once() {
+        let mut check = TimeCheck::default();
+        let differs = check.measured(measurement((0, 0, 86_400_000, 0)), BASE_MS);
+        assert_eq!(differs, Some(TimeTurned::Differs(86_400_000)));
+        assert_eq!(check.measured(measurement((200, 0, 86_400_000, 0)), BASE_MS + 200), None);
+        assert_eq!(check.measured(measurement((400, 0, 0, 0)), BASE_MS + 400), None);
+        assert_eq!(check.measured(measurement((600, 0, 0, 0)), BASE_MS + 600), Some(TimeTurned::Agrees));
+    }
+
+    #[test]
+    fn what_was_never_measured_is_neither_trusted_nor_accepted() {
+        let mut check = TimeCheck::default();
+        assert!(!check.is_trusted());
+        assert!(!check.accept());
+        assert!(!check.is_trusted());
+        check.measured(measurement((0, 2, 0, 0)), BASE_MS + 2);
+        assert!(check.is_trusted());
     }
 
     #[test]

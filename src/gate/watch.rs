@@ -119,9 +119,9 @@ impl Gate {
         self.guard.time_difference_ms()
     }
 
-    /// How many steps of Redis's clock were seen since the start.
-    pub fn time_steps(&self) -> u64 {
-        self.guard.time_steps()
+    /// How often Redis's clock came into doubt since the start.
+    pub fn time_doubts(&self) -> u64 {
+        self.guard.time_doubts()
     }
 
     /// An operator takes Redis's clock as it is. Answers whether it was in doubt.

@@ -12,8 +12,8 @@ use crate::telemetry::labels;
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     events: AtomicU64,
-    /// Steps of Redis's clock that were told of already.
-    steps_told: AtomicU64,
+    /// Doubts of Redis's clock that were told of already.
+    doubts_told: AtomicU64,
 }
 
 /// What became of an operator's word that Redis's clock is right.
@@ -35,8 +35,8 @@ impl Operations {
             Ok(standings) => self.note_backlog(&standings).await,
             Err(error) => tracing::debug!(%error, "the watch got no answer"),
         }
-        let steps = self.gate.time_steps();
-        if self.backlog.steps_told.swap(steps, Ordering::Relaxed) < steps {
+        let doubts = self.gate.time_doubts();
+        if self.backlog.doubts_told.swap(doubts, Ordering::Relaxed) < doubts {
             self.metrics.alarm(labels::Alarm::Clock);
         }
         self.gate.breaker_state()
@@ -45,9 +45,7 @@ impl Operations {
     /// A reserve or usage may go on only while Redis's clock is trusted and the books are near enough. A dry run adds nothing.
     pub(super) fn may_admit(&self, dry_run: bool) -> Answer<()> {
         if !self.gate.trusts_time() {
-            return Err(OperationError::GateUnavailable(
-                "its clock has stepped and is not trusted yet".into(),
-            ));
+            return Err(OperationError::GateUnavailable("its clock is not trusted".into()));
         }
         self.within(if dry_run { u64::MAX } else { self.options.backlog_events_max })
     }

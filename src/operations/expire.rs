@@ -32,7 +32,7 @@ impl Operations {
 
     /// Expires what leaps of the sweep have left behind; each leap is its partition and the bucket it leapt to.
     pub async fn expire_behind(&self, leaps: &[DueList]) -> Answer<()> {
-        if leaps.is_empty() {
+        if leaps.is_empty() || !self.gate.trusts_time() {
             return Ok(());
         }
         let mut lists: HashMap<Partition, Vec<i64>> = HashMap::new();

@@ -56,7 +56,7 @@ impl Operations {
                 "clock",
                 self.gate.trusts_time(),
                 "Redis's clock is trusted.",
-                "Redis's clock has stepped; nothing is admitted until it agrees with the host's or is accepted.",
+                "Redis's clock has stepped or differs from the host's; nothing is admitted until they agree or an admin accepts it.",
             ),
             ledger,
         ]

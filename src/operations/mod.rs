@@ -125,7 +125,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Loads policy and keys, checks the node and loads the scripts.
+    /// Loads policy and keys, looks at the node's clock and backlog, checks its memory and loads the scripts.
     ///
     /// Errors: the gate or the ledger does not answer, or what is stored cannot be read by this version.
     pub async fn start(
@@ -160,6 +160,8 @@ impl Operations {
             jobs_bell: Notify::new(),
             parking: Parking::default(),
         };
+        // First of all: nothing may be done by a clock that is not trusted.
+        operations.watch_gate().await;
         operations.verify_node().await?;
         operations.reload_parked().await?;
         Ok(operations)
@@ -209,6 +211,13 @@ impl Operations {
     /// The metrics, for those above that observe.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// The time from which a memory without a sweep is swept: the earlier of both clocks while Redis's is not trusted, as
+    /// holds behind it would else return late.
+    fn sweep_start(&self) -> Option<i64> {
+        let earlier = || self.gate.redis_time_ms().min(self.wall_clock.now_ms());
+        self.script_now().or_else(|| (!self.gate.trusts_time()).then(earlier))
     }
 
     /// What scripts are told of the time: the test clock's, or nothing, and they ask Redis.

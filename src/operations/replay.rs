@@ -201,7 +201,7 @@ impl Operations {
     /// Why the gate cannot be told anything now. By a clock that is not trusted it would take calls into the wrong windows.
     async fn away(&self, partition: Partition, tenant: &TenantId) -> Answer<Option<GateError>> {
         if !self.gate.trusts_time() {
-            return Ok(Some(GateError::Unavailable("its clock has stepped and is not trusted yet".into())));
+            return Ok(Some(GateError::Unavailable("its clock is not trusted".into())));
         }
         match self.probe(partition, tenant).await {
             Ok(_) => Ok(None),

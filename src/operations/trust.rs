@@ -118,7 +118,7 @@ impl Operations {
     async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
         let from: Vec<_> = rows.iter().map(|row| (row.partition, row.epoch)).collect();
         for (partition, issued) in self.ledger.raise_epochs(&from, run_id).await? {
-            let adopted = self.gate.adopt(partition, issued, NO_FLOOR_MS, self.script_now()).await?;
+            let adopted = self.gate.adopt(partition, issued, NO_FLOOR_MS, self.sweep_start()).await?;
             self.gate.set_epoch(partition, adopted);
         }
         self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
 use tollgate::app::{App, Role};
+use tollgate::gate::ExpireReport;
 
 use super::gate_away::park_consume;
 use crate::support::app::{Answered, AppOptions, TestApp, answered, spawn_app, spawn_app_with};
@@ -93,7 +94,7 @@ async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_o
 
     ahead_s.store(3_600, Ordering::SeqCst);
     let degraded = becomes_ready(&app, &behind, "degraded").await;
-    assert!(degraded.body.to_string().contains("Redis's clock has stepped"), "{degraded:?}");
+    assert!(degraded.body.to_string().contains("Redis's clock has stepped or differs"), "{degraded:?}");
     call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.is_problem(503, "gate_unavailable");
     let consume = format!("/v1/reservations/{}/consume", hold.text("/id"));
     call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
@@ -115,6 +116,72 @@ async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_o
     .await;
     let release = format!("/v1/reservations/{}/release", second.text("/id"));
     call(&app, &behind, Method::POST, &release, json!({})).await.expect(200);
+    behind.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_nothing_until_an_operator_accepts_it()
+ {
+    let app = spawn_app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    assert!(app.app().gate.trusts_time(), "in the ordinary case no call ever waits for trust");
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
+        .await;
+    let pages = |ttl_seconds: u32| json!({ "tenant": "acme", "meter": "page", "amount": "3", "ttl_seconds": ttl_seconds });
+    let kept = app.post("/v1/reservations", pages(600)).await.expect(201);
+    let due = app.post("/v1/reservations", pages(1)).await.expect(201);
+    let state_of = async |hold: &Answered| {
+        let id = app.app().operations.parse_reservation_id(hold.text("/id")).unwrap();
+        let found = app.app().gate.peek_record(id, None, None).await.unwrap();
+        (found.now_ms, found.record.unwrap().head)
+    };
+    wait_for("the hold is due", Duration::from_secs(20), async || {
+        let (now_ms, head) = state_of(&due).await;
+        (now_ms > head.expires_at_ms + 1_000).then_some(())
+    })
+    .await;
+
+    let ahead_s = Arc::new(AtomicI64::new(86_400));
+    let redis_url = skewed(&app, ahead_s.clone()).await;
+    let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
+    assert!(!behind.gate.trusts_time());
+    becomes_ready(&app, &behind, "degraded").await;
+    call(&app, &behind, Method::POST, "/v1/reservations", pages(60))
+        .await
+        .is_problem(503, "gate_unavailable");
+    let partition = app.app().gate.partition_of(&"acme".parse().unwrap());
+    assert_eq!(behind.operations.expire_due(partition).await.unwrap(), ExpireReport::default());
+    assert_eq!(state_of(&due).await.1.state.to_string(), "reserved");
+    let consume = format!("/v1/reservations/{}/consume", kept.text("/id"));
+    call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
+    let metrics = behind.operations.metrics_text();
+    assert!(metrics.contains("tollgate_gate_clock_trusted 0"), "{metrics}");
+    assert!(metrics.contains("tollgate_alarms_total{alarm=\"clock\"} 1"), "{metrics}");
+
+    let accepted =
+        call(&app, &behind, Method::POST, "/v1/admin/gate/accept-time", Value::Null).await.expect(200);
+    assert_eq!(accepted.body["was_in_doubt"], true, "{accepted:?}");
+    becomes_ready(&app, &behind, "ok").await;
+    assert_eq!(behind.operations.expire_due(partition).await.unwrap().expired, 1);
+    behind.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_started_in_doubt_trusts_redis_clock_once_it_agrees_with_the_host() {
+    let app = spawn_app().await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
+        .await;
+    let ahead_s = Arc::new(AtomicI64::new(-3));
+    let redis_url = skewed(&app, ahead_s.clone()).await;
+    let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
+    assert!(!behind.gate.trusts_time());
+    let pages = || json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.is_problem(503, "gate_unavailable");
+
+    ahead_s.store(0, Ordering::SeqCst);
+    becomes_ready(&app, &behind, "ok").await;
+    call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.expect(201);
     behind.stop().await;
     app.finish().await;
 }
