@@ -16,7 +16,7 @@ use tollgate::embedded::{
     Appendfsync, Embedded, EmbeddedError, EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions,
 };
 
-use tollgate::settings::Settings;
+use tollgate::settings::{Inputs, Settings};
 
 use crate::support::{
     services,
@@ -34,7 +34,7 @@ fn both_servers_start_and_answer_and_stop() {
     assert_eq!(ping(&embedded.servers().redis_url), "PONG");
     assert_eq!(query(&embedded.servers().postgres_url, "SELECT current_database()"), "tollgate");
     assert_eq!(Embedded::running(directory.path()).unwrap().as_ref(), Some(embedded.servers()));
-    let settings = Settings::of_process(None, embedded.settings()).unwrap();
+    let settings = settings_of(&embedded);
     assert_eq!(ping(settings.redis.url.expose_secret()), "PONG");
     embedded.stop().unwrap();
     assert_eq!(working_in(directory.path()), Vec::<i32>::new());
@@ -276,6 +276,14 @@ async fn every_test_gets_its_own_clone_of_a_template_that_is_made_once() {
     execute(&first.url, "DROP TABLE migrated").await;
     assert_eq!(execute(&second.url, "SELECT answer FROM migrated").await, "yes");
     assert_eq!(MADE.load(Ordering::SeqCst), 1);
+}
+
+/// The settings that use these servers, without what the shell of the tests says.
+fn settings_of(embedded: &Embedded) -> Settings {
+    let command_line = embedded.settings();
+    let read_secret = |_: &Path| Err(std::io::Error::other("tests have no secret files"));
+    let inputs = Inputs { file: None, environment: Vec::new(), command_line, read_secret: &read_secret };
+    Settings::load(&inputs).unwrap()
 }
 
 fn start_in_a_process_of_its_own(directory: &Path) -> Child {

@@ -85,6 +85,17 @@ fn only_settings_reads_the_environment_and_only_clock_asks_for_the_time() {
 }
 
 #[test]
+fn tests_run_the_command_apart_from_the_shell_that_runs_them() {
+    let others = files("tests", &[".rs"]).into_iter().filter(|path| {
+        let text = fs::read_to_string(path).unwrap();
+        let word = ["CARGO_BIN_EXE", "_tollgate"].concat();
+        text.contains(&word) && relative(path) != "tests/support/process.rs"
+    });
+    let others: Vec<_> = others.map(|path| relative(&path)).collect();
+    assert!(others.is_empty(), "run it with support::process::tollgate: {others:?}");
+}
+
+#[test]
 fn files_keep_to_one_purpose_and_a_readable_size() {
     let mut long = Vec::new();
     for path in files("src", &[".rs"]).into_iter().chain(files("lua", &[".lua"])) {

@@ -2,16 +2,16 @@
 
 mod bookkeeping;
 mod demo;
+mod installation;
 mod operator;
 mod options;
 mod running;
 mod serve;
 mod up;
 
+pub use installation::{DEFAULT_DATA_DIR, InstallationError, Servers, Target, say_installation};
 pub use operator::{quarantine, status, verify};
-pub use options::{
-    CheckLine, QuarantineAction, QuarantineLine, Role, ServeOptions, Target, UpOptions, VerifyReport,
-};
+pub use options::{CheckLine, QuarantineAction, QuarantineLine, Role, ServeOptions, UpOptions, VerifyReport};
 pub use running::{App, AppError};
 pub use serve::{config_check, migrate, serve};
-pub use up::up;
+pub use up::{SERVICE_FILE, up};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::options::{CheckLine, QuarantineAction, QuarantineLine, Target, UpOptions, VerifyReport};
+use super::installation::{Servers, Target, embedded_in, say_installation};
+use super::options::{CheckLine, QuarantineAction, QuarantineLine, UpOptions, VerifyReport};
 use super::running::App;
 use super::serve::load;
 use super::up::{SERVICE_FILE, settings_of};
@@ -21,14 +22,13 @@ struct Reached {
 impl Reached {
     async fn reach(target: Target) -> anyhow::Result<Self> {
         let (settings, embedded) = match target {
-            Target::Config(config) => (load(config, None)?, None),
+            Target::Config(config) => {
+                let settings = load(config, None)?;
+                say_installation(Servers::of(&settings));
+                (settings, None)
+            }
             Target::DataDir(data_dir) => {
-                if !data_dir.exists() {
-                    anyhow::bail!(
-                        "{} does not exist: name the --data-dir of a `tollgate up`",
-                        data_dir.display()
-                    );
-                }
+                say_installation(embedded_in(&data_dir));
                 let options = UpOptions {
                     data_dir: data_dir.clone(),
                     listen: None,
@@ -61,6 +61,7 @@ pub async fn status(target: Target) -> anyhow::Result<Vec<(String, String)>> {
         let path = data_dir.clone();
         let servers = tokio::task::spawn_blocking(move || Embedded::running(&path)).await??;
         let Some(servers) = servers else {
+            say_installation(embedded_in(data_dir));
             return Ok(vec![(
                 "state".into(),
                 format!("stopped; start it with `tollgate up --data-dir {}`", data_dir.display()),

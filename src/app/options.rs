@@ -44,15 +44,6 @@ pub struct ServeOptions {
     pub test_clock: Option<jiff::Timestamp>,
 }
 
-/// Which installation an operator's command is about.
-#[derive(Debug, Clone)]
-pub enum Target {
-    /// The embedded one under this directory, running or stopped.
-    DataDir(PathBuf),
-    /// The configured servers.
-    Config(Option<PathBuf>),
-}
-
 /// What `verify` found.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyReport {

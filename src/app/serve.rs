@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::installation::{Servers, say_installation};
 use super::options::ServeOptions;
 use super::running::App;
 use crate::clock::Clock;
@@ -19,6 +20,8 @@ use crate::telemetry;
 pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
     let settings = load(options.config, options.listen)?;
     telemetry::start_logs(&settings.logs)?;
+    let servers = Servers::of(&settings);
+    tracing::info!(redis = servers.redis, postgres = servers.postgres, "installation");
     if options.test_clock.is_some() && settings.environment != Environment::Sandbox {
         anyhow::bail!("--test-clock is refused: set environment = \"sandbox\" in the configuration first");
     }
@@ -48,12 +51,15 @@ pub(super) async fn stop_or_leave(app: App, mut signals: StopSignals) -> anyhow:
 /// Brings the ledger's schema up to date; returns the names of the migrations that ran.
 pub async fn migrate(config: Option<PathBuf>) -> anyhow::Result<Vec<String>> {
     let settings = load(config, None)?;
+    say_installation(Servers::of(&settings));
     Ok(Ledger::migrate(settings.postgres.url.expose_secret()).await?)
 }
 
 /// The effective configuration with secrets hidden, or why it cannot be used.
 pub fn config_check(config: Option<PathBuf>) -> anyhow::Result<String> {
-    Ok(load(config, None)?.render())
+    let settings = load(config, None)?;
+    say_installation(Servers::of(&settings));
+    Ok(settings.render())
 }
 
 /// The settings of this process.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 
 use super::demo::{DEMO_TENANT, write_demo_policy};
+use super::installation::check_no_servers;
 use super::options::{Role, UpOptions};
 use super::running::App;
 use super::serve::{StopSignals, stop_or_leave};
@@ -17,7 +18,7 @@ use crate::settings::{Settings, key_from_environment};
 use crate::telemetry;
 
 /// The file in which a running `up` says where it serves, for the other commands.
-pub(super) const SERVICE_FILE: &str = "service.json";
+pub const SERVICE_FILE: &str = "service.json";
 
 /// How long the servers may take to end in order: with what the service itself takes, less than ten seconds. One that is
 /// killed after that loses nothing it had made durable.
@@ -28,12 +29,13 @@ const SERVERS_PATIENCE: Duration = Duration::from_millis(2_500);
 ///
 /// Errors: a server is not installed or does not start, the directory is in use, a port is taken.
 pub async fn up(options: UpOptions) -> anyhow::Result<()> {
+    check_no_servers(options.config.as_deref())?;
     let data_dir = options.data_dir.clone();
     let embedded = tokio::task::spawn_blocking(move || Embedded::start(&data_dir)).await??;
+    // A killed run leaves its own behind.
+    withdraw(embedded.path());
     let outcome = serve_embedded(&options, &embedded).await;
-    let service_file = embedded.path().join(SERVICE_FILE);
-    // Another start writes it again; a file that stays only names a port that nobody serves.
-    let _ = fs::remove_file(service_file);
+    withdraw(embedded.path());
     tokio::task::spawn_blocking(move || embedded.stop_within(SERVERS_PATIENCE)).await??;
     outcome
 }
@@ -41,6 +43,7 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
 async fn serve_embedded(options: &UpOptions, embedded: &Embedded) -> anyhow::Result<()> {
     let settings = settings_of(options, embedded)?;
     telemetry::start_logs(&settings.logs)?;
+    tracing::info!(embedded = %embedded.path().display(), "installation");
     Ledger::migrate(settings.postgres.url.expose_secret()).await?;
     let clock = options.test_clock.map_or_else(Clock::system, |start| Clock::test(start.as_millisecond()));
     let app = App::start(&settings, clock, &[Role::Http, Role::Writer, Role::Jobs]).await?;
@@ -66,6 +69,11 @@ fn announce(app: &App, data_dir: &Path) -> anyhow::Result<()> {
     let text = serde_json::json!({ "url": app.url(), "ops_url": app.ops_url() }).to_string();
     fs::write(data_dir.join(SERVICE_FILE), text)?;
     Ok(())
+}
+
+/// Takes the announcement back; there may be none.
+fn withdraw(data_dir: &Path) {
+    let _ = fs::remove_file(data_dir.join(SERVICE_FILE));
 }
 
 fn welcome(app: &App, new_key: Option<&str>, has_demo: bool) {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::output::Format;
 use super::replay::ReplayArguments;
+use crate::app::DEFAULT_DATA_DIR;
 use crate::clock::Clock;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 
@@ -82,7 +83,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Up {
     /// Where the private servers keep their data.
-    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -127,13 +128,10 @@ pub enum ConfigCommand {
     Check,
 }
 
-/// Where the directory of `up` is unless it is named.
-pub(super) const DATA_DIR: &str = ".tollgate";
-
 /// Which installation an operator's command is about.
 #[derive(Debug, Args)]
 pub struct Place {
-    /// The embedded installation's directory; absent: `.tollgate` where it exists and no --config is given.
+    /// The embedded installation's directory; absent: the configured servers, or `.tollgate` where none are configured.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data_dir: Option<PathBuf>,
 }
@@ -192,15 +190,15 @@ pub struct EventPlace {
 /// Which service to talk to.
 #[derive(Debug, Clone, Args)]
 pub struct Connect {
-    /// The service's address; absent: that of the embedded service in --data-dir, else http://127.0.0.1:8080.
-    #[arg(long, value_name = "URL")]
+    /// The service's address; absent: where the configuration lets it listen, or that of the embedded service.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "config"])]
     pub url: Option<String>,
     /// The API key; better in TOLLGATE_KEY, where other users of this machine cannot see it.
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub key: Option<String>,
-    /// The directory of the embedded service.
-    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
-    pub data_dir: PathBuf,
+    /// The embedded service's directory; absent: `.tollgate` where it exists and no servers are configured.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data_dir: Option<PathBuf>,
 }
 
 /// `policy …`.

@@ -1,15 +1,16 @@
-//! Finding the service and the key: what was typed, then the environment, then the embedded service.
+//! Finding the service and the key: what was typed, then what is configured, then the embedded service.
 
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
 use super::arguments::Connect;
 use super::failure::{Exit, Failure};
-use crate::settings::key_from_environment;
-
-const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+use crate::app::{SERVICE_FILE, Target, say_installation};
+use crate::embedded::Embedded;
+use crate::settings::{Named, key_from_environment};
 
 /// Which key of the environment is taken first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,18 +31,22 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Works out address and key; says what to pass when one is missing.
-    pub(super) fn find(connect: &Connect, prefer: Prefer) -> Result<Self, Failure> {
-        let url = match &connect.url {
-            Some(url) => url.clone(),
-            None => embedded_url(&connect.data_dir)?.unwrap_or_else(|| DEFAULT_URL.to_owned()),
-        };
+    /// Works out address and key; says what to pass when one is missing, and which service it is.
+    pub(super) fn find(connect: &Connect, config: Option<&Path>, prefer: Prefer) -> Result<Self, Failure> {
+        let Service { url, data_dir } = Service::find(connect, config)?;
+        let url = checked_url(&url)?;
+        match data_dir {
+            Some(data_dir) => {
+                say_installation(format!("the service at {url} (embedded in {})", data_dir.display()));
+            }
+            None => say_installation(format!("the service at {url}")),
+        }
         let key = connect.key.clone().or_else(|| key_of_environment(prefer)).ok_or_else(|| {
             Failure::new("no API key was given")
                 .exit(Exit::Usage)
                 .remedy("pass --key, or set TOLLGATE_KEY or TOLLGATE_ADMIN_KEY; `tollgate up` prints the first admin key once")
         })?;
-        Ok(Self { url: checked_url(&url)?, key: SecretString::from(key.trim().to_owned()) })
+        Ok(Self { url, key: SecretString::from(key.trim().to_owned()) })
     }
 }
 
@@ -53,14 +58,71 @@ fn key_of_environment(prefer: Prefer) -> Option<String> {
     key_from_environment(&names).map(|key| key.expose_secret().to_owned())
 }
 
+/// Where a service is.
+struct Service {
+    url: String,
+    /// The directory it runs in, where it is embedded.
+    data_dir: Option<PathBuf>,
+}
+
+impl Service {
+    fn find(connect: &Connect, config: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(url) = &connect.url {
+            return Ok(Self { url: url.clone(), data_dir: None });
+        }
+        match Target::choose(connect.data_dir.clone(), config.map(Path::to_owned))? {
+            Target::DataDir(data_dir) => Self::embedded(&data_dir),
+            Target::Config(config) => {
+                let listen = Named::of_process(config.as_deref()).map_err(anyhow::Error::new)?.listen;
+                Ok(Self { url: url_of(listen)?, data_dir: None })
+            }
+        }
+    }
+
+    /// The one that runs under `data_dir`.
+    fn embedded(data_dir: &Path) -> Result<Self, Failure> {
+        let shown = data_dir.display();
+        let running = Embedded::running(data_dir).map_err(anyhow::Error::new)?;
+        if running.is_none() {
+            return Err(Failure::new(format!("no service runs in `{shown}`"))
+                .exit(Exit::Unreachable)
+                .remedy(format!(
+                    "start it with `tollgate up --data-dir {shown}`, or name another with --url"
+                )));
+        }
+        let url = announced_url(data_dir)?.ok_or_else(|| {
+            Failure::new(format!("the service in `{shown}` is still starting"))
+                .exit(Exit::Unreachable)
+                .remedy("try again when it has said that it is ready")
+        })?;
+        let data_dir = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned());
+        Ok(Self { url, data_dir: Some(data_dir) })
+    }
+}
+
+/// Where a service that listens there is called from the same machine.
+fn url_of(listen: SocketAddr) -> Result<String, Failure> {
+    if listen.port() == 0 {
+        return Err(Failure::new("the configuration lets the service listen on any free port")
+            .exit(Exit::Usage)
+            .remedy("name it with --url"));
+    }
+    let host = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    Ok(format!("http://{}", SocketAddr::new(host, listen.port())))
+}
+
 #[derive(Deserialize)]
 struct ServiceFile {
     url: String,
 }
 
 /// The address that a running embedded service has left in its directory.
-fn embedded_url(data_dir: &Path) -> Result<Option<String>, Failure> {
-    let path = data_dir.join("service.json");
+fn announced_url(data_dir: &Path) -> Result<Option<String>, Failure> {
+    let path = data_dir.join(SERVICE_FILE);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -105,13 +167,26 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_listens_everywhere_is_called_on_the_loopback() {
+        for (listen, url) in [
+            ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("0.0.0.0:80", "http://127.0.0.1:80"),
+            ("[::]:80", "http://[::1]:80"),
+            ("10.0.0.5:80", "http://10.0.0.5:80"),
+        ] {
+            assert_eq!(url_of(listen.parse().unwrap()).as_deref(), Ok(url));
+        }
+        assert_eq!(url_of("127.0.0.1:0".parse().unwrap()).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
     fn a_running_embedded_service_is_found_by_its_directory() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(embedded_url(directory.path()), Ok(None));
+        assert_eq!(announced_url(directory.path()), Ok(None));
         std::fs::write(directory.path().join("service.json"), r#"{"url":"http://127.0.0.1:4711","pid":1}"#)
             .unwrap();
-        assert_eq!(embedded_url(directory.path()), Ok(Some("http://127.0.0.1:4711".into())));
+        assert_eq!(announced_url(directory.path()), Ok(Some("http://127.0.0.1:4711".into())));
         std::fs::write(directory.path().join("service.json"), "oops").unwrap();
-        assert!(embedded_url(directory.path()).is_err());
+        assert!(announced_url(directory.path()).is_err());
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::app::InstallationError;
 use crate::gate::GateError;
 use crate::ledger::LedgerError;
 use crate::operations::OperationError;
@@ -82,6 +83,10 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         let exit = if error.chain().any(is_no_answer) { Exit::Unreachable } else { Exit::Failure };
         let failure = Self::new(said_once(&error)).exit(exit);
+        if let Some(installation) = error.downcast_ref::<InstallationError>() {
+            let exit = if installation.is_contradiction() { Exit::Usage } else { exit };
+            return failure.exit(exit).remedy(installation.remedy());
+        }
         match error.downcast_ref::<SettingsError>() {
             Some(settings) if settings.problems.iter().any(|problem| problem.key == "redis.url") => {
                 failure.remedy(

@@ -1,5 +1,6 @@
 //! `tollgate key`: API keys of a running service.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -26,22 +27,22 @@ struct Key {
 }
 
 /// Runs a `key` command.
-pub(super) async fn run(command: KeyCommand, format: Format) -> Result<Exit, Failure> {
+pub(super) async fn run(command: KeyCommand, config: Option<&Path>, format: Format) -> Result<Exit, Failure> {
     let keys = match command {
         KeyCommand::Create { name, role, tenant, expires_at, connect } => {
             let body =
                 json!({ "name": name, "role": role.as_str(), "tenant": tenant, "expires_at": expires_at });
-            vec![create(&client(&connect)?, body.to_string()).await?]
+            vec![create(&client(&connect, config)?, body.to_string()).await?]
         }
-        KeyCommand::List { connect } => client(&connect)?.list("/v1/admin/keys").await?,
-        KeyCommand::Revoke { id, connect } => return revoke(&client(&connect)?, &id).await,
+        KeyCommand::List { connect } => client(&connect, config)?.list("/v1/admin/keys").await?,
+        KeyCommand::Revoke { id, connect } => return revoke(&client(&connect, config)?, &id).await,
     };
     output::print(&table(&keys).render(format)?)?;
     Ok(Exit::Success)
 }
 
-fn client(connect: &Connect) -> Result<Client, Failure> {
-    Client::new(&Connection::find(connect, Prefer::Admin)?, 1, Duration::from_secs(30))
+fn client(connect: &Connect, config: Option<&Path>) -> Result<Client, Failure> {
+    Client::new(&Connection::find(connect, config, Prefer::Admin)?, 1, Duration::from_secs(30))
 }
 
 /// One attempt only: a repeated one would make a second key.

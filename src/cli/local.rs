@@ -1,8 +1,8 @@
 //! The operator's commands: each calls one function of [`crate::app`] and prints what it answered.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::arguments::{ConfigCommand, DATA_DIR, Place, QuarantineCommand, RoleName, Serve, Up, Verify};
+use super::arguments::{ConfigCommand, Place, QuarantineCommand, RoleName, Serve, Up, Verify};
 use super::failure::{Exit, Failure};
 use super::output::{self, Format, Table};
 use super::prompt;
@@ -56,14 +56,14 @@ pub(super) fn config(command: ConfigCommand, config: Option<PathBuf>) -> Result<
 /// `tollgate status`.
 pub(super) async fn status(place: Place, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
     let mut table = Table::new(&["name", "value"]);
-    app::status(target(place, config)).await?.into_iter().for_each(|(name, value)| table.row([name, value]));
+    app::status(target(place, config)?).await?.into_iter().for_each(|(name, value)| table.row([name, value]));
     output::print(&table.render(format)?)?;
     Ok(Exit::Success)
 }
 
 /// `tollgate verify`.
 pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
-    let report = app::verify(target(verify.place, config), verify.rebuild).await?;
+    let report = app::verify(target(verify.place, config)?, verify.rebuild).await?;
     output::print(&check_table(&report.checks, format).render(format)?)?;
     if format == Format::Table {
         let faults = report.checks.iter().flat_map(|check| &check.faults);
@@ -114,7 +114,7 @@ pub(super) async fn quarantine(
         }
     };
     let mut table = Table::new(&["id", "reservation", "status", "reason"]);
-    for line in app::quarantine(target(place, config), action).await? {
+    for line in app::quarantine(target(place, config)?, action).await? {
         let id = format!("{}:{}", line.partition, line.event);
         table.row([id, line.reservation.unwrap_or_default(), line.status, line.reason]);
     }
@@ -122,14 +122,8 @@ pub(super) async fn quarantine(
     Ok(Exit::Success)
 }
 
-/// The named directory, the named configuration, or the directory of `up` where it exists.
-fn target(place: Place, config: Option<PathBuf>) -> Target {
-    match (place.data_dir, config) {
-        (Some(data_dir), _) => Target::DataDir(data_dir),
-        (None, Some(config)) => Target::Config(Some(config)),
-        (None, None) if Path::new(DATA_DIR).is_dir() => Target::DataDir(PathBuf::from(DATA_DIR)),
-        (None, None) => Target::Config(None),
-    }
+fn target(place: Place, config: Option<PathBuf>) -> Result<Target, Failure> {
+    Ok(Target::choose(place.data_dir, config)?)
 }
 
 #[cfg(test)]

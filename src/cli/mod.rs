@@ -88,10 +88,10 @@ async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Status(place) => local::status(place, config, output).await,
         Command::Verify(verify) => local::verify(verify, config, output).await,
         Command::Quarantine(command) => local::quarantine(command, config, output).await,
-        Command::Policy(command) => policy::run(command, output).await,
-        Command::Key(command) => keys::run(command, output).await,
-        Command::Report(command) => report::run(command, output).await,
-        Command::Replay(replay) => replay::run(replay, output).await,
+        Command::Policy(command) => policy::run(command, config.as_deref(), output).await,
+        Command::Key(command) => keys::run(command, config.as_deref(), output).await,
+        Command::Report(command) => report::run(command, config.as_deref(), output).await,
+        Command::Replay(replay) => replay::run(replay, config.as_deref(), output).await,
         Command::Completion { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "tollgate", &mut text);

@@ -27,20 +27,24 @@ use crate::domain::policy::document::{Definitions, PolicyFile, export};
 const CORRECT: &str = "correct the file; nothing was changed";
 
 /// Runs a `policy` command.
-pub(super) async fn run(command: PolicyCommand, format: Format) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    command: PolicyCommand,
+    config: Option<&Path>,
+    format: Format,
+) -> Result<Exit, Failure> {
     match command {
         PolicyCommand::Export { connect } => {
-            let stored = Stored::read(&client(&connect)?).await?;
+            let stored = Stored::read(&client(&connect, config)?).await?;
             output::print(&export_text(&stored.definitions, format)?)?;
         }
         PolicyCommand::Diff { file, prune, connect } => {
             let file = File::read(&file)?;
-            let applied = Stored::read(&client(&connect)?).await?.apply(file, &prune)?;
+            let applied = Stored::read(&client(&connect, config)?).await?.apply(file, &prune)?;
             output::print(&changes_text(&applied.changes, format)?)?;
         }
         PolicyCommand::Apply { file, prune, yes, connect } => {
             let file = File::read(&file)?;
-            let client = client(&connect)?;
+            let client = client(&connect, config)?;
             let stored = Stored::read(&client).await?;
             let applied = stored.apply(file, &prune)?;
             output::print(&changes_text(&applied.changes, format)?)?;
@@ -53,8 +57,8 @@ pub(super) async fn run(command: PolicyCommand, format: Format) -> Result<Exit, 
     Ok(Exit::Success)
 }
 
-fn client(connect: &Connect) -> Result<Client, Failure> {
-    Client::new(&Connection::find(connect, Prefer::Admin)?, 1, Duration::from_secs(60))
+fn client(connect: &Connect, config: Option<&Path>) -> Result<Client, Failure> {
+    Client::new(&Connection::find(connect, config, Prefer::Admin)?, 1, Duration::from_secs(60))
 }
 
 /// The policy as the service has it.

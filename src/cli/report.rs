@@ -1,5 +1,6 @@
 //! `tollgate report`: what the ledger has, over all tenants.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -32,9 +33,14 @@ struct Subject {
 }
 
 /// Runs a `report` command.
-pub(super) async fn run(command: ReportCommand, format: Format) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    command: ReportCommand,
+    config: Option<&Path>,
+    format: Format,
+) -> Result<Exit, Failure> {
     let ReportCommand::Usage(report) = command;
-    let client = Client::new(&Connection::find(&report.connect, Prefer::Admin)?, 1, Duration::from_secs(60))?;
+    let client =
+        Client::new(&Connection::find(&report.connect, config, Prefer::Admin)?, 1, Duration::from_secs(60))?;
     let rows: Vec<UsageRow> = client.list(&path(&report)).await?;
     output::print(&table(&report, &rows).render(format)?)?;
     Ok(Exit::Success)

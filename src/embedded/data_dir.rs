@@ -132,6 +132,11 @@ pub(super) fn announced(path: &Path) -> Result<Option<Servers>, EmbeddedError> {
         .map_err(|error| EmbeddedError::Damaged { path, reason: error.to_string() })
 }
 
+/// Whether `path` has a secret, which is made before anything else.
+pub(super) fn has_secret(path: &Path) -> bool {
+    path.join(SECRET).is_file()
+}
+
 /// Reads the secret in the data directory `path`.
 pub(super) fn read_secret(path: &Path) -> Result<SecretString, EmbeddedError> {
     let path = path.join(SECRET);

@@ -98,6 +98,12 @@ impl Embedded {
         }
     }
 
+    /// Whether servers were ever started under `data_dir`.
+    #[must_use]
+    pub fn is_data_dir(data_dir: &Path) -> bool {
+        data_dir::has_secret(data_dir)
+    }
+
     /// Ends the servers in order: Postgres writes its checkpoint, Redis its file. Does nothing to servers that another
     /// process runs. Dropping without this kills them, which loses nothing that they made durable.
     ///

@@ -15,6 +15,14 @@ use super::error::GateError;
 
 const PIPELINE_BUFFER: usize = 1024;
 
+/// Where the server of a URL is, without what may be secret in it.
+pub fn address_of(url: &str) -> String {
+    Client::open(url).map_or_else(
+        |_| "an address that cannot be read".to_owned(),
+        |client| client.get_connection_info().addr().to_string(),
+    )
+}
+
 /// One connection that is rebuilt when it breaks. A command that fails is never sent again.
 pub(super) struct Link {
     client: Client,

@@ -41,6 +41,7 @@ use scripts::{Digests, Script};
 
 pub use breaker::BreakerState;
 pub use checkpoint::{CheckpointCall, CheckpointOutcome};
+pub use connections::address_of;
 pub use error::GateError;
 pub use expire::{DueList, ExpireReport};
 pub use outbox::{OutboxBatch, OutboxFrom};

@@ -11,10 +11,14 @@ use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnect
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
+use tokio_postgres::config::Host;
 
 use super::months::KnownMonths;
 use super::subjects::KnownSubjects;
 use super::{Ledger, LedgerError};
+
+/// The port where a URL names none.
+const POSTGRES_PORT: u16 = 5432;
 
 /// How to reach the ledger and how long to wait for it.
 #[derive(Debug, Clone)]
@@ -31,6 +35,19 @@ pub struct LedgerOptions {
     pub statement_timeout: Duration,
     /// The group role to work as (`tollgate_service`), if the user of `url` was granted one.
     pub role: Option<String>,
+}
+
+/// Where the server and the database of a URL are, without what may be secret in it.
+pub fn address_of(url: &str) -> String {
+    let Ok(config) = url.parse::<tokio_postgres::Config>() else {
+        return "an address that cannot be read".to_owned();
+    };
+    let ports = config.get_ports().iter().copied().chain(std::iter::repeat(POSTGRES_PORT));
+    let hosts = config.get_hosts().iter().zip(ports).map(|(host, port)| match host {
+        Host::Tcp(name) => format!("{name}:{port}"),
+        Host::Unix(directory) => directory.display().to_string(),
+    });
+    format!("{}/{}", hosts.collect::<Vec<_>>().join(","), config.get_dbname().unwrap_or_default())
 }
 
 pub(super) struct Shared {

@@ -46,8 +46,8 @@ use std::sync::Arc;
 
 pub use balances::MeterBalance;
 pub use booked::{AwaitedEvent, Booked};
-pub use connection::LedgerOptions;
 pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT, begin_aside, end_aside};
+pub use connection::{LedgerOptions, address_of};
 pub use cursors::{Cursor, Rest};
 pub use entries::{EntryFilter, EntryPlace, StoredEntry};
 pub use epochs::PartitionRow;

@@ -5,6 +5,7 @@
 //! A key that is not in `config/base.toml` is refused wherever it stands.
 
 mod checks;
+mod named;
 mod sources;
 
 use std::{fs, io, net::SocketAddr, path::Path};
@@ -12,6 +13,7 @@ use std::{fs, io, net::SocketAddr, path::Path};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
 
+pub use self::named::Named;
 use self::sources::{ENVIRONMENT_PREFIX, Effective};
 pub use self::sources::{Inputs, Problem, SettingsError};
 
@@ -265,17 +267,7 @@ impl Settings {
         file: Option<&Path>,
         command_line: Vec<(String, String)>,
     ) -> Result<Self, SettingsError> {
-        let file = match file {
-            None => None,
-            Some(path) => {
-                let name = path.display().to_string();
-                let text = fs::read_to_string(path).map_err(|error| SettingsError::file(&name, &error))?;
-                Some((name, text))
-            }
-        };
-        let environment = process_environment()?;
-        let read_secret = |path: &Path| -> io::Result<String> { fs::read_to_string(path) };
-        Self::load(&Inputs { file, environment, command_line, read_secret: &read_secret })
+        with_process_inputs(file, command_line, Self::load)
     }
 
     /// The settings as TOML, secrets hidden, each value that is not the default with a comment that says where it
@@ -284,6 +276,25 @@ impl Settings {
     pub fn render(&self) -> String {
         self.effective.render()
     }
+}
+
+/// Loads from the file of `--config`, this process's environment and its command line.
+fn with_process_inputs<T>(
+    file: Option<&Path>,
+    command_line: Vec<(String, String)>,
+    load: impl FnOnce(&Inputs<'_>) -> Result<T, SettingsError>,
+) -> Result<T, SettingsError> {
+    let file = match file {
+        None => None,
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = fs::read_to_string(path).map_err(|error| SettingsError::file(&name, &error))?;
+            Some((name, text))
+        }
+    };
+    let environment = process_environment()?;
+    let read_secret = |path: &Path| -> io::Result<String> { fs::read_to_string(path) };
+    load(&Inputs { file, environment, command_line, read_secret: &read_secret })
 }
 
 /// The API key that the first of these variables gives: `TOLLGATE_ADMIN_KEY` to `tollgate up`, this or `TOLLGATE_KEY`

@@ -15,6 +15,7 @@ pub(super) const SECRETS: [&str; 3] = ["redis.url", "postgres.url", "installatio
 const FILE_SUFFIX: &str = "_file";
 
 /// Everything that settings are made from.
+#[derive(Clone)]
 pub struct Inputs<'a> {
     /// The name and text of the file given by `--config`.
     pub file: Option<(String, String)>,
@@ -144,6 +145,16 @@ impl Effective {
     /// Where the value of `key` came from, for messages.
     pub(super) fn origin(&self, key: &str) -> String {
         self.0.get(key).map_or_else(|| "the sources".to_owned(), |(_, origin)| origin.to_string())
+    }
+
+    /// The secret `key`, or the key of its file, with where it was set; `None` where nothing but the default is known.
+    pub(super) fn named_by(&self, key: &str) -> Option<String> {
+        let file_key = format!("{key}{FILE_SUFFIX}");
+        [file_key.as_str(), key].into_iter().find_map(|key| {
+            let (value, origin) = self.0.get(key)?;
+            let is_named = *origin != Origin::Default && value.as_str() != Some("");
+            is_named.then(|| format!("{key} (from {origin})"))
+        })
     }
 
     /// The values as TOML, secrets hidden, with where each one came from that is not the default.

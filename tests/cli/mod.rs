@@ -2,6 +2,7 @@
 
 mod commands;
 mod end_to_end;
+mod installation;
 mod replay;
 mod service;
 mod tables;
@@ -9,12 +10,7 @@ mod tables;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The `tollgate` command with no key and no address taken from the environment of the tests.
-fn tollgate(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.args(arguments).env_remove("TOLLGATE_KEY").env_remove("TOLLGATE_ADMIN_KEY");
-    command
-}
+use crate::support::process::tollgate;
 
 fn run(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();

@@ -1,7 +1,5 @@
 //! A stop in the middle of things.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +8,7 @@ use serde_json::json;
 use tollgate::app::Role;
 
 use crate::support::app::{AppOptions, answered, spawn_app, spawn_app_with};
+use crate::support::process::Up;
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
 
@@ -138,17 +137,7 @@ fn with_children(pid: u32) -> Vec<nix::unistd::Pid> {
 fn asked_to_end_the_whole_installation_is_gone_within_ten_seconds_although_its_servers_are_frozen() {
     use nix::sys::signal::{Signal, kill};
     let data_dir = directory();
-    let mut up = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(data_dir.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
-    lines.find(|line| line.as_ref().unwrap().starts_with("ready ")).expect("it says ready").unwrap();
-    // What it prints later must find a reader.
-    std::thread::spawn(move || lines.for_each(drop));
+    let mut up = Up::start(data_dir.path(), &[]);
     let servers = std::fs::read_to_string(data_dir.path().join("servers.json")).unwrap();
     let servers: serde_json::Value = serde_json::from_str(&servers).unwrap();
     let id = |name: &str| u32::try_from(servers[name].as_u64().unwrap()).unwrap();
@@ -158,8 +147,8 @@ fn asked_to_end_the_whole_installation_is_gone_within_ten_seconds_although_its_s
         kill(*pid, Signal::SIGSTOP).unwrap();
     }
     let began = Instant::now();
-    kill(nix::unistd::Pid::from_raw(up.id().cast_signed()), Signal::SIGTERM).unwrap();
-    let status = up.wait().unwrap();
+    up.ask_to_end();
+    let status = up.child.wait().unwrap();
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert!(status.success(), "{status}");
     for server in ["postgres_id", "redis_id"] {

@@ -66,7 +66,8 @@ impl Caller {
 
     /// The same way from another address of this machine.
     pub fn at_address(&self, address: [u8; 4]) -> Self {
-        let client = reqwest::Client::builder().local_address(IpAddr::from(address)).build().unwrap();
+        let client =
+            reqwest::Client::builder().no_proxy().local_address(IpAddr::from(address)).build().unwrap();
         Self { client, ..self.clone() }
     }
 

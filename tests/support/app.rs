@@ -10,6 +10,7 @@ use tollgate::clock::Clock;
 use tollgate::ledger::{Ledger, VerifyOptions, verify};
 use tollgate::settings::{Inputs, Settings};
 
+use super::process::{http_client, tollgate};
 use super::services::{self, Template, TestDatabase, TestRedis};
 use super::wait::wait_for;
 
@@ -132,7 +133,7 @@ pub async fn spawn_app_with(options: AppOptions) -> TestApp {
     });
     let app = App::start(&settings, clock.clone(), &roles).await.expect("the app starts");
     let key = app.operations.ensure_admin_key(None).await.expect("an admin key").expect("a new one");
-    let client = Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
+    let client = http_client(Duration::from_secs(30));
     TestApp { app: Some(app), redis, database, given, settings, roles, clock, admin_key: key, client }
 }
 
@@ -293,16 +294,21 @@ impl TestApp {
     /// Makes commands that serve on the same servers in a process of its own, by a test clock that starts where this one is
     /// by then; the answer needs nothing of this.
     pub fn serving(&self, roles: &'static str, listen: String) -> impl Fn() -> Command + Send + use<> {
-        let (given, clock) = (self.given.clone(), self.clock.clone());
-        let name = |key: &str| format!("TOLLGATE__{}", key.to_uppercase().replace('.', "__"));
+        let (variables, clock) = (self.variables(), self.clock.clone());
         move || {
             let now = jiff::Timestamp::from_millisecond(clock.now_ms()).expect("a time").to_string();
-            let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-            command.args(["serve", "--roles", roles, "--listen", &listen, "--test-clock", &now]);
+            let mut command =
+                tollgate(&["serve", "--roles", roles, "--listen", &listen, "--test-clock", &now]);
             command.env("TOLLGATE__ENVIRONMENT", "sandbox").env("TOLLGATE__LOGS__LEVEL", "error");
-            command.envs(given.iter().map(|(key, value)| (name(key), value)));
+            command.envs(variables.iter().cloned());
             command
         }
+    }
+
+    /// The variables by which a command works on the same servers.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let name = |key: &str| format!("TOLLGATE__{}", key.to_uppercase().replace('.', "__"));
+        self.given.iter().map(|(key, value)| (name(key), value.clone())).collect()
     }
 
     /// Moves the test clock to this RFC 3339 time.

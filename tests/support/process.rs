@@ -1,6 +1,7 @@
 //! Services in processes of their own, which may be killed, and a caller that goes on to the next one.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +10,8 @@ use std::time::{Duration, Instant};
 use reqwest::{Client, Method};
 use serde_json::Value;
 
+use super::services;
+
 /// How long a service may take to start, or a call to be done.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -16,6 +19,67 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[allow(clippy::disallowed_methods, reason = "how a long run is told its length and its seed")]
 pub fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// The `tollgate` command as on a machine of its own: with no variable of the shell that runs the tests but those that
+/// find programs and temporary files, and in a directory where nothing is.
+#[allow(clippy::disallowed_methods, reason = "what the command needs of the shell is handed on by name")]
+pub fn tollgate(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(arguments).env_clear().current_dir(services::bare_directory());
+    for name in ["PATH", "TMPDIR", "LLVM_PROFILE_FILE"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
+    command
+}
+
+/// An embedded installation in a process of its own.
+pub struct Up {
+    /// The process.
+    pub child: Child,
+    /// Where it serves, as a URL.
+    pub url: String,
+}
+
+impl Up {
+    /// Its first admin key.
+    pub const KEY: &str = "tg_test_0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    /// Starts one on this directory, with further arguments, and waits until it serves. Blocks.
+    pub fn start(data_dir: &Path, arguments: &[&str]) -> Self {
+        let mut child = tollgate(&["up", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(data_dir)
+            .args(arguments)
+            .env("TOLLGATE_ADMIN_KEY", Self::KEY)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.find_map(|line| line.ok()?.strip_prefix("ready ").map(str::to_owned));
+        // What it prints later must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, url: ready.expect("it says ready") }
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn ask_to_end(&self) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client that goes straight to where it is sent, whatever proxy the shell names.
+pub fn http_client(timeout: Duration) -> Client {
+    Client::builder().no_proxy().timeout(timeout).build().unwrap()
 }
 
 /// A service in a process of its own.
@@ -69,7 +133,7 @@ pub struct Caller {
 impl Caller {
     /// One that calls with this key, the first address first.
     pub fn of(key: &str, addresses: impl IntoIterator<Item = String>) -> Self {
-        let client = Client::builder().timeout(Duration::from_secs(15)).build().unwrap();
+        let client = http_client(Duration::from_secs(15));
         Self { client, key: key.into(), addresses: addresses.into_iter().collect(), turn: Arc::default() }
     }
 

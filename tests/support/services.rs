@@ -81,6 +81,13 @@ pub fn directory() -> TempDir {
     tempfile::Builder::new().prefix("t").tempdir_in(RUN.path.as_path()).expect("a directory for the test")
 }
 
+/// An empty directory of the run, for commands that must find nothing where they start.
+pub fn bare_directory() -> PathBuf {
+    let path = RUN.path.join("bare");
+    fs::create_dir_all(&path).expect("a directory for the run");
+    path
+}
+
 /// Starts a Redis for this test.
 pub fn redis() -> TestRedis {
     redis_with(|_| {})

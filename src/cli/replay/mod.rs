@@ -16,7 +16,7 @@ mod summary;
 mod tally;
 mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,9 +90,13 @@ pub enum AckName {
 }
 
 /// Runs `replay`. Exit code 3 when the ledger's figures differ from the sums of the answers, 1 when jobs failed.
-pub(super) async fn run(arguments: ReplayArguments, format: Format) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    arguments: ReplayArguments,
+    config: Option<&Path>,
+    format: Format,
+) -> Result<Exit, Failure> {
     let facts = survey(arguments.file.clone()).await?;
-    let connection = Connection::find(&arguments.connect, Prefer::Service)?;
+    let connection = Connection::find(&arguments.connect, config, Prefer::Service)?;
     let client = Client::new(&connection, ledger::READS_AT_ONCE, CALL_TIMEOUT)?;
     let target = Target::new(&connection, CALL_TIMEOUT)?;
     setup::prepare(&client, arguments.tenants, arguments.plan.as_ref()).await?;

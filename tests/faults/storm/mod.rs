@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tollgate::embedded::{EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
 use tollgate::ledger::Ledger;
 
-use crate::support::process::{Caller, PATIENCE, Service, from_environment};
+use crate::support::process::{Caller, PATIENCE, Service, from_environment, tollgate};
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
 
@@ -71,7 +71,7 @@ impl Storm {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = tollgate(&[]);
         command
             .env("TOLLGATE__REDIS__URL", self.redis_url.clone().unwrap_or_else(|| self.redis.url()))
             .env("TOLLGATE__POSTGRES__URL", self.postgres.url())

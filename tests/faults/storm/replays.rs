@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::{KEY, PATIENCE, Storm, assert_done, from_environment, rounds, said, sized, wide};
+use crate::support::process::tollgate;
 use crate::support::wait::wait_for;
 
 const ROWS: u64 = 400;
@@ -108,9 +109,9 @@ impl ReplayStorm {
     }
 
     fn replay(&self, run: usize) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = tollgate(&["replay"]);
         let url = format!("http://{}", self.storm.address());
-        command.arg("replay").arg(&self.trace).args(["--url", &url, "--key", KEY, "--plan", "stormy"]);
+        command.arg(&self.trace).args(["--url", &url, "--key", KEY, "--plan", "stormy"]);
         command.args(["--output", "json", "--concurrency", "8", "--run", &format!("run-{run}")]);
         command.args(["--tenants", &TENANTS.to_string()]).args(self.options).stdin(Stdio::null());
         command
