@@ -1,7 +1,8 @@
 //! The demo policy of `tollgate up`: something to reserve at once. It books nothing by itself.
 
+use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::PolicyFile;
-use crate::operations::requests::{PolicyKind, Principal, Role};
+use crate::operations::requests::{Principal, Role};
 use crate::operations::{Answer, OperationError, Operations};
 
 const DEMO: &str = include_str!("../../config/demo-policy.toml");
@@ -12,7 +13,7 @@ pub(super) const DEMO_TENANT: &str = "acme";
 /// Writes the demo policy unless any meter exists already: a policy that somebody made is never touched.
 pub(super) async fn write_demo_policy(operations: &Operations) -> Answer<bool> {
     let one = crate::operations::requests::Page { limit: 1, after: None };
-    if !operations.list_policy(PolicyKind::Meters, one).await?.data.is_empty() {
+    if !operations.list_policy(DefinitionKind::Meter, one).await?.data.is_empty() {
         return Ok(false);
     }
     let file = PolicyFile::from_toml(DEMO).map_err(|error| OperationError::Internal(error.to_string()))?;
@@ -23,19 +24,12 @@ pub(super) async fn write_demo_policy(operations: &Operations) -> Answer<bool> {
     Ok(true)
 }
 
-type Object = (PolicyKind, String, serde_json::Value);
+type Object = (DefinitionKind, String, serde_json::Value);
 
 fn objects(file: &PolicyFile) -> Answer<Vec<Object>> {
     let value = serde_json::to_value(file).map_err(|error| OperationError::Internal(error.to_string()))?;
-    let kinds = [
-        (PolicyKind::Meters, "meters"),
-        (PolicyKind::Operations, "operations"),
-        (PolicyKind::Limits, "limits"),
-        (PolicyKind::Plans, "plans"),
-        (PolicyKind::Tenants, "tenants"),
-    ];
-    let all = kinds.into_iter().flat_map(|(kind, list)| {
-        let items = value[list].as_array().cloned().unwrap_or_default();
+    let all = DefinitionKind::ALL.into_iter().flat_map(|kind| {
+        let items = value[kind.list_name()].as_array().cloned().unwrap_or_default();
         items.into_iter().map(move |item| (kind, item["id"].as_str().unwrap_or_default().to_owned(), item))
     });
     Ok(all.collect())

@@ -9,7 +9,7 @@ use super::problem::{Code, Problem};
 use super::query::Query;
 use super::state::State;
 use super::version;
-use crate::operations::requests::PolicyKind;
+use crate::domain::policy::diff::DefinitionKind;
 
 /// Ids of policy objects have at most this many characters; a longer one names nothing.
 const ID_CHARACTERS_MAX: usize = 64;
@@ -21,7 +21,7 @@ fn checked(id: &str) -> Result<&str, Problem> {
     if sound { Ok(id) } else { Err(Problem::new(Code::NotFound, "There is no such object.")) }
 }
 
-async fn list(state: &State, request: &HttpRequest, kind: PolicyKind) -> Result<HttpResponse, Problem> {
+async fn list(state: &State, request: &HttpRequest, kind: DefinitionKind) -> Result<HttpResponse, Problem> {
     let mut query = Query::of(request)?;
     let (listing, page) = Listing::begin(request, &mut query, &state.cursor_key, "")?;
     query.finish()?;
@@ -32,7 +32,7 @@ async fn list(state: &State, request: &HttpRequest, kind: PolicyKind) -> Result<
 async fn get(
     state: &State,
     request: &HttpRequest,
-    kind: PolicyKind,
+    kind: DefinitionKind,
     id: &str,
 ) -> Result<HttpResponse, Problem> {
     Query::of(request)?.finish()?;
@@ -42,7 +42,7 @@ async fn get(
 async fn put(
     state: &State,
     request: &HttpRequest,
-    kind: PolicyKind,
+    kind: DefinitionKind,
     id: String,
     caller: Caller,
     body: String,
@@ -61,7 +61,7 @@ async fn put(
 async fn delete(
     state: &State,
     request: &HttpRequest,
-    kind: PolicyKind,
+    kind: DefinitionKind,
     id: String,
     caller: Caller,
 ) -> Result<HttpResponse, Problem> {
@@ -82,10 +82,10 @@ macro_rules! policy_calls {
             use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
             use utoipa_actix_web::service_config::ServiceConfig;
 
-            use super::{BODY_BYTES_MAX, Caller, JsonText, PolicyKind, Problem, State};
+            use super::{BODY_BYTES_MAX, Caller, JsonText, DefinitionKind, Problem, State};
             use crate::http::answer::List;
 
-            const KIND: PolicyKind = $kind;
+            const KIND: DefinitionKind = $kind;
 
             /// The four calls.
             pub(in crate::http) fn configure(config: &mut ServiceConfig<'_>) {
@@ -171,28 +171,28 @@ macro_rules! policy_calls {
 }
 
 policy_calls!(
-    tenants, PolicyKind::Tenants, "/v1/admin/tenants", "/v1/admin/tenants/{id}",
+    tenants, DefinitionKind::Tenant, "/v1/admin/tenants", "/v1/admin/tenants/{id}",
     "list_tenants", "get_tenant", "put_tenant", "delete_tenant",
     { "id": "acme", "plan": "free", "time_zone": "Europe/Berlin", "anchor_day": 1 }
 );
 policy_calls!(
-    plans, PolicyKind::Plans, "/v1/admin/plans", "/v1/admin/plans/{id}",
+    plans, DefinitionKind::Plan, "/v1/admin/plans", "/v1/admin/plans/{id}",
     "list_plans", "get_plan", "put_plan", "delete_plan",
     { "id": "free", "limits": [{ "id": "ocr-day", "meter": "ocr.page", "algorithm": "calendar", "window": "day", "capacity": "1000" }],
       "quotas": [{ "meter": "ocr.page", "included": "10000", "mode": "hard" }] }
 );
 policy_calls!(
-    meters, PolicyKind::Meters, "/v1/admin/meters", "/v1/admin/meters/{id}",
+    meters, DefinitionKind::Meter, "/v1/admin/meters", "/v1/admin/meters/{id}",
     "list_meters", "get_meter", "put_meter", "delete_meter",
     { "id": "ocr.page", "unit": "page", "decimals": 0 }
 );
 policy_calls!(
-    operations, PolicyKind::Operations, "/v1/admin/operations", "/v1/admin/operations/{id}",
+    operations, DefinitionKind::Operation, "/v1/admin/operations", "/v1/admin/operations/{id}",
     "list_operations", "get_operation", "put_operation", "delete_operation",
     { "id": "ocr.submit", "costs": [{ "meter": "ocr.page", "base": "0", "weights": { "pages": "1" }, "factors": { "handwriting": "2" } }] }
 );
 policy_calls!(
-    limits, PolicyKind::Limits, "/v1/admin/limits", "/v1/admin/limits/{id}",
+    limits, DefinitionKind::Limit, "/v1/admin/limits", "/v1/admin/limits/{id}",
     "list_limits", "get_limit", "put_limit", "delete_limit",
     { "id": "ocr-user", "meter": "ocr.page", "scope": "subject", "subject_kind": "user", "algorithm": "calendar", "window": "hour", "capacity": "20", "on_gate_failure": "deny" }
 );

@@ -41,10 +41,10 @@ pub enum Conflict {
         /// The version it has, if it exists.
         found: Option<u64>,
     },
-    /// The policy moved on while the change was being prepared.
+    /// Something but a tenant was changed while the change was being prepared.
     #[error("the policy has moved on to version {found}: read it again and repeat the change")]
     PolicyMoved {
-        /// The version it has.
+        /// The version at which it was.
         found: u64,
     },
     /// There is nothing with this id.

@@ -62,8 +62,8 @@ pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
 pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
 pub use policy::{
-    Expected, Generation, ObjectKind, PolicyAction, PolicyChange, PolicyWrite, PolicyWritten, StoredObject,
-    StoredPolicy, StoredTenant, TenantPlace, WrittenObject,
+    Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
+    StoredObject, StoredPolicy, StoredTenant, TenantPlace, TenantSince, WrittenObject,
 };
 pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quotas::QuotaCapacity;

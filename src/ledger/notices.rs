@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::sql_query;
-use diesel::sql_types::Text;
+use diesel::sql_types::{Array, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -55,11 +55,19 @@ pub(crate) async fn tell(
     id: &str,
     version: u64,
 ) -> Result<(), LedgerError> {
-    let notice = Notice { kind: kind.to_owned(), id: id.to_owned(), version };
-    let text = serde_json::to_string(&notice).map_err(|error| LedgerError::Damaged(error.to_string()))?;
-    sql_query("SELECT pg_notify($1, $2)")
+    tell_all(connection, vec![Notice { kind: kind.to_owned(), id: id.to_owned(), version }]).await
+}
+
+/// Tells every listener of changes, once this transaction is committed.
+pub(crate) async fn tell_all(
+    connection: &mut AsyncPgConnection,
+    notices: Vec<Notice>,
+) -> Result<(), LedgerError> {
+    let texts: Result<Vec<String>, _> = notices.iter().map(serde_json::to_string).collect();
+    let texts = texts.map_err(|error| LedgerError::Damaged(error.to_string()))?;
+    sql_query("SELECT pg_notify($1, text) FROM unnest($2) AS text")
         .bind::<Text, _>(CHANNEL)
-        .bind::<Text, _>(text)
+        .bind::<Array<Text>, _>(texts)
         .execute(connection)
         .await?;
     Ok(())

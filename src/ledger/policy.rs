@@ -1,7 +1,9 @@
 //! The policy as stored: objects by kind and id, every version of them, and the counters' generations.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{BigInt, Bool, Jsonb, Nullable, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -9,47 +11,13 @@ use serde_json::Value;
 
 use super::{BEGIN_SNAPSHOT, Ledger, LedgerError, number};
 use crate::domain::ids::{MeterId, OperationId, TenantId};
-
-/// Which kind of object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ObjectKind {
-    /// What is counted.
-    Meter,
-    /// Named pieces of work.
-    Operation,
-    /// Default limits.
-    Limit,
-    /// Bundles of limits and quota.
-    Plan,
-    /// Customer accounts.
-    Tenant,
-}
-
-impl ObjectKind {
-    /// The word of tables and notices.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Meter => "meter",
-            Self::Operation => "operation",
-            Self::Limit => "limit",
-            Self::Plan => "plan",
-            Self::Tenant => "tenant",
-        }
-    }
-
-    /// The kind with this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Meter, Self::Operation, Self::Limit, Self::Plan, Self::Tenant]
-            .into_iter()
-            .find(|kind| kind.as_str() == word)
-    }
-}
+use crate::domain::policy::diff::DefinitionKind;
 
 /// A stored object of the policy that is not a tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredObject {
     /// Which kind.
-    pub kind: ObjectKind,
+    pub kind: DefinitionKind,
     /// Its id.
     pub id: String,
     /// Rises with every change of it.
@@ -75,6 +43,24 @@ pub struct StoredTenant {
     pub archived: bool,
     /// When it was made (unix µs): its place in lists.
     pub created_at_us: i64,
+}
+
+/// A tenant that was changed while a change of the policy was being prepared: as it is now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantSince {
+    /// Which one.
+    pub id: TenantId,
+    /// What is stored now; none where it is gone.
+    pub stored: Option<StoredTenant>,
+}
+
+/// How far the policy has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyVersions {
+    /// The version: rises with every change of anything, tenants too.
+    pub version: u64,
+    /// The version at which something that is not a tenant changed last.
+    pub shared_version: u64,
 }
 
 /// A counter's generation: bumped when a limit takes on a shape that was not defined before.
@@ -121,7 +107,7 @@ pub enum PolicyAction {
         definition: Value,
         /// Whether it is archived.
         archived: bool,
-        /// Tenants only: which of its counters began anew. None leaves them as they are.
+        /// Tenants only: which of its counters began anew, and when; none where none did.
         counter_resets: Option<Value>,
     },
     /// Deletes. Refused for a meter with balances and a tenant with reservations.
@@ -132,7 +118,7 @@ pub enum PolicyAction {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyChange {
     /// Which kind.
-    pub kind: ObjectKind,
+    pub kind: DefinitionKind,
     /// Its id.
     pub id: String,
     /// The version it must have.
@@ -148,8 +134,6 @@ pub struct PolicyWrite {
     pub changes: Vec<PolicyChange>,
     /// Generations that the changes begin or raise.
     pub generations: Vec<Generation>,
-    /// The policy version the changes were prepared on, when it must still be that.
-    pub based_on: Option<u64>,
     /// Who asks, for the audit log.
     pub actor: String,
 }
@@ -158,7 +142,7 @@ pub struct PolicyWrite {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenObject {
     /// Which kind.
-    pub kind: ObjectKind,
+    pub kind: DefinitionKind,
     /// Its id.
     pub id: String,
     /// Its new version.
@@ -234,6 +218,20 @@ struct VersionRow {
 }
 
 #[derive(QueryableByName)]
+struct VersionsRow {
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+    #[diesel(sql_type = BigInt)]
+    shared_version: i64,
+}
+
+#[derive(QueryableByName)]
+struct IdRow {
+    #[diesel(sql_type = Text)]
+    id: String,
+}
+
+#[derive(QueryableByName)]
 struct DefinitionRow {
     #[diesel(sql_type = Nullable<Jsonb>)]
     definition: Option<Value>,
@@ -247,7 +245,7 @@ struct ExistsRow {
 
 impl ObjectRow {
     fn read(self) -> Result<StoredObject, LedgerError> {
-        let kind = ObjectKind::from_word(&self.kind);
+        let kind = DefinitionKind::from_word(&self.kind);
         Ok(StoredObject {
             kind: kind
                 .ok_or_else(|| LedgerError::Damaged(format!("{:?} is no kind of object", self.kind)))?,
@@ -282,6 +280,9 @@ impl GenerationRow {
 const TENANT_COLUMNS: &str =
     "SELECT id, version, definition, counter_resets, archived, created_at FROM tenants";
 
+const SHARED_VERSION: &str =
+    "SELECT coalesce(max(policy_version), 0) FROM policy_history WHERE kind <> 'tenant'";
+
 impl Ledger {
     /// Everything but the tenants, as of one instant.
     pub async fn read_policy(&self) -> Result<StoredPolicy, LedgerError> {
@@ -293,19 +294,37 @@ impl Ledger {
         self.read(|connection| read_version(connection).boxed()).await
     }
 
+    /// The policy's version, and that at which something that is not a tenant changed last.
+    pub async fn policy_versions(&self) -> Result<PolicyVersions, LedgerError> {
+        let row = self
+            .read(|connection| {
+                let query =
+                    format!("SELECT version, ({SHARED_VERSION}) AS shared_version FROM policy_version");
+                async move { Ok(sql_query(query).get_result::<VersionsRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        Ok(PolicyVersions {
+            version: number::unsigned(row.version)?,
+            shared_version: number::unsigned(row.shared_version)?,
+        })
+    }
+
+    /// Those of these tenants that there are.
+    pub async fn read_tenants(&self, ids: Vec<TenantId>) -> Result<Vec<StoredTenant>, LedgerError> {
+        let ids: Vec<String> = ids.iter().map(TenantId::to_string).collect();
+        self.read(|connection| {
+            let ids = ids.clone();
+            async move { read_tenants(connection, ids).await }.boxed()
+        })
+        .await
+    }
+
     /// One tenant as stored.
     pub async fn read_tenant_definition(
         &self,
         tenant: &TenantId,
     ) -> Result<Option<StoredTenant>, LedgerError> {
-        let rows = self
-            .read(|connection| {
-                let query =
-                    sql_query(format!("{TENANT_COLUMNS} WHERE id = $1")).bind::<Text, _>(tenant.to_string());
-                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().next().map(TenantRow::read).transpose()
+        Ok(self.read_tenants(vec![tenant.clone()]).await?.into_iter().next())
     }
 
     /// Tenants, newest first, at most `limit`, from behind `after`.
@@ -380,6 +399,41 @@ async fn read_policy(connection: &mut AsyncPgConnection) -> Result<StoredPolicy,
         objects: objects.into_iter().map(ObjectRow::read).collect::<Result<_, _>>()?,
         generations: generations.into_iter().map(GenerationRow::read).collect::<Result<_, _>>()?,
     })
+}
+
+async fn read_tenants(
+    connection: &mut AsyncPgConnection,
+    ids: Vec<String>,
+) -> Result<Vec<StoredTenant>, LedgerError> {
+    let query = sql_query(format!("{TENANT_COLUMNS} WHERE id = ANY($1)")).bind::<Array<Text>, _>(ids);
+    let rows = query.load::<TenantRow>(connection).await?;
+    rows.into_iter().map(TenantRow::read).collect()
+}
+
+/// The tenants that were changed, made or deleted after a version of the policy.
+pub(super) async fn tenants_since(
+    connection: &mut AsyncPgConnection,
+    version: u64,
+) -> Result<Vec<TenantSince>, LedgerError> {
+    let query = "SELECT DISTINCT id FROM policy_history WHERE policy_version > $1 AND kind = 'tenant'";
+    let changed: Vec<IdRow> =
+        sql_query(query).bind::<BigInt, _>(number::signed(version)).load(connection).await?;
+    let ids: Vec<String> = changed.into_iter().map(|row| row.id).collect();
+    let mut stored: BTreeMap<TenantId, StoredTenant> =
+        read_tenants(connection, ids.clone()).await?.into_iter().map(|row| (row.id.clone(), row)).collect();
+    ids.iter()
+        .map(|id| {
+            let id = number::tenant(id)?;
+            Ok(TenantSince { stored: stored.remove(&id), id })
+        })
+        .collect()
+}
+
+/// The version at which something that is not a tenant changed last.
+pub(super) async fn read_shared_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerError> {
+    let query = format!("SELECT ({SHARED_VERSION}) AS version");
+    let row: VersionRow = sql_query(query).get_result(connection).await?;
+    number::unsigned(row.version)
 }
 
 async fn read_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerError> {

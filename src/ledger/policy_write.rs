@@ -1,35 +1,76 @@
 //! Changes of the policy: in one transaction, with history, audit and notices.
 
-use diesel::sql_types::{BigInt, Bool, Jsonb, Nullable, SmallInt, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, SmallInt, Text};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use super::policy::{has_reservations, is_meter_booked};
+use super::policy::{has_reservations, is_meter_booked, read_shared_version, tenants_since};
 use super::{
-    BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, ObjectKind, PolicyAction, PolicyChange,
-    PolicyWrite, PolicyWritten, WrittenObject, audit, notices, number,
+    BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PolicyAction, PolicyChange,
+    PolicyWrite, PolicyWritten, TenantSince, WrittenObject, notices, number,
 };
 use crate::domain::ids::Partition;
+use crate::domain::policy::diff::DefinitionKind;
 
 impl Ledger {
-    /// Makes the changes in one transaction, with history, generations, audit and a notice for each.
+    /// Changes the policy in one transaction, with history, generations, audit and a notice for each object. While it lasts
+    /// every other change waits.
     ///
-    /// Errors: [`LedgerError::Conflict`] when a version is not the expected one or a deletion meets something booked.
-    pub async fn put_objects(&self, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {
+    /// The change was prepared on version `base`: nothing but tenants may have changed since. `finish` says what is written;
+    /// `with_tenants` has it told of the tenants that did change, whatever the change is about. Its refusal changes nothing.
+    ///
+    /// Errors: [`LedgerError::Conflict`] when something is not at the version it was prepared on, or a deletion meets
+    /// something booked.
+    pub async fn change_policy<T, E>(
+        &self,
+        base: u64,
+        with_tenants: bool,
+        finish: impl FnOnce(Vec<TenantSince>) -> Result<(PolicyWrite, T), E> + Send + 'static,
+    ) -> Result<Result<(PolicyWritten, T), E>, LedgerError>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
         let partitions = self.partitions().await?;
         self.transact(BEGIN, move |connection| {
-            async move { put(connection, write, partitions).await }.boxed()
+            async move {
+                lock(connection, base).await?;
+                let since = if with_tenants { tenants_since(connection, base).await? } else { Vec::new() };
+                match finish(since) {
+                    Ok((write, rest)) => Ok(Ok((put(connection, write, partitions).await?, rest))),
+                    Err(refusal) => Ok(Err(refusal)),
+                }
+            }
+            .boxed()
         })
         .await
     }
 }
 
+/// So many objects are written by one statement.
+const AT_ONCE: usize = 1_000;
+
 #[derive(QueryableByName)]
 struct VersionRow {
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+}
+
+#[derive(QueryableByName)]
+struct VersionsRow {
     #[diesel(sql_type = Nullable<BigInt>)]
     version: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    last: Option<i64>,
+}
+
+/// Locks the policy against every other change until the transaction ends.
+async fn lock(connection: &mut AsyncPgConnection, base: u64) -> Result<(), LedgerError> {
+    sql_query("SELECT version FROM policy_version FOR UPDATE").execute(connection).await?;
+    let found = read_shared_version(connection).await?;
+    if found > base { Err(LedgerError::Conflict(Conflict::PolicyMoved { found })) } else { Ok(()) }
 }
 
 async fn put(
@@ -37,168 +78,186 @@ async fn put(
     write: PolicyWrite,
     partitions: u16,
 ) -> Result<PolicyWritten, LedgerError> {
-    let policy_version = next_version(connection, write.based_on).await?;
-    let mut written =
-        PolicyWritten { version: policy_version, objects: Vec::with_capacity(write.changes.len()) };
-    for change in &write.changes {
-        let object = make(connection, change, policy_version, partitions).await?;
-        let action = if matches!(change.action, PolicyAction::Delete) { "delete" } else { "put" };
-        let name = format!("{} {}", change.kind.as_str(), change.id);
-        audit::note(connection, &write.actor, action, &name, json!({ "version": object.version })).await?;
-        notices::tell(connection, change.kind.as_str(), &change.id, object.version).await?;
-        written.objects.push(object);
-    }
-    for generation in &write.generations {
-        raise(connection, generation).await?;
-    }
-    Ok(written)
-}
-
-/// Locks the policy against every other change until the transaction ends.
-async fn next_version(connection: &mut AsyncPgConnection, based_on: Option<u64>) -> Result<u64, LedgerError> {
     let query = "UPDATE policy_version SET version = version + 1 RETURNING version";
     let row: VersionRow = sql_query(query).get_result(connection).await?;
-    let next = number::unsigned(row.version.unwrap_or_default())?;
-    let found = next.saturating_sub(1);
-    if based_on.is_some_and(|based_on| based_on != found) {
-        return Err(LedgerError::Conflict(Conflict::PolicyMoved { found }));
-    }
-    Ok(next)
-}
-
-async fn make(
-    connection: &mut AsyncPgConnection,
-    change: &PolicyChange,
-    policy_version: u64,
-    partitions: u16,
-) -> Result<WrittenObject, LedgerError> {
-    let found = current(connection, change).await?;
-    check(change, found)?;
-    let version = next_object_version(connection, change).await?;
-    let definition = match &change.action {
-        PolicyAction::Put { definition, archived, counter_resets } => {
-            if change.kind == ObjectKind::Tenant {
-                put_tenant(
-                    connection,
-                    change,
-                    version,
-                    definition,
-                    *archived,
-                    counter_resets.as_ref(),
-                    partitions,
-                )
-                .await?;
-            } else {
-                put_object(connection, change, version, definition, *archived).await?;
-            }
-            Some(definition.clone())
-        }
-        PolicyAction::Delete => {
+    let version = number::unsigned(row.version)?;
+    let mut objects = Vec::with_capacity(write.changes.len());
+    for changes in write.changes.chunks(AT_ONCE) {
+        let written = check(changes, stored_versions(connection, changes).await?)?;
+        for change in changes.iter().filter(|change| matches!(change.action, PolicyAction::Delete)) {
             delete(connection, change).await?;
-            None
         }
-    };
-    sql_query("INSERT INTO policy_history (kind, id, version, policy_version, definition) VALUES ($1, $2, $3, $4, $5)")
-        .bind::<Text, _>(change.kind.as_str())
-        .bind::<Text, _>(&change.id)
-        .bind::<BigInt, _>(number::signed(version))
-        .bind::<BigInt, _>(number::signed(policy_version))
-        .bind::<Nullable<Jsonb>, _>(definition)
-        .execute(connection)
-        .await?;
-    Ok(WrittenObject { kind: change.kind, id: change.id.clone(), version, created: found.is_none() })
-}
-
-async fn current(
-    connection: &mut AsyncPgConnection,
-    change: &PolicyChange,
-) -> Result<Option<u64>, LedgerError> {
-    let query = match change.kind {
-        ObjectKind::Tenant => "SELECT max(version) AS version FROM tenants WHERE id = $1 AND $2 = 'tenant'",
-        _ => "SELECT max(version) AS version FROM policy_objects WHERE id = $1 AND kind = $2",
-    };
-    let row: VersionRow = sql_query(query)
-        .bind::<Text, _>(&change.id)
-        .bind::<Text, _>(change.kind.as_str())
-        .get_result(connection)
-        .await?;
-    row.version.map(number::unsigned).transpose()
-}
-
-fn check(change: &PolicyChange, found: Option<u64>) -> Result<(), LedgerError> {
-    let (kind, id) = (change.kind.as_str(), change.id.clone());
-    let as_expected = match change.expected {
-        Expected::Any => true,
-        Expected::Absent => found.is_none(),
-        Expected::Version(version) => found == Some(version),
-    };
-    if !as_expected {
-        return Err(LedgerError::Conflict(Conflict::Version { kind, id, found }));
+        put_objects(connection, changes, &written).await?;
+        put_tenants(connection, changes, &written, partitions).await?;
+        note(connection, changes, &written, version, &write.actor).await?;
+        notices::tell_all(connection, written.iter().map(notice).collect()).await?;
+        objects.extend(written);
     }
-    if found.is_none() && matches!(change.action, PolicyAction::Delete) {
-        return Err(LedgerError::Conflict(Conflict::Missing { kind, id }));
+    for generations in write.generations.chunks(AT_ONCE) {
+        raise(connection, generations).await?;
     }
-    Ok(())
+    Ok(PolicyWritten { version, objects })
 }
 
-/// Goes on rising over a deletion, so that a version never names two definitions.
-async fn next_object_version(
-    connection: &mut AsyncPgConnection,
-    change: &PolicyChange,
-) -> Result<u64, LedgerError> {
-    let row: VersionRow =
-        sql_query("SELECT max(version) AS version FROM policy_history WHERE kind = $1 AND id = $2")
-            .bind::<Text, _>(change.kind.as_str())
-            .bind::<Text, _>(&change.id)
-            .get_result(connection)
-            .await?;
-    Ok(number::unsigned(row.version.unwrap_or_default())? + 1)
+fn notice(object: &WrittenObject) -> Notice {
+    Notice { kind: object.kind.as_str().into(), id: object.id.clone(), version: object.version }
 }
 
-async fn put_object(
+/// The version of each object, and the highest that it ever had: it goes on rising over a deletion, so that a version never
+/// names two definitions.
+async fn stored_versions(
     connection: &mut AsyncPgConnection,
-    change: &PolicyChange,
-    version: u64,
-    definition: &Value,
-    archived: bool,
+    changes: &[PolicyChange],
+) -> Result<Vec<VersionsRow>, LedgerError> {
+    let query = "SELECT coalesce(tenants.version, objects.version) AS version, \
+                     (SELECT max(version) FROM policy_history h WHERE h.kind = changes.kind AND h.id = changes.id) AS last \
+                 FROM unnest($1, $2) WITH ORDINALITY AS changes (kind, id, place) \
+                     LEFT JOIN tenants ON changes.kind = 'tenant' AND tenants.id = changes.id \
+                     LEFT JOIN policy_objects objects ON objects.kind = changes.kind AND objects.id = changes.id \
+                 ORDER BY place";
+    let rows = sql_query(query).bind::<Array<Text>, _>(kinds(changes)).bind::<Array<Text>, _>(ids(changes));
+    Ok(rows.load(connection).await?)
+}
+
+fn kinds(changes: &[PolicyChange]) -> Vec<&'static str> {
+    changes.iter().map(|change| change.kind.as_str()).collect()
+}
+
+fn ids(changes: &[PolicyChange]) -> Vec<&str> {
+    changes.iter().map(|change| change.id.as_str()).collect()
+}
+
+/// What the objects become, if each is at the version that is expected.
+fn check(changes: &[PolicyChange], found: Vec<VersionsRow>) -> Result<Vec<WrittenObject>, LedgerError> {
+    let written = changes.iter().zip(found).map(|(change, found)| {
+        let (kind, id) = (change.kind, change.id.clone());
+        let last = found.last.map(number::unsigned).transpose()?.unwrap_or_default();
+        let found = found.version.map(number::unsigned).transpose()?;
+        let as_expected = match change.expected {
+            Expected::Any => true,
+            Expected::Absent => found.is_none(),
+            Expected::Version(version) => found == Some(version),
+        };
+        if !as_expected {
+            return Err(LedgerError::Conflict(Conflict::Version { kind: kind.as_str(), id, found }));
+        }
+        if found.is_none() && matches!(change.action, PolicyAction::Delete) {
+            return Err(LedgerError::Conflict(Conflict::Missing { kind: kind.as_str(), id }));
+        }
+        Ok(WrittenObject { kind, id, version: last + 1, created: found.is_none() })
+    });
+    written.collect()
+}
+
+async fn put_objects(
+    connection: &mut AsyncPgConnection,
+    changes: &[PolicyChange],
+    written: &[WrittenObject],
 ) -> Result<(), LedgerError> {
+    let (mut kinds, mut ids, mut versions) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut definitions, mut archived) = (Vec::new(), Vec::new());
+    for (change, object) in changes.iter().zip(written) {
+        let PolicyAction::Put { definition, archived: is_archived, .. } = &change.action else { continue };
+        if change.kind != DefinitionKind::Tenant {
+            kinds.push(change.kind.as_str());
+            ids.push(change.id.as_str());
+            versions.push(number::signed(object.version));
+            definitions.push(definition);
+            archived.push(*is_archived);
+        }
+    }
+    if ids.is_empty() {
+        return Ok(());
+    }
     sql_query(
-        "INSERT INTO policy_objects (kind, id, version, definition, archived) VALUES ($1, $2, $3, $4, $5) \
+        "INSERT INTO policy_objects (kind, id, version, definition, archived) \
+         SELECT * FROM unnest($1, $2, $3, $4, $5) \
          ON CONFLICT (kind, id) DO UPDATE SET version = excluded.version, definition = excluded.definition, \
              archived = excluded.archived, updated_at = now()",
     )
-    .bind::<Text, _>(change.kind.as_str())
-    .bind::<Text, _>(&change.id)
-    .bind::<BigInt, _>(number::signed(version))
-    .bind::<Jsonb, _>(definition)
-    .bind::<Bool, _>(archived)
+    .bind::<Array<Text>, _>(kinds)
+    .bind::<Array<Text>, _>(ids)
+    .bind::<Array<BigInt>, _>(versions)
+    .bind::<Array<Jsonb>, _>(definitions)
+    .bind::<Array<Bool>, _>(archived)
     .execute(connection)
     .await?;
     Ok(())
 }
 
-async fn put_tenant(
+async fn put_tenants(
     connection: &mut AsyncPgConnection,
-    change: &PolicyChange,
-    version: u64,
-    definition: &Value,
-    archived: bool,
-    counter_resets: Option<&Value>,
+    changes: &[PolicyChange],
+    written: &[WrittenObject],
     partitions: u16,
 ) -> Result<(), LedgerError> {
-    let tenant = number::tenant(&change.id)?;
+    let (mut ids, mut in_partitions, mut versions) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut definitions, mut archived, mut resets) = (Vec::new(), Vec::new(), Vec::new());
+    let none = json!([]);
+    for (change, object) in changes.iter().zip(written) {
+        let PolicyAction::Put { definition, archived: is_archived, counter_resets } = &change.action else {
+            continue;
+        };
+        if change.kind == DefinitionKind::Tenant {
+            let partition = Partition::of(&number::tenant(&change.id)?, partitions);
+            ids.push(change.id.as_str());
+            in_partitions.push(number::of_partition(partition));
+            versions.push(number::signed(object.version));
+            definitions.push(definition);
+            archived.push(*is_archived);
+            resets.push(counter_resets.as_ref().unwrap_or(&none));
+        }
+    }
+    if ids.is_empty() {
+        return Ok(());
+    }
     sql_query(
-        "INSERT INTO tenants AS t (id, partition, version, definition, archived, counter_resets) \
-         VALUES ($1, $2, $3, $4, $5, coalesce($6, '[]')) \
+        "INSERT INTO tenants (id, partition, version, definition, archived, counter_resets) \
+         SELECT * FROM unnest($1, $2, $3, $4, $5, $6) \
          ON CONFLICT (id) DO UPDATE SET version = excluded.version, definition = excluded.definition, \
-             archived = excluded.archived, counter_resets = coalesce($6, t.counter_resets), updated_at = now()",
+             archived = excluded.archived, counter_resets = excluded.counter_resets, updated_at = now()",
     )
-    .bind::<Text, _>(&change.id)
-    .bind::<SmallInt, _>(number::of_partition(Partition::of(&tenant, partitions)))
-    .bind::<BigInt, _>(number::signed(version))
-    .bind::<Jsonb, _>(definition)
-    .bind::<Bool, _>(archived)
-    .bind::<Nullable<Jsonb>, _>(counter_resets)
+    .bind::<Array<Text>, _>(ids)
+    .bind::<Array<SmallInt>, _>(in_partitions)
+    .bind::<Array<BigInt>, _>(versions)
+    .bind::<Array<Jsonb>, _>(definitions)
+    .bind::<Array<Bool>, _>(archived)
+    .bind::<Array<Jsonb>, _>(resets)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Notes every change in the history and in the audit log.
+async fn note(
+    connection: &mut AsyncPgConnection,
+    changes: &[PolicyChange],
+    written: &[WrittenObject],
+    policy_version: u64,
+    actor: &str,
+) -> Result<(), LedgerError> {
+    let definitions: Vec<Option<&Value>> = changes
+        .iter()
+        .map(|change| match &change.action {
+            PolicyAction::Put { definition, .. } => Some(definition),
+            PolicyAction::Delete => None,
+        })
+        .collect();
+    let versions: Vec<i64> = written.iter().map(|object| number::signed(object.version)).collect();
+    sql_query(
+        "WITH changes AS (SELECT * FROM unnest($1, $2, $3, $4) AS c (kind, id, version, definition)), \
+             history AS (INSERT INTO policy_history (kind, id, version, policy_version, definition) \
+                 SELECT kind, id, version, $5, definition FROM changes) \
+         INSERT INTO audit_log (actor, action, object, detail) \
+         SELECT $6, CASE WHEN definition IS NULL THEN 'delete' ELSE 'put' END, kind || ' ' || id, \
+             jsonb_build_object('version', version) FROM changes",
+    )
+    .bind::<Array<Text>, _>(kinds(changes))
+    .bind::<Array<Text>, _>(ids(changes))
+    .bind::<Array<BigInt>, _>(versions)
+    .bind::<Array<Nullable<Jsonb>>, _>(definitions)
+    .bind::<BigInt, _>(number::signed(policy_version))
+    .bind::<Text, _>(actor)
     .execute(connection)
     .await?;
     Ok(())
@@ -206,8 +265,8 @@ async fn put_tenant(
 
 async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Result<(), LedgerError> {
     let in_use = match change.kind {
-        ObjectKind::Meter => is_meter_booked(connection, &change.id).await?,
-        ObjectKind::Tenant => has_reservations(connection, &change.id).await?,
+        DefinitionKind::Meter => is_meter_booked(connection, &change.id).await?,
+        DefinitionKind::Tenant => has_reservations(connection, &change.id).await?,
         _ => false,
     };
     if in_use {
@@ -217,7 +276,7 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
         }));
     }
     let query = match change.kind {
-        ObjectKind::Tenant => "DELETE FROM tenants WHERE id = $1 AND $2 = 'tenant'",
+        DefinitionKind::Tenant => "DELETE FROM tenants WHERE id = $1 AND $2 = 'tenant'",
         _ => "DELETE FROM policy_objects WHERE id = $1 AND kind = $2",
     };
     sql_query(query)
@@ -229,16 +288,21 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
 }
 
 /// A generation only rises.
-async fn raise(connection: &mut AsyncPgConnection, generation: &Generation) -> Result<(), LedgerError> {
+async fn raise(connection: &mut AsyncPgConnection, generations: &[Generation]) -> Result<(), LedgerError> {
+    let limits: Vec<&str> = generations.iter().map(|each| each.limit_id.as_str()).collect();
+    let shapes: Vec<&str> = generations.iter().map(|each| each.shape.as_str()).collect();
+    let numbers: Vec<i64> = generations.iter().map(|each| number::signed(each.generation)).collect();
+    let since: Vec<i64> = generations.iter().map(|each| each.since_ms).collect();
     sql_query(
-        "INSERT INTO counter_generations AS g (limit_id, shape, generation, since_ms) VALUES ($1, $2, $3, $4) \
+        "INSERT INTO counter_generations AS g (limit_id, shape, generation, since_ms) \
+         SELECT * FROM unnest($1, $2, $3, $4) \
          ON CONFLICT (limit_id, shape) DO UPDATE SET generation = excluded.generation, since_ms = excluded.since_ms \
          WHERE excluded.generation > g.generation",
     )
-    .bind::<Text, _>(&generation.limit_id)
-    .bind::<Text, _>(&generation.shape)
-    .bind::<BigInt, _>(number::signed(generation.generation))
-    .bind::<BigInt, _>(generation.since_ms)
+    .bind::<Array<Text>, _>(limits)
+    .bind::<Array<Text>, _>(shapes)
+    .bind::<Array<BigInt>, _>(numbers)
+    .bind::<Array<BigInt>, _>(since)
     .execute(connection)
     .await?;
     Ok(())

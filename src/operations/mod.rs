@@ -22,6 +22,8 @@ mod observe;
 mod overrides;
 mod parking;
 mod policy;
+mod policy_change;
+mod policy_draft;
 mod policy_store;
 mod present;
 mod quota;
@@ -136,7 +138,8 @@ impl Operations {
         positions: Arc<Positions>,
         options: OperationsOptions,
     ) -> Answer<Self> {
-        let policy = PolicyStore::load(ledger.clone(), options.partitions, clock.clone()).await?;
+        let policy =
+            PolicyStore::load(ledger.clone(), options.partitions, clock.clone(), metrics.clone()).await?;
         let remembered = Remembered::new(options.partitions);
         let keys = Keys::load(&ledger, &options.secret).await?;
         let operations = Self {

@@ -3,12 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::answers::{PageAnswer, PolicyAnswer};
-use super::requests::{OverridesRequest, PolicyKind, Principal};
+use super::policy_change::Attempts;
+use super::requests::{OverridesRequest, Principal};
 use super::{Answer, FieldError, OperationError, Operations};
 use crate::domain::ids::{OverrideId, TenantId};
-
-/// How often a change is tried again because the tenant was changed meanwhile.
-const ATTEMPTS_MAX: usize = 10;
+use crate::domain::policy::diff::DefinitionKind;
 
 impl Operations {
     /// Creates or replaces an override: `body` has its fields and `tenant`.
@@ -38,7 +37,7 @@ impl Operations {
 
     /// An override of a tenant, with the tenant's version.
     pub async fn get_override(&self, tenant: &TenantId, id: &str) -> Answer<PolicyAnswer> {
-        let stored = self.get_policy(PolicyKind::Tenants, tenant.as_str()).await?;
+        let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
         let overrides = stored.definition["overrides"].as_array().into_iter().flatten();
         let found = overrides.filter(|each| each["id"] == id).find_map(Value::as_object);
         let mut fields = found.cloned().ok_or_else(|| missing(id))?;
@@ -60,10 +59,10 @@ impl Operations {
     pub async fn list_overrides(&self, request: OverridesRequest) -> Answer<PageAnswer<Value>> {
         let (tenants, next) = match &request.tenant {
             Some(tenant) => {
-                (vec![self.get_policy(PolicyKind::Tenants, tenant.as_str()).await?.definition], None)
+                (vec![self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?.definition], None)
             }
             None => {
-                let page = self.list_policy(PolicyKind::Tenants, request.page.clone()).await?;
+                let page = self.list_policy(DefinitionKind::Tenant, request.page.clone()).await?;
                 (page.data, page.next)
             }
         };
@@ -91,12 +90,15 @@ impl Operations {
         actor: &Principal,
         change: impl Fn(&mut Vec<Value>) -> Answer<bool>,
     ) -> Answer<(bool, u64)> {
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::new();
+        loop {
             let stored =
-                self.get_policy(PolicyKind::Tenants, tenant.as_str()).await.map_err(|error| match error {
-                    OperationError::NotFound(why) => OperationError::field("/tenant", why),
-                    other => other,
-                })?;
+                self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await.map_err(
+                    |error| match error {
+                        OperationError::NotFound(why) => OperationError::field("/tenant", why),
+                        other => other,
+                    },
+                )?;
             let mut definition = stored.definition;
             let mut overrides = definition["overrides"].as_array().cloned().unwrap_or_default();
             let created = change(&mut overrides)?;
@@ -104,7 +106,7 @@ impl Operations {
             let body = definition.to_string();
             match self
                 .put_policy(
-                    PolicyKind::Tenants,
+                    DefinitionKind::Tenant,
                     tenant.as_str(),
                     body.as_bytes(),
                     Some(stored.version),
@@ -113,11 +115,10 @@ impl Operations {
                 .await
             {
                 Ok(answer) => return Ok((created, answer.version)),
-                Err(OperationError::PreconditionFailed { .. }) => {}
+                Err(OperationError::PreconditionFailed { .. }) => attempts.again().await?,
                 Err(error) => return Err(error),
             }
         }
-        Err(OperationError::Overloaded)
     }
 }
 

@@ -12,11 +12,14 @@ use super::{Answer, OperationError};
 use crate::domain::ids::{OperationId, Partition, Subject, TenantId};
 use crate::domain::operation::Operation;
 use crate::domain::period::Windows;
-use crate::domain::policy::counter::Resets;
+use crate::domain::policy::counter::{self, GenerationRow, Resets};
+use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
 use crate::domain::tenant::TenantDefinition;
-use crate::ledger::{Ledger, ObjectKind};
+use crate::ledger::{Generation, Ledger};
+use crate::telemetry::Metrics;
+use crate::telemetry::labels::Alarm;
 
 const TENANTS_MAX: u64 = 1_000_000;
 const UNKNOWN_MAX: u64 = 100_000;
@@ -88,6 +91,10 @@ pub(super) struct PolicyStore {
     tenants: Cache<TenantId, Arc<TenantEntry>>,
     unknown: Cache<TenantId, ()>,
     refreshing: tokio::sync::Mutex<()>,
+    changing: tokio::sync::Mutex<()>,
+    /// Why tenants could not be resolved lately: whoever asks again at once is told the same.
+    unresolved: Cache<TenantId, Arc<str>>,
+    metrics: Arc<Metrics>,
     /// The versions of tenants that were changed lately: one read before that must not be kept after it ...
     changed: Cache<TenantId, u64>,
     /// ... nor one read before all of them were forgotten: how often they were.
@@ -99,7 +106,12 @@ pub(super) struct PolicyStore {
 
 impl PolicyStore {
     /// Loads the snapshot. Errors: the ledger does not answer or holds definitions this version cannot read.
-    pub(super) async fn load(ledger: Ledger, partitions: u16, clock: crate::clock::Clock) -> Answer<Self> {
+    pub(super) async fn load(
+        ledger: Ledger,
+        partitions: u16,
+        clock: crate::clock::Clock,
+        metrics: Arc<Metrics>,
+    ) -> Answer<Self> {
         let policy = read_policy(&ledger).await?;
         let seen = AtomicU64::new(policy.version);
         Ok(Self {
@@ -110,6 +122,9 @@ impl PolicyStore {
             tenants: Cache::new(TENANTS_MAX),
             unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
             refreshing: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+            unresolved: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
+            metrics,
             changed: Cache::builder().max_capacity(TENANTS_MAX).time_to_live(CHANGED_FOR).build(),
             forgotten: AtomicU64::new(0),
             clock,
@@ -124,6 +139,19 @@ impl PolicyStore {
     /// The version of the policy that the snapshot in force is known to say.
     pub(super) fn seen_version(&self) -> u64 {
         self.seen.load(Ordering::Acquire)
+    }
+
+    /// The snapshot in force, at the version that it is known to say: a change of a tenant is prepared on it.
+    pub(super) fn as_of_now(&self) -> Policy {
+        // Read first: what comes into force in between is newer than this says, never older.
+        let version = self.seen_version();
+        let current = self.current.load();
+        Policy::new(version, current.definitions().clone(), current.generations().clone())
+    }
+
+    /// Held while a change is made that reads all tenants.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.changing.lock().await
     }
 
     /// How many partitions the installation has.
@@ -152,13 +180,35 @@ impl PolicyStore {
         let snapshot = self.current.load_full();
         match self.tenants.get(id).await {
             Some(entry) if Arc::ptr_eq(&entry.snapshot, &snapshot) => Ok(Some(entry)),
+            None if self.unknown.contains_key(id) => Ok(None),
+            stale => Box::pin(self.resolve(id, stale, snapshot)).await,
+        }
+    }
+
+    /// Works a tenant out under this snapshot. One that cannot be resolved is an alarm, and costs a look a second however
+    /// often it is asked for.
+    async fn resolve(
+        &self,
+        id: &TenantId,
+        stale: Option<Arc<TenantEntry>>,
+        snapshot: Arc<Policy>,
+    ) -> Answer<Option<Arc<TenantEntry>>> {
+        if let Some(why) = self.unresolved.get(id).await {
+            return Err(OperationError::Internal(why.to_string()));
+        }
+        let resolved = match stale {
             Some(stale) => self
                 .keep(snapshot, stale.definition.clone(), stale.resets.clone(), stale.version)
                 .await
                 .map(Some),
-            None if self.unknown.contains_key(id) => Ok(None),
-            None => Box::pin(self.ask_ledger(id, snapshot)).await,
+            None => self.ask_ledger(id, snapshot).await,
+        };
+        if let Err(OperationError::Internal(why)) = &resolved {
+            tracing::error!(tenant = %id, why, "a tenant cannot be resolved: put it again, or what it refers to");
+            self.metrics.alarm(Alarm::Policy);
+            self.unresolved.insert(id.clone(), why.as_str().into()).await;
         }
+        resolved
     }
 
     async fn ask_ledger(&self, id: &TenantId, snapshot: Arc<Policy>) -> Answer<Option<Arc<TenantEntry>>> {
@@ -194,18 +244,30 @@ impl PolicyStore {
         Ok(entry)
     }
 
-    /// Reads the snapshot again; the old one stays when nothing in it has changed.
+    /// Looks whether anything but tenants has changed, and if so reads the snapshot again; the old one stays when nothing in
+    /// it has changed.
     pub(super) async fn refresh(&self) -> Answer<u64> {
         // A slow reading must not replace a later one: nothing would tell of the change again.
         let _one_at_a_time = self.refreshing.lock().await;
+        let stored = self.ledger.policy_versions().await?;
+        if stored.shared_version <= self.seen_version() {
+            return Ok(self.seen.fetch_max(stored.version, Ordering::AcqRel).max(stored.version));
+        }
         let fresh = read_policy(&self.ledger).await?;
         let version = fresh.version;
         let current = self.current.load();
         if !fresh.says_the_same_as(&current) {
             self.current.store(Arc::new(fresh));
         }
-        self.seen.store(version, Ordering::Release);
-        Ok(version)
+        Ok(self.seen.fetch_max(version, Ordering::AcqRel).max(version))
+    }
+
+    /// Notes that between `base`, which was seen, and `version` nothing but tenants has changed.
+    pub(super) fn only_tenants_changed(&self, base: u64, version: u64) -> u64 {
+        let moved = self.seen.fetch_update(Ordering::AcqRel, Ordering::Acquire, |seen| {
+            (seen >= base).then_some(seen.max(version))
+        });
+        moved.map_or_else(|seen| seen, |seen| seen.max(version))
     }
 
     /// Notes that a tenant has this version now. Known as an older one it is forgotten, so that its next use asks the ledger;
@@ -214,6 +276,7 @@ impl PolicyStore {
         // First, for a reading under way.
         self.changed.insert(id.clone(), version).await;
         self.unknown.invalidate(id).await;
+        self.unresolved.invalidate(id).await;
         if self.tenants.get(id).await.is_some_and(|entry| entry.version < version) {
             self.tenants.invalidate(id).await;
         }
@@ -223,6 +286,7 @@ impl PolicyStore {
     pub(super) fn forget_tenants(&self) {
         self.forgotten.fetch_add(1, Ordering::AcqRel);
         self.unknown.invalidate_all();
+        self.unresolved.invalidate_all();
         self.tenants.invalidate_all();
     }
 
@@ -244,34 +308,34 @@ async fn read_policy(ledger: &Ledger) -> Answer<Policy> {
     for object in stored.objects {
         add_object(&mut definitions, object.kind, &object.definition)?;
     }
-    let generations = super::policy::generations(stored.generations)?;
+    let generations = generations(stored.generations)?;
     Ok(Policy::new(stored.version, definitions, generations))
 }
 
 /// Adds one stored definition.
 pub(super) fn add_object(
     definitions: &mut Definitions,
-    kind: ObjectKind,
+    kind: DefinitionKind,
     json: &serde_json::Value,
 ) -> Answer<()> {
     match kind {
-        ObjectKind::Meter => {
+        DefinitionKind::Meter => {
             let meter: crate::domain::meter::Meter = stored_json(json)?;
             definitions.meters.insert(meter.id.clone(), Arc::new(meter));
         }
-        ObjectKind::Operation => {
+        DefinitionKind::Operation => {
             let operation: Operation = stored_json(json)?;
             definitions.operations.insert(operation.id.clone(), Arc::new(operation));
         }
-        ObjectKind::Limit => {
+        DefinitionKind::Limit => {
             let limit: crate::domain::limit::Limit = stored_json(json)?;
             definitions.limits.insert(limit.id.clone(), Arc::new(limit));
         }
-        ObjectKind::Plan => {
+        DefinitionKind::Plan => {
             let plan: crate::domain::plan::PlanDefinition = stored_json(json)?;
             definitions.plans.insert(plan.id.clone(), Arc::new(plan));
         }
-        ObjectKind::Tenant => {
+        DefinitionKind::Tenant => {
             let tenant: TenantDefinition = stored_json(json)?;
             definitions.tenants.insert(tenant.id.clone(), Arc::new(tenant));
         }
@@ -283,4 +347,19 @@ pub(super) fn add_object(
 pub(super) fn stored_json<T: serde::de::DeserializeOwned>(json: &serde_json::Value) -> Answer<T> {
     crate::domain::field_error::read_json(json)
         .map_err(|error| OperationError::Internal(format!("a stored definition does not read: {error}")))
+}
+
+/// The stored table of generations as the domain reads it.
+pub(super) fn generations(rows: Vec<Generation>) -> Answer<counter::Generations> {
+    let read = |row: Generation| -> Result<GenerationRow, String> {
+        Ok(GenerationRow {
+            counter: counter::CounterName::try_from(row.limit_id).map_err(|error| error.to_string())?,
+            shape: row.shape.parse().map_err(|error: counter::InvalidShape| error.to_string())?,
+            generation: counter::Generation {
+                number: u32::try_from(row.generation).map_err(|error| error.to_string())?,
+                since_ms: row.since_ms,
+            },
+        })
+    };
+    rows.into_iter().map(read).collect::<Result<_, _>>().map_err(OperationError::Internal)
 }

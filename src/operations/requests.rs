@@ -224,21 +224,6 @@ pub struct QuotaRequest {
     pub subject: Option<Subject>,
 }
 
-/// Which kind of policy object a call is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum PolicyKind {
-    /// Meters.
-    Meters,
-    /// Operations.
-    Operations,
-    /// Default limits.
-    Limits,
-    /// Plans.
-    Plans,
-    /// Tenants.
-    Tenants,
-}
-
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -191,6 +191,8 @@ label! {
         Clock = "clock",
         /// A counter of the gate differs from the books.
         Drift = "drift",
+        /// What is stored of a tenant cannot be resolved.
+        Policy = "policy",
     }
 }
 

@@ -13,6 +13,7 @@ mod instances;
 mod metrics;
 mod movements;
 mod periods;
+mod policy_changes;
 mod precedence;
 mod reports;
 mod reservations;

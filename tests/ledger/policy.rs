@@ -2,26 +2,37 @@ use std::time::Duration;
 
 use serde_json::json;
 use tollgate::domain::ids::OperationId;
+use tollgate::domain::policy::diff::DefinitionKind;
 use tollgate::ledger::{
-    Conflict, Expected, Generation, KeyPlace, Ledger, LedgerError, Noticed, ObjectKind, PolicyAction,
-    PolicyChange, PolicyWrite, StoredKey, TenantPlace,
+    Conflict, Expected, Generation, KeyPlace, Ledger, LedgerError, Noticed, PolicyAction, PolicyChange,
+    PolicyWrite, PolicyWritten, StoredKey, TenantPlace,
 };
 
 use super::events::{HOUR_MS, Work, tenant};
 use super::ledger;
 use crate::writer::apply::book;
 
-fn put(kind: ObjectKind, id: &str, expected: Expected, definition: serde_json::Value) -> PolicyChange {
+fn put(kind: DefinitionKind, id: &str, expected: Expected, definition: serde_json::Value) -> PolicyChange {
     let action = PolicyAction::Put { definition, archived: false, counter_resets: None };
     PolicyChange { kind, id: id.into(), expected, action }
 }
 
-fn delete(kind: ObjectKind, id: &str) -> PolicyChange {
+fn delete(kind: DefinitionKind, id: &str) -> PolicyChange {
     PolicyChange { kind, id: id.into(), expected: Expected::Any, action: PolicyAction::Delete }
 }
 
 fn write(changes: Vec<PolicyChange>) -> PolicyWrite {
-    PolicyWrite { changes, generations: Vec::new(), based_on: None, actor: "anna".into() }
+    PolicyWrite { changes, generations: Vec::new(), actor: "anna".into() }
+}
+
+async fn change(ledger: &Ledger, base: u64, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {
+    let changed = ledger.change_policy(base, false, move |_| Ok::<_, ()>((write, ()))).await?;
+    Ok(changed.unwrap().0)
+}
+
+/// Whatever was changed before.
+async fn put_objects(ledger: &Ledger, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {
+    change(ledger, u64::MAX, write).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,12 +41,12 @@ async fn policy_is_written_together_versioned_and_told_to_listeners() {
     let mut notices = Ledger::listen(&database.url);
     assert_eq!(notices.next().await, Some(Noticed::Connected));
     let changes = vec![
-        put(ObjectKind::Meter, "ocr.page", Expected::Absent, json!({ "decimals": 2 })),
-        put(ObjectKind::Tenant, "acme", Expected::Any, json!({ "plan": "free" })),
+        put(DefinitionKind::Meter, "ocr.page", Expected::Absent, json!({ "decimals": 2 })),
+        put(DefinitionKind::Tenant, "acme", Expected::Any, json!({ "plan": "free" })),
     ];
     let generation = Generation { limit_id: "day".into(), shape: "abc".into(), generation: 1, since_ms: 5 };
     let first = PolicyWrite { generations: vec![generation.clone()], ..write(changes) };
-    let written = ledger.put_objects(first).await.unwrap();
+    let written = put_objects(&ledger, first).await.unwrap();
     assert_eq!((written.version, written.objects[0].version, written.objects[0].created), (1, 1, true));
     let mut told = Vec::new();
     for _ in 0..2 {
@@ -54,21 +65,53 @@ async fn policy_is_written_together_versioned_and_told_to_listeners() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_expects_another_version_changes_nothing() {
     let (_database, ledger) = ledger().await;
-    let meter = |expected| put(ObjectKind::Meter, "m", expected, json!({}));
-    ledger.put_objects(write(vec![meter(Expected::Absent)])).await.unwrap();
+    let meter = |expected| put(DefinitionKind::Meter, "m", expected, json!({}));
+    put_objects(&ledger, write(vec![meter(Expected::Absent)])).await.unwrap();
     for wrong in [
-        write(vec![put(ObjectKind::Plan, "p", Expected::Any, json!({})), meter(Expected::Absent)]),
+        write(vec![put(DefinitionKind::Plan, "p", Expected::Any, json!({})), meter(Expected::Absent)]),
         write(vec![meter(Expected::Version(2))]),
-        write(vec![delete(ObjectKind::Plan, "none")]),
-        PolicyWrite { based_on: Some(7), ..write(vec![meter(Expected::Any)]) },
+        write(vec![delete(DefinitionKind::Plan, "none")]),
     ] {
-        let error = ledger.put_objects(wrong).await.unwrap_err();
+        let error = put_objects(&ledger, wrong).await.unwrap_err();
         assert!(matches!(error, LedgerError::Conflict(_)), "{error}");
     }
+    let error = change(&ledger, 0, write(vec![meter(Expected::Any)])).await.unwrap_err();
+    assert!(matches!(error, LedgerError::Conflict(Conflict::PolicyMoved { found: 1 })), "{error}");
+    let refused = ledger.change_policy(1, false, |_| Err::<(PolicyWrite, ()), _>("no")).await.unwrap();
+    assert_eq!(refused.unwrap_err(), "no");
     assert_eq!(ledger.policy_version().await.unwrap(), 1);
     assert_eq!(ledger.read_policy().await.unwrap().objects.len(), 1);
-    let again = ledger.put_objects(write(vec![meter(Expected::Version(1))])).await.unwrap();
+    let again = put_objects(&ledger, write(vec![meter(Expected::Version(1))])).await.unwrap();
     assert_eq!((again.version, again.objects[0].version, again.objects[0].created), (2, 2, false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_told_of_the_tenants_that_changed_since_it_was_prepared() {
+    let (_database, ledger) = ledger().await;
+    let tenant_of =
+        |id: &str, plan: &str| put(DefinitionKind::Tenant, id, Expected::Any, json!({ "plan": plan }));
+    for id in ["before", "changed", "gone"] {
+        put_objects(&ledger, write(vec![tenant_of(id, "one")])).await.unwrap();
+    }
+    let base = ledger.policy_versions().await.unwrap();
+    assert_eq!((base.version, base.shared_version), (3, 0), "no tenant moves what they share");
+    put_objects(&ledger, write(vec![tenant_of("changed", "two"), tenant_of("new", "two")])).await.unwrap();
+    put_objects(&ledger, write(vec![delete(DefinitionKind::Tenant, "gone")])).await.unwrap();
+    let told = ledger
+        .change_policy(base.version, true, |since| {
+            let meter = put(DefinitionKind::Meter, "page", Expected::Absent, json!({}));
+            Ok::<_, ()>((write(vec![meter]), since))
+        })
+        .await;
+    let (written, mut since) = told.unwrap().unwrap();
+    since.sort_by(|a, b| a.id.cmp(&b.id));
+    let plans: Vec<_> = since
+        .iter()
+        .map(|each| (each.id.as_str(), each.stored.as_ref().map(|stored| stored.definition["plan"].clone())))
+        .collect();
+    assert_eq!(plans, [("changed", Some(json!("two"))), ("gone", None), ("new", Some(json!("two")))]);
+    let versions = ledger.policy_versions().await.unwrap();
+    assert_eq!((versions.version, versions.shared_version), (written.version, written.version));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,20 +119,22 @@ async fn an_operation_is_found_as_it_stood_at_a_version_of_the_policy() {
     let (_database, ledger) = ledger().await;
     let name = OperationId::parse("ocr.submit").unwrap();
     for base in ["1", "2"] {
-        ledger
-            .put_objects(write(vec![put(ObjectKind::Operation, "ocr.submit", Expected::Any, json!(base))]))
-            .await
-            .unwrap();
+        put_objects(
+            &ledger,
+            write(vec![put(DefinitionKind::Operation, "ocr.submit", Expected::Any, json!(base))]),
+        )
+        .await
+        .unwrap();
     }
-    ledger.put_objects(write(vec![delete(ObjectKind::Operation, "ocr.submit")])).await.unwrap();
+    put_objects(&ledger, write(vec![delete(DefinitionKind::Operation, "ocr.submit")])).await.unwrap();
     let at = async |version| ledger.operation_at_version(&name, version).await.unwrap();
     assert_eq!(
         (at(0).await, at(1).await, at(2).await, at(3).await),
         (None, Some(json!("1")), Some(json!("2")), None)
     );
-    let again = write(vec![put(ObjectKind::Operation, "ocr.submit", Expected::Absent, json!("3"))]);
+    let again = write(vec![put(DefinitionKind::Operation, "ocr.submit", Expected::Absent, json!("3"))]);
     assert_eq!(
-        ledger.put_objects(again).await.unwrap().objects[0].version,
+        put_objects(&ledger, again).await.unwrap().objects[0].version,
         4,
         "versions go on over a deletion"
     );
@@ -99,18 +144,18 @@ async fn an_operation_is_found_as_it_stood_at_a_version_of_the_policy() {
 async fn what_was_booked_cannot_be_deleted() {
     let (_database, ledger) = ledger().await;
     let changes = vec![
-        put(ObjectKind::Meter, "ocr.page", Expected::Any, json!({})),
-        put(ObjectKind::Tenant, "acme", Expected::Any, json!({})),
-        put(ObjectKind::Tenant, "idle", Expected::Any, json!({})),
+        put(DefinitionKind::Meter, "ocr.page", Expected::Any, json!({})),
+        put(DefinitionKind::Tenant, "acme", Expected::Any, json!({})),
+        put(DefinitionKind::Tenant, "idle", Expected::Any, json!({})),
     ];
-    ledger.put_objects(write(changes)).await.unwrap();
+    put_objects(&ledger, write(changes)).await.unwrap();
     let acme = tenant("acme");
     book(&ledger, &acme, "1-0", vec![Work::new(&acme, "job", &[("ocr.page", 5)]).reserve()]).await.unwrap();
-    for (kind, id) in [(ObjectKind::Meter, "ocr.page"), (ObjectKind::Tenant, "acme")] {
-        let error = ledger.put_objects(write(vec![delete(kind, id)])).await.unwrap_err();
+    for (kind, id) in [(DefinitionKind::Meter, "ocr.page"), (DefinitionKind::Tenant, "acme")] {
+        let error = put_objects(&ledger, write(vec![delete(kind, id)])).await.unwrap_err();
         assert!(matches!(error, LedgerError::Conflict(Conflict::InUse { .. })), "{error}");
     }
-    ledger.put_objects(write(vec![delete(ObjectKind::Tenant, "idle")])).await.unwrap();
+    put_objects(&ledger, write(vec![delete(DefinitionKind::Tenant, "idle")])).await.unwrap();
     assert_eq!(ledger.read_tenant_definition(&tenant("idle")).await.unwrap(), None);
 }
 
@@ -119,8 +164,7 @@ async fn tenants_and_keys_are_listed_newest_first_page_by_page() {
     let (_database, ledger) = ledger().await;
     for n in 0..5 {
         let id = format!("t{n}");
-        ledger
-            .put_objects(write(vec![put(ObjectKind::Tenant, &id, Expected::Any, json!({}))]))
+        put_objects(&ledger, write(vec![put(DefinitionKind::Tenant, &id, Expected::Any, json!({}))]))
             .await
             .unwrap();
         let key = StoredKey {

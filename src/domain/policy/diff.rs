@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::document::{Definitions, PolicyFile};
-use super::validate::{Validator, repeated};
+use super::edit::{Checks, Edit};
 use crate::domain::field_error::{FieldError, child};
 
 /// What sort of thing a definition defines.
@@ -31,6 +31,22 @@ impl DefinitionKind {
     /// All of them, in the order in which they are written.
     pub const ALL: [Self; 5] = [Self::Meter, Self::Operation, Self::Limit, Self::Plan, Self::Tenant];
 
+    /// The word for one of them, as tables and notices have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Meter => "meter",
+            Self::Operation => "operation",
+            Self::Limit => "limit",
+            Self::Plan => "plan",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    /// The kind with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
     /// The name of the list of them in a policy file.
     pub fn list_name(self) -> &'static str {
         match self {
@@ -45,7 +61,7 @@ impl DefinitionKind {
 
 impl fmt::Display for DefinitionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.list_name().trim_end_matches('s'))
+        f.write_str(self.as_str())
     }
 }
 
@@ -96,114 +112,20 @@ pub struct Applied {
 
 /// Works out what `file` does to `current`; of the kinds in `prune`, what the file does not name is deleted.
 ///
-/// Everything afterwards is checked. Errors point into the file (`/plans/0/limits/2/capacity`) or, for a definition
-/// that the file does not name, at its id (`/plans/free/limits/2/meter`).
+/// Everything afterwards is checked: errors are those of [`Checks`].
 pub fn apply(
     current: &Definitions,
     file: PolicyFile,
     prune: &BTreeSet<DefinitionKind>,
 ) -> Result<Applied, Vec<FieldError>> {
-    let mut errors = repeated_ids(&file);
-    if prune.contains(&DefinitionKind::Tenant) {
-        errors.push(FieldError::new("/tenants", "tenants are never pruned; archive or delete one by its id"));
-    }
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    let places = Places::of(&file);
-    let mut after = file.merge_into(current.clone());
-    places.prune(&mut after, prune);
-    let errors = definition_errors(current, &after, &places);
+    let edit = Edit::apply(file, prune)?;
+    let after = edit.after(current);
+    let errors = Checks::new(&edit, current, &after).all();
     if !errors.is_empty() {
         return Err(errors);
     }
     let changes = changes(current, &after);
     Ok(Applied { definitions: after, changes })
-}
-
-/// What `file` changes in `current`, without checking it.
-pub fn diff(current: &Definitions, file: PolicyFile) -> Vec<Change> {
-    changes(current, &file.merge_into(current.clone()))
-}
-
-/// Everything wrong with `after` as a whole, as if each definition were written by its id.
-///
-/// To see whether something can be deleted: remove it, and ask what is wrong then.
-pub fn errors_after(before: &Definitions, after: &Definitions) -> Vec<FieldError> {
-    definition_errors(before, after, &Places::default())
-}
-
-fn repeated_ids(file: &PolicyFile) -> Vec<FieldError> {
-    let mut errors = repeated("/meters", "/id", file.meters.iter().map(|meter| &meter.id));
-    errors.extend(repeated("/operations", "/id", file.operations.iter().map(|operation| &operation.id)));
-    errors.extend(repeated("/limits", "/id", file.limits.iter().map(|limit| &limit.id)));
-    errors.extend(repeated("/plans", "/id", file.plans.iter().map(|plan| &plan.id)));
-    errors.extend(repeated("/tenants", "/id", file.tenants.iter().map(|tenant| &tenant.id)));
-    errors
-}
-
-/// Where in the file each definition stands.
-#[derive(Default)]
-struct Places(BTreeMap<(DefinitionKind, String), usize>);
-
-impl Places {
-    fn of(file: &PolicyFile) -> Self {
-        let mut places = BTreeMap::new();
-        let mut note = |kind: DefinitionKind, ids: Vec<String>| {
-            for (index, id) in ids.into_iter().enumerate() {
-                places.entry((kind, id)).or_insert(index);
-            }
-        };
-        note(DefinitionKind::Meter, file.meters.iter().map(|meter| meter.id.to_string()).collect());
-        note(DefinitionKind::Operation, file.operations.iter().map(|each| each.id.to_string()).collect());
-        note(DefinitionKind::Limit, file.limits.iter().map(|limit| limit.id.to_string()).collect());
-        note(DefinitionKind::Plan, file.plans.iter().map(|plan| plan.id.to_string()).collect());
-        note(DefinitionKind::Tenant, file.tenants.iter().map(|tenant| tenant.id.to_string()).collect());
-        Self(places)
-    }
-
-    fn names(&self, kind: DefinitionKind, id: &str) -> bool {
-        self.0.contains_key(&(kind, id.to_owned()))
-    }
-
-    fn pointer(&self, kind: DefinitionKind, id: &str) -> String {
-        let place = self.0.get(&(kind, id.to_owned())).map_or_else(|| id.to_owned(), usize::to_string);
-        format!("/{}/{place}", kind.list_name())
-    }
-
-    fn prune(&self, definitions: &mut Definitions, kinds: &BTreeSet<DefinitionKind>) {
-        let keeps = |kind: DefinitionKind, id: &str| !kinds.contains(&kind) || self.names(kind, id);
-        definitions.meters.retain(|id, _| keeps(DefinitionKind::Meter, id.as_str()));
-        definitions.operations.retain(|id, _| keeps(DefinitionKind::Operation, id.as_str()));
-        definitions.limits.retain(|id, _| keeps(DefinitionKind::Limit, id.as_str()));
-        definitions.plans.retain(|id, _| keeps(DefinitionKind::Plan, id.as_str()));
-    }
-}
-
-fn definition_errors(before: &Definitions, after: &Definitions, places: &Places) -> Vec<FieldError> {
-    let validator = Validator::new(after);
-    let mut errors = Vec::new();
-    let mut report = |kind: DefinitionKind, id: &str, found: Vec<FieldError>| {
-        let at = |error: FieldError| error.under(&places.pointer(kind, id));
-        errors.extend(found.into_iter().map(at));
-    };
-    for (id, meter) in &after.meters {
-        report(DefinitionKind::Meter, id.as_str(), validator.meter(meter));
-    }
-    for (id, operation) in &after.operations {
-        report(DefinitionKind::Operation, id.as_str(), validator.operation(operation));
-    }
-    for (id, limit) in &after.limits {
-        report(DefinitionKind::Limit, id.as_str(), validator.limit(limit));
-    }
-    for (id, plan) in &after.plans {
-        report(DefinitionKind::Plan, id.as_str(), validator.plan(plan));
-    }
-    for (id, tenant) in &after.tenants {
-        let was = before.tenants.get(id).map(Arc::as_ref);
-        report(DefinitionKind::Tenant, id.as_str(), validator.tenant(tenant, was));
-    }
-    errors
 }
 
 /// What makes `after` of `before`: definitions in the order of [`DefinitionKind::ALL`], then by id.

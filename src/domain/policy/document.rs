@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::diff::DefinitionKind;
 use crate::domain::amount::Decimals;
 use crate::domain::field_error::{FieldError, read_toml};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, TenantId};
@@ -33,6 +35,28 @@ impl Definitions {
     /// The decimals of a meter, if there is one of this id.
     pub fn decimals(&self, meter: &MeterId) -> Option<Decimals> {
         self.meters.get(meter).map(|meter| meter.decimals)
+    }
+
+    /// Takes a definition out.
+    pub fn remove(&mut self, kind: DefinitionKind, id: &str) {
+        match kind {
+            DefinitionKind::Meter => drop(self.meters.remove(id)),
+            DefinitionKind::Operation => drop(self.operations.remove(id)),
+            DefinitionKind::Limit => drop(self.limits.remove(id)),
+            DefinitionKind::Plan => drop(self.plans.remove(id)),
+            DefinitionKind::Tenant => drop(self.tenants.remove(id)),
+        }
+    }
+
+    /// A definition as JSON, if there is one of this id.
+    pub fn json(&self, kind: DefinitionKind, id: &str) -> Option<serde_json::Result<Value>> {
+        match kind {
+            DefinitionKind::Meter => self.meters.get(id).map(serde_json::to_value),
+            DefinitionKind::Operation => self.operations.get(id).map(serde_json::to_value),
+            DefinitionKind::Limit => self.limits.get(id).map(serde_json::to_value),
+            DefinitionKind::Plan => self.plans.get(id).map(serde_json::to_value),
+            DefinitionKind::Tenant => self.tenants.get(id).map(serde_json::to_value),
+        }
     }
 
     /// Every definition of a limit anywhere: default, in plans, of tenants.

@@ -4,6 +4,7 @@ mod chain;
 pub mod counter;
 pub mod diff;
 pub mod document;
+pub mod edit;
 pub mod resets;
 pub mod resolve;
 pub mod snapshot;

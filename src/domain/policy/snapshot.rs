@@ -49,6 +49,11 @@ impl Policy {
         self.definitions.plans.get(id)
     }
 
+    /// The installation's table of generations.
+    pub fn generations(&self) -> &Generations {
+        &self.generations
+    }
+
     /// What is defined, without tenants.
     pub fn definitions(&self) -> &Definitions {
         &self.definitions

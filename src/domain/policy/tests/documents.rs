@@ -1,7 +1,8 @@
 use super::*;
 use crate::domain::ids::{MeterId, PlanId};
-use crate::domain::policy::diff::{Action, DefinitionKind, changes, diff, errors_after};
+use crate::domain::policy::diff::{Action, DefinitionKind, changes};
 use crate::domain::policy::document::export;
+use crate::domain::policy::edit::{Checks, Edit};
 use proptest::prelude::*;
 
 fn pointers(value: Value) -> Vec<String> {
@@ -197,7 +198,7 @@ fn a_diff_names_each_field_with_its_texts_before_and_after() {
         "plans": [{ "id": "free", "limits": [{ "id": "page-day", "meter": "page", "window": "day", "capacity": "150" }] }],
         "tenants": [{ "id": "beta" }],
     }));
-    let changes = diff(&current, changed);
+    let changes = apply(&current, changed, &BTreeSet::new()).unwrap().changes;
     let summary: Vec<_> = changes.iter().map(|c| (c.kind, c.id.as_str(), c.action)).collect();
     let free = (DefinitionKind::Plan, "free", Action::Change);
     assert_eq!(summary, [free, (DefinitionKind::Tenant, "beta", Action::Create)], "acme is not deleted");
@@ -225,11 +226,21 @@ fn only_what_is_asked_for_is_pruned_and_nothing_that_is_in_use() {
 #[test]
 fn a_removal_shows_what_still_needs_the_definition() {
     let before = defined(demo());
-    let mut after = before.clone();
-    after.meters.remove(&MeterId::parse("token").unwrap());
-    assert_eq!(errors_after(&before, &after), []);
-    after.meters.remove(&MeterId::parse("page").unwrap());
-    assert!(errors_after(&before, &after).iter().any(|error| error.pointer == "/plans/free/quotas/0/meter"));
+    let errors = |edit: Edit| Checks::new(&edit, &before, &edit.after(&before)).all();
+    assert_eq!(errors(Edit::delete(DefinitionKind::Meter, "token")), []);
+    let errors = errors(Edit::delete(DefinitionKind::Meter, "page"));
+    assert!(errors.iter().any(|error| error.pointer == "/plans/free/quotas/0/meter"), "{errors:?}");
+}
+
+#[test]
+fn what_was_wrong_before_stops_only_who_writes_it() {
+    let mut before = defined(demo());
+    before.plans.remove(&PlanId::parse("free").unwrap());
+    let errors = |edit: Edit| Checks::new(&edit, &before, &edit.after(&before)).all();
+    let other = json!({ "plans": [{ "id": "other" }], "tenants": [{ "id": "new", "plan": "other" }] });
+    assert_eq!(errors(Edit::put(file(other))), [], "acme's plan was gone before");
+    let same = errors(Edit::put(file(json!({ "tenants": [{ "id": "acme", "plan": "free" }] }))));
+    assert_eq!(same[0].pointer, "/plan");
 }
 
 #[test]
@@ -237,7 +248,7 @@ fn an_export_is_a_stable_text() {
     let definitions = defined(demo());
     let text = export(&definitions).to_toml().unwrap();
     let read = PolicyFile::from_toml(&text).unwrap();
-    assert_eq!(diff(&definitions, read.clone()), []);
+    assert_eq!(changes(&definitions, &read.clone().merge_into(definitions.clone())), []);
     assert_eq!(read.merge_into(Definitions::default()), definitions);
     assert!(text.starts_with("[[meters]]\nid = \"page\"\nunit = \"page\"\ndecimals = 0\n"), "{text}");
 }
@@ -249,7 +260,7 @@ proptest! {
         let exported = export(&definitions);
         let text = exported.to_toml().unwrap();
         let read = PolicyFile::from_toml(&text).unwrap();
-        prop_assert_eq!(diff(&definitions, read.clone()), []);
+        prop_assert_eq!(changes(&definitions, &read.clone().merge_into(definitions.clone())), []);
         prop_assert_eq!(&read, &exported);
         let json = serde_json::to_value(&exported).unwrap();
         prop_assert_eq!(read_json::<PolicyFile>(&json).unwrap(), exported);

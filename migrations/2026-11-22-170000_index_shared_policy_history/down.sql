@@ -1,0 +1,1 @@
+DROP INDEX policy_history_of_shared_objects;

@@ -1,0 +1,220 @@
+//! A change of the policy before it is known what it meets: what it writes, what goes, and what it may not make wrong.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::diff::DefinitionKind;
+use super::document::{Definitions, PolicyFile};
+use super::validate::{Validator, repeated};
+use crate::domain::field_error::FieldError;
+use crate::domain::ids::TenantId;
+use crate::domain::tenant::TenantDefinition;
+
+/// A change of the policy before it is known what it meets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Edit {
+    file: PolicyFile,
+    /// Where in the file each definition stands.
+    places: BTreeMap<(DefinitionKind, String), usize>,
+    /// Whether errors of what is written point into the file, or into the one definition that it has.
+    points_into_file: bool,
+    prune: BTreeSet<DefinitionKind>,
+    delete: Option<(DefinitionKind, String)>,
+}
+
+impl Edit {
+    /// Creates and replaces what `file` names; of the kinds in `prune`, what it does not name goes.
+    ///
+    /// Errors of the file by itself: a definition that it has twice, a kind that is never pruned.
+    pub fn apply(file: PolicyFile, prune: &BTreeSet<DefinitionKind>) -> Result<Self, Vec<FieldError>> {
+        let mut errors = repeated_ids(&file);
+        if prune.contains(&DefinitionKind::Tenant) {
+            let message = "tenants are never pruned; archive or delete one by its id";
+            errors.push(FieldError::new("/tenants", message));
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self { points_into_file: true, prune: prune.clone(), ..Self::put(file) })
+    }
+
+    /// Creates or replaces the one definition of `file`; errors point into that.
+    pub fn put(file: PolicyFile) -> Self {
+        Self { places: places(&file), file, ..Self::default() }
+    }
+
+    /// Deletes one definition.
+    pub fn delete(kind: DefinitionKind, id: impl Into<String>) -> Self {
+        Self { delete: Some((kind, id.into())), ..Self::default() }
+    }
+
+    /// Whether it writes or deletes tenants and nothing else.
+    pub fn is_of_tenants_only(&self) -> bool {
+        let file = &self.file;
+        let writes_none = file.meters.is_empty()
+            && file.operations.is_empty()
+            && file.limits.is_empty()
+            && file.plans.is_empty();
+        let deletes_none = self.delete.as_ref().is_none_or(|(kind, _)| *kind == DefinitionKind::Tenant);
+        writes_none && deletes_none && self.prune.is_empty()
+    }
+
+    /// The tenants that it writes or deletes.
+    pub fn tenants(&self) -> BTreeSet<TenantId> {
+        let written = self.file.tenants.iter().map(|tenant| tenant.id.clone());
+        let deleted = self.delete.iter().filter(|(kind, _)| *kind == DefinitionKind::Tenant);
+        written.chain(deleted.filter_map(|(_, id)| TenantId::parse(id).ok())).collect()
+    }
+
+    /// What it makes of all definitions.
+    pub fn after(&self, current: &Definitions) -> Definitions {
+        let mut after = self.file.clone().merge_into(current.clone());
+        if let Some((kind, id)) = &self.delete {
+            after.remove(*kind, id);
+        }
+        let keeps = |kind: DefinitionKind, id: &str| !self.prune.contains(&kind) || self.writes(kind, id);
+        after.meters.retain(|id, _| keeps(DefinitionKind::Meter, id.as_str()));
+        after.operations.retain(|id, _| keeps(DefinitionKind::Operation, id.as_str()));
+        after.limits.retain(|id, _| keeps(DefinitionKind::Limit, id.as_str()));
+        after.plans.retain(|id, _| keeps(DefinitionKind::Plan, id.as_str()));
+        after
+    }
+
+    /// What it makes of one tenant.
+    pub fn tenant_after(
+        &self,
+        id: &TenantId,
+        current: Option<&Arc<TenantDefinition>>,
+    ) -> Option<Arc<TenantDefinition>> {
+        if self.deletes(DefinitionKind::Tenant, id.as_str()) {
+            return None;
+        }
+        let place = self.places.get(&(DefinitionKind::Tenant, id.to_string()));
+        match place.and_then(|place| self.file.tenants.get(*place)) {
+            Some(document) => Some(Arc::new(document.clone().merge(current.map(Arc::as_ref)))),
+            None => current.cloned(),
+        }
+    }
+
+    /// Whether it deletes this definition by its id.
+    pub fn deletes(&self, kind: DefinitionKind, id: &str) -> bool {
+        self.delete.as_ref().is_some_and(|(of, gone)| *of == kind && gone == id)
+    }
+
+    /// Whether it has a definition of this id to write.
+    pub fn writes(&self, kind: DefinitionKind, id: &str) -> bool {
+        self.places.contains_key(&(kind, id.to_owned()))
+    }
+
+    /// Where errors of a definition point.
+    pub fn pointer(&self, kind: DefinitionKind, id: &str) -> String {
+        let list = kind.list_name();
+        match self.places.get(&(kind, id.to_owned())) {
+            Some(_) if !self.points_into_file => String::new(),
+            Some(place) => format!("/{list}/{place}"),
+            None => format!("/{list}/{id}"),
+        }
+    }
+}
+
+/// What a change makes wrong: everything wrong with what it writes, and what was right before in all the rest.
+///
+/// Errors point into the file (`/plans/0/limits/2/capacity`), or into the one definition written (`/limits/2/capacity`);
+/// those of what is not written at its id (`/plans/free/limits/2/meter`).
+pub struct Checks<'a> {
+    edit: &'a Edit,
+    before: (&'a Definitions, Validator<'a>),
+    after: (&'a Definitions, Validator<'a>),
+}
+
+impl<'a> Checks<'a> {
+    /// The checks of what makes `after` of `before`; neither need hold the tenants.
+    pub fn new(edit: &'a Edit, before: &'a Definitions, after: &'a Definitions) -> Self {
+        Self { edit, before: (before, Validator::new(before)), after: (after, Validator::new(after)) }
+    }
+
+    /// Of everything but tenants.
+    pub fn shared(&self) -> Vec<FieldError> {
+        let (before, after) = (self.before.0, self.after.0);
+        let mut errors = self.of(DefinitionKind::Meter, &before.meters, &after.meters, Validator::meter);
+        errors.extend(self.of(
+            DefinitionKind::Operation,
+            &before.operations,
+            &after.operations,
+            Validator::operation,
+        ));
+        errors.extend(self.of(DefinitionKind::Limit, &before.limits, &after.limits, Validator::limit));
+        errors.extend(self.of(DefinitionKind::Plan, &before.plans, &after.plans, Validator::plan));
+        errors
+    }
+
+    fn of<Id: Ord + Borrow<str>, T>(
+        &self,
+        kind: DefinitionKind,
+        before: &BTreeMap<Id, Arc<T>>,
+        after: &BTreeMap<Id, Arc<T>>,
+        check: impl Fn(&Validator<'a>, &T) -> Vec<FieldError>,
+    ) -> Vec<FieldError> {
+        let errors_of = |(id, definition): (&Id, &Arc<T>)| {
+            let mut errors = check(&self.after.1, definition);
+            if let (false, false, Some(was)) =
+                (errors.is_empty(), self.edit.writes(kind, id.borrow()), before.get(id.borrow()))
+            {
+                let known = check(&self.before.1, was);
+                errors.retain(|error| !known.contains(error));
+            }
+            let at = self.edit.pointer(kind, id.borrow());
+            errors.into_iter().map(move |error| error.under(&at))
+        };
+        after.iter().flat_map(errors_of).collect()
+    }
+
+    /// Of one tenant.
+    pub fn tenant(&self, before: Option<&TenantDefinition>, after: &TenantDefinition) -> Vec<FieldError> {
+        let mut errors = self.after.1.tenant(after, before);
+        let id = after.id.as_str();
+        if let (false, false, Some(was)) =
+            (errors.is_empty(), self.edit.writes(DefinitionKind::Tenant, id), before)
+        {
+            let known = self.before.1.tenant(was, Some(was));
+            errors.retain(|error| !known.contains(error));
+        }
+        let at = self.edit.pointer(DefinitionKind::Tenant, id);
+        errors.into_iter().map(|error| error.under(&at)).collect()
+    }
+
+    /// Of everything, where the definitions hold the tenants.
+    pub fn all(&self) -> Vec<FieldError> {
+        let mut errors = self.shared();
+        for (id, tenant) in &self.after.0.tenants {
+            let was = self.before.0.tenants.get(id).map(Arc::as_ref);
+            errors.extend(self.tenant(was, tenant));
+        }
+        errors
+    }
+}
+
+fn repeated_ids(file: &PolicyFile) -> Vec<FieldError> {
+    let mut errors = repeated("/meters", "/id", file.meters.iter().map(|meter| &meter.id));
+    errors.extend(repeated("/operations", "/id", file.operations.iter().map(|operation| &operation.id)));
+    errors.extend(repeated("/limits", "/id", file.limits.iter().map(|limit| &limit.id)));
+    errors.extend(repeated("/plans", "/id", file.plans.iter().map(|plan| &plan.id)));
+    errors.extend(repeated("/tenants", "/id", file.tenants.iter().map(|tenant| &tenant.id)));
+    errors
+}
+
+fn places(file: &PolicyFile) -> BTreeMap<(DefinitionKind, String), usize> {
+    let mut places = BTreeMap::new();
+    let mut note = |kind: DefinitionKind, ids: Vec<String>| {
+        for (index, id) in ids.into_iter().enumerate() {
+            places.entry((kind, id)).or_insert(index);
+        }
+    };
+    note(DefinitionKind::Meter, file.meters.iter().map(|meter| meter.id.to_string()).collect());
+    note(DefinitionKind::Operation, file.operations.iter().map(|each| each.id.to_string()).collect());
+    note(DefinitionKind::Limit, file.limits.iter().map(|limit| limit.id.to_string()).collect());
+    note(DefinitionKind::Plan, file.plans.iter().map(|plan| plan.id.to_string()).collect());
+    note(DefinitionKind::Tenant, file.tenants.iter().map(|tenant| tenant.id.to_string()).collect());
+    places
+}

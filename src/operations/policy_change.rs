@@ -1,0 +1,187 @@
+//! Changes of the policy: each worked out on what was read, and written only if that still holds; else tried anew.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+use super::policy_draft::{Draft, Settled};
+use super::policy_store::{add_object, generations};
+use super::requests::Principal;
+use super::{Answer, OperationError, Operations};
+use crate::domain::ids::TenantId;
+use crate::domain::policy::Policy;
+use crate::domain::policy::diff::DefinitionKind;
+use crate::domain::policy::document::Definitions;
+use crate::domain::policy::edit::Edit;
+use crate::ledger::{Conflict, LedgerError, PolicyWritten, TenantPlace};
+use crate::telemetry::labels::Alarm;
+
+const TENANTS_PAGE: usize = 1_000;
+/// So many tenants are worked out before others get the thread.
+const TENANTS_AT_ONCE: usize = 200;
+
+/// Waits between attempts at a change that others keep getting in the way of; in all about five seconds.
+pub(super) struct Attempts(ExponentialBackoff);
+
+impl Attempts {
+    pub(super) fn new() -> Self {
+        let waits = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(5))
+            .with_max_delay(Duration::from_millis(500))
+            .with_max_times(16)
+            .with_jitter();
+        Self(waits.build())
+    }
+
+    /// Waits until the next attempt makes sense. Errors: there have been enough.
+    pub(super) async fn again(&mut self) -> Answer<()> {
+        let wait = self.0.next().ok_or(OperationError::Overloaded)?;
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+}
+
+/// One definition that a change is about, and the version it must have.
+pub(super) struct Target<'a> {
+    pub(super) kind: DefinitionKind,
+    pub(super) id: &'a str,
+    pub(super) if_match: Option<u64>,
+}
+
+/// A change that is made, or that there was nothing to make of.
+pub(super) struct Changed {
+    /// What was written; nothing where all was as it should be.
+    pub(super) written: Option<PolicyWritten>,
+    /// The version of the target before.
+    pub(super) version_before: Option<u64>,
+    pub(super) settled: Settled,
+}
+
+impl Operations {
+    /// Makes a change, again and again while something that it was prepared on is changed by others.
+    pub(super) async fn change_policy(
+        &self,
+        edit: Edit,
+        target: Option<Target<'_>>,
+        actor: &Principal,
+    ) -> Answer<Changed> {
+        // Two that read all tenants would only get in each other's way.
+        let _turn = if edit.is_of_tenants_only() { None } else { Some(self.policy.turn().await) };
+        let mut attempts = Attempts::new();
+        loop {
+            let draft = self.draft(&edit, actor).await?;
+            let version_before = check_target(&draft, &edit, target.as_ref())?;
+            self.check_books(&draft).await?;
+            if draft.errors().is_empty() && !draft.changes_anything() {
+                return Ok(Changed { written: None, version_before, settled: draft.settled() });
+            }
+            let (base, with_tenants) = (draft.base(), draft.concerns_all_tenants());
+            match self.ledger.change_policy(base, with_tenants, move |since| draft.finish(since)).await {
+                Ok(done) => {
+                    let (written, settled) = done?;
+                    self.after_change(base, &written, &settled).await?;
+                    return Ok(Changed { written: Some(written), version_before, settled });
+                }
+                Err(LedgerError::Conflict(Conflict::PolicyMoved { .. } | Conflict::Version { .. })) => {
+                    self.policy.refresh().await?;
+                }
+                Err(LedgerError::Busy(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            attempts.again().await?;
+        }
+    }
+
+    /// Works the change out on what is stored. Where it is about tenants alone, the rest is that of this instance's memory:
+    /// it is not written unless that is up to date.
+    async fn draft(&self, edit: &Edit, actor: &Principal) -> Answer<Draft> {
+        let now_ms = self.clock.now_ms();
+        let actor = actor.key_id.clone();
+        let mut draft = if edit.is_of_tenants_only() {
+            Draft::new(edit.clone(), actor, self.policy.as_of_now(), &[], now_ms)
+        } else {
+            let stored = self.ledger.read_policy().await?;
+            let mut definitions = Definitions::default();
+            for object in &stored.objects {
+                add_object(&mut definitions, object.kind, &object.definition)?;
+            }
+            let policy = Policy::new(stored.version, definitions, generations(stored.generations)?);
+            Draft::new(edit.clone(), actor, policy, &stored.objects, now_ms)
+        };
+        if draft.concerns_all_tenants() {
+            self.keep_all_tenants(&mut draft).await?;
+        } else {
+            let named: Vec<TenantId> = edit.tenants().into_iter().collect();
+            self.ledger.read_tenants(named).await?.into_iter().for_each(|stored| draft.keep(stored));
+        }
+        draft.raise_generations();
+        for some in draft.tenants().chunks(TENANTS_AT_ONCE) {
+            draft.work_out(some)?;
+            tokio::task::yield_now().await;
+        }
+        Ok(draft)
+    }
+
+    async fn keep_all_tenants(&self, draft: &mut Draft) -> Answer<()> {
+        let mut place = None;
+        loop {
+            let page = self.ledger.list_tenants(place.as_ref(), TENANTS_PAGE).await?;
+            let is_last = page.len() < TENANTS_PAGE;
+            place =
+                page.last().map(|row| TenantPlace { created_at_us: row.created_at_us, id: row.id.clone() });
+            page.into_iter().for_each(|stored| draft.keep(stored));
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What is fixed once it was booked stays.
+    async fn check_books(&self, draft: &Draft) -> Answer<()> {
+        for (meter, errors) in draft.meters_that_must_be_unused() {
+            if self.ledger.is_meter_booked(&meter).await? {
+                return Err(OperationError::Invalid(errors));
+            }
+        }
+        Ok(())
+    }
+
+    /// The instance that made a change sees it before it answers.
+    async fn after_change(&self, base: u64, written: &PolicyWritten, settled: &Settled) -> Answer<()> {
+        for (tenant, why) in &settled.unresolved {
+            tracing::error!(%tenant, why, "a change of policy passed over a tenant that cannot be resolved");
+            self.metrics.alarm(Alarm::Policy);
+        }
+        let mut kinds = BTreeSet::new();
+        for object in &written.objects {
+            kinds.insert(object.kind);
+            if let (DefinitionKind::Tenant, Ok(tenant)) = (object.kind, TenantId::parse(&object.id)) {
+                self.policy.tenant_changed(&tenant, object.version).await;
+            }
+        }
+        let is_of_tenants_only = kinds.iter().all(|kind| *kind == DefinitionKind::Tenant);
+        let version = if is_of_tenants_only {
+            self.policy.only_tenants_changed(base, written.version)
+        } else {
+            self.policy.refresh().await?
+        };
+        self.policy_version_seen(version);
+        Ok(())
+    }
+}
+
+/// The version that the target has, if it is there. Errors: it is not the one it must be, or there is nothing to delete.
+fn check_target(draft: &Draft, edit: &Edit, target: Option<&Target<'_>>) -> Answer<Option<u64>> {
+    let Some(Target { kind, id, if_match }) = target else { return Ok(None) };
+    let version = draft.version(*kind, id);
+    if version.is_none() && edit.deletes(*kind, id) {
+        return Err(OperationError::NotFound(format!("there is no {kind} {id}")));
+    }
+    match if_match {
+        Some(expected) if version != Some(*expected) => {
+            Err(OperationError::PreconditionFailed { current: version.unwrap_or_default() })
+        }
+        _ => Ok(version),
+    }
+}

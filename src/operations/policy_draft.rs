@@ -1,0 +1,314 @@
+//! A change of the policy worked out against what is stored: checked, and with every row that it writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::policy_store::stored_json;
+use super::{Answer, OperationError};
+use crate::domain::field_error::FieldError;
+use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::meter::Meter;
+use crate::domain::policy::Policy;
+use crate::domain::policy::counter::{GenerationRow, Resets, generations_after};
+use crate::domain::policy::diff::{DefinitionKind, changes};
+use crate::domain::policy::document::Definitions;
+use crate::domain::policy::edit::{Checks, Edit};
+use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
+use crate::domain::tenant::TenantDefinition;
+use crate::ledger::{
+    Expected, Generation, PolicyAction, PolicyChange, PolicyWrite, StoredObject, StoredTenant, TenantSince,
+};
+
+/// A change of the policy worked out against what is stored.
+pub(super) struct Draft {
+    edit: Edit,
+    actor: String,
+    now_ms: i64,
+    /// The policy before and after, without tenants.
+    before: Policy,
+    then: Policy,
+    /// The versions of what is stored but for tenants; not known, nor needed, where only tenants change.
+    versions: BTreeMap<(DefinitionKind, String), u64>,
+    kept: BTreeMap<TenantId, Kept>,
+    outcomes: BTreeMap<TenantId, Outcome>,
+    fresh: Vec<GenerationRow>,
+}
+
+/// A tenant as it is stored.
+struct Kept {
+    version: u64,
+    /// None where it does not read.
+    read: Option<(Arc<TenantDefinition>, Resets)>,
+}
+
+/// What becomes of a tenant.
+enum Outcome {
+    Untouched,
+    Written(PolicyChange),
+    Wrong(Vec<FieldError>),
+    /// What is stored cannot be resolved, so it stays as it is.
+    Unresolved(String),
+}
+
+/// What a change comes to.
+pub(super) struct Settled {
+    /// The definitions afterwards, without those tenants that it does not name.
+    pub(super) definitions: Definitions,
+    /// Tenants that were passed over because what is stored of them cannot be resolved.
+    pub(super) unresolved: Vec<(TenantId, String)>,
+}
+
+impl Draft {
+    /// Begins with everything but tenants; those that the change concerns are added.
+    pub(super) fn new(
+        edit: Edit,
+        actor: String,
+        before: Policy,
+        objects: &[StoredObject],
+        now_ms: i64,
+    ) -> Self {
+        let then =
+            Policy::new(before.version, edit.after(before.definitions()), before.generations().clone());
+        let versions =
+            objects.iter().map(|object| ((object.kind, object.id.clone()), object.version)).collect();
+        Self {
+            edit,
+            actor,
+            now_ms,
+            before,
+            then,
+            versions,
+            kept: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            fresh: Vec::new(),
+        }
+    }
+
+    /// The version it was prepared on.
+    pub(super) fn base(&self) -> u64 {
+        self.before.version
+    }
+
+    /// Whether it concerns tenants that it does not name: their counters, or what they refer to.
+    pub(super) fn concerns_all_tenants(&self) -> bool {
+        let (before, then) = (self.before.definitions(), self.then.definitions());
+        let counts_otherwise = |(id, meter): (&MeterId, &Arc<Meter>)| {
+            then.meters.get(id).is_none_or(|then| then.decimals != meter.decimals)
+        };
+        before.limits != then.limits
+            || before.plans != then.plans
+            || before.operations.keys().any(|id| !then.operations.contains_key(id))
+            || before.meters.iter().any(counts_otherwise)
+    }
+
+    /// Adds a tenant as it was read.
+    pub(super) fn keep(&mut self, stored: StoredTenant) {
+        let read = stored_json(&stored.definition)
+            .and_then(|definition| Ok((Arc::new(definition), stored_json(&stored.counter_resets)?)));
+        self.kept.insert(stored.id, Kept { version: stored.version, read: read.ok() });
+    }
+
+    /// Works out which counters begin anew. Every tenant that the change concerns must have been added.
+    pub(super) fn raise_generations(&mut self) {
+        let (mut before, mut after) = (self.before.definitions().clone(), self.then.definitions().clone());
+        let read = |kept: &Kept| kept.read.as_ref().map(|(definition, _)| definition.clone());
+        before.tenants = self.kept.iter().filter_map(|(id, kept)| Some((id.clone(), read(kept)?))).collect();
+        let ids: BTreeSet<TenantId> = self.kept.keys().cloned().chain(self.edit.tenants()).collect();
+        after.tenants = ids
+            .into_iter()
+            .filter_map(|id| {
+                let then = self.edit.tenant_after(&id, before.tenants.get(&id))?;
+                Some((id, then))
+            })
+            .collect();
+        self.fresh = generations_after(&before, &after, self.before.generations(), self.now_ms);
+        let mut generations = self.before.generations().clone();
+        generations.extend(self.fresh.iter().cloned());
+        self.then = Policy::new(self.before.version, after, generations);
+    }
+
+    /// The tenants that the change concerns.
+    pub(super) fn tenants(&self) -> Vec<TenantId> {
+        self.kept.keys().cloned().chain(self.edit.tenants()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Works out what becomes of these tenants.
+    pub(super) fn work_out(&mut self, tenants: &[TenantId]) -> Answer<()> {
+        let checks = Checks::new(&self.edit, self.before.definitions(), self.then.definitions());
+        let outcomes = tenants.iter().map(|id| Ok((id.clone(), self.outcome(&checks, id)?)));
+        let outcomes = outcomes.collect::<Answer<Vec<_>>>()?;
+        self.outcomes.extend(outcomes);
+        Ok(())
+    }
+
+    fn outcome(&self, checks: &Checks<'_>, id: &TenantId) -> Answer<Outcome> {
+        let kept = self.kept.get(id);
+        let read = kept.and_then(|kept| kept.read.as_ref());
+        let old = read.map(|(definition, _)| definition);
+        let Some(new) = self.edit.tenant_after(id, old) else {
+            return Ok(match kept {
+                Some(kept) if self.edit.deletes(DefinitionKind::Tenant, id.as_str()) => {
+                    let (id, expected) = (id.to_string(), Expected::Version(kept.version));
+                    let action = PolicyAction::Delete;
+                    Outcome::Written(PolicyChange { kind: DefinitionKind::Tenant, id, expected, action })
+                }
+                Some(_) => Outcome::Unresolved("what is stored of it does not read".into()),
+                None => Outcome::Untouched,
+            });
+        };
+        let errors = checks.tenant(old.map(Arc::as_ref), &new);
+        if !errors.is_empty() {
+            return Ok(Outcome::Wrong(errors));
+        }
+        let resets = match read {
+            // What did not read, or was not there, has no counters that could go on.
+            None => Resets::default(),
+            Some((old, resets)) => {
+                let before = TenantBefore { policy: &self.before, tenant: old, resets };
+                match tenant_resets_after(before, &self.then, &new, self.now_ms) {
+                    Ok(then) if then == *resets && *old == new => return Ok(Outcome::Untouched),
+                    Ok(then) => then,
+                    Err(_) if self.edit.writes(DefinitionKind::Tenant, id.as_str()) => resets.clone(),
+                    Err(dangling) => return Ok(Outcome::Unresolved(dangling.to_string())),
+                }
+            }
+        };
+        Ok(Outcome::Written(PolicyChange {
+            kind: DefinitionKind::Tenant,
+            id: id.to_string(),
+            expected: kept.map_or(Expected::Absent, |kept| Expected::Version(kept.version)),
+            action: PolicyAction::Put {
+                definition: to_json(&new)?,
+                archived: new.archived,
+                counter_resets: Some(to_json(&resets)?),
+            },
+        }))
+    }
+
+    /// The version of a definition before the change; none where there is none.
+    pub(super) fn version(&self, kind: DefinitionKind, id: &str) -> Option<u64> {
+        match kind {
+            DefinitionKind::Tenant => Some(self.kept.get(id)?.version),
+            _ => self.versions.get(&(kind, id.to_owned())).copied(),
+        }
+    }
+
+    /// Whether anything would be written.
+    pub(super) fn changes_anything(&self) -> bool {
+        let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
+        !self.fresh.is_empty()
+            || self.before.definitions() != self.then.definitions()
+            || self.outcomes.values().any(is_written)
+    }
+
+    /// Everything that speaks against the change.
+    pub(super) fn errors(&self) -> Vec<FieldError> {
+        let checks = Checks::new(&self.edit, self.before.definitions(), self.then.definitions());
+        let mut errors = checks.shared();
+        for outcome in self.outcomes.values() {
+            if let Outcome::Wrong(wrong) = outcome {
+                errors.extend(wrong.iter().cloned());
+            }
+        }
+        errors
+    }
+
+    /// The meters of which the change alters what is fixed once they are used, with what is wrong then.
+    pub(super) fn meters_that_must_be_unused(&self) -> Vec<(MeterId, Vec<FieldError>)> {
+        let (before, then) = (&self.before.definitions().meters, &self.then.definitions().meters);
+        let fixed = before.iter().filter_map(|(id, old)| {
+            let errors = old.change_needs_unused(then.get(id)?);
+            let at = self.edit.pointer(DefinitionKind::Meter, id.as_str());
+            let errors: Vec<_> = errors.into_iter().map(|error| error.under(&at)).collect();
+            (!errors.is_empty()).then(|| (id.clone(), errors))
+        });
+        fixed.collect()
+    }
+
+    /// The change as it is written, once nothing else can move: `since` are the tenants that have changed meanwhile.
+    pub(super) fn finish(mut self, since: Vec<TenantSince>) -> Answer<(PolicyWrite, Settled)> {
+        if !since.is_empty() {
+            let mut anew: Vec<TenantId> = since.iter().map(|each| each.id.clone()).collect();
+            for each in since {
+                self.kept.remove(&each.id);
+                self.outcomes.remove(&each.id);
+                each.stored.into_iter().for_each(|stored| self.keep(stored));
+            }
+            let fresh = std::mem::take(&mut self.fresh);
+            self.raise_generations();
+            if fresh != self.fresh {
+                anew = self.tenants();
+            }
+            self.work_out(&anew)?;
+        }
+        let errors = self.errors();
+        if !errors.is_empty() {
+            return Err(OperationError::Invalid(errors));
+        }
+        let mut write = PolicyWrite {
+            changes: self.shared_changes()?,
+            generations: self.fresh.drain(..).map(generation_row).collect(),
+            actor: std::mem::take(&mut self.actor),
+        };
+        let settled = self.settled();
+        let tenants = self.outcomes.into_values().filter_map(|outcome| match outcome {
+            Outcome::Written(change) => Some(change),
+            _ => None,
+        });
+        write.changes.extend(tenants);
+        Ok((write, settled))
+    }
+
+    /// What the change comes to, as far as it is worked out.
+    pub(super) fn settled(&self) -> Settled {
+        let mut definitions = self.then.definitions().clone();
+        for id in self.edit.tenants() {
+            let old = self.kept.get(&id).and_then(|kept| Some(&kept.read.as_ref()?.0));
+            if let Some(tenant) = self.edit.tenant_after(&id, old) {
+                definitions.tenants.insert(id, tenant);
+            }
+        }
+        let unresolved = self.outcomes.iter().filter_map(|(id, outcome)| match outcome {
+            Outcome::Unresolved(why) => Some((id.clone(), why.clone())),
+            _ => None,
+        });
+        Settled { definitions, unresolved: unresolved.collect() }
+    }
+
+    /// What is written besides tenants, each against the version it was read at.
+    fn shared_changes(&self) -> Answer<Vec<PolicyChange>> {
+        let (before, then) = (self.before.definitions(), self.then.definitions());
+        let changed = changes(before, then).into_iter().map(|change| {
+            let action = match then.json(change.kind, &change.id).transpose().map_err(internal)? {
+                None => PolicyAction::Delete,
+                Some(definition) => {
+                    let archived = definition.get("archived").and_then(Value::as_bool).unwrap_or(false);
+                    PolicyAction::Put { definition, archived, counter_resets: None }
+                }
+            };
+            let version = self.version(change.kind, &change.id);
+            let expected = version.map_or(Expected::Absent, Expected::Version);
+            Ok(PolicyChange { kind: change.kind, id: change.id, expected, action })
+        });
+        changed.collect()
+    }
+}
+
+fn generation_row(row: GenerationRow) -> Generation {
+    Generation {
+        limit_id: row.counter.into(),
+        shape: row.shape.to_string(),
+        generation: row.generation.number.into(),
+        since_ms: row.generation.since_ms,
+    }
+}
+
+pub(super) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Answer<Value> {
+    serde_json::to_value(value).map_err(internal)
+}
+
+pub(super) fn internal(error: impl std::fmt::Display) -> OperationError {
+    OperationError::Internal(error.to_string())
+}
