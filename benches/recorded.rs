@@ -142,7 +142,7 @@ impl World {
             .chain(self.has_quota.then(|| self.quota(window)))
             .collect();
         let body = Body {
-            fingerprint: [1; 16],
+            fingerprint: tollgate::domain::fingerprint::Fingerprint([1; 16]),
             tenant: self.tenant.clone(),
             lines: vec![LineRule {
                 meter: MeterId::parse("ocr.page").unwrap(),

@@ -6,9 +6,9 @@
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
 --          10 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: record before, record stored, uncharged, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
+--          DONE: record before, record stored, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
--- event    consume, with what a cap kept uncharged
+-- event    consume
 -- include resolving
 -- include same_totals
 -- include late_rejected
@@ -63,9 +63,6 @@ local uncharged, unknown = cap_totals(record, totals, now)
 if unknown then
   return about_cold(string.char(unknown))
 end
-if not resolves and same_totals(record, totals) then
-  return unchanged()
-end
 line = plan_moves(record, totals, resolves)
 if line then
   return about_record(TOO_LARGE, line)
@@ -75,8 +72,6 @@ end
 record.step = record.step + 1
 record.state = resolves and STATE_CONSUMED or STATE_RESERVED
 record.late = late
-record.capped = #uncharged > 0
+record.uncharged = uncharged
 record.degraded = record.degraded or ARGV[10] == '1'
-local kept = pack_units(uncharged)
-local event_flags = (resolves and 1 or 0) + (kept ~= '' and 2 or 0)
-return write(EVENT_CONSUME, event_flags, kept, ARGV[7], ARGV[8])
+return write(EVENT_CONSUME, resolves and 1 or 0, ARGV[7], ARGV[8])

@@ -3,7 +3,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 ttl ms  7 due bucket ms
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: record before, record stored, '', readings    REPLAYED (nothing changes): record, readings
+--          DONE: record before, record stored, readings    REPLAYED (nothing changes): record, readings
 --          COLD: record, tenant, holders, counters
 --          others about the record: record    ALARM: epoch found
 -- event    extend
@@ -44,6 +44,6 @@ for _, counter in ipairs(record.counters) do
 end
 record.step = record.step + 1
 record.expires_at = expires_at
-local answer = write(EVENT_EXTEND, 0, '')
+local answer = write(EVENT_EXTEND, 0)
 redis.call('RPUSH', due, string.sub(reservation, -32))
 return answer

@@ -4,7 +4,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation  4 tenant's state  5.. subjects' states
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 call (packed in gate/record.rs)  6 body
 -- returns  { status, real time, time, outbox id, ... }
---          DONE    REPLAYED, KEY_REUSED: the id is known    TOO_LARGE: a counter would be beyond the largest amount
+--          DONE    REPLAYED, KEY_REUSED: record    TOO_LARGE: a counter would be beyond the largest amount
 --          STALE_WINDOW: a window has not begun    COLD: tenant, holders, counters    ASK_LEDGER    ALARM: epoch found
 -- event    reserve or usage, with the whole record, at the time of its admission and flagged as degraded
 -- include admitting
@@ -29,7 +29,7 @@ local cold = recorded_checks(holders, checks, ends, now)
 
 -- check
 if existing then
-  return { is_same_call() and REPLAYED or KEY_REUSED, real, now, '' }
+  return { is_same_call() and REPLAYED or KEY_REUSED, real, now, '', existing.raw }
 end
 if real > not_after then
   return { TOO_LATE, real, now, '' }

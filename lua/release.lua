@@ -4,7 +4,7 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 incurred totals (packed in gate/resolve.rs)
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: record before, record stored, uncharged, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
+--          DONE: record before, record stored, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    release, or consume when late
 -- include resolving
@@ -68,9 +68,6 @@ end
 record.step = record.step + 1
 record.state = late and STATE_CONSUMED or STATE_RELEASED
 record.late = late
-record.capped = #uncharged > 0
+record.uncharged = uncharged
 record.degraded = record.degraded or ARGV[9] == '1'
-local kept = pack_units(uncharged)
-local event_flags = late and 1 + (kept ~= '' and 2 or 0) or 0
-local kind = late and EVENT_CONSUME or EVENT_RELEASE
-return write(kind, event_flags, kept, ARGV[7], ARGV[8])
+return write(late and EVENT_CONSUME or EVENT_RELEASE, late and 1 or 0, ARGV[7], ARGV[8])

@@ -3,7 +3,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation  4 tenant's state  5.. subjects' states
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 call (packed in gate/reserve.rs)  6 body
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED: record, readings
+--          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED, KEY_REUSED: record, readings
 --          REFUSED: granted by a best effort, readings, refusing    COLD: tenant, holders, counters    ALARM: epoch found
 -- event    reserve or usage, with the whole record
 -- include admitting
@@ -34,10 +34,8 @@ end
 
 -- check
 if existing then
-  if not is_same_call() then
-    return { KEY_REUSED, real, now, '' }
-  end
-  return { REPLAYED, real, now, '', existing.raw, pack_readings(checks, is_current) }
+  local known = is_same_call() and REPLAYED or KEY_REUSED
+  return { known, real, now, '', existing.raw, pack_readings(checks, is_current) }
 end
 if real > not_after then
   return { TOO_LATE, real, now, '' }

@@ -16,7 +16,7 @@
 -- include partition
 -- What reserve and record read next: what there is of the reservation.
 local existing = read_record(redis.call('GET', reservation), epoch)
--- Whether what there is came from a call of the same meaning.
+-- Whether what there is came from a call of the same meaning, to the byte.
 local function is_same_call()
   return string.sub(existing.raw, existing.body_at, existing.body_at + 15) == string.sub(ARGV[6], 1, 16)
 end

@@ -16,10 +16,16 @@ local function read_record(raw, epoch)
   for line = 1, count do
     held[line], consumed[line], at = struct.unpack('<i8i8', raw, at)
   end
+  local uncharged = {}
+  if flags >= 8 then
+    for line = 1, count do
+      uncharged[line], at = struct.unpack('<i8', raw, at)
+    end
+  end
   return {
-    state = state, count = count, late = flags % 2 == 1, capped = flags % 4 >= 2, degraded = flags >= 4, step = step, epoch = of_epoch,
+    state = state, count = count, late = flags % 2 == 1, degraded = flags % 8 >= 4, step = step, epoch = of_epoch,
     expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
-    held = held, consumed = consumed, raw = raw, body_at = at,
+    held = held, consumed = consumed, uncharged = uncharged, raw = raw, body_at = at,
     tenant = false, core_length = 0, lines = false, subjects = false, counters = false, keyed = false,
   }
 end

@@ -1,7 +1,9 @@
 -- The head and lines of a record as values with the format that packs them. Packed at once with what goes before and behind: each
 -- string between would be hashed and kept by Redis's Lua.
 local function record_values(record)
-  local flags = (record.late and 1 or 0) + (record.capped and 2 or 0) + (record.degraded and 4 or 0)
+  local uncharged = record.uncharged
+  local kept = uncharged and #uncharged or 0
+  local flags = (record.late and 1 or 0) + (record.degraded and 4 or 0) + (kept > 0 and 8 or 0)
   local values = { 1, record.state, record.count, flags, record.step, record.epoch, record.expires_at, record.born_at,
     record.latest_expiry, record.sequence }
   local at = #values
@@ -9,5 +11,8 @@ local function record_values(record)
     values[at + 1], values[at + 2] = record.held[line], record.consumed[line]
     at = at + 2
   end
-  return values, 'BBBBI4i8i8i8i8i8' .. string.rep('i8i8', record.count)
+  for line = 1, kept do
+    values[at + line] = uncharged[line]
+  end
+  return values, 'BBBBI4i8i8i8i8i8' .. string.rep('i8i8', record.count) .. string.rep('i8', kept)
 end

@@ -12,7 +12,6 @@
 -- include cold_record
 -- include record_values
 -- include pack_event
--- include pack_units
 -- include pack_readings
 -- include write_counters
 -- include store
@@ -42,11 +41,11 @@ local function about_cold(counters)
   return { COLD, real, now, last_id(outbox), record.raw, holders_cold.tenant, holders_cold.holders, counters }
 end
 -- Appends the event of what the record has become, stores that, and answers with it.
-local function write(kind, flags, kept, keyed_ms, unkeyed_ms)
+local function write(kind, flags, keyed_ms, unkeyed_ms)
   local values, format = record_values(record)
-  local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], flags, values, format, kept))
+  local id = append(outbox, ARGV[1], pack_event(kind, now, ARGV[4], flags, values, format, ''))
   record.sequence = sequence_of(id, ARGV[1])
   local stored = store(reservation, record, values, format, keyed_ms, unkeyed_ms)
   write_counters(holders, record.counters)
-  return { DONE, real, now, id, record.raw, stored, kept, pack_readings(record.counters, is_current) }
+  return { DONE, real, now, id, record.raw, stored, pack_readings(record.counters, is_current) }
 end

@@ -1,9 +1,8 @@
--- Whether totals are those of the record. Where a cap kept some uncharged, what was asked for then is above what is charged.
+-- Whether totals are those that were consumed last: what was charged of each line, or what was asked for where a cap kept some.
 local function same_totals(record, totals)
   for line = 1, record.count do
     local consumed = record.consumed[line]
-    local was_capped = record.capped and record.lines[line].caps and consumed >= record.held[line]
-    if totals[line] ~= consumed and not (was_capped and totals[line] > consumed) then
+    if totals[line] ~= consumed and totals[line] ~= consumed + (record.uncharged[line] or 0) then
       return false
     end
   end

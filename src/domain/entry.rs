@@ -181,8 +181,6 @@ pub struct Booking {
     pub movements: Vec<Movement>,
     /// The reservation's whole record after the event.
     pub after: Record,
-    /// Per line, what a `cap` kept uncharged; empty when nothing was.
-    pub uncharged: Vec<Units>,
     /// The lines that consumed for the first time, for the count of operations.
     pub first_consumed: Vec<u8>,
 }
@@ -229,21 +227,20 @@ pub fn is_bookable_instant(ms: i64) -> bool {
 ///
 /// The steps between may be missing: amounts are totals, so the books are right again with the next event that is there.
 pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError> {
-    let (after, was, uncharged) = match &event.change {
-        Change::Reserve(record) => (begun(record, ReservationState::Reserved)?, None, Vec::new()),
-        Change::Usage(record) => (begun(record, ReservationState::Consumed)?, None, Vec::new()),
-        Change::Consume { head, units, uncharged, .. } => {
+    let (after, was) = match &event.change {
+        Change::Reserve(record) => (begun(record, ReservationState::Reserved)?, None),
+        Change::Usage(record) => (begun(record, ReservationState::Consumed)?, None),
+        Change::Consume { head, units, .. }
+        | Change::Release { head, units }
+        | Change::Extend { head, units }
+        | Change::Expire { head, units } => {
             let before = before.ok_or(BookError::UnknownReservation)?;
-            (changed(before, head, units)?, Some(before), uncharged.clone())
-        }
-        Change::Release { head, units } | Change::Extend { head, units } | Change::Expire { head, units } => {
-            let before = before.ok_or(BookError::UnknownReservation)?;
-            (changed(before, head, units)?, Some(before), Vec::new())
+            (changed(before, head, units)?, Some(before))
         }
     };
     check_instants(event, &after)?;
     let is_usage = matches!(event.change, Change::Usage(_));
-    let mut booking = Booking { movements: Vec::new(), after, uncharged, first_consumed: Vec::new() };
+    let mut booking = Booking { movements: Vec::new(), after, first_consumed: Vec::new() };
     for line in 0..booking.after.units.len() {
         book_line(&mut booking, was, line, is_usage)?;
     }
@@ -302,7 +299,7 @@ fn book_line(
 ) -> Result<(), BookError> {
     let number = u8::try_from(line).unwrap_or(u8::MAX);
     let now = booking.after.units[line];
-    let before = was.map_or(LineUnits { held: now.held, consumed: Units::ZERO }, |record| record.units[line]);
+    let before = was.map_or(LineUnits::new(now.held, Units::ZERO), |record| record.units[line]);
     let begins_wrong =
         was.is_none() && if is_usage { now.held > Units::ZERO } else { now.consumed > Units::ZERO };
     if now.consumed < before.consumed || now.held != before.held || begins_wrong {

@@ -1,14 +1,13 @@
 //! What the gate says happened: one event of the outbox, appended in the script that did it.
 //!
 //! Layout (little-endian, no padding): `B layout(1)  B kind  i8 gate_time_ms  c16 reservation_id  B flags`, then
-//! for `reserve` and `usage` the whole record as written (head lines body), for the others head and lines as they are after the change
-//! and, when `flags & 2`, an `i8 uncharged` per line. `flags & 1` says a consume was final. The head's `last_sequence` is not yet known
-//! to the script when it appends; [`Event::decode`] sets it from the event's own place.
+//! for `reserve` and `usage` the whole record as written (head lines body), for the others head and lines as they are after the change.
+//! `flags & 1` says a consume was final, `flags & 2` that an `i8 uncharged` per line stands behind them, as events once told it. The
+//! head's `last_sequence` is not yet known to the script when it appends; [`Event::decode`] sets it from the event's own place.
 
-use super::amount::Units;
 use super::codec::{Reader, Undecodable};
 use super::ids::{OutboxId, ReservationId};
-use super::reservation::{Head, LineUnits, Record};
+use super::reservation::{Head, LineUnits, Record, decode_uncharged};
 
 const LAYOUT: u8 = 1;
 /// The name of the one field of an outbox entry.
@@ -34,8 +33,6 @@ pub enum Change {
         head: Head,
         /// Per line, after the change.
         units: Vec<LineUnits>,
-        /// Per line what a `cap` kept uncharged; empty when nothing was.
-        uncharged: Vec<Units>,
     },
     /// The rest is returned; `units` carry what was incurred.
     Release {
@@ -134,23 +131,17 @@ fn decode_change(kind: u8, flags: u8, reader: &mut Reader<'_>) -> Result<Change,
         2 => return Ok(Change::Usage(Record::decode(reader.rest())?)),
         _ => {}
     }
-    let (head, units) = Head::decode(reader)?;
+    let (head, mut units) = Head::decode(reader)?;
     match kind {
         3 => {
-            let uncharged = if flags & 2 == 0 {
-                Vec::new()
-            } else {
-                units.iter().map(|_| next_units(reader)).collect::<Result<_, _>>()?
-            };
-            Ok(Change::Consume { is_final: flags & 1 == 1, head, units, uncharged })
+            if flags & 2 != 0 {
+                decode_uncharged(reader, &mut units)?;
+            }
+            Ok(Change::Consume { is_final: flags & 1 == 1, head, units })
         }
         4 => Ok(Change::Release { head, units }),
         5 => Ok(Change::Extend { head, units }),
         6 => Ok(Change::Expire { head, units }),
         _ => Err(Undecodable("unknown kind of event")),
     }
-}
-
-fn next_units(reader: &mut Reader<'_>) -> Result<Units, Undecodable> {
-    Units::new(reader.i64()?).ok_or(Undecodable("units"))
 }

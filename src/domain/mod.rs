@@ -6,6 +6,7 @@ pub mod codec;
 pub mod entry;
 pub mod event;
 pub mod field_error;
+pub mod fingerprint;
 pub mod folded;
 pub mod holds;
 pub mod ids;

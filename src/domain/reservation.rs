@@ -2,12 +2,15 @@
 
 mod packing;
 
+pub(super) use packing::decode_uncharged;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::amount::{Decimals, Units};
 use super::codec::Undecodable;
+use super::fingerprint::Fingerprint;
 use super::ids::{Epoch, MeterId, OperationId, OutboxId, Subject, TenantId};
 
 /// The most lines a reservation has.
@@ -101,8 +104,6 @@ pub struct Head {
     pub state: ReservationState,
     /// Consumed after it had expired.
     pub late: bool,
-    /// Its last change asked for more than a `cap` let through, so that the same totals again are a repeat.
-    pub capped: bool,
     /// Admitted, or changed, by a call that was taken while the gate was away.
     pub degraded: bool,
     /// The ordinal of its last change; a reserve or usage is 1.
@@ -133,9 +134,22 @@ pub struct LineUnits {
     pub held: Units,
     /// Units consumed so far.
     pub consumed: Units,
+    /// Units that its last consume asked for beyond that, and a `cap` kept uncharged.
+    pub uncharged: Units,
 }
 
 impl LineUnits {
+    /// A line of which nothing was kept uncharged.
+    pub fn new(held: Units, consumed: Units) -> Self {
+        Self { held, consumed, uncharged: Units::ZERO }
+    }
+
+    /// Whether this total is the one that was consumed last: what was charged then, or what was asked for.
+    pub fn is_total(&self, total: Units) -> bool {
+        total == self.consumed
+            || total.saturating_sub(self.consumed) == self.uncharged && total > self.consumed
+    }
+
     /// Units still held while the reservation is reserved.
     pub fn outstanding(&self) -> Units {
         self.held.saturating_sub(self.consumed)
@@ -223,8 +237,8 @@ pub struct CounterPlace {
 /// The part of a record that is packed once and never rewritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body {
-    /// The first 16 bytes of the hash of the request's meaning.
-    pub fingerprint: [u8; 16],
+    /// What the request meant.
+    pub fingerprint: Fingerprint,
     /// Whose units.
     pub tenant: TenantId,
     /// One to eight lines.

@@ -21,8 +21,6 @@ pub enum Totals {
 pub struct Standing {
     /// Its record.
     pub record: Record,
-    /// Per line what a `cap` kept uncharged; empty when nothing was.
-    pub uncharged: Vec<Units>,
 }
 
 /// Why a call does not change a reservation, or only the gate can say.
@@ -186,25 +184,21 @@ impl Standing {
         resolves: bool,
         charges: bool,
     ) -> Verdict {
-        let uncharged = if charges { self.cap(&mut totals) } else { Vec::new() };
-        if !resolves && self.same_totals(&totals) {
-            return Verdict::Replayed;
-        }
+        let uncharged = if charges { self.cap(&mut totals) } else { vec![Units::ZERO; totals.len()] };
         let mut record = self.record.clone();
         record.head.late = record.head.state == ReservationState::Expired;
         record.head.step = record.head.step.saturating_add(1);
-        record.head.capped = !uncharged.is_empty();
         record.head.degraded = true;
         if resolves {
             record.head.state = after;
         }
-        for (units, total) in record.units.iter_mut().zip(totals) {
-            units.consumed = total;
+        for ((units, total), uncharged) in record.units.iter_mut().zip(totals).zip(uncharged) {
+            (units.consumed, units.uncharged) = (total, uncharged);
         }
-        Verdict::Changed(Self { record, uncharged })
+        Verdict::Changed(Self { record })
     }
 
-    /// Cuts `cap` lines to their hold: what else there is room for only the gate knows.
+    /// Cuts `cap` lines to their hold: what else there is room for only the gate knows. Answers what is cut off per line.
     fn cap(&self, totals: &mut [Units]) -> Vec<Units> {
         let lines = self.record.body.lines.iter().zip(&self.record.units).zip(totals.iter_mut());
         let kept = lines.map(|((rule, units), total)| {
@@ -213,18 +207,12 @@ impl Standing {
             *total = (*total).min(most);
             kept
         });
-        let kept: Vec<Units> = kept.collect();
-        if kept.iter().all(|units| *units == Units::ZERO) { Vec::new() } else { kept }
+        kept.collect()
     }
 
-    /// Whether the totals are those of the record; where a cap kept some uncharged, what was asked for then is above.
+    /// Whether the totals are those that were consumed last.
     fn same_totals(&self, totals: &[Units]) -> bool {
-        let lines = self.record.body.lines.iter().zip(&self.record.units).zip(totals);
-        lines.into_iter().all(|((rule, units), total)| {
-            let was_capped =
-                self.record.head.capped && rule.on_excess == OnExcess::Cap && units.consumed >= units.held;
-            *total == units.consumed || (was_capped && *total > units.consumed)
-        })
+        self.record.units.iter().zip(totals).all(|(units, total)| units.is_total(*total))
     }
 
     fn late_rejected(&self, now_ms: i64) -> bool {
@@ -292,7 +280,7 @@ fn to_units(amount: Amount, decimals: Decimals, line: usize) -> Result<Units, Re
 
 /// Whether `record` has consumed at least these totals in every line they name: then nothing of them is missing.
 pub fn covers(record: &Record, totals: &Totals) -> bool {
-    let standing = Standing { record: record.clone(), uncharged: Vec::new() };
+    let standing = Standing { record: record.clone() };
     let enough = |(total, units): (&Units, &LineUnits)| *total <= units.consumed;
     standing
         .read(totals, |line, _| record.units[line].consumed)

@@ -3,7 +3,7 @@
 use crate::domain::codec::{Undecodable, Write};
 use crate::domain::ids::{OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
-use crate::domain::reservation::{Record, ReservationState};
+use crate::domain::reservation::{Body, Record, ReservationState};
 
 use super::Gate;
 use super::call::Reply;
@@ -71,7 +71,7 @@ impl Gate {
         arguments.push(self.pack_record_call(call, rest.keyed, &checks));
         arguments.push(body.encode());
         let reply = self.run(partition, Script::Record, &keys, &arguments).await?;
-        Ok(read_outcome(&reply)?)
+        Ok(read_outcome(&reply, body)?)
     }
 
     /// Layout: `B usage  B ledger asked  i8 taken_at  i8 expires_at  i8 latest_expiry  i8 tombstone  i8 due_bucket  B lines  i8 each
@@ -115,10 +115,13 @@ fn checks(record: &Record, lives: &[CounterLife]) -> Vec<CounterCheck> {
         .collect()
 }
 
-fn read_outcome(reply: &Reply) -> Result<RecordOutcome, Undecodable> {
+fn read_outcome(reply: &Reply, body: &Body) -> Result<RecordOutcome, Undecodable> {
     Ok(match reply.status {
         Status::Done => RecordOutcome::Done,
         Status::Replayed => RecordOutcome::Replayed,
+        Status::KeyReused if body.fingerprint.repeats(&reply.record(0)?.body.fingerprint) => {
+            RecordOutcome::Replayed
+        }
         Status::KeyReused => RecordOutcome::KeyReused,
         Status::TooLarge => RecordOutcome::TooLarge,
         Status::StaleWindow => RecordOutcome::StaleWindow,

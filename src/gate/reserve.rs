@@ -2,6 +2,7 @@
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
+use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{
     Body, COUNTERS_MAX, CounterField, CounterPlace, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
@@ -168,7 +169,10 @@ pub enum ReserveOutcome {
         granted_by_line: Vec<Units>,
     },
     /// The id belongs to a call with another meaning.
-    KeyReused,
+    KeyReused {
+        /// Its record as it is now.
+        record: Record,
+    },
     /// The windows were computed for another time; compute them for this one.
     StaleWindow {
         /// The script's time (unix ms).
@@ -203,7 +207,7 @@ impl Gate {
         arguments.push(pack_call(call, &self.options));
         arguments.push(call.body.encode());
         let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
-        Ok(read_outcome(&reply)?)
+        Ok(read_outcome(&reply, call.body.fingerprint)?)
     }
 }
 
@@ -306,7 +310,7 @@ pub(super) fn pack_checks(checks: &[CounterCheck], out: &mut Vec<u8>) {
     }
 }
 
-fn read_outcome(reply: &Reply) -> Result<ReserveOutcome, Undecodable> {
+fn read_outcome(reply: &Reply, fingerprint: Fingerprint) -> Result<ReserveOutcome, Undecodable> {
     let now_ms = reply.now_ms;
     Ok(match reply.status {
         Status::Done => ReserveOutcome::Admitted {
@@ -319,8 +323,14 @@ fn read_outcome(reply: &Reply) -> Result<ReserveOutcome, Undecodable> {
         Status::Allowed => {
             ReserveOutcome::Allowed { granted: reply.units(0)?, readings: reply.readings(1)?, now_ms }
         }
-        Status::Replayed => {
-            ReserveOutcome::Replayed { record: reply.record(0)?, readings: reply.readings(1)?, now_ms }
+        // The script compares bytes: a default that is named once and left out once is the same meaning all the same.
+        Status::Replayed | Status::KeyReused => {
+            let (record, readings) = (reply.record(0)?, reply.readings(1)?);
+            if reply.status == Status::Replayed || fingerprint.repeats(&record.body.fingerprint) {
+                ReserveOutcome::Replayed { record, readings, now_ms }
+            } else {
+                ReserveOutcome::KeyReused { record }
+            }
         }
         Status::Refused => ReserveOutcome::Refused {
             granted_by_line: reply.units(0)?,
@@ -328,7 +338,6 @@ fn read_outcome(reply: &Reply) -> Result<ReserveOutcome, Undecodable> {
             refusing: reply.indexes(2)?,
             now_ms,
         },
-        Status::KeyReused => ReserveOutcome::KeyReused,
         Status::StaleWindow => ReserveOutcome::StaleWindow { now_ms },
         Status::Cold => ReserveOutcome::Cold(read_cold(reply, 0)?),
         Status::AskLedger => ReserveOutcome::AskLedger { last_id: reply.id },

@@ -1,6 +1,6 @@
 //! `consume`, `release` and `extend`: what becomes of a reservation.
 
-use crate::domain::amount::{Amount, UNITS_MAX, Units};
+use crate::domain::amount::{Amount, UNITS_MAX};
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{CounterPlace, Head, LineUnits, Record, SubjectHash};
@@ -83,8 +83,6 @@ pub enum ResolveOutcome {
         previous: Vec<LineUnits>,
         /// The event's place in the outbox.
         event: OutboxId,
-        /// Per line, what a `cap` kept uncharged; empty when nothing was.
-        uncharged: Vec<Units>,
         /// The record's counters afterwards; one whose window has moved on is not current.
         readings: Vec<(CounterPlace, CounterReading)>,
         /// The script's time (unix ms).
@@ -274,8 +272,7 @@ fn read_outcome(reply: &Reply) -> Result<ResolveOutcome, Undecodable> {
             ResolveOutcome::Done {
                 previous: before.units,
                 event: reply.id,
-                uncharged: reply.units(2)?,
-                readings: read_places(&record, reply, 3)?,
+                readings: read_places(&record, reply, 2)?,
                 record,
                 now_ms: reply.now_ms,
             }

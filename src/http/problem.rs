@@ -125,7 +125,7 @@ pub(super) struct ProblemDocument {
     /// Every limit that refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_by: Vec<RefusedBy>,
-    /// 409 and 410: the reservation as it is.
+    /// 409 and 410: the reservation as it is. `idempotency_key_reused`: the first request's.
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<Box<ReservationAnswer>>,
     /// `ledger_timeout`: what has been done already, `gate`.
@@ -307,7 +307,9 @@ impl From<OperationError> for Problem {
             OperationError::Forbidden(_) => Self::new(Code::Forbidden, detail),
             OperationError::Unauthenticated => Self::new(Code::Unauthenticated, detail),
             OperationError::KeyRequired => Self::new(Code::IdempotencyKeyRequired, detail),
-            OperationError::KeyReused => Self::new(Code::IdempotencyKeyReused, detail),
+            OperationError::KeyReused(first) => {
+                Self::with_reservation(Code::IdempotencyKeyReused, detail, first)
+            }
             OperationError::AlreadyResolved(answer) => {
                 Self::with_reservation(Code::AlreadyResolved, detail, answer)
             }

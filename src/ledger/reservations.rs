@@ -10,7 +10,6 @@ use futures::FutureExt;
 
 use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
-use crate::domain::amount::Units;
 use crate::domain::entry;
 use crate::domain::ids::{MeterId, OperationId, OutboxId, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{BodyRest, Record, ReservationState};
@@ -30,8 +29,6 @@ pub struct ReservationRow {
     pub step: u32,
     /// Its last booked event.
     pub last_event: OutboxId,
-    /// Per line what a `cap` kept uncharged; empty when nothing was.
-    pub uncharged: Vec<Units>,
     /// Whether an event of it waits in quarantine, so that the row is behind.
     pub quarantined: bool,
     /// When it was resolved (gate time, unix ms).
@@ -63,8 +60,6 @@ pub struct ReservationPlace {
 pub(crate) struct ReservationChange {
     pub(crate) id: ReservationId,
     pub(crate) record: Record,
-    /// Per line; empty leaves what was kept before.
-    pub(crate) uncharged: Vec<Units>,
     pub(crate) subjects: Vec<i64>,
     pub(crate) resolved_at_ms: Option<i64>,
 }
@@ -75,22 +70,19 @@ struct Row {
     id: uuid::Uuid,
     #[diesel(sql_type = Binary)]
     record: Vec<u8>,
-    #[diesel(sql_type = Nullable<Array<BigInt>>)]
-    uncharged: Option<Vec<i64>>,
     #[diesel(sql_type = Nullable<Timestamptz>)]
     resolved_at: Option<DateTime<Utc>>,
     #[diesel(sql_type = Bool)]
     quarantined: bool,
 }
 
-const COLUMNS: &str = "SELECT r.id, r.record, r.uncharged, r.resolved_at, \
+const COLUMNS: &str = "SELECT r.id, r.record, r.resolved_at, \
     EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = r.id) AS quarantined FROM reservations r";
 
 impl Row {
     fn read(self) -> Result<ReservationRow, LedgerError> {
         let id = ReservationId::from_bytes(self.id.into_bytes());
         let record = decode(id, &self.record)?;
-        let uncharged = self.uncharged.unwrap_or_default().into_iter().filter_map(Units::new).collect();
         Ok(ReservationRow {
             id,
             tenant: record.body.tenant.clone(),
@@ -98,7 +90,6 @@ impl Row {
             step: record.head.step,
             last_event: record.head.last_event(),
             record,
-            uncharged,
             quarantined: self.quarantined,
             resolved_at_ms: self.resolved_at.map(|at| at.timestamp_millis()),
         })
@@ -181,8 +172,8 @@ impl<'a> BookedReservation<'a> {
     }
 
     fn uncharged(&self) -> Option<Vec<i64>> {
-        let units: Vec<i64> = self.change.uncharged.iter().map(|units| units.get()).collect();
-        (!units.is_empty()).then_some(units)
+        let units: Vec<i64> = self.change.record.units.iter().map(|line| line.uncharged.get()).collect();
+        units.iter().any(|units| *units > 0).then_some(units)
     }
 }
 
@@ -223,7 +214,7 @@ impl ToSql<statement::Row, Pg> for BookedReservation<'_> {
             number::signed(head.last_sequence),
             self.record.as_slice(),
             self.uncharged(),
-            body.fingerprint.as_slice(),
+            body.fingerprint.0.as_slice(),
             rest.keyed,
             rest.operation.as_ref().map_or("", OperationId::as_str),
             number::signed(rest.policy_version),
@@ -254,7 +245,7 @@ pub(crate) async fn write_many(
              keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at \
          FROM unnest($1::booked_reservation[]) \
          ON CONFLICT (partition, id, tenant) DO UPDATE SET state = excluded.state, step = excluded.step, epoch = excluded.epoch, \
-             sequence = excluded.sequence, record = excluded.record, uncharged = coalesce(excluded.uncharged, r.uncharged), \
+             sequence = excluded.sequence, record = excluded.record, uncharged = excluded.uncharged, \
              expires_at = excluded.expires_at, resolved_at = excluded.resolved_at",
     );
     Kept(write.bind::<Array<statement::Row>, _>(rows)).execute(&mut connection).await?;

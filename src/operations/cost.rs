@@ -19,6 +19,11 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// The meter and what was asked of it, as answers write it.
+    pub(super) fn asked(&self) -> (MeterId, String) {
+        (self.meter.id.clone(), self.units.to_amount(self.meter.decimals).to_string())
+    }
+
     /// What the reservation keeps of the meter.
     pub(super) fn rule(&self) -> LineRule {
         LineRule {

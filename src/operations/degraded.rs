@@ -22,8 +22,8 @@ pub(super) enum Admission {
     Parked,
     /// The same call was admitted before; the reservation stands like this.
     Known(Record),
-    /// The id belongs to a call with another meaning.
-    KeyReused,
+    /// The id belongs to a call with another meaning; its reservation stands like this.
+    KeyReused(Record),
 }
 
 /// What became of a consume or release.
@@ -68,15 +68,17 @@ impl Operations {
         let parked = ParkedCall::Admit { record, lives };
         let call = call_of(&parked);
         let decide = move |known: &KnownReservation| match standing(known) {
-            Some(found) if found.record.body.fingerprint != fingerprint => (None, Admission::KeyReused),
-            Some(found) => (None, Admission::Known(found.record)),
+            Some(found) if fingerprint.repeats(&found.record.body.fingerprint) => {
+                (None, Admission::Known(found.record))
+            }
+            Some(found) => (None, Admission::KeyReused(found.record)),
             None => {
                 let new = NewParked {
                     tenant,
                     call: parked.name(),
                     taken_at_ms,
                     payload: parked.encode(),
-                    fingerprint: Some(fingerprint),
+                    fingerprint: Some(fingerprint.0),
                 };
                 (Some(new), Admission::Parked)
             }
@@ -144,12 +146,7 @@ impl Operations {
             standing(&known).filter(|found| bound.is_none_or(|bound| *bound == found.record.body.tenant));
         match (found, away) {
             (Some(found), _) => {
-                let told = Circumstances {
-                    degraded: true,
-                    ack_ledger: true,
-                    uncharged: found.uncharged,
-                    ..Circumstances::default()
-                };
+                let told = Circumstances { degraded: true, ack_ledger: true, ..Circumstances::default() };
                 Ok(Some((found.record, told)))
             }
             (None, Some(away)) => Err(away.into()),
@@ -187,12 +184,12 @@ fn call_of(parked: &ParkedCall) -> Call {
 /// that the row has already change nothing.
 fn standing(known: &KnownReservation) -> Option<Standing> {
     let row = known.row.as_ref();
-    let mut found = row.map(|row| Standing { record: row.record.clone(), uncharged: row.uncharged.clone() });
+    let mut found = row.map(|row| Standing { record: row.record.clone() });
     for parked in &known.parked {
         let Ok(call) = ParkedCall::decode(&parked.payload) else { continue };
         match (&found, call) {
             (None, ParkedCall::Admit { record, .. }) => {
-                found = Some(Standing { record, uncharged: Vec::new() });
+                found = Some(Standing { record });
             }
             (None, _) | (Some(_), ParkedCall::Admit { .. }) => {}
             (Some(before), call) => {
@@ -262,7 +259,6 @@ fn done(before: Standing, after: Standing, now_ms: i64) -> ResolveOutcome {
         record: after.record,
         previous: before.record.units,
         event: OutboxId::default(),
-        uncharged: after.uncharged,
         readings: Vec::new(),
         now_ms,
     }

@@ -25,9 +25,9 @@ pub enum OperationError {
     /// The call needs an idempotency key (400 `idempotency_key_required`).
     #[error("this call needs an Idempotency-Key header or an idempotency_key field")]
     KeyRequired,
-    /// The same key came with another meaning (422 `idempotency_key_reused`).
-    #[error("this idempotency key was used for another request")]
-    KeyReused,
+    /// The same key came with another meaning (422 `idempotency_key_reused`); carries the first request's reservation.
+    #[error("this idempotency key was used for another request, whose reservation is {}", .0.id)]
+    KeyReused(Box<ReservationAnswer>),
     /// Resolved otherwise before (409 `already_resolved`); carries the reservation.
     #[error("the reservation is already {}", .0.status)]
     AlreadyResolved(Box<ReservationAnswer>),

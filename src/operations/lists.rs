@@ -108,8 +108,7 @@ impl Operations {
         let data = rows
             .into_iter()
             .map(|row| {
-                let told =
-                    Circumstances { ack_ledger: true, uncharged: row.uncharged, ..Circumstances::default() };
+                let told = Circumstances { ack_ledger: true, ..Circumstances::default() };
                 present::reservation(row.id, &row.record, told)
             })
             .collect();

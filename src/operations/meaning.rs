@@ -3,10 +3,12 @@
 use serde_json::Value;
 
 use super::requests::{Mode, ReserveRequest, Work};
+use crate::domain::fingerprint::{Fingerprint, Life};
 
-/// The first 16 bytes of a hash over everything in the request that changes what is done.
-/// Field order, white space, `2` against `"2.0"` and values made by the service do not count.
-pub(super) fn fingerprint(call: &str, request: &ReserveRequest) -> [u8; 16] {
+/// A hash over everything in the request that changes what is done, and its life; `default_seconds` is the life of a hold that
+/// names none, as far as it is known.
+/// Field order, white space, `2` against `"2.0"`, values made by the service and defaults do not count.
+pub(super) fn fingerprint(call: &str, request: &ReserveRequest, default_seconds: Option<u32>) -> Fingerprint {
     let mut hasher = Meaning(blake3::Hasher::new());
     hasher.text(call);
     hasher.text(request.tenant.as_str());
@@ -18,16 +20,27 @@ pub(super) fn fingerprint(call: &str, request: &ReserveRequest) -> [u8; 16] {
         hasher.text(subject.id.as_str());
     }
     hasher.work(&request.work);
-    hasher.text(&request.ttl_seconds.map(|ttl| ttl.to_string()).unwrap_or_default());
     hasher.text(match request.mode {
         Mode::AllOrNothing => "all_or_nothing",
         Mode::BestEffort => "best_effort",
     });
     hasher.text(request.payload_fingerprint.as_deref().unwrap_or_default());
     hasher.object(request.metadata.as_ref());
-    let mut short = [0; 16];
-    short.copy_from_slice(&hasher.0.finalize().as_bytes()[..16]);
-    short
+    let life = Life {
+        seconds: request.ttl_seconds.or(default_seconds).unwrap_or_default(),
+        is_named: request.ttl_seconds.is_some(),
+        is_default: request.ttl_seconds.is_none_or(|named| Some(named) == default_seconds),
+    };
+    Fingerprint::new(hasher.0.finalize().as_bytes(), life)
+}
+
+/// Whether an attribute says no more than one left out: it counts 0 or false.
+fn is_default(value: &Value) -> bool {
+    match value {
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        _ => false,
+    }
 }
 
 struct Meaning(blake3::Hasher);
@@ -48,7 +61,8 @@ impl Meaning {
             Work::Operation { operation, attributes } => {
                 self.text("operation");
                 self.text(operation.as_str());
-                self.object(Some(attributes));
+                let said = attributes.iter().filter(|(_, value)| !is_default(value));
+                self.fields(said.map(|(name, value)| (name.as_str(), value)).collect());
             }
             Work::Lines { lines, operation } => {
                 self.text("lines");
@@ -66,8 +80,11 @@ impl Meaning {
 
     fn object(&mut self, object: Option<&serde_json::Map<String, Value>>) {
         let Some(object) = object else { return self.count(0) };
-        let mut fields: Vec<_> = object.iter().collect();
-        fields.sort_by_key(|(name, _)| name.as_str());
+        self.fields(object.iter().map(|(name, value)| (name.as_str(), value)).collect());
+    }
+
+    fn fields(&mut self, mut fields: Vec<(&str, &Value)>) {
+        fields.sort_by_key(|(name, _)| *name);
         self.count(fields.len());
         for (name, value) in fields {
             self.text(name);
@@ -120,21 +137,40 @@ mod tests {
         }
     }
 
+    fn of(request: &ReserveRequest) -> Fingerprint {
+        fingerprint("reserve", request, Some(60))
+    }
+
     #[test]
     fn the_same_meaning_has_one_fingerprint_whatever_its_bytes() {
         let one = request(&[("a", "2"), ("b", "1")]);
         let two = request(&[("b", "1.0"), ("a", "2.00")]);
-        assert_eq!(fingerprint("reserve", &one), fingerprint("reserve", &two));
+        assert_eq!(of(&one), of(&two));
     }
 
     #[test]
     fn another_meaning_has_another_fingerprint() {
-        let base = fingerprint("reserve", &request(&[("a", "2")]));
-        assert_ne!(base, fingerprint("usage", &request(&[("a", "2")])));
-        assert_ne!(base, fingerprint("reserve", &request(&[("a", "3")])));
-        assert_ne!(base, fingerprint("reserve", &request(&[("a2", "2")])));
+        let base = of(&request(&[("a", "2")]));
+        assert!(!fingerprint("usage", &request(&[("a", "2")]), None).repeats(&base));
+        assert!(!of(&request(&[("a", "3")])).repeats(&base));
+        assert!(!of(&request(&[("a2", "2")])).repeats(&base));
         let mut with_ttl = request(&[("a", "2")]);
+        with_ttl.ttl_seconds = Some(30);
+        assert!(!of(&with_ttl).repeats(&base));
         with_ttl.ttl_seconds = Some(60);
-        assert_ne!(base, fingerprint("reserve", &with_ttl));
+        assert!(of(&with_ttl).repeats(&base));
+    }
+
+    #[test]
+    fn an_attribute_of_nothing_is_as_good_as_left_out() {
+        let costed = |attributes: Value| {
+            let Value::Object(attributes) = attributes else { panic!("an object") };
+            let operation = crate::domain::ids::OperationId::parse("ocr").unwrap();
+            of(&ReserveRequest { work: Work::Operation { operation, attributes }, ..request(&[]) })
+        };
+        let base = costed(serde_json::json!({ "pages": 3 }));
+        assert_eq!(base, costed(serde_json::json!({ "pages": 3, "fast": false, "images": 0 })));
+        assert_ne!(base, costed(serde_json::json!({ "pages": 3, "fast": true })));
+        assert_ne!(base, costed(serde_json::json!({ "pages": 3, "tier": "" })));
     }
 }

@@ -31,6 +31,7 @@ mod recall;
 mod reconciliations;
 mod refusal;
 mod repair;
+mod repeat;
 mod replay;
 mod replay_calls;
 pub mod requests;

@@ -38,7 +38,7 @@ impl Operations {
 fn outcome_of(error: &OperationError) -> Outcome {
     match error {
         OperationError::Refused(_) => Outcome::Refused,
-        OperationError::AlreadyResolved(_) | OperationError::Expired(_) | OperationError::KeyReused => {
+        OperationError::AlreadyResolved(_) | OperationError::Expired(_) | OperationError::KeyReused(_) => {
             Outcome::Conflict
         }
         OperationError::GateUnavailable(_)

@@ -182,8 +182,6 @@ pub(super) struct Circumstances {
     pub(super) degraded: bool,
     /// `ledger` once the books have it.
     pub(super) ack_ledger: bool,
-    /// Per line what a cap kept uncharged.
-    pub(super) uncharged: Vec<Units>,
     /// The limits it moved.
     pub(super) limits: Vec<LimitAnswer>,
     /// Near limits.
@@ -206,7 +204,7 @@ pub(super) fn reservation(id: ReservationId, record: &Record, told: Circumstance
         degraded: told.degraded || record.head.degraded,
         ack: if told.ack_ledger { "ledger" } else { "gate" }.into(),
         decision_id: decision_id(),
-        lines: lines(record, &told.uncharged),
+        lines: lines(record),
         expires_at: instant(record.head.expires_at_ms),
         limits: told.limits,
         warnings,
@@ -220,10 +218,10 @@ fn metadata(rest: &BodyRest) -> Option<serde_json::Value> {
     if rest.metadata.is_empty() { None } else { serde_json::from_str(&rest.metadata).ok() }
 }
 
-fn lines(record: &Record, uncharged: &[Units]) -> Vec<ConsumedLineAnswer> {
+fn lines(record: &Record) -> Vec<ConsumedLineAnswer> {
     let resolved = record.head.state != ReservationState::Reserved;
-    let all = record.body.lines.iter().zip(&record.units).enumerate();
-    all.map(|(index, (line, units))| {
+    let all = record.body.lines.iter().zip(&record.units);
+    all.map(|(line, units)| {
         let write = |units| amount(units, line.decimals);
         let returned = if resolved { units.outstanding() } else { Units::ZERO };
         ConsumedLineAnswer {
@@ -236,7 +234,7 @@ fn lines(record: &Record, uncharged: &[Units]) -> Vec<ConsumedLineAnswer> {
             } else {
                 units.excess()
             }),
-            uncharged: uncharged.get(index).filter(|units| **units > Units::ZERO).map(|units| write(*units)),
+            uncharged: (units.uncharged > Units::ZERO).then(|| write(units.uncharged)),
         }
     })
     .collect()

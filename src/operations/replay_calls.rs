@@ -184,7 +184,8 @@ impl Operations {
             caught_up.0 = epoch;
         }
         let Some(row) = self.ledger.reservation(id).await? else { return Ok(None) };
-        if row.tenant != record.body.tenant || row.record.body.fingerprint != record.body.fingerprint {
+        let is_repeat = record.body.fingerprint.repeats(&row.record.body.fingerprint);
+        if row.tenant != record.body.tenant || !is_repeat {
             return Ok(Some(Settled::Conflict(KEY_REUSED.into())));
         }
         self.bring_back(row).await?;

@@ -24,6 +24,16 @@ pub enum Work {
     },
 }
 
+impl Work {
+    /// The operation it runs under, where one is named.
+    pub fn operation(&self) -> Option<&OperationId> {
+        match self {
+            Self::Operation { operation, .. } => Some(operation),
+            Self::Lines { operation, .. } => operation.as_ref(),
+        }
+    }
+}
+
 /// How much of a reserve must fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {

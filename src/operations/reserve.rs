@@ -1,15 +1,19 @@
 //! Reserve, and usage as a mode of it: from a parsed request to the gate's decision.
 
+use std::sync::Arc;
+
 use super::answers::*;
 use super::cost::{Line, lines_of};
 use super::degraded::{Admission, allows_without_gate, lives_of};
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
 use super::present::{self, Circumstances, Counted};
+use super::repeat::{Repeat, key_reused};
 use super::requests::{Ack, Mode, ReserveRequest};
 use super::reserve_answer::limit_answers;
 use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
+use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
 use crate::domain::limit::Class;
 use crate::domain::meter::WithoutLimit;
@@ -28,6 +32,10 @@ pub(super) const ATTEMPTS_MAX: usize = 8;
 
 const TTL_SECONDS_MAX: u32 = 86_400;
 
+/// The calls that a key belongs to.
+const RESERVE: &str = "reserve";
+const USAGE: &str = "usage";
+
 /// A request made ready: costed, named, with everything that does not change between attempts.
 pub(super) struct Prepared {
     pub(super) lines: Vec<Line>,
@@ -35,13 +43,20 @@ pub(super) struct Prepared {
     pub(super) operation: Option<OperationId>,
     pub(super) subjects: Vec<(Subject, SubjectHash)>,
     pub(super) id: ReservationId,
-    pub(super) fingerprint: [u8; 16],
+    pub(super) fingerprint: Fingerprint,
     pub(super) ttl_ms: i64,
     pub(super) max_life_ms: i64,
     pub(super) metadata: String,
 }
 
-/// What the gate decided, with the limits it was asked about.
+/// What became of a call.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
+enum Decision {
+    New(Decided),
+    Repeat(Box<Repeat>),
+}
+
+/// What the gate decided about a new call, with the limits it was asked about.
 pub(super) struct Decided {
     pub(super) prepared: Prepared,
     pub(super) resolved: Resolved,
@@ -61,8 +76,9 @@ impl Operations {
             (false, Mode::AllOrNothing) => ReserveMode::AllOrNothing,
             (false, Mode::BestEffort) => ReserveMode::BestEffort,
         };
-        let answer = match self.decide(&request, mode, "reserve").await {
-            Ok(decided) => self.answer_reserve(&request, decided),
+        let answer = match self.decide(&request, mode, RESERVE).await {
+            Ok(Decision::New(decided)) => self.answer_reserve(&request, decided),
+            Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
         self.decided(Call::Reserve, answer, |answer| answer.replayed)
@@ -75,48 +91,70 @@ impl Operations {
     }
 
     async fn usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
-        let decided = self.decide(&request, ReserveMode::Usage, "usage").await?;
-        let Decided { prepared, resolved, body, outcome, policy_now_ms, degraded } = decided;
-        let (mut record, readings, replayed) = match outcome {
-            ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted } => {
-                let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
-                (record, readings, false)
-            }
-            ReserveOutcome::Replayed { record, readings, .. } => (record, readings, true),
-            other => return Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
-        };
-        let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+        let (Repeat { id, mut record, limits, warnings, degraded, .. }, replayed) =
+            match self.decide(&request, ReserveMode::Usage, USAGE).await? {
+                Decision::Repeat(repeat) => (*repeat, true),
+                Decision::New(decided) => (self.recorded(&request, decided)?, false),
+            };
         record.head.degraded |= degraded;
         // What is decided while the gate is away is in the ledger already.
         if ack == Ack::Ledger && !degraded {
-            Box::pin(self.wait_until_booked(prepared.id, record.head.step, record.head.last_event())).await?;
+            Box::pin(self.wait_until_booked(id, record.head.step, record.head.last_event())).await?;
         }
         let told = Circumstances {
             replayed,
             degraded,
             ack_ledger: degraded || ack == Ack::Ledger,
-            uncharged: Vec::new(),
             limits,
             warnings,
         };
-        Ok(present::reservation(prepared.id, &record, told))
+        Ok(present::reservation(id, &record, told))
     }
 
-    async fn decide(&self, request: &ReserveRequest, mode: ReserveMode, call: &str) -> Answer<Decided> {
+    /// What was just recorded, as a repeat will find it.
+    fn recorded(&self, request: &ReserveRequest, decided: Decided) -> Answer<Repeat> {
+        let Decided { prepared, resolved, body, outcome, policy_now_ms, degraded } = decided;
+        let ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted } = outcome else {
+            return Err(self.refusal_or_fault(&prepared, &resolved, outcome, policy_now_ms));
+        };
+        let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
+        let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+        Ok(Repeat { id: prepared.id, record, asked: Vec::new(), limits, warnings, degraded })
+    }
+
+    /// A repeat comes before policy: what that refuses is looked for first.
+    async fn decide(&self, request: &ReserveRequest, mode: ReserveMode, call: &str) -> Answer<Decision> {
         // A dry run writes nothing, so it does not make the tenant either.
         let entry = match request.dry_run {
             true => self.policy.tenant(&request.tenant).await?,
             false => self.tenant_or_new(&request.tenant).await?,
         };
-        let prepared = self.prepare(&entry, request, call)?;
+        match self.decide_by_policy(&entry, request, mode, call).await {
+            Err(refusal @ (OperationError::Invalid(_) | OperationError::Refused(_))) => {
+                let repeat = Box::pin(self.repeated(request, call, refusal)).await?;
+                Ok(Decision::Repeat(Box::new(repeat)))
+            }
+            Ok(decided) => decision(request, decided),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn decide_by_policy(
+        &self,
+        entry: &Arc<TenantEntry>,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        call: &str,
+    ) -> Answer<Decided> {
+        let prepared = self.prepare(entry, request, call)?;
         let mut at_ms = self.clock.now_ms();
         let mut ledger_asked = key_of(request).is_none();
         if let Some(away) = self.parked_first(&request.tenant).await? {
-            return Box::pin(self.decide_without_gate(&entry, request, mode, prepared, away)).await;
+            return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
         for _ in 0..ATTEMPTS_MAX {
             self.may_admit(mode == ReserveMode::DryRun)?;
-            let (resolved, body) = self.resolve(&entry, request, &prepared, at_ms)?;
+            let (resolved, body) = self.resolve(entry, request, &prepared, at_ms)?;
             let checks = checks(&resolved, &body);
             let valid = entry.windows(at_ms).valid();
             let gate_call = ReserveCall {
@@ -139,7 +177,7 @@ impl Operations {
                 Ok(ReserveOutcome::Cold(cold)) => {
                     // What was brought back of this call went with the epoch that has ended.
                     ledger_asked = key_of(request).is_none();
-                    Box::pin(self.restore_cold(&entry, &cold, &resolved, &prepared.subjects, at_ms)).await?;
+                    Box::pin(self.restore_cold(entry, &cold, &resolved, &prepared.subjects, at_ms)).await?;
                 }
                 Ok(ReserveOutcome::AskLedger { .. }) => {
                     Box::pin(self.recall(prepared.id)).await?;
@@ -149,12 +187,12 @@ impl Operations {
                     Box::pin(self.after_alarm(partition, &reason)).await?;
                 }
                 Err(error) if error.is_away() => {
-                    return Box::pin(self.decide_without_gate(&entry, request, mode, prepared, error)).await;
+                    return Box::pin(self.decide_without_gate(entry, request, mode, prepared, error)).await;
                 }
                 Err(error) => return Err(error.into()),
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
-                        self.remember(&entry, &prepared, mode, *event, granted);
+                        self.remember(entry, &prepared, mode, *event, granted);
                     }
                     let policy_now_ms = at_ms;
                     return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms, degraded: false });
@@ -216,7 +254,7 @@ impl Operations {
                 readings: Vec::new(),
             },
             Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
-            Admission::KeyReused => ReserveOutcome::KeyReused,
+            Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
         };
         Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
     }
@@ -230,9 +268,8 @@ impl Operations {
         }
         let policy = self.policy.current();
         let (lines, operation) = lines_of(&policy, &request.work)?;
-        let ttl_seconds = request
-            .ttl_seconds
-            .unwrap_or_else(|| lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60));
+        let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
+        let ttl_seconds = request.ttl_seconds.unwrap_or(default_seconds);
         let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(TTL_SECONDS_MAX);
         if !(1..=TTL_SECONDS_MAX).contains(&ttl_seconds) || ttl_seconds > max_life {
             let most = max_life.min(TTL_SECONDS_MAX);
@@ -261,7 +298,8 @@ impl Operations {
                 .map(|subject| (subject.clone(), self.gate.subject_hash(&request.tenant, subject)))
                 .collect(),
             id,
-            fingerprint: meaning::fingerprint(call, request),
+            // Usage holds nothing, so that its meaning has no life.
+            fingerprint: meaning::fingerprint(call, request, (call == RESERVE).then_some(default_seconds)),
             ttl_ms: i64::from(ttl_seconds) * 1000,
             max_life_ms: i64::from(max_life) * 1000,
             metadata,
@@ -326,8 +364,23 @@ impl Operations {
     }
 }
 
+/// Parts what was decided anew from what was admitted before.
+fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
+    match decided.outcome {
+        ReserveOutcome::Replayed { record, readings, .. } => {
+            let Decided { prepared, resolved, policy_now_ms, degraded, .. } = decided;
+            let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
+            let asked = prepared.lines.iter().map(Line::asked).collect();
+            let repeat = Repeat { id: prepared.id, record, asked, limits, warnings, degraded };
+            Ok(Decision::Repeat(Box::new(repeat)))
+        }
+        ReserveOutcome::KeyReused { record } => Err(key_reused(decided.prepared.id, &record)),
+        _ => Ok(Decision::New(decided)),
+    }
+}
+
 /// The key that names what is written; a dry run writes nothing, so that nothing it is asked with is a replay.
-fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
+pub(super) fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
     request.key.as_ref().filter(|_| !request.dry_run)
 }
 
@@ -419,8 +472,7 @@ fn held_record(body: &Body, prepared: &Prepared, now_ms: i64) -> Record {
     let mut record = usage_record(body, &prepared.units, OutboxId::default(), expires_at_ms, now_ms);
     record.head.state = ReservationState::Reserved;
     record.head.latest_expiry_ms = now_ms.saturating_add(prepared.max_life_ms);
-    record.units =
-        prepared.units.iter().map(|units| LineUnits { held: *units, consumed: Units::ZERO }).collect();
+    record.units = prepared.units.iter().map(|units| LineUnits::new(*units, Units::ZERO)).collect();
     record
 }
 
@@ -429,7 +481,6 @@ fn usage_record(body: &Body, granted: &[Units], event: OutboxId, expires_at_ms: 
         head: Head {
             state: ReservationState::Consumed,
             late: false,
-            capped: false,
             degraded: false,
             step: 1,
             epoch: event.epoch,
@@ -438,7 +489,7 @@ fn usage_record(body: &Body, granted: &[Units], event: OutboxId, expires_at_ms: 
             latest_expiry_ms: expires_at_ms,
             last_sequence: event.sequence,
         },
-        units: granted.iter().map(|units| LineUnits { held: Units::ZERO, consumed: *units }).collect(),
+        units: granted.iter().map(|units| LineUnits::new(Units::ZERO, *units)).collect(),
         body: body.clone(),
     }
 }

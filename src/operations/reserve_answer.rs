@@ -9,7 +9,7 @@ use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Units;
 use crate::domain::ids::Subject;
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::{Record, ReservationState};
+use crate::domain::reservation::ReservationState;
 use crate::gate::{CounterReading, ReserveOutcome};
 
 impl Operations {
@@ -28,7 +28,7 @@ impl Operations {
                     degraded,
                     limits,
                     warnings,
-                    ..blank(request, &prepared)
+                    ..blank(request)
                 })
             }
             ReserveOutcome::Allowed { granted, readings, .. } => {
@@ -39,21 +39,7 @@ impl Operations {
                     lines: reserved_lines(&prepared, &granted, best_effort),
                     limits,
                     warnings,
-                    ..blank(request, &prepared)
-                })
-            }
-            ReserveOutcome::Replayed { record, readings, .. } => {
-                let (limits, _) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-                let granted: Vec<_> = record.units.iter().map(|units| units.held).collect();
-                Ok(ReserveAnswer {
-                    id: Some(prepared.id.to_string()),
-                    status: Some(record.head.state.to_string()),
-                    expires_at: Some(present::instant(record.head.expires_at_ms)),
-                    lines: replayed_lines(&record, &prepared, &granted, best_effort),
-                    replayed: true,
-                    degraded: degraded || record.head.degraded,
-                    limits,
-                    ..blank(request, &prepared)
+                    ..blank(request)
                 })
             }
             ReserveOutcome::Refused { granted_by_line, readings, .. }
@@ -68,7 +54,7 @@ impl Operations {
                     lines: reserved_lines(&prepared, &granted_by_line, best_effort),
                     limits,
                     warnings,
-                    ..blank(request, &prepared)
+                    ..blank(request)
                 })
             }
             ReserveOutcome::Refused { .. } if request.dry_run => {
@@ -87,14 +73,14 @@ impl Operations {
                     limits: refusal.limits,
                     refused_by: refusal.refused_by,
                     decision_id: refusal.decision_id,
-                    ..blank(request, &prepared)
+                    ..blank(request)
                 })
             }
             other => Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
         }
     }
 
-    /// What is neither admission nor replay: a refusal that explains itself, or why no decision was made.
+    /// What is no admission: a refusal that explains itself, or why no decision was made.
     pub(super) fn refusal_or_fault(
         &self,
         prepared: &Prepared,
@@ -114,7 +100,6 @@ impl Operations {
                     now_ms,
                 )))
             }
-            ReserveOutcome::KeyReused => OperationError::KeyReused,
             _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
         }
     }
@@ -140,14 +125,15 @@ pub(super) fn limit_answers(
     (limits, warnings)
 }
 
-fn blank(request: &ReserveRequest, prepared: &Prepared) -> ReserveAnswer {
+/// An answer without what was decided.
+pub(super) fn blank(request: &ReserveRequest) -> ReserveAnswer {
     ReserveAnswer {
         id: None,
         status: None,
         allowed: None,
         tenant: request.tenant.to_string(),
         subjects: present::subjects_by_kind(&request.subjects),
-        operation: prepared.operation.as_ref().map(ToString::to_string),
+        operation: request.work.operation().map(ToString::to_string),
         lines: Vec::new(),
         expires_at: None,
         replayed: false,
@@ -166,26 +152,6 @@ fn reserved_lines(prepared: &Prepared, granted: &[Units], best_effort: bool) -> 
             meter: line.meter.id.to_string(),
             amount: present::amount(*granted, line.meter.decimals),
             requested: best_effort.then(|| present::amount(line.units, line.meter.decimals)),
-        })
-        .collect()
-}
-
-fn replayed_lines(
-    record: &Record,
-    prepared: &Prepared,
-    granted: &[Units],
-    best_effort: bool,
-) -> Vec<ReservedLineAnswer> {
-    let lines = record.body.lines.iter().zip(granted);
-    lines
-        .map(|(line, granted)| ReservedLineAnswer {
-            meter: line.meter.to_string(),
-            amount: present::amount(*granted, line.decimals),
-            requested: prepared
-                .lines
-                .iter()
-                .find(|asked| best_effort && asked.meter.id == line.meter)
-                .map(|asked| present::amount(asked.units, line.decimals)),
         })
         .collect()
 }

@@ -109,19 +109,28 @@ impl Operations {
         id: ReservationId,
         bound: Option<TenantId>,
     ) -> Answer<ReservationAnswer> {
-        let at_gate =
-            self.gate.peek_record(id, bound.as_ref(), self.script_now()).await.map(|peeked| peeked.record);
+        let (record, told) = self.found(id, bound.as_ref()).await?;
+        Ok(present::reservation(id, &record, told))
+    }
+
+    /// A reservation's record from wherever it is known, with what there is to tell of it.
+    pub(super) async fn found(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<(Record, Circumstances)> {
+        let at_gate = self.gate.peek_record(id, bound, self.script_now()).await.map(|peeked| peeked.record);
         if at_gate.is_err() || self.parking.touches(id.partition()) {
-            let parked = self.with_parked(id, bound.as_ref(), at_gate.clone()).await?;
-            if let Some((record, told)) = parked {
-                return Ok(present::reservation(id, &record, told));
+            let parked = self.with_parked(id, bound, at_gate.clone()).await?;
+            if let Some(found) = parked {
+                return Ok(found);
             }
         }
         let record = match at_gate {
             Ok(Some(record)) if record.body.rest.is_some() => record,
             known => {
                 let known = known.unwrap_or_default();
-                match self.row_of(id, bound.as_ref()).await {
+                match self.row_of(id, bound).await {
                     Ok(row) => known.map_or(row.record.clone(), |known| Record {
                         head: known.head,
                         units: known.units,
@@ -132,7 +141,7 @@ impl Operations {
                 }
             }
         };
-        Ok(present::reservation(id, &record, Circumstances::default()))
+        Ok((record, Circumstances::default()))
     }
 
     /// Drives one call to its end: restores what is cold, recalls what the gate has forgotten, checks after an alarm.
@@ -213,9 +222,9 @@ impl Operations {
         outcome: ResolveOutcome,
     ) -> Answer<(Record, Circumstances)> {
         match outcome {
-            ResolveOutcome::Done { record, uncharged, readings, now_ms, .. } => {
+            ResolveOutcome::Done { record, readings, now_ms, .. } => {
                 let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
-                Ok((record, Circumstances { uncharged, limits, warnings, ..Circumstances::default() }))
+                Ok((record, Circumstances { limits, warnings, ..Circumstances::default() }))
             }
             ResolveOutcome::Replayed { record, readings, now_ms } => {
                 let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;

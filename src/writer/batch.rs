@@ -294,7 +294,6 @@ impl Planner {
         let change = ReservationChange {
             id: event.reservation,
             record: booking.after,
-            uncharged: booking.uncharged,
             subjects,
             resolved_at_ms: resolved.then_some(event.gate_time_ms),
         };
@@ -330,8 +329,8 @@ impl Planner {
 /// Whether the books have this event's change already; an error when they have another one in its place.
 fn is_known(event: &Event, before: &Record) -> Result<bool, String> {
     if let Change::Reserve(record) | Change::Usage(record) = &event.change {
-        let same =
-            record.body.fingerprint == before.body.fingerprint && record.body.tenant == before.body.tenant;
+        let same = record.body.fingerprint.repeats(&before.body.fingerprint)
+            && record.body.tenant == before.body.tenant;
         return if same { Ok(true) } else { Err("another request with this id is booked".into()) };
     }
     let (head, booked) = (event.head(), &before.head);

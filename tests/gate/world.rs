@@ -242,7 +242,7 @@ impl World {
             late_within_seconds: line.rule.3,
         };
         Body {
-            fingerprint: [ask.meaning; 16],
+            fingerprint: tollgate::domain::fingerprint::Fingerprint([ask.meaning; 16]),
             tenant: self.tenant.clone(),
             lines: ask.lines.iter().map(rule).collect(),
             rest: Some(BodyRest {

@@ -15,6 +15,7 @@ mod movements;
 mod periods;
 mod policy_changes;
 mod precedence;
+mod repeats;
 mod reports;
 mod reservations;
 mod state_table;

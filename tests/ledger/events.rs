@@ -67,7 +67,6 @@ impl Work {
         let head = Head {
             state: ReservationState::Reserved,
             late: false,
-            capped: false,
             degraded: false,
             step: 1,
             epoch: Epoch(1),
@@ -88,12 +87,9 @@ impl Work {
         };
         let record = Record {
             head,
-            units: lines
-                .iter()
-                .map(|(_, held)| LineUnits { held: units(*held), consumed: Units::ZERO })
-                .collect(),
+            units: lines.iter().map(|(_, held)| LineUnits::new(units(*held), Units::ZERO)).collect(),
             body: Body {
-                fingerprint: [9; 16],
+                fingerprint: tollgate::domain::fingerprint::Fingerprint([9; 16]),
                 tenant: tenant.clone(),
                 lines: lines.iter().map(rule).collect(),
                 rest: Some(rest),
@@ -129,7 +125,7 @@ impl Work {
     pub fn usage(&mut self) -> Vec<u8> {
         self.record.head.state = ReservationState::Consumed;
         for line in &mut self.record.units {
-            *line = LineUnits { held: Units::ZERO, consumed: line.held };
+            *line = LineUnits::new(Units::ZERO, line.held);
         }
         [self.frame(2, 0), self.record.encode()].concat()
     }

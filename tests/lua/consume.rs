@@ -23,7 +23,11 @@ fn ruled(key: &str, amount: i64, on_excess: OnExcess, on_late: OnLate) -> Ask {
 }
 
 fn line_units(held: i64, consumed: i64) -> Vec<LineUnits> {
-    vec![LineUnits { held: units(held), consumed: units(consumed) }]
+    vec![LineUnits::new(units(held), units(consumed))]
+}
+
+fn kept_units(held: i64, consumed: i64, uncharged: i64) -> Vec<LineUnits> {
+    vec![LineUnits { uncharged: units(uncharged), ..line_units(held, consumed)[0] }]
 }
 
 fn state_after(outcome: &ResolveOutcome) -> ReservationState {
@@ -40,20 +44,16 @@ async fn a_final_consume_returns_the_rest_and_cuts_the_record_to_a_tombstone(
     let ask = pages("a", 6);
     world.hold(&ask).await;
     let outcome = world.consume("a", total("2"), true).await;
-    let ResolveOutcome::Done { record, previous, uncharged, readings, event, .. } = outcome else {
-        panic!("not done")
-    };
+    let ResolveOutcome::Done { record, previous, readings, event, .. } = outcome else { panic!("not done") };
     assert_eq!((record.units.clone(), previous), (line_units(6, 2), line_units(6, 0)));
-    assert_eq!((uncharged, record.head.step, event.sequence), (vec![], 2, 1));
+    assert_eq!((record.head.step, event.sequence), (2, 1));
     assert_eq!((readings[0].1.consumed, readings[0].1.reserved), (units(2), units(0)));
     assert_eq!(readings[0].1.next_hold_ends_at_ms, None);
     let stored = world.record("a").await.unwrap();
     assert_eq!((stored.head, stored.body.rest), (record.head, None));
     let events = world.events().await;
-    let Change::Consume { is_final, head, units, uncharged } = &events[1].change else {
-        panic!("not a consume")
-    };
-    assert!(*is_final && uncharged.is_empty() && !head.late);
+    let Change::Consume { is_final, head, units } = &events[1].change else { panic!("not a consume") };
+    assert!(*is_final && !head.late);
     assert_eq!((head, units), (&record.head, &record.units));
 }
 
@@ -198,27 +198,44 @@ async fn cap_charges_the_hold_and_what_is_left_and_keeps_the_rest_uncharged(
     ask.checks[0] = capped(limit(b"day-----", 10));
     world.hold(&ask).await;
     world.hold(&pages("other", 2)).await;
-    let ResolveOutcome::Done { record, uncharged, .. } = world.consume("a", total("20"), true).await else {
+    let ResolveOutcome::Done { record, .. } = world.consume("a", total("20"), true).await else {
         panic!("not done")
     };
-    assert_eq!((record.units, uncharged), (line_units(6, 8), all_units(&[12])));
-    let events = world.events().await;
-    let Change::Consume { uncharged, .. } = &events[2].change else { panic!("not a consume") };
-    assert_eq!(uncharged, &all_units(&[12]));
+    assert_eq!(record.units, kept_units(6, 8, 12));
+    assert_eq!(world.events().await[2].units(), record.units);
+    assert_eq!(
+        world.record("a").await.unwrap().units,
+        record.units,
+        "its tombstone knows what was asked for"
+    );
     assert!(matches!(world.consume("a", total("20"), true).await, ResolveOutcome::Replayed { .. }));
+    assert!(matches!(world.consume("a", total("21"), true).await, ResolveOutcome::AlreadyResolved { .. }));
     assert!(matches!(world.consume("a", total("7"), true).await, ResolveOutcome::AlreadyResolved { .. }));
     assert_eq!(world.counts(&limit(b"day-----", 10)).await, (8, 2));
 }
 
 #[rstest]
 #[tokio::test]
-async fn only_a_capped_consume_takes_a_larger_total_as_its_repeat(
+async fn a_part_that_was_capped_is_charged_more_once_there_is_room(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    world.hold(&ruled("a", 6, OnExcess::Cap, OnLate::Charge)).await;
-    world.consume("a", total("6"), true).await;
-    assert!(matches!(world.consume("a", total("7"), true).await, ResolveOutcome::AlreadyResolved { .. }));
+    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
+    ask.checks[0] = capped(limit(b"day-----", 10));
+    world.hold(&ask).await;
+    world.hold(&pages("other", 2)).await;
+    let part = async |amount: &str| match world.consume("a", total(amount), false).await {
+        ResolveOutcome::Done { record, .. } => (record.units, true),
+        ResolveOutcome::Replayed { record, .. } => (record.units, false),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(part("20").await, (kept_units(6, 8, 12), true));
+    assert_eq!(part("20").await, (kept_units(6, 8, 12), false));
+    assert_eq!(part("21").await, (kept_units(6, 8, 13), true), "another request, and nothing is left");
+    world.consume("other", total("0"), true).await;
+    assert_eq!(part("21").await, (kept_units(6, 8, 13), false), "the same is answered as before");
+    assert_eq!(part("22").await, (kept_units(6, 10, 12), true));
+    assert_eq!(world.counts(&limit(b"day-----", 10)).await, (10, 0));
 }
 
 #[rstest]
@@ -247,11 +264,11 @@ async fn cap_measures_a_quota_at_the_gate_and_needs_it_told(
     let ResolveOutcome::Cold(cold) = cold else { panic!("{cold:?}") };
     assert_eq!((cold.tenant_cold, cold.counters), (false, vec![ask.checks[0].place.clone()]));
     tell(told(2, 9, START_MS + 500)).await;
-    let ResolveOutcome::Done { uncharged, .. } = world.consume_at(START_MS + 5, "a", total("20"), true).await
+    let ResolveOutcome::Done { record, .. } = world.consume_at(START_MS + 5, "a", total("20"), true).await
     else {
         panic!("not done")
     };
-    assert_eq!(uncharged, all_units(&[11]));
+    assert_eq!(record.units, kept_units(6, 9, 11));
 }
 
 #[rstest]
@@ -261,11 +278,10 @@ async fn a_window_that_is_over_caps_nothing(#[values(Mode::Alone, Mode::Cluster)
     let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
     ask.checks[0] = capped(limit(b"day-----", 10));
     world.hold(&ask).await;
-    let ResolveOutcome::Done { uncharged, .. } = world.consume_at(WINDOW.1, "a", total("20"), true).await
-    else {
+    let ResolveOutcome::Done { record, .. } = world.consume_at(WINDOW.1, "a", total("20"), true).await else {
         panic!("not done")
     };
-    assert_eq!(uncharged, vec![]);
+    assert_eq!(record.units, line_units(6, 20));
 }
 
 #[rstest]
@@ -343,7 +359,7 @@ async fn a_late_capped_consume_fits_what_its_hold_gave_back_again(
     let ResolveOutcome::Done { record, .. } = world.consume_at(now_ms, "a", total("20"), true).await else {
         panic!("not done")
     };
-    assert_eq!(record.units, line_units(6, 7));
+    assert_eq!(record.units, kept_units(6, 7, 13));
 }
 
 #[rstest]

@@ -17,15 +17,14 @@ fn pages(key: &str, amount: i64) -> Ask {
 /// What was admitted of this ask while the gate was away.
 fn admitted(world: &World, ask: &Ask) -> Record {
     let usage = ask.mode == ReserveMode::Usage;
-    let line = |line: &Line| LineUnits {
-        held: units(if usage { 0 } else { line.amount }),
-        consumed: units(if usage { line.amount } else { 0 }),
+    let line = |line: &Line| match usage {
+        true => LineUnits::new(units(0), units(line.amount)),
+        false => LineUnits::new(units(line.amount), units(0)),
     };
     Record {
         head: Head {
             state: if usage { ReservationState::Consumed } else { ReservationState::Reserved },
             late: false,
-            capped: false,
             degraded: true,
             step: 1,
             epoch: Epoch(0),

@@ -173,7 +173,8 @@ async fn the_same_key_with_another_meaning_is_refused_as_reused(
     world.hold(&pages("a", 4, 10)).await;
     let mut other = pages("a", 4, 10);
     other.meaning = 2;
-    assert_eq!(world.reserve(&other).await, ReserveOutcome::KeyReused);
+    let ReserveOutcome::KeyReused { record } = world.reserve(&other).await else { panic!("not reused") };
+    assert_eq!(record.units[0].held, units(4), "it names the first");
 }
 
 #[rstest]

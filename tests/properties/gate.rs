@@ -157,11 +157,11 @@ impl Subject {
             ReserveOutcome::Admitted { expires_at_ms, .. } => {
                 let record = self.record(id).await;
                 assert_eq!(record.head.expires_at_ms, expires_at_ms);
-                Answer::Done(record.head.state, record.units, expires_at_ms, false, vec![])
+                Answer::Done(record.head.state, record.units, expires_at_ms, false)
             }
             ReserveOutcome::Replayed { record, .. } => Answer::Replayed(record.head.state, record.units),
             ReserveOutcome::Refused { refusing, .. } => Answer::Refused(refusing),
-            ReserveOutcome::KeyReused => Answer::KeyReused,
+            ReserveOutcome::KeyReused { .. } => Answer::KeyReused,
             other => panic!("{other:?}"),
         }
     }
@@ -231,17 +231,15 @@ impl Subject {
 
     fn told(&self, event: &Event) -> Told {
         let id = (0..IDS).find(|id| self.world.id(&id.to_string()) == event.reservation).unwrap();
-        let (kind, kept) = match &event.change {
-            Change::Reserve(_) => ("reserve", vec![]),
-            Change::Usage(_) => ("usage", vec![]),
-            Change::Consume { uncharged, .. } => {
-                ("consume", uncharged.iter().map(|kept| kept.get()).collect())
-            }
-            Change::Release { .. } => ("release", vec![]),
-            Change::Extend { .. } => ("extend", vec![]),
-            Change::Expire { .. } => ("expire", vec![]),
+        let kind = match &event.change {
+            Change::Reserve(_) => "reserve",
+            Change::Usage(_) => "usage",
+            Change::Consume { .. } => "consume",
+            Change::Release { .. } => "release",
+            Change::Extend { .. } => "extend",
+            Change::Expire { .. } => "expire",
         };
-        (kind, id, event.units().to_vec(), kept)
+        (kind, id, event.units().to_vec())
     }
 }
 
@@ -261,9 +259,8 @@ fn by_meter(amounts: Option<[i64; 2]>) -> Totals {
 
 fn answer(outcome: ResolveOutcome) -> Answer {
     match outcome {
-        ResolveOutcome::Done { record, uncharged, .. } => {
-            let kept = uncharged.iter().map(|kept| kept.get()).collect();
-            Answer::Done(record.head.state, record.units, record.head.expires_at_ms, record.head.late, kept)
+        ResolveOutcome::Done { record, .. } => {
+            Answer::Done(record.head.state, record.units, record.head.expires_at_ms, record.head.late)
         }
         ResolveOutcome::Replayed { record, .. } => Answer::Replayed(record.head.state, record.units),
         ResolveOutcome::Unknown { .. } => Answer::Unknown,
@@ -353,7 +350,9 @@ fn the_gate_behaves_like_its_model_through_any_sequence_of_calls() {
 /// What sort of answer it is, without its figures.
 fn sort_of(answer: &Answer) -> String {
     match answer {
-        Answer::Done(state, _, _, late, kept) => format!("{state} late={late} capped={}", !kept.is_empty()),
+        Answer::Done(state, lines, _, late) => {
+            format!("{state} late={late} capped={}", lines.iter().any(|line| line.uncharged.get() > 0))
+        }
         other => format!("{other:?}").split('(').next().unwrap().to_owned(),
     }
 }

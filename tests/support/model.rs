@@ -8,8 +8,8 @@ use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationStat
 /// A call's answer, as far as callers can tell it apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Done: state, lines, expiry, whether late, what a cap kept uncharged.
-    Done(ReservationState, Vec<LineUnits>, i64, bool, Vec<i64>),
+    /// Done: state, lines, expiry, whether late.
+    Done(ReservationState, Vec<LineUnits>, i64, bool),
     /// The same as before: state and lines.
     Replayed(ReservationState, Vec<LineUnits>),
     /// Refused by these counters.
@@ -32,8 +32,8 @@ pub enum Answer {
     Nothing,
 }
 
-/// What is written to the outbox: its kind, the reservation, lines after, and what was kept uncharged.
-pub type Told = (&'static str, u8, Vec<LineUnits>, Vec<i64>);
+/// What is written to the outbox: its kind, the reservation, lines after.
+pub type Told = (&'static str, u8, Vec<LineUnits>);
 
 /// One line's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,6 @@ pub struct Hold {
     /// When it expires, or did.
     pub expires_at_ms: i64,
     latest_expiry_ms: i64,
-    capped: bool,
     meaning: u8,
 }
 
@@ -148,9 +147,9 @@ impl Model {
         let usage = mode == Mode::Usage;
         let line = |&amount: &i64| {
             if usage {
-                LineUnits { held: units(0), consumed: units(amount) }
+                LineUnits::new(units(0), units(amount))
             } else {
-                LineUnits { held: units(amount), consumed: units(0) }
+                LineUnits::new(units(amount), units(0))
             }
         };
         let lines: Vec<LineUnits> = granted.iter().map(line).collect();
@@ -168,15 +167,14 @@ impl Model {
         let hold = Hold {
             state,
             late: false,
-            capped: false,
             meaning,
             lines: lines.clone(),
             expires_at_ms,
             latest_expiry_ms: now_ms + max_life_ms,
         };
         self.holds.insert(id, hold);
-        self.told.push((if usage { "usage" } else { "reserve" }, id, lines.clone(), vec![]));
-        Answer::Done(state, lines, expires_at_ms, false, vec![])
+        self.told.push((if usage { "usage" } else { "reserve" }, id, lines.clone()));
+        Answer::Done(state, lines, expires_at_ms, false)
     }
 
     fn fit(&self, amounts: &[i64]) -> Vec<i64> {
@@ -201,7 +199,7 @@ impl Model {
         let totals = totals.map_or(default, <[i64]>::to_vec);
         let late = hold.state == ReservationState::Expired;
         let resolves = is_final || late;
-        let repeats = self.repeats(&hold, &totals);
+        let repeats = repeats(&hold, &totals);
         let replays = hold.state == ReservationState::Consumed
             || (hold.state == ReservationState::Reserved && !resolves);
         if repeats && replays {
@@ -216,9 +214,6 @@ impl Model {
             return refusal;
         }
         let (totals, uncharged) = self.cap(&hold, totals);
-        if !resolves && self.repeats(&hold, &totals) {
-            return Answer::Replayed(hold.state, hold.lines);
-        }
         let state = if resolves { ReservationState::Consumed } else { ReservationState::Reserved };
         self.settle("consume", id, state, late, &totals, uncharged)
     }
@@ -231,7 +226,7 @@ impl Model {
         match hold.state {
             ReservationState::Released => return Answer::Replayed(hold.state, hold.lines),
             ReservationState::Consumed => {
-                let again = hold.late && incurred.is_some() && self.repeats(&hold, &totals);
+                let again = hold.late && incurred.is_some() && repeats(&hold, &totals);
                 return if again {
                     Answer::Replayed(hold.state, hold.lines)
                 } else {
@@ -253,7 +248,7 @@ impl Model {
         if let Some(line) = decreased(&hold, &totals) {
             return Answer::AmountDecreased(line);
         }
-        self.settle("release", id, ReservationState::Released, false, &totals, vec![])
+        self.settle("release", id, ReservationState::Released, false, &totals, vec![0; totals.len()])
     }
 
     /// Moves the expiry.
@@ -270,8 +265,8 @@ impl Model {
         }
         hold.expires_at_ms = expires_at_ms;
         let lines = hold.lines.clone();
-        self.told.push(("extend", id, lines.clone(), vec![]));
-        Answer::Done(ReservationState::Reserved, lines, expires_at_ms, false, vec![])
+        self.told.push(("extend", id, lines.clone()));
+        Answer::Done(ReservationState::Reserved, lines, expires_at_ms, false)
     }
 
     /// Sweeps all buckets that are over at this time. Answers which expired.
@@ -283,8 +278,10 @@ impl Model {
         };
         let due: Vec<u8> = self.holds.iter().filter(|(_, hold)| is_due(hold)).map(|(id, _)| *id).collect();
         for id in &due {
-            let totals: Vec<i64> = self.holds[id].lines.iter().map(|line| line.consumed.get()).collect();
-            self.settle("expire", *id, ReservationState::Expired, false, &totals, vec![]);
+            let lines = self.holds[id].lines.clone();
+            let totals: Vec<i64> = lines.iter().map(|line| line.consumed.get()).collect();
+            let uncharged = lines.iter().map(|line| line.uncharged.get()).collect();
+            self.settle("expire", *id, ReservationState::Expired, false, &totals, uncharged);
         }
         due
     }
@@ -317,14 +314,6 @@ impl Model {
         Self { counters: (0..self.rules.len()).map(full).collect(), ..self.clone() }
     }
 
-    fn repeats(&self, hold: &Hold, totals: &[i64]) -> bool {
-        hold.lines.iter().zip(totals).zip(&self.rules).all(|((line, &total), rule)| {
-            let consumed = line.consumed.get();
-            let was_capped = hold.capped && rule.on_excess == OnExcess::Cap && line.consumed >= line.held;
-            total == consumed || (was_capped && total > consumed)
-        })
-    }
-
     fn rejects_late(&self, hold: &Hold, now_ms: i64) -> bool {
         self.rules
             .iter()
@@ -342,12 +331,12 @@ impl Model {
         (0..totals.len()).find(above).map(Answer::ExcessRejected)
     }
 
-    /// What `cap` lets through, and what it keeps uncharged (nothing where nothing is).
+    /// What `cap` lets through, and what it keeps uncharged.
     fn cap(&self, hold: &Hold, mut totals: Vec<i64>) -> (Vec<i64>, Vec<i64>) {
         let asked = totals.clone();
         let open = hold.state == ReservationState::Reserved;
         let free = |line: usize| {
-            let LineUnits { held, consumed } = hold.lines[line];
+            let LineUnits { held, consumed, .. } = hold.lines[line];
             if open { held.max(consumed).get() } else { consumed.get() }
         };
         for line in 0..totals.len() {
@@ -362,9 +351,8 @@ impl Model {
                 totals[line] = totals[line].min(most);
             }
         }
-        let uncharged: Vec<i64> = asked.iter().zip(&totals).map(|(asked, total)| asked - total).collect();
-        let none = uncharged.iter().all(|&kept| kept == 0);
-        (totals, if none { vec![] } else { uncharged })
+        let uncharged = asked.iter().zip(&totals).map(|(asked, total)| asked - total).collect();
+        (totals, uncharged)
     }
 
     fn settle(
@@ -380,9 +368,8 @@ impl Model {
         let mut after = before.clone();
         after.state = state;
         after.late = late;
-        after.capped = !uncharged.is_empty();
-        for (line, &total) in after.lines.iter_mut().zip(totals) {
-            line.consumed = units(total);
+        for ((line, &total), uncharged) in after.lines.iter_mut().zip(totals).zip(uncharged) {
+            (line.consumed, line.uncharged) = (units(total), units(uncharged));
         }
         for counter in &mut self.counters {
             for (line, weight) in counter.weights.iter().enumerate() {
@@ -391,11 +378,19 @@ impl Model {
             }
             assert!(counter.reserved >= 0 && counter.consumed <= UNITS_MAX, "{counter:?}");
         }
-        self.told.push((kind, id, after.lines.clone(), uncharged.clone()));
-        let answer = Answer::Done(state, after.lines.clone(), after.expires_at_ms, late, uncharged);
+        self.told.push((kind, id, after.lines.clone()));
+        let answer = Answer::Done(state, after.lines.clone(), after.expires_at_ms, late);
         self.holds.insert(id, after);
         answer
     }
+}
+
+/// Whether the totals are those that were consumed last: what was charged, or what was asked for.
+fn repeats(hold: &Hold, totals: &[i64]) -> bool {
+    hold.lines.iter().zip(totals).all(|(line, &total)| {
+        let consumed = line.consumed.get();
+        total == consumed || total == consumed + line.uncharged.get()
+    })
 }
 
 /// The first line whose total is below what is consumed.

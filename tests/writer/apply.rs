@@ -168,7 +168,7 @@ async fn another_request_under_a_booked_id_goes_to_quarantine_with_all_that_foll
     let acme = tenant("acme");
     let work = Work::new(&acme, "job-1", &[("ocr.page", 600)]);
     let mut other = Work::new(&acme, "job-1", &[("ocr.page", 900)]);
-    other.record.body.fingerprint = [8; 16];
+    other.record.body.fingerprint.0 = [8; 16];
     let innocent = Work::new(&acme, "job-2", &[("ocr.page", 100)]);
     let events = vec![work.reserve(), other.reserve(), other.consume(&[900], true), innocent.reserve()];
     let applied = book(&ledger, &acme, "1-0", events).await.unwrap();
@@ -289,7 +289,7 @@ async fn what_a_cap_kept_uncharged_is_kept_with_the_reservation() {
     let mut work = Work::new(&acme, "job-1", &[("ocr.page", 600)]);
     book(&ledger, &acme, "1-0", vec![work.reserve(), work.consume_capped(&[650], &[70])]).await.unwrap();
     let row = ledger.reservation(work.id).await.unwrap().unwrap();
-    assert_eq!(row.uncharged.iter().map(|units| units.get()).collect::<Vec<_>>(), [70]);
+    assert_eq!(row.record.units.iter().map(|line| line.uncharged.get()).collect::<Vec<_>>(), [70]);
     assert_proven(&ledger).await;
 }
 

@@ -15,12 +15,11 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
         on_late: OnLate::Charge,
         late_within_seconds: 60,
     };
-    let line = |(held, consumed): &(i64, i64)| LineUnits { held: units(*held), consumed: units(*consumed) };
+    let line = |(held, consumed): &(i64, i64)| LineUnits::new(units(*held), units(*consumed));
     Record {
         head: Head {
             state,
             late: false,
-            capped: false,
             degraded: false,
             step: 1,
             epoch: Epoch(1),
@@ -31,7 +30,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
         },
         units: lines.iter().map(line).collect(),
         body: Body {
-            fingerprint: [0; 16],
+            fingerprint: crate::domain::fingerprint::Fingerprint([0; 16]),
             tenant: TenantId::parse("acme").unwrap(),
             lines: (0..lines.len()).map(rule).collect(),
             rest: Some(BodyRest {
@@ -64,7 +63,7 @@ fn to(before: &Record, state: ReservationState, totals: &[i64]) -> (Head, Vec<Li
 fn consume(before: &Record, totals: &[i64], is_final: bool) -> Change {
     let state = if is_final { ReservationState::Consumed } else { ReservationState::Reserved };
     let (head, units) = to(before, state, totals);
-    Change::Consume { is_final, head, units, uncharged: Vec::new() }
+    Change::Consume { is_final, head, units }
 }
 
 fn release(before: &Record, totals: &[i64]) -> Change {
@@ -133,10 +132,11 @@ fn a_final_consume_ends_the_hold(
 #[test]
 fn a_capped_consume_books_what_was_charged_and_keeps_the_rest() {
     let before = record(&[(10, 0)], OPEN);
-    let (head, charged) = to(&before, ReservationState::Consumed, &[12]);
-    let change = Change::Consume { is_final: true, head, units: charged, uncharged: vec![units(5)] };
+    let (head, mut charged) = to(&before, ReservationState::Consumed, &[12]);
+    charged[0].uncharged = units(5);
+    let change = Change::Consume { is_final: true, head, units: charged };
     let booking = book(&event(change.clone()), Some(&before)).unwrap();
-    assert_eq!(booking.uncharged, [units(5)]);
+    assert_eq!(booking.after.units[0].uncharged, units(5));
     assert_eq!(lines(change, Some(&before)), ["reserved > consumed 10", "available > consumed 2 excess"]);
 }
 
@@ -174,7 +174,7 @@ fn a_late_consume_takes_from_what_is_available() {
 fn a_late_consume_returns_the_hold_first_when_the_expiry_was_lost() {
     let before = record(&[(10, 4)], OPEN);
     let (head, units) = to(&record(&[(10, 4)], ReservationState::Expired), ReservationState::Consumed, &[9]);
-    let change = Change::Consume { is_final: true, head, units, uncharged: Vec::new() };
+    let change = Change::Consume { is_final: true, head, units };
     assert_eq!(lines(change, Some(&before)), ["available > consumed 5 late", "reserved > available 6"]);
 }
 

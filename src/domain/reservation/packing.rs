@@ -5,7 +5,7 @@
 //! record  = head lines body
 //! head    = B layout(1)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
 //!           i8 latest_expiry_ms  i8 last_sequence                                              48 bytes, rewritten by scripts
-//! lines   = per line: i8 held  i8 consumed                                                     rewritten by scripts
+//! lines   = per line: i8 held  i8 consumed   [flags & 8: per line: i8 uncharged]                rewritten by scripts
 //! body    = core places tail                                                                   packed once in Rust, never rewritten
 //! core    = c16 fingerprint  I2 core_length  Bc0 tenant  per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
 //! places  = B subject_count  per subject: c13 hash
@@ -14,7 +14,7 @@
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
 //! ```
-//! Head's `flags` = 1 late + 2 a `cap` kept some uncharged + 4 degraded.
+//! Head's `flags` = 1 late + 4 degraded + 8 a `cap` kept some uncharged, which follows the lines. (2 said so once, without the units.)
 //! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8),
 //! plus 16 when weights are given (else each is 1), plus 32 when the end and capacity are given (a line is `cap`).
 //! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
@@ -30,14 +30,14 @@ const WEIGHTED: u8 = 16;
 const CAPPED: u8 = 32;
 const QUOTA_CAPACITY: i64 = -2;
 const LATE: u8 = 1;
-const KEPT: u8 = 2;
 const DEGRADED: u8 = 4;
+const KEPT: u8 = 8;
 
 impl Body {
     /// Packs the body as scripts, records and events carry it. Lines, counters and subjects must be within their maxima.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
-        out.extend_from_slice(&self.fingerprint);
+        out.extend_from_slice(&self.fingerprint.0);
         out.put_2(0);
         out.put_text(self.tenant.as_str());
         for line in &self.lines {
@@ -57,7 +57,7 @@ impl Body {
     /// Reads a body of `line_count` lines; one that ends after its core is a tombstone's.
     pub fn decode(bytes: &[u8], line_count: usize) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
-        let fingerprint = reader.array()?;
+        let fingerprint = Fingerprint(reader.array()?);
         let core_length = usize::from(reader.u16()?);
         let tenant = TenantId::parse(reader.text()?).map_err(|_| Undecodable("tenant"))?;
         let lines = (0..line_count).map(|_| decode_line(&mut reader)).collect::<Result<_, _>>()?;
@@ -213,7 +213,8 @@ impl Head {
         out.put_byte(LAYOUT);
         out.put_byte(self.state.code());
         out.put_byte(u8::try_from(units.len()).unwrap_or(u8::MAX));
-        let flags = [(self.late, LATE), (self.capped, KEPT), (self.degraded, DEGRADED)];
+        let kept = units.iter().any(|line| line.uncharged > Units::ZERO);
+        let flags = [(self.late, LATE), (self.degraded, DEGRADED), (kept, KEPT)];
         out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
         out.put_4(self.step);
         out.put_8(i64::try_from(self.epoch.0).unwrap_or(i64::MAX));
@@ -224,6 +225,9 @@ impl Head {
         for line in units {
             out.put_8(line.held.get());
             out.put_8(line.consumed.get());
+        }
+        if kept {
+            units.iter().for_each(|line| out.put_8(line.uncharged.get()));
         }
         out
     }
@@ -242,7 +246,6 @@ impl Head {
         let head = Self {
             state,
             late: flags & LATE != 0,
-            capped: flags & KEPT != 0,
             degraded: flags & DEGRADED != 0,
             step: reader.u32()?,
             epoch: Epoch(reader.u64()?),
@@ -251,14 +254,30 @@ impl Head {
             latest_expiry_ms: reader.i64()?,
             last_sequence: reader.u64()?,
         };
-        let units = (0..line_count).map(|_| decode_units(reader)).collect::<Result<_, _>>()?;
+        let mut units = Vec::with_capacity(line_count);
+        for _ in 0..line_count {
+            units.push(LineUnits::new(next_units(reader)?, next_units(reader)?));
+        }
+        if flags & KEPT != 0 {
+            decode_uncharged(reader, &mut units)?;
+        }
         Ok((head, units))
     }
 }
 
-fn decode_units(reader: &mut Reader<'_>) -> Result<LineUnits, Undecodable> {
-    let mut next = || Units::new(reader.i64()?).ok_or(Undecodable("units"));
-    Ok(LineUnits { held: next()?, consumed: next()? })
+/// Reads what was kept uncharged of each line.
+pub(in crate::domain) fn decode_uncharged(
+    reader: &mut Reader<'_>,
+    units: &mut [LineUnits],
+) -> Result<(), Undecodable> {
+    for line in units {
+        line.uncharged = next_units(reader)?;
+    }
+    Ok(())
+}
+
+fn next_units(reader: &mut Reader<'_>) -> Result<Units, Undecodable> {
+    Units::new(reader.i64()?).ok_or(Undecodable("units"))
 }
 
 impl Record {
@@ -296,7 +315,6 @@ mod tests {
             head: Head {
                 state: ReservationState::Reserved,
                 late: false,
-                capped: true,
                 degraded: true,
                 step: 1,
                 epoch: Epoch(3),
@@ -306,11 +324,14 @@ mod tests {
                 last_sequence: 12,
             },
             units: vec![
-                LineUnits { held: Units::new(600).unwrap(), consumed: Units::new(700).unwrap() },
-                LineUnits { held: Units::new(5).unwrap(), consumed: Units::ZERO },
+                LineUnits {
+                    uncharged: Units::new(9).unwrap(),
+                    ..LineUnits::new(Units::new(600).unwrap(), Units::new(700).unwrap())
+                },
+                LineUnits::new(Units::new(5).unwrap(), Units::ZERO),
             ],
             body: Body {
-                fingerprint: [9; 16],
+                fingerprint: Fingerprint([9; 16]),
                 tenant: TenantId::parse("acme").unwrap(),
                 lines: vec![meter("ocr.page", OnExcess::Cap), meter("llm.token", OnExcess::Record)],
                 rest: Some(BodyRest {
@@ -352,7 +373,7 @@ mod tests {
     fn a_tombstone_is_a_record_cut_after_its_core() {
         let record = record();
         let mut bytes = record.encode();
-        let body_at = 48 + 16 * 2;
+        let body_at = 48 + 24 * 2;
         let core = usize::from(u16::from_le_bytes([bytes[body_at + 16], bytes[body_at + 17]]));
         bytes.truncate(body_at + core);
         let tombstone = Record::decode(&bytes).unwrap();

@@ -22,7 +22,6 @@ fn standing(state: ReservationState, lines: &[(i64, i64)], on_excess: OnExcess, 
         head: Head {
             state,
             late: false,
-            capped: false,
             degraded: false,
             step: 1,
             epoch: Epoch(1),
@@ -31,15 +30,15 @@ fn standing(state: ReservationState, lines: &[(i64, i64)], on_excess: OnExcess, 
             latest_expiry_ms: EXPIRES_MS,
             last_sequence: 0,
         },
-        units: lines.iter().map(|(h, c)| LineUnits { held: units(*h), consumed: units(*c) }).collect(),
+        units: lines.iter().map(|(h, c)| LineUnits::new(units(*h), units(*c))).collect(),
         body: Body {
-            fingerprint: [1; 16],
+            fingerprint: crate::domain::fingerprint::Fingerprint([1; 16]),
             tenant: TenantId::parse("acme").unwrap(),
             lines: (0..lines.len()).map(rule).collect(),
             rest: None,
         },
     };
-    Standing { record, uncharged: Vec::new() }
+    Standing { record }
 }
 
 fn held(lines: &[(i64, i64)]) -> Standing {
@@ -127,8 +126,20 @@ fn an_expired_one_is_late_and_what_may_have_expired_is_left_to_the_gate_where_la
 fn a_cap_charges_no_more_than_the_hold_until_the_gate_decides_and_its_repeat_is_a_replay() {
     let open = standing(ReservationState::Reserved, &[(50, 0)], OnExcess::Cap, OnLate::Charge);
     let Verdict::Changed(after) = open.consume(&single("8"), true, 0) else { panic!("not changed") };
-    assert_eq!((after.record.units[0].consumed, &after.uncharged), (units(50), &vec![units(30)]));
+    let line = after.record.units[0];
+    assert_eq!((line.consumed, line.uncharged), (units(50), units(30)));
     assert_eq!(after.consume(&single("8"), true, 0), Verdict::Replayed);
+    let other = after.consume(&single("9"), true, 0);
+    assert_eq!(other, Verdict::Refused(Refusal::AlreadyResolved), "it was asked for less");
+}
+
+#[test]
+fn a_larger_total_of_a_capped_part_is_another_request() {
+    let open = standing(ReservationState::Reserved, &[(50, 0)], OnExcess::Cap, OnLate::Charge);
+    let Verdict::Changed(part) = open.consume(&single("8"), false, 0) else { panic!("not changed") };
+    assert_eq!(part.consume(&single("8"), false, 0), Verdict::Replayed);
+    let Verdict::Changed(more) = part.consume(&single("9"), false, 0) else { panic!("not changed") };
+    assert_eq!((more.record.units[0].consumed, more.record.units[0].uncharged), (units(50), units(40)));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn document(problem: &Problem) -> Value {
 #[case(OperationError::Forbidden("m".into()), 403, "forbidden")]
 #[case(OperationError::Unauthenticated, 401, "unauthenticated")]
 #[case(OperationError::KeyRequired, 400, "idempotency_key_required")]
-#[case(OperationError::KeyReused, 422, "idempotency_key_reused")]
+#[case(OperationError::KeyReused(reservation()), 422, "idempotency_key_reused")]
 #[case(OperationError::AlreadyResolved(reservation()), 409, "already_resolved")]
 #[case(OperationError::Expired(reservation()), 410, "reservation_expired")]
 #[case(OperationError::AmountDecreased { meter: "m".into() }, 422, "amount_decreased")]

@@ -127,10 +127,10 @@ impl Account {
         let hold = after.hold(request.number);
         let refusal = |status, body| Expected { status, body };
         match (answer, hold) {
-            (Answer::Done(.., kept), Some(hold)) => self.done(request, hold, kept, false),
-            (Answer::Replayed(..), Some(hold)) => self.done(request, hold, &[], true),
+            (Answer::Done(..), Some(hold)) => self.done(request, hold, false),
+            (Answer::Replayed(..), Some(hold)) => self.done(request, hold, true),
             (Answer::Expired, Some(hold)) if matches!(request.action, Action::Release { incurred: None }) => {
-                self.done(request, hold, &[], false)
+                self.done(request, hold, false)
             }
             (Answer::Refused(refusing), _) => self.refused(request, refusing),
             (Answer::KeyReused, _) => refusal(422, json!({ "code": "idempotency_key_reused" })),
@@ -140,18 +140,18 @@ impl Account {
             }
             (Answer::AlreadyResolved, Some(hold)) => refusal(
                 409,
-                json!({ "code": "already_resolved", "reservation": self.shown(request.number, hold, &[]) }),
+                json!({ "code": "already_resolved", "reservation": self.shown(request.number, hold) }),
             ),
             (Answer::Expired, Some(hold)) => refusal(
                 410,
-                json!({ "code": "reservation_expired", "reservation": self.shown(request.number, hold, &[]) }),
+                json!({ "code": "reservation_expired", "reservation": self.shown(request.number, hold) }),
             ),
             other => panic!("no call is answered so: {other:?}"),
         }
     }
 
-    fn done(&self, request: &Request, hold: &Hold, kept: &[i64], replayed: bool) -> Expected {
-        let mut body = self.shown(request.number, hold, kept);
+    fn done(&self, request: &Request, hold: &Hold, replayed: bool) -> Expected {
+        let mut body = self.shown(request.number, hold);
         body["replayed"] = json!(replayed);
         let status = match &request.action {
             Action::Admit { admission, .. } => {
@@ -170,14 +170,15 @@ impl Account {
     }
 
     /// A reservation as every call about it answers it.
-    pub(super) fn shown(&self, number: u8, hold: &Hold, kept: &[i64]) -> Value {
+    pub(super) fn shown(&self, number: u8, hold: &Hold) -> Value {
         let resolved = hold.state != ReservationState::Reserved;
         let is_usage = self.admissions[usize::from(number)].mode == Mode::Usage;
         let line = |at: usize| {
             let (held, consumed) = (hold.lines[at].held.get(), hold.lines[at].consumed.get());
             let returned = if resolved { (held - consumed).max(0) } else { 0 };
             let excess = if is_usage { 0 } else { (consumed - held).max(0) };
-            let uncharged = kept.get(at).filter(|kept| **kept > 0).map(ToString::to_string);
+            let uncharged = hold.lines[at].uncharged.get();
+            let uncharged = (uncharged > 0).then(|| uncharged.to_string());
             json!({
                 "meter": self.meters[at], "reserved": held.to_string(), "consumed": consumed.to_string(),
                 "returned": returned.to_string(), "excess": excess.to_string(), "uncharged": uncharged,

@@ -132,7 +132,9 @@ fn reached(sequence: &Sequence) -> Vec<String> {
 /// What sort of answer it is, without its figures.
 fn sort_of(answer: &Answer) -> String {
     match answer {
-        Answer::Done(state, _, _, late, kept) => format!("{state} late={late} capped={}", !kept.is_empty()),
+        Answer::Done(state, lines, _, late) => {
+            format!("{state} late={late} capped={}", lines.iter().any(|line| line.uncharged.get() > 0))
+        }
         other => format!("{other:?}").split('(').next().unwrap().to_owned(),
     }
 }

@@ -250,7 +250,7 @@ impl Tenant {
         self.account.check_quota(&quota);
         for (number, hold) in self.account.model.holds() {
             let (status, read) = self.read(number).await.unwrap();
-            let expected = self.account.shown(number, hold, &[]);
+            let expected = self.account.shown(number, hold);
             assert!(status == 200 && has(&read, &expected), "{status} {read}\ninstead of {expected}");
         }
     }

@@ -1,0 +1,185 @@
+//! Repeats: the same key with the same meaning is answered as the first time, whatever has become of policy since.
+
+use serde_json::{Value, json};
+
+use crate::support::app::{Answered, TestApp, spawn_app};
+
+const RESERVE: &str = "/v1/reservations";
+const USAGE: &str = "/v1/usage";
+
+async fn with_day_of(app: &TestApp, capacity: &str) {
+    app.with_plan(
+        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]),
+        json!([]),
+    )
+    .await;
+    let costs = json!([{ "meter": "page", "weights": { "pages": "1" }, "factors": { "fast": "2" } }]);
+    app.put("/v1/admin/operations/submit", json!({ "costs": costs })).await;
+}
+
+fn meter(more: Value) -> Value {
+    let mut meter = json!({ "unit": "page", "without_limit": "unlimited" });
+    meter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    meter
+}
+
+fn pages(amount: &str) -> Value {
+    json!({ "tenant": "acme", "meter": "page", "amount": amount })
+}
+
+fn submit(attributes: Value) -> Value {
+    json!({ "tenant": "acme", "operation": "submit", "attributes": attributes })
+}
+
+fn with(mut body: Value, field: &str, value: Value) -> Value {
+    body[field] = value;
+    body
+}
+
+/// The call as an item of a batch.
+async fn in_batch(app: &TestApp, call: &str, key: &str, body: &Value) -> Value {
+    let items = json!({ "items": [{ "call": call, "idempotency_key": key, "body": body }] });
+    let answer = app.post("/v1/batch", items).await.expect(200);
+    answer.body["results"][0].clone()
+}
+
+#[track_caller]
+fn is_replay_of(first: &Answered, again: &Answered) {
+    assert_eq!((again.status, &again.body["replayed"]), (200, &json!(true)), "{again:?}");
+    for field in ["id", "status", "expires_at", "lines"] {
+        assert_eq!(again.body[field], first.body[field], "{field}: {again:?}\nafter {first:?}");
+    }
+    assert_eq!(again.header("idempotency-replayed"), "true");
+}
+
+#[tokio::test]
+async fn a_repeat_is_answered_before_policy_is_asked() {
+    let app = spawn_app().await;
+    let calls = [
+        (RESERVE, "reserve", pages("2")),
+        (RESERVE, "reserve", submit(json!({ "pages": 3, "fast": true }))),
+        (USAGE, "usage", submit(json!({ "pages": 1 }))),
+        (USAGE, "usage", with(pages("1"), "operation", json!("submit"))),
+        (RESERVE, "reserve", with(pages("200"), "mode", json!("best_effort"))),
+    ];
+    let archived = json!({ "archived": true });
+    let costs = |weights: Value| json!({ "costs": [{ "meter": "page", "weights": weights }] });
+    let changes = [
+        ("meters/page", meter(archived.clone()), "422"),
+        ("meters/page", meter(json!({ "ttl_seconds": 1, "max_life_seconds": 1 })), "any"),
+        ("operations/submit", with(costs(json!({ "pages": "1" })), "archived", json!(true)), "any"),
+        ("operations/submit", costs(json!({ "sheets": "1" })), "any"),
+        ("tenants/acme", with(json!({ "plan": "plan" }), "archived", json!(true)), "422"),
+        ("plans/plan", json!({ "limits": [] }), "402"),
+    ];
+    for (number, (object, definition, new)) in changes.iter().enumerate() {
+        with_day_of(&app, "100").await;
+        let mut firsts = Vec::new();
+        for (at, (path, _, body)) in calls.iter().enumerate() {
+            let key = format!("{number}-{at}");
+            // Its life is named: the change of the meter forbids so long a one.
+            let body =
+                if *path == RESERVE { with(body.clone(), "ttl_seconds", json!(40)) } else { body.clone() };
+            firsts.push((app.post_keyed(path, &key, body.clone()).await.expect(201), key, body));
+        }
+        if *new == "402" {
+            app.put("/v1/admin/meters/page", meter(json!({ "without_limit": "deny" }))).await;
+        }
+        app.put(&format!("/v1/admin/{object}"), definition.clone()).await;
+        for ((first, key, body), (path, call, _)) in firsts.iter().zip(&calls) {
+            is_replay_of(first, &app.post_keyed(path, key, body.clone()).await);
+            let item = in_batch(&app, call, key, body).await;
+            assert_eq!((&item["status"], &item["body"]["id"]), (&json!(200), &first.body["id"]), "{item}");
+            let other = with(body.clone(), "payload_fingerprint", json!("other"));
+            app.post_keyed(path, key, other.clone()).await.is_problem(422, "idempotency_key_reused");
+            let fresh = app.post_keyed(path, &format!("{key}-new"), other).await;
+            if let Ok(status) = new.parse::<u16>() {
+                assert_eq!(fresh.status, status, "what is new is judged by policy: {fresh:?}");
+            }
+            // What is held goes back, so that the next change finds room.
+            if *path == RESERVE {
+                let release = format!("{RESERVE}/{}/release", first.text("/id"));
+                app.post(&release, json!({})).await.expect(200);
+            }
+        }
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_default_is_the_same_meaning_named_or_left_out_also_once_policy_has_another() {
+    let app = spawn_app().await;
+    with_day_of(&app, "1000").await;
+    let ttl = |seconds: u32| with(pages("1"), "ttl_seconds", json!(seconds));
+    let long = with(with(ttl(60), "mode", json!("all_or_nothing")), "dry_run", json!(false));
+    let left_out = app.post_keyed(RESERVE, "left out", pages("1")).await.expect(201);
+    is_replay_of(&left_out, &app.post_keyed(RESERVE, "left out", long.clone()).await);
+    let named = app.post_keyed(RESERVE, "named", long.clone()).await.expect(201);
+    is_replay_of(&named, &app.post_keyed(RESERVE, "named", pages("1")).await);
+    let other = app.post_keyed(RESERVE, "other", ttl(30)).await.expect(201);
+    let attributes = app.post_keyed(USAGE, "u", submit(json!({ "pages": 3 }))).await.expect(201);
+    let said = submit(json!({ "pages": 3, "fast": false }));
+    is_replay_of(&attributes, &app.post_keyed(USAGE, "u", said).await);
+    app.put("/v1/admin/meters/page", meter(json!({ "ttl_seconds": 30 }))).await;
+    for (first, key) in [(&left_out, "left out"), (&named, "named")] {
+        for same in [pages("1"), ttl(60), long.clone()] {
+            is_replay_of(first, &app.post_keyed(RESERVE, key, same).await);
+        }
+        app.post_keyed(RESERVE, key, ttl(30)).await.is_problem(422, "idempotency_key_reused");
+    }
+    is_replay_of(&other, &app.post_keyed(RESERVE, "other", ttl(30)).await);
+    let default_of_now = app.post_keyed(RESERVE, "other", pages("1")).await;
+    default_of_now.is_problem(422, "idempotency_key_reused");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_key_used_for_another_request_names_the_first_reservation() {
+    let app = spawn_app().await;
+    with_day_of(&app, "100").await;
+    for (path, key) in [(RESERVE, "r"), (USAGE, "u")] {
+        let first = app.post_keyed(path, key, pages("2")).await.expect(201);
+        let reused = app.post_keyed(path, key, pages("3")).await;
+        reused.is_problem(422, "idempotency_key_reused");
+        assert_eq!(reused.text("/reservation/id"), first.text("/id"), "{reused:?}");
+        assert_eq!(reused.text("/reservation/status"), first.text("/status"), "{reused:?}");
+        assert!(reused.text("/detail").contains(first.text("/id")), "{reused:?}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_larger_total_than_a_capped_one_is_another_request() {
+    let app = spawn_app().await;
+    with_day_of(&app, "10").await;
+    app.put("/v1/admin/meters/page", meter(json!({ "on_excess": "cap" }))).await;
+    let other = app.post(RESERVE, pages("3")).await.expect(201);
+    let id = app.post(RESERVE, pages("5")).await.expect(201).text("/id").to_owned();
+    let consume = async |amount: &str, is_final: bool| {
+        app.post(&format!("{RESERVE}/{id}/consume"), json!({ "amount": amount, "final": is_final })).await
+    };
+    let line = |answer: &Answered| {
+        let uncharged = answer.text("/lines/0/uncharged").to_owned();
+        (answer.text("/lines/0/consumed").to_owned(), uncharged, answer.body["replayed"] == true)
+    };
+    let is =
+        |consumed: &str, uncharged: &str, replayed| (consumed.to_owned(), uncharged.to_owned(), replayed);
+    // Five are held, two are left beside three others.
+    assert_eq!(line(&consume("9", false).await.expect(200)), is("7", "2", false));
+    assert_eq!(line(&consume("9", false).await.expect(200)), is("7", "2", true));
+    assert_eq!(line(&consume("12", false).await.expect(200)), is("7", "5", false), "nothing is left for it");
+    app.post(&format!("{RESERVE}/{}/release", other.text("/id")), json!({})).await.expect(200);
+    assert_eq!(
+        line(&consume("12", false).await.expect(200)),
+        is("7", "5", true),
+        "the same is answered as before"
+    );
+    assert_eq!(line(&consume("13", false).await.expect(200)), is("10", "3", false), "there is room again");
+    assert_eq!(line(&consume("14", true).await.expect(200)), is("10", "4", false));
+    assert_eq!(line(&consume("14", true).await.expect(200)), is("10", "4", true));
+    let more = consume("15", true).await;
+    more.is_problem(409, "already_resolved");
+    assert_eq!(more.text("/reservation/lines/0/uncharged"), "4", "{more:?}");
+    consume("12", true).await.is_problem(409, "already_resolved");
+    app.finish().await;
+}
