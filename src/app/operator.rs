@@ -94,7 +94,8 @@ fn service_rows(data_dir: &Path) -> Vec<(String, String)> {
 
 async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
     let host = Clock::system();
-    reached.app.gate.look(|| host.now_ms()).await?;
+    let standings = reached.app.gate.look(|| host.now_ms()).await?;
+    let event_bytes = reached.app.gate.waiting(&standings).await?.event_bytes.unwrap_or_default();
     let ahead_ms = reached.app.gate.time_difference_ms();
     let mut behind = 0;
     let mut waiting = 0;
@@ -118,12 +119,29 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
         ("epochs".into(), format!("{} to {}", epochs.0, epochs.1)),
         ("partitions behind".into(), behind.to_string()),
         ("events not booked".into(), waiting.to_string()),
+        ("bytes not booked, about".into(), event_bytes.saturating_mul(waiting).to_string()),
         ("events in quarantine".into(), reached.app.ledger.count_quarantined().await?.to_string()),
         ("parked calls waiting".into(), parked.waiting.to_string()),
         ("parked calls in conflict".into(), parked.conflicts.to_string()),
         ("policy version".into(), reached.app.ledger.policy_version().await?.to_string()),
     ];
+    rows.extend(tails(&reached.app).await?);
     rows.extend(lost(&reached.app.ledger).await?.into_iter().map(|units| ("lost".into(), units)));
+    Ok(rows)
+}
+
+/// For how many seconds the outboxes still have what was booked: each partition that has less than the others, then those.
+async fn tails(app: &App) -> anyhow::Result<Vec<(String, String)>> {
+    let tails = app.operations.tails().await?;
+    let longest = tails.iter().map(|(_, covered)| *covered).max().unwrap_or_default();
+    let shorter = tails.iter().filter(|(_, covered)| *covered < longest);
+    let mut rows: Vec<_> = shorter
+        .map(|(partition, covered)| {
+            (format!("safety tail of {partition}, seconds"), covered.as_secs().to_string())
+        })
+        .collect();
+    let name = if rows.is_empty() { "every partition" } else { "every other partition" };
+    rows.push((format!("safety tail of {name}, seconds"), longest.as_secs().to_string()));
     Ok(rows)
 }
 

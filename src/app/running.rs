@@ -141,6 +141,9 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         unknown_tenant_plan,
         backlog_events_max: settings.gate.backlog_events_max,
         backlog_events_hard_max: settings.gate.backlog_events_hard_max,
+        backlog_bytes_max: settings.gate.backlog_bytes_max,
+        backlog_bytes_hard_max: settings.gate.backlog_bytes_hard_max,
+        safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
     })
 }
 
@@ -254,8 +257,7 @@ impl App {
             gather: Duration::from_millis(settings.writer.gather_ms),
             gather_busy: Duration::from_millis(settings.writer.gather_busy_ms),
             safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
-            safety_tail_bytes: usize::try_from(settings.writer.safety_tail_bytes).unwrap_or(usize::MAX)
-                / usize::from(settings.gate.partitions.max(1)),
+            safety_tail_bytes: settings.writer.safety_tail_bytes,
             flush_timeout: Duration::from_millis(settings.writer.flush_timeout_ms),
             ..WriterOptions::default()
         };

@@ -3,6 +3,7 @@
 //! One script is one transition (`lua/`); one method calls one script. Every mutating call carries the expected epoch
 //! and the instant at which the caller stops waiting.
 
+mod backlog;
 pub mod breaker;
 mod call;
 pub mod checkpoint;
@@ -39,6 +40,7 @@ use guard::{Guard, Heard};
 use keys::Keys;
 use scripts::{Digests, Script};
 
+pub use backlog::{OutboxStretch, TailStart, Waiting};
 pub use breaker::BreakerState;
 pub use checkpoint::{CheckpointCall, CheckpointOutcome};
 pub use connections::address_of;

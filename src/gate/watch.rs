@@ -5,7 +5,6 @@ use std::time::Instant;
 use redis::{Pipeline, Value};
 
 use crate::domain::codec::Undecodable;
-use crate::domain::event::gate_time_ms;
 use crate::domain::ids::{OutboxId, Partition};
 
 use super::Gate;
@@ -79,26 +78,11 @@ impl Gate {
         Ok((redis_ms, after_ms, standings))
     }
 
-    /// The gate time of the oldest event that waits in these outboxes (unix ms), where one does.
-    pub async fn oldest_waiting_ms(&self, standings: &[OutboxStanding]) -> Result<Option<i64>, GateError> {
-        let waiting: Vec<_> = standings.iter().filter(|standing| standing.waiting() > 0).collect();
-        if waiting.is_empty() {
-            return Ok(None);
-        }
-        let mut pipeline = Pipeline::new();
-        for standing in &waiting {
-            let command = pipeline.cmd("XRANGE").arg(self.keys.outbox(standing.partition));
-            command.arg(format!("({}", standing.booked)).arg(&["+", "COUNT", "1"]);
-        }
-        let mut oldest_ms = None;
-        for answer in self.send_watching(&pipeline, waiting.len()).await? {
-            let at_ms = read_entries(answer)?.first().and_then(|(_, event)| gate_time_ms(event));
-            oldest_ms = oldest_ms.into_iter().chain(at_ms).min();
-        }
-        Ok(oldest_ms)
-    }
-
-    async fn send_watching(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, GateError> {
+    pub(super) async fn send_watching(
+        &self,
+        pipeline: &Pipeline,
+        count: usize,
+    ) -> Result<Vec<Value>, GateError> {
         let answers = tokio::time::timeout(self.patience(), self.watch_link.send_all(pipeline, count)).await;
         let answers = answers.map_err(|_| GateError::Timeout)?.map_err(|error| plain_error(&error))?;
         answers.into_iter().map(served).collect()

@@ -1,4 +1,4 @@
-//! Figures that only the ledger knows, shown in the metrics.
+//! Figures that are looked up now and then, shown in the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::operations::Operations;
 
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Shows how many events wait in quarantine, how many calls are parked and how the jobs do, again and again, until `stop`
-/// resolves.
+/// Shows how many events wait in quarantine, how many calls are parked, how the jobs do and how far back the outboxes still
+/// have what was booked, again and again, until `stop` resolves.
 pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
     let showing = async {
         loop {
@@ -20,6 +20,9 @@ pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl
             match ledger.count_parked().await {
                 Ok(counts) => operations.metrics().parked(counts.waiting, counts.conflicts),
                 Err(error) => tracing::debug!(%error, "parked calls could not be counted"),
+            }
+            if let Err(error) = operations.show_tails().await {
+                tracing::debug!(%error, "the outboxes' tails could not be looked at");
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

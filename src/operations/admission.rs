@@ -5,15 +5,46 @@ use std::time::Duration;
 
 use super::requests::Principal;
 use super::{Answer, OperationError, Operations};
-use crate::gate::{BreakerState, OutboxStanding};
+use crate::domain::ids::Partition;
+use crate::gate::{BreakerState, OutboxStanding, TailStart, Waiting};
 use crate::telemetry::labels;
 
 /// How far the books are behind the gate, as of the watch's last look.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     events: AtomicU64,
+    bytes: AtomicU64,
+    /// The mean size of a waiting event in bytes, over the last looks.
+    event_bytes: AtomicU64,
     /// Doubts of Redis's clock that were told of already.
     doubts_told: AtomicU64,
+}
+
+impl Backlog {
+    /// Takes a look's mean size of a waiting event into that of the looks before: a look sees only some of them.
+    fn mean_bytes(&self, seen: Option<u64>) -> u64 {
+        let before = self.event_bytes.load(Ordering::Relaxed);
+        let mean = match (before, seen) {
+            (before, None) => before,
+            (0, Some(seen)) => seen,
+            (before, Some(seen)) => (before.saturating_mul(3).saturating_add(seen)) / 4,
+        };
+        self.event_bytes.store(mean, Ordering::Relaxed);
+        mean
+    }
+}
+
+/// How much may wait to be booked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bound {
+    events: u64,
+    bytes: u64,
+}
+
+impl Bound {
+    fn is_met(self, events: u64, bytes: u64) -> bool {
+        events >= self.events || bytes >= self.bytes
+    }
 }
 
 /// What became of an operator's word that Redis's clock is right.
@@ -47,42 +78,75 @@ impl Operations {
         if !self.gate.trusts_time() {
             return Err(OperationError::GateUnavailable("its clock is not trusted".into()));
         }
-        self.within(if dry_run { u64::MAX } else { self.options.backlog_events_max })
+        if dry_run { Ok(()) } else { self.within(self.admission_bound()) }
     }
 
     /// A partial consume or an extend adds an event and frees nothing.
     pub(super) fn may_go_on_holding(&self) -> Answer<()> {
-        self.within(self.options.backlog_events_hard_max)
+        self.within(self.holding_bound())
     }
 
-    fn within(&self, events_max: u64) -> Answer<()> {
-        if self.backlog.events.load(Ordering::Relaxed) < events_max {
-            return Ok(());
-        }
-        Err(OperationError::Overloaded)
+    fn admission_bound(&self) -> Bound {
+        Bound { events: self.options.backlog_events_max, bytes: self.options.backlog_bytes_max }
+    }
+
+    fn holding_bound(&self) -> Bound {
+        Bound { events: self.options.backlog_events_hard_max, bytes: self.options.backlog_bytes_hard_max }
+    }
+
+    fn within(&self, bound: Bound) -> Answer<()> {
+        let events = self.backlog.events.load(Ordering::Relaxed);
+        let bytes = self.backlog.bytes.load(Ordering::Relaxed);
+        if bound.is_met(events, bytes) { Err(OperationError::Overloaded) } else { Ok(()) }
     }
 
     async fn note_backlog(&self, standings: &[OutboxStanding]) {
         let events = standings.iter().fold(0_u64, |sum, standing| sum.saturating_add(standing.waiting()));
-        let before = self.backlog.events.swap(events, Ordering::Relaxed);
-        for bound in [self.options.backlog_events_max, self.options.backlog_events_hard_max] {
-            match (before >= bound, events >= bound) {
+        let events_before = self.backlog.events.swap(events, Ordering::Relaxed);
+        let waiting = match self.gate.waiting(standings).await {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                tracing::debug!(%error, "the waiting events could not be looked at");
+                Waiting::default()
+            }
+        };
+        let bytes = events.saturating_mul(self.backlog.mean_bytes(waiting.event_bytes));
+        let bytes_before = self.backlog.bytes.swap(bytes, Ordering::Relaxed);
+        for bound in [self.admission_bound(), self.holding_bound()] {
+            match (bound.is_met(events_before, bytes_before), bound.is_met(events, bytes)) {
                 (false, true) => {
-                    tracing::error!(events, bound, "too many events wait to be booked: calls are refused")
+                    tracing::error!(events, bytes, ?bound, "too much waits to be booked: calls are refused")
                 }
                 (true, false) => {
-                    tracing::warn!(events, bound, "fewer events wait to be booked: calls are taken again")
+                    tracing::warn!(events, bytes, ?bound, "less waits to be booked: calls are taken again")
                 }
                 _ => {}
             }
         }
-        match self.gate.oldest_waiting_ms(standings).await {
-            Ok(oldest_ms) => {
-                let age_ms = oldest_ms.map_or(0, |at_ms| self.now_ms().saturating_sub(at_ms).max(0));
-                self.metrics.outbox(events, Duration::from_millis(age_ms.unsigned_abs()));
+        let age_ms = waiting.oldest_ms.map_or(0, |at_ms| self.now_ms().saturating_sub(at_ms).max(0));
+        self.metrics.outbox(events, bytes, Duration::from_millis(age_ms.unsigned_abs()));
+    }
+
+    /// For how long each partition's booked events are still in its outbox.
+    pub async fn tails(&self) -> Answer<Vec<(Partition, Duration)>> {
+        let now_ms = self.now_ms();
+        let covered = |start| match start {
+            TailStart::Whole => self.options.safety_tail,
+            TailStart::At(at_ms) => {
+                let age_ms = now_ms.saturating_sub(at_ms).max(0).unsigned_abs();
+                Duration::from_millis(age_ms).min(self.options.safety_tail)
             }
-            Err(error) => tracing::debug!(%error, "the oldest event could not be read"),
+        };
+        let starts = self.gate.tail_starts().await?;
+        Ok(starts.into_iter().map(|(partition, start)| (partition, covered(start))).collect())
+    }
+
+    /// Shows in the metrics how far back each partition's booked events still are in its outbox.
+    pub async fn show_tails(&self) -> Answer<()> {
+        for (partition, covered) in self.tails().await? {
+            self.metrics.outbox_tail(&partition.to_string(), covered);
         }
+        Ok(())
     }
 
     /// What the metrics say of the gate, as it is at this moment.

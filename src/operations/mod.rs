@@ -102,6 +102,12 @@ pub struct OperationsOptions {
     pub backlog_events_max: u64,
     /// With so many, holds are neither extended nor consumed in part.
     pub backlog_events_hard_max: u64,
+    /// With so many bytes of them, nothing new is admitted.
+    pub backlog_bytes_max: u64,
+    /// With so many, holds are neither extended nor consumed in part.
+    pub backlog_bytes_hard_max: u64,
+    /// How long booked events stay in the outbox, where their bytes do not end that earlier.
+    pub safety_tail: Duration,
 }
 
 /// All verbs over one gate and one ledger. Cheap to share behind an `Arc`.

@@ -16,6 +16,7 @@ const SECRET_DISTINCT_MIN: usize = 8;
 const HOUR_MS: u64 = 3_600_000;
 /// More would not fit into any Redis.
 const BACKLOG_EVENTS_MOST: u64 = 1_000_000_000;
+const BYTES_MOST: u64 = 1 << 40;
 const DAY_SECONDS: u64 = 86_400;
 
 /// Checks the settings; gives every problem found.
@@ -61,12 +62,14 @@ impl Found<'_> {
             ("gate.tombstone_unkeyed_seconds", gate.tombstone_unkeyed_seconds, 1, 30 * DAY_SECONDS),
             ("gate.backlog_events_max", gate.backlog_events_max, 1, BACKLOG_EVENTS_MOST),
             ("gate.backlog_events_hard_max", gate.backlog_events_hard_max, 1, BACKLOG_EVENTS_MOST),
+            ("gate.backlog_bytes_max", gate.backlog_bytes_max, 1, BYTES_MOST),
+            ("gate.backlog_bytes_hard_max", gate.backlog_bytes_hard_max, 1, BYTES_MOST),
             ("writer.batch_events", wide(writer.batch_events), 1, 100_000),
             ("writer.idle_poll_ms", writer.idle_poll_ms, 1, 60_000),
             ("writer.gather_ms", writer.gather_ms, 0, 1_000),
             ("writer.gather_busy_ms", writer.gather_busy_ms, 0, 1_000),
             ("writer.safety_tail_seconds", writer.safety_tail_seconds, 0, 7 * DAY_SECONDS),
-            ("writer.safety_tail_bytes", writer.safety_tail_bytes, 0, 1 << 40),
+            ("writer.safety_tail_bytes", writer.safety_tail_bytes, 0, BYTES_MOST),
             ("writer.flush_timeout_ms", writer.flush_timeout_ms, 0, HOUR_MS),
             ("ledger.ack_timeout_ms", ledger.ack_timeout_ms, 1, HOUR_MS),
             ("ledger.restore_wait_ms", ledger.restore_wait_ms, 1, HOUR_MS),
@@ -116,12 +119,16 @@ impl Found<'_> {
 
     fn check_between(&mut self, settings: &Settings) {
         let Settings { http, redis, gate, ledger, .. } = settings;
-        if gate.backlog_events_hard_max < gate.backlog_events_max {
-            let (hard, soft) = (gate.backlog_events_hard_max, gate.backlog_events_max);
-            self.add(
-                "gate.backlog_events_hard_max",
-                &format!("{hard} must not be below gate.backlog_events_max, which is {soft}"),
-            );
+        for (counted, hard, soft) in [
+            ("events", gate.backlog_events_hard_max, gate.backlog_events_max),
+            ("bytes", gate.backlog_bytes_hard_max, gate.backlog_bytes_max),
+        ] {
+            if hard < soft {
+                self.add(
+                    &format!("gate.backlog_{counted}_hard_max"),
+                    &format!("{hard} must not be below gate.backlog_{counted}_max, which is {soft}"),
+                );
+            }
         }
         for (key, value) in [
             ("redis.response_timeout_ms", redis.response_timeout_ms),

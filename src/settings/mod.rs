@@ -144,6 +144,10 @@ pub struct GateSettings {
     pub backlog_events_max: u64,
     /// Events not booked yet at which holds are neither extended nor consumed in part.
     pub backlog_events_hard_max: u64,
+    /// Bytes of events not booked yet at which nothing new is admitted.
+    pub backlog_bytes_max: u64,
+    /// Bytes of events not booked yet at which holds are neither extended nor consumed in part.
+    pub backlog_bytes_hard_max: u64,
 }
 
 /// `[writer]`.

@@ -43,7 +43,9 @@ struct Handles {
     gate_calls: Cells<Script, Histogram>,
     http_requests: Requests,
     outbox_entries: Gauge,
+    outbox_bytes: Gauge,
     outbox_oldest: Seconds,
+    outbox_tails: Family<[(&'static str, String); 1], Seconds>,
     writer_lag: Gauge,
     writer_batch: Histogram,
     booked: Counter,
@@ -106,6 +108,12 @@ impl Metrics {
             ),
             http_requests: http_requests(&mut registry),
             outbox_entries: gauge(&mut registry, "outbox_entries", "Events that wait to be booked"),
+            outbox_bytes: gauge(
+                &mut registry,
+                "outbox_waiting_bytes",
+                "Size of the events that wait to be booked, by a sample of them",
+            ),
+            outbox_tails: tails(&mut registry),
             outbox_oldest: seconds(
                 &mut registry,
                 "outbox_oldest_age",
@@ -195,10 +203,17 @@ impl Metrics {
         self.0.http_requests.get_or_create(&[route, class]).observe(took.as_secs_f64());
     }
 
-    /// Sets how many events wait to be booked, and how old the oldest is (zero if there is none).
-    pub fn outbox(&self, entries: u64, oldest_age: Duration) {
+    /// Sets how many events wait to be booked, how large they are, and how old the oldest is (zero if there is none).
+    pub fn outbox(&self, entries: u64, bytes: u64, oldest_age: Duration) {
         self.0.outbox_entries.set(saturating(entries));
+        self.0.outbox_bytes.set(saturating(bytes));
         self.0.outbox_oldest.set(oldest_age.as_secs_f64());
+    }
+
+    /// Sets for how long a partition's booked events are still in its outbox.
+    pub fn outbox_tail(&self, partition: &str, covered: Duration) {
+        let tail = self.0.outbox_tails.get_or_create(&[("partition", partition.to_owned())]);
+        tail.set(covered.as_secs_f64());
     }
 
     /// Sets how many events the writer is behind the outbox's end.
@@ -377,6 +392,13 @@ fn seconds_each<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Ce
     Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
 }
 
+fn tails(registry: &mut Registry) -> Family<[(&'static str, String); 1], Seconds> {
+    let family = Family::default();
+    let help = "For how long booked events are still in a partition's outbox";
+    registry.register_with_unit("outbox_tail", help, Unit::Seconds, Family::clone(&family));
+    family
+}
+
 fn histogram(registry: &mut Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
     let histogram = Histogram::new(buckets.iter().copied());
     registry.register(name, help, histogram.clone());
@@ -471,7 +493,7 @@ mod tests {
         clone.gate_call(Script::Peek, Duration::from_micros(150));
         clone.http_request(Some("/v1/reservations/{id}"), 404, Duration::from_millis(3));
         clone.http_request(None, 404, Duration::from_millis(3));
-        clone.outbox(7, Duration::from_millis(1_500));
+        clone.outbox(7, 2_100, Duration::from_millis(1_500));
         clone.batch_booked(20);
         clone.gap(3);
         clone.restored(Restored::Subject, Duration::from_millis(2));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Outbox, OutboxEntry, OutboxError};
+use super::{Outbox, OutboxEntry, OutboxError, Standing};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
-use crate::gate::{Gate, GateError};
+use crate::gate::{Gate, GateError, OutboxStretch};
 
 /// The outboxes of one gate.
 pub struct GateOutbox {
@@ -53,6 +53,19 @@ impl Outbox for GateOutbox {
         let told = booked.iter().map(|(partition, id)| self.gate.publish(*partition, *id));
         futures::future::try_join_all(told).await?;
         Ok(())
+    }
+
+    async fn standing(
+        &self,
+        up_to: &[(Partition, OutboxId)],
+    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
+        let stretch = |stretch: &OutboxStretch| Standing {
+            last: stretch.last,
+            age: Duration::from_millis(stretch.age_ms.max(0).unsigned_abs()),
+            bytes: stretch.bytes,
+        };
+        let standing = self.gate.booked_stretches(up_to).await?.into_iter();
+        Ok(standing.map(|(partition, found)| (partition, found.iter().map(stretch).collect())).collect())
     }
 
     async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {

@@ -15,6 +15,7 @@ mod position;
 mod rests;
 mod retry;
 mod run;
+mod tail;
 mod watch;
 
 pub use apply::{Applied, PartitionEvents, apply};
@@ -23,4 +24,5 @@ pub use gate_outbox::GateOutbox;
 pub use outbox::{Outbox, OutboxEntry, OutboxError};
 pub use retry::{Retried, retry};
 pub use run::{Pass, Writer, WriterOptions};
+pub use tail::Standing;
 pub use watch::{Alarm, Watch};

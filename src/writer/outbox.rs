@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use super::tail::Standing;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// An event as it stands in the outbox: its place and its bytes.
@@ -52,6 +53,12 @@ pub trait Outbox: Send + Sync + 'static {
         &self,
         booked: &[(Partition, OutboxId)],
     ) -> impl Future<Output = Result<(), OutboxError>> + Send;
+
+    /// What stands in each outbox up to the given place, in stretches, oldest first; their sizes may be estimates.
+    fn standing(
+        &self,
+        up_to: &[(Partition, OutboxId)],
+    ) -> impl Future<Output = Result<Vec<(Partition, Vec<Standing>)>, OutboxError>> + Send;
 
     /// Drops the entries below a place.
     fn trim(

@@ -1,13 +1,9 @@
 //! Where the writer stands in a partition, and what of its outbox comes next.
 
-use std::collections::VecDeque;
-use std::time::Duration;
-
-use tokio::time::Instant;
-
 use super::apply::PartitionEvents;
 use super::batch::{Reading, follow};
 use super::outbox::OutboxEntry;
+use super::tail::Tail;
 use super::watch::Alarm;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::ledger::Cursor;
@@ -23,19 +19,14 @@ pub(super) struct Position {
     pub(super) given_up: Epoch,
     /// How many passes in a row met an epoch that the ledger has not issued.
     unknown_epochs: u8,
-    tail: VecDeque<Tail>,
-    tail_bytes: usize,
+    /// What it has booked that still stands in the outbox.
+    pub(super) tail: Tail,
+    /// Up to where others booked before it: that their events are part of the tail is not known yet.
+    pub(super) inherited: Option<OutboxId>,
 }
 
 /// How many passes may meet an unknown epoch before it is an alarm.
 const UNKNOWN_EPOCHS_MAX: u8 = 5;
-
-/// A stretch of booked events that still stands in the outbox.
-struct Tail {
-    last: OutboxId,
-    booked_at: Instant,
-    bytes: usize,
-}
 
 impl Position {
     pub(super) fn new(booked: OutboxId) -> Self {
@@ -46,8 +37,8 @@ impl Position {
             doubted: None,
             given_up: Epoch(0),
             unknown_epochs: 0,
-            tail: VecDeque::new(),
-            tail_bytes: 0,
+            tail: Tail::default(),
+            inherited: (booked > OutboxId::default()).then_some(booked),
         }
     }
 
@@ -66,28 +57,6 @@ impl Position {
     pub(super) fn advance(&mut self, booked: OutboxId, hash: [u8; 32]) {
         self.booked = booked;
         self.booked_hash = Some(hash);
-    }
-
-    /// Remembers a stretch of booked events that stays in the outbox for a while.
-    pub(super) fn keep(&mut self, last: OutboxId, bytes: usize, booked_at: Instant) {
-        self.tail.push_back(Tail { last, booked_at, bytes });
-        self.tail_bytes += bytes;
-    }
-
-    /// The place below which the outbox may be trimmed now, if any: what is older than `age`, or more than `bytes`. The last
-    /// booked event always stays.
-    pub(super) fn let_go(&mut self, now: Instant, age: Duration, bytes: usize) -> Option<OutboxId> {
-        let mut below = None;
-        while let Some(tail) = self.tail.front() {
-            if now.duration_since(tail.booked_at) < age && self.tail_bytes <= bytes {
-                break;
-            }
-            below = Some(tail.last);
-            self.tail_bytes -= tail.bytes;
-            self.tail.pop_front();
-        }
-        // An id is kept that equals the place, so trimming up to the cursor keeps the last booked event.
-        below.map(|below| below.min(self.booked))
     }
 
     /// What of these comes next, and whether the rest of the cursor's epoch is given up for it; else the partition is in doubt, with an alarm the first time that is certain.

@@ -38,8 +38,8 @@ pub struct WriterOptions {
     pub pause: Duration,
     /// Booked events are kept in the outbox for so long ...
     pub safety_tail: Duration,
-    /// ... and at most so many bytes of them per partition.
-    pub safety_tail_bytes: usize,
+    /// ... and at most so many bytes of them over all partitions of the node, the largest partition's giving way first.
+    pub safety_tail_bytes: u64,
     /// How long a stop goes on booking what waits.
     pub flush_timeout: Duration,
 }
@@ -55,7 +55,7 @@ impl Default for WriterOptions {
             gather_busy: Duration::ZERO,
             pause: Duration::from_millis(200),
             safety_tail: Duration::from_secs(900),
-            safety_tail_bytes: 16 << 20,
+            safety_tail_bytes: 256 << 20,
             flush_timeout: Duration::from_secs(2),
         }
     }
@@ -82,6 +82,8 @@ pub struct Writer<O: Outbox, W: Watch> {
     options: WriterOptions,
     fail_points: Arc<FailPoints>,
     pub(super) partitions: BTreeMap<Partition, Position>,
+    /// How many partitions the node has, those of other writers among them.
+    partitions_of_node: usize,
     pub(super) leased_until: Option<Instant>,
     /// Booked positions that the gate was not told yet.
     untold: BTreeMap<Partition, OutboxId>,
@@ -134,6 +136,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             options,
             fail_points: Arc::default(),
             partitions: BTreeMap::new(),
+            partitions_of_node: 0,
             leased_until: None,
             untold: BTreeMap::new(),
             busy: 0,
@@ -298,6 +301,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         let names: Vec<String> = rows.iter().map(|row| lease_name(row.partition)).collect();
         let held = self.ledger.take_leases(&names, &self.options.owner, self.options.lease_duration).await?;
         let cursors = self.ledger.cursors().await?;
+        self.partitions_of_node = rows.len();
         self.partitions.retain(|partition, _| held.contains(&lease_name(*partition)));
         for (row, cursor) in rows.iter().zip(cursors) {
             if !held.contains(&lease_name(row.partition)) || row.partition != cursor.partition {
@@ -409,21 +413,63 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         }
     }
 
-    fn remember(&mut self, applied: &Applied, sizes: &BTreeMap<Partition, usize>, booked_at: Instant) {
+    fn remember(&mut self, applied: &Applied, sizes: &BTreeMap<Partition, u64>, booked_at: Instant) {
         for (partition, last, _) in &applied.booked {
             if let Some(position) = self.partitions.get_mut(partition) {
-                position.keep(*last, sizes.get(partition).copied().unwrap_or_default(), booked_at);
+                position.tail.keep(*last, sizes.get(partition).copied().unwrap_or_default(), booked_at);
             }
         }
     }
 
-    /// Drops what is older than the safety tail; the last booked event always stays.
+    /// Drops what is older than the safety tail, and the oldest of the largest tails while all together are too large. The
+    /// last booked event always stays.
     async fn trim(&mut self) -> Result<(), Failure> {
+        self.inherit().await?;
         let now = Instant::now();
+        let mut dropped = BTreeMap::new();
         for (partition, position) in &mut self.partitions {
-            let (age, bytes) = (self.options.safety_tail, self.options.safety_tail_bytes);
-            if let Some(below) = position.let_go(now, age, bytes) {
-                self.outbox.trim(*partition, below).await?;
+            let last = position.tail.drop_older(now, self.options.safety_tail);
+            dropped.extend(last.map(|last| (*partition, last)));
+        }
+        while self.tail_bytes() > self.tail_bytes_max() {
+            let largest = self.partitions.iter_mut().max_by_key(|(_, position)| position.tail.bytes());
+            let Some((partition, position)) = largest else { break };
+            let Some(last) = position.tail.drop_oldest() else { break };
+            dropped.insert(*partition, last);
+        }
+        for (partition, last) in dropped {
+            // The event that is named stays: trimming up to the cursor keeps the last booked one.
+            let below = self.partitions.get(&partition).map_or(last, |position| last.min(position.booked));
+            self.outbox.trim(partition, below).await?;
+        }
+        Ok(())
+    }
+
+    fn tail_bytes(&self) -> u64 {
+        self.partitions.values().map(|position| position.tail.bytes()).sum()
+    }
+
+    /// This writer's part of what the node's tails may take, by the partitions that it holds.
+    fn tail_bytes_max(&self) -> u64 {
+        let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX).max(1);
+        let each = self.options.safety_tail_bytes / wide(self.partitions_of_node);
+        let rest = self.options.safety_tail_bytes % wide(self.partitions_of_node);
+        each.saturating_mul(wide(self.partitions.len())).saturating_add(rest)
+    }
+
+    /// Finds out what stands in the outboxes of partitions that others booked before.
+    async fn inherit(&mut self) -> Result<(), Failure> {
+        let inherited =
+            self.partitions.iter().filter_map(|(partition, at)| Some((*partition, at.inherited?)));
+        let inherited: Vec<_> = inherited.collect();
+        if inherited.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        for (partition, standing) in self.outbox.standing(&inherited).await? {
+            if let Some(position) = self.partitions.get_mut(&partition) {
+                position.tail.inherit(&standing, now);
+                position.inherited = None;
             }
         }
         Ok(())
@@ -434,7 +480,8 @@ fn lease_name(partition: Partition) -> String {
     format!("writer/{partition}")
 }
 
-fn sizes(parts: &[PartitionEvents]) -> BTreeMap<Partition, usize> {
-    let bytes = |events: &[OutboxEntry]| events.iter().map(|(_, event)| event.len()).sum();
+fn sizes(parts: &[PartitionEvents]) -> BTreeMap<Partition, u64> {
+    let size = |(_, event): &OutboxEntry| u64::try_from(event.len()).unwrap_or(u64::MAX);
+    let bytes = |events: &[OutboxEntry]| events.iter().map(size).sum();
     parts.iter().map(|part| (part.partition, bytes(&part.events))).collect()
 }

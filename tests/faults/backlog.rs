@@ -73,3 +73,37 @@ async fn behind_its_bounds_only_what_frees_goes_on_until_a_writer_has_caught_up(
     writer.stop().await;
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_large_events_meet_the_bound_of_bytes_long_before_that_of_events() {
+    let settings = vec![
+        ("gate.backlog_bytes_max", "100000".to_owned()),
+        ("gate.backlog_bytes_hard_max", "400000".to_owned()),
+    ];
+    let options = AppOptions { settings, without_writer: true, without_jobs: true, ..AppOptions::default() };
+    let app = spawn_app_with(options).await;
+    app.with_plan(json!([]), json!([])).await;
+    // About 7 KB of metadata.
+    let metadata: serde_json::Map<_, _> =
+        (0..40).map(|number| (format!("field-{number}"), "x".repeat(160).into())).collect();
+    let large = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ttl_seconds": 3600, "metadata": metadata });
+    let mut admitted = 0;
+    until_overloaded(async |_| {
+        admitted += 1;
+        app.post(RESERVATIONS, large.clone()).await
+    })
+    .await;
+    assert!((10..1_000).contains(&admitted), "{admitted} were admitted");
+    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+    app.post_keyed("/v1/usage", "usage", usage.clone()).await.is_problem(503, "overloaded");
+    let metrics = app.app().operations.metrics_text();
+    let waiting =
+        metrics.lines().find_map(|line| line.strip_prefix("tollgate_outbox_waiting_bytes ")).unwrap();
+    assert!(waiting.parse::<u64>().unwrap() >= 100_000, "{waiting}");
+
+    let writer = app.another_with(&[Role::Writer], &[]).await;
+    app.post_until_answered("/v1/usage", "usage", usage).await.expect(201);
+    app.drained().await;
+    writer.stop().await;
+    app.finish().await;
+}

@@ -12,6 +12,7 @@ mod lost_in_a_call;
 mod lost_memory;
 mod reconciliation;
 mod replay;
+mod safety_tail;
 mod stopping;
 mod storm;
 mod teeth;

@@ -2,3 +2,4 @@
 
 pub mod apply;
 mod run;
+mod tail;

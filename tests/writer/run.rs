@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate::domain::ids::{Epoch, OutboxId, Partition, TenantId};
 use tollgate::ledger::{Conflict, Ledger, LedgerError, Rest};
 use tollgate::writer::{
-    Alarm, FailPoint, FailPoints, Outbox, OutboxEntry, OutboxError, PartitionEvents, Watch, Writer,
+    Alarm, FailPoint, FailPoints, Outbox, OutboxEntry, OutboxError, PartitionEvents, Standing, Watch, Writer,
     WriterOptions, apply,
 };
 
@@ -20,19 +20,25 @@ use crate::support::wait::wait_for;
 
 /// Outboxes kept by hand.
 #[derive(Clone, Default)]
-struct Hand {
+pub(super) struct Hand {
     streams: Arc<Mutex<BTreeMap<Partition, Vec<OutboxEntry>>>>,
     published: Arc<Mutex<BTreeMap<Partition, OutboxId>>>,
     adopted: Arc<Mutex<BTreeMap<Partition, Epoch>>>,
 }
 
 impl Hand {
-    fn append(&self, partition: Partition, epoch: u64, event: Vec<u8>) {
+    pub(super) fn append(&self, partition: Partition, epoch: u64, event: Vec<u8>) {
         let mut streams = self.streams.lock().unwrap();
         let stream = streams.entry(partition).or_default();
         let last = stream.last().map(|(id, _)| *id).filter(|id| id.epoch.0 == epoch);
         let sequence = last.map_or(0, |id| id.sequence + 1);
         stream.push((at(&format!("{epoch}-{sequence}")), event));
+    }
+
+    /// How many bytes the events of all partitions take.
+    pub(super) fn bytes(&self) -> u64 {
+        let streams = self.streams.lock().unwrap();
+        streams.values().flatten().map(|(_, event)| event.len() as u64).sum()
     }
 
     fn adopt(&self, partition: Partition, epoch: u64) {
@@ -48,7 +54,7 @@ impl Hand {
         self.streams.lock().unwrap().remove(&partition);
     }
 
-    fn ids(&self, partition: Partition) -> Vec<String> {
+    pub(super) fn ids(&self, partition: Partition) -> Vec<String> {
         let streams = self.streams.lock().unwrap();
         streams.get(&partition).into_iter().flatten().map(|(id, _)| id.to_string()).collect()
     }
@@ -97,6 +103,23 @@ impl Outbox for Hand {
         Ok(())
     }
 
+    async fn standing(
+        &self,
+        up_to: &[(Partition, OutboxId)],
+    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
+        let streams = self.streams.lock().unwrap();
+        let standing = |(partition, place): &(Partition, OutboxId)| {
+            let booked = streams.get(partition).into_iter().flatten().filter(|(id, _)| id <= place);
+            let standing = booked.map(|(last, event)| Standing {
+                last: *last,
+                age: Duration::ZERO,
+                bytes: event.len() as u64,
+            });
+            (*partition, standing.collect())
+        };
+        Ok(up_to.iter().map(standing).collect())
+    }
+
     async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
         if let Some(stream) = self.streams.lock().unwrap().get_mut(&partition) {
             stream.retain(|(id, _)| *id >= below);
@@ -106,7 +129,7 @@ impl Outbox for Hand {
 }
 
 #[derive(Clone, Default)]
-struct Alarms(Arc<Mutex<Vec<Alarm>>>);
+pub(super) struct Alarms(Arc<Mutex<Vec<Alarm>>>);
 
 impl Alarms {
     fn all(&self) -> Vec<Alarm> {
@@ -163,12 +186,19 @@ impl Outbox for Busy {
         self.hand.publish(booked).await
     }
 
+    async fn standing(
+        &self,
+        up_to: &[(Partition, OutboxId)],
+    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
+        self.hand.standing(up_to).await
+    }
+
     async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
         self.hand.trim(partition, below).await
     }
 }
 
-fn options(owner: &str) -> WriterOptions {
+pub(super) fn options(owner: &str) -> WriterOptions {
     WriterOptions {
         owner: owner.into(),
         safety_tail: Duration::ZERO,
@@ -181,7 +211,7 @@ fn writer(hand: &Hand, ledger: &Ledger, alarms: &Alarms) -> Writer<Hand, Alarms>
     Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("one"))
 }
 
-async fn drain(writer: &mut Writer<Hand, Alarms>) {
+pub(super) async fn drain(writer: &mut Writer<Hand, Alarms>) {
     while {
         let pass = writer.pass().await.unwrap();
         pass.more || pass.applied.events > 0

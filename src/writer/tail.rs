@@ -1,0 +1,80 @@
+//! The safety tail: booked events that still stand in an outbox, so that a Postgres that failed over can be caught up.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::domain::ids::OutboxId;
+
+/// What is booked within this time is one stretch: a tail of a quarter of an hour stays short.
+const STRETCH: Duration = Duration::from_secs(1);
+
+/// A stretch of booked events that still stands in the outbox, as the gate reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Its last event.
+    pub last: OutboxId,
+    /// How much older that is than the newest booked event.
+    pub age: Duration,
+    /// The size of its events, in bytes.
+    pub bytes: u64,
+}
+
+/// One partition's safety tail, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    stretches: VecDeque<Stretch>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Stretch {
+    last: OutboxId,
+    booked_at: Instant,
+    bytes: u64,
+}
+
+impl Tail {
+    /// Adds events that were booked just now, up to `last`.
+    pub(super) fn keep(&mut self, last: OutboxId, bytes: u64, now: Instant) {
+        self.bytes += bytes;
+        match self.stretches.back_mut() {
+            Some(latest) if now.duration_since(latest.booked_at) < STRETCH => {
+                latest.last = last;
+                latest.bytes += bytes;
+            }
+            _ => self.stretches.push_back(Stretch { last, booked_at: now, bytes }),
+        }
+    }
+
+    /// Adds what another writer has booked before, oldest first, in front of everything else.
+    pub(super) fn inherit(&mut self, standing: &[Standing], now: Instant) {
+        for stretch in standing.iter().rev() {
+            self.bytes += stretch.bytes;
+            let booked_at = now.checked_sub(stretch.age).unwrap_or(now);
+            self.stretches.push_front(Stretch { last: stretch.last, booked_at, bytes: stretch.bytes });
+        }
+    }
+
+    /// Drops what is older than `age`. Answers the last event dropped.
+    pub(super) fn drop_older(&mut self, now: Instant, age: Duration) -> Option<OutboxId> {
+        let mut dropped = None;
+        while self.stretches.front().is_some_and(|oldest| now.duration_since(oldest.booked_at) >= age) {
+            dropped = self.drop_oldest();
+        }
+        dropped
+    }
+
+    /// Drops the oldest stretch. Answers its last event.
+    pub(super) fn drop_oldest(&mut self) -> Option<OutboxId> {
+        let oldest = self.stretches.pop_front()?;
+        self.bytes -= oldest.bytes;
+        Some(oldest.last)
+    }
+
+    /// The size of all its events, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
