@@ -65,7 +65,7 @@ async fn run(service: &Service, trace: &Path, name: &str, callers: usize) -> Fig
 fn value(tables: &Value, name: &str) -> f64 {
     let rows = tables["jobs"].as_array().expect("the table of jobs");
     let row = rows.iter().find(|row| row["jobs"] == name).expect("a row of this name");
-    row["value"].as_str().expect("a text").parse().expect("a number")
+    row["value"].as_f64().expect("a number")
 }
 
 /// A trace of calls a few milliseconds apart, long inputs and short outputs among them; the same every time.

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::bookkeeping::Bookkeeping;
+use super::installation::Servers;
 use super::options::Role;
 use crate::clock::Clock;
 use crate::domain::ids::PlanId;
@@ -25,23 +26,62 @@ use crate::{http, jobs};
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The gate cannot be used.
-    #[error("the gate: {0}")]
-    Gate(#[from] crate::gate::GateError),
+    #[error("Redis at {address}: {source}")]
+    Gate {
+        /// Where it is.
+        address: String,
+        /// Why.
+        source: crate::gate::GateError,
+    },
     /// The ledger cannot be used.
-    #[error("the ledger: {0}")]
-    Ledger(#[from] crate::ledger::LedgerError),
+    #[error("Postgres at {address}: {source}")]
+    Ledger {
+        /// Where it is, with its database.
+        address: String,
+        /// Why.
+        source: crate::ledger::LedgerError,
+    },
     /// Policy, keys or epochs cannot be loaded.
     #[error("{0}")]
     Operations(#[from] crate::operations::OperationError),
-    /// A port cannot be taken.
-    #[error("http: {0}")]
-    Http(#[from] std::io::Error),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] http::ListenError),
     /// The ledger's schema is behind this version.
     #[error("the ledger's schema lacks {0} migrations: run `tollgate migrate` first")]
     SchemaBehind(usize),
     /// A setting cannot be used.
     #[error("{0}")]
     Settings(String),
+}
+
+impl AppError {
+    pub(super) fn gate(settings: &Settings, source: crate::gate::GateError) -> Self {
+        Self::Gate { address: Servers::of(settings).redis, source }
+    }
+
+    pub(super) fn ledger(settings: &Settings, source: crate::ledger::LedgerError) -> Self {
+        Self::Ledger { address: Servers::of(settings).postgres, source }
+    }
+
+    /// What to do next, where that is known.
+    pub fn remedy(&self) -> Option<String> {
+        use crate::gate::GateError;
+        use crate::ledger::LedgerError;
+        let start = |server: &str, key: &str| {
+            format!("start {server}, or correct {key}; `tollgate config check` says where it was set")
+        };
+        match self {
+            Self::Gate { source: GateError::Timeout | GateError::Unavailable(_), .. } => {
+                Some(start("Redis", "redis.url"))
+            }
+            Self::Ledger { source: LedgerError::Unavailable(_), .. } => {
+                Some(start("Postgres", "postgres.url"))
+            }
+            Self::Listen(error) => Some(error.remedy()),
+            _ => None,
+        }
+    }
 }
 
 /// A running instance. Dropping it ends its tasks without waiting; [`App::stop`] does it in order.
@@ -180,14 +220,16 @@ impl App {
     /// Errors: a server is missing or unsafe, or holds another installation.
     pub async fn connect(settings: &Settings, clock: Clock) -> Result<Self, AppError> {
         let metrics = Arc::new(Metrics::new());
-        let ledger = Ledger::connect(ledger_options(settings)).await?;
-        let pending = ledger.pending_migrations().await?;
+        let of_ledger = |source| AppError::ledger(settings, source);
+        let ledger = Ledger::connect(ledger_options(settings)).await.map_err(of_ledger)?;
+        let pending = ledger.pending_migrations().await.map_err(of_ledger)?;
         if !pending.is_empty() {
             return Err(AppError::SchemaBehind(pending.len()));
         }
         let fingerprint = *blake3::hash(&secret_bytes(settings)).as_bytes();
-        ledger.install(settings.gate.partitions, fingerprint).await?;
-        let gate = Arc::new(Gate::connect(gate_options(settings)).await?);
+        ledger.install(settings.gate.partitions, fingerprint).await.map_err(of_ledger)?;
+        let gate = Gate::connect(gate_options(settings)).await;
+        let gate = Arc::new(gate.map_err(|source| AppError::gate(settings, source))?);
         let positions = Arc::new(Positions::new(settings.gate.partitions));
         let options = operations_options(settings)?;
         let operations =

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::installation::{Servers, say_installation};
 use super::options::ServeOptions;
-use super::running::App;
+use super::running::{App, AppError};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::settings::{Environment, Settings, key_from_environment};
@@ -52,14 +52,15 @@ pub(super) async fn stop_or_leave(app: App, mut signals: StopSignals) -> anyhow:
 pub async fn migrate(config: Option<PathBuf>) -> anyhow::Result<Vec<String>> {
     let settings = load(config, None)?;
     say_installation(Servers::of(&settings));
-    Ok(Ledger::migrate(settings.postgres.url.expose_secret()).await?)
+    let migrated = Ledger::migrate(settings.postgres.url.expose_secret()).await;
+    Ok(migrated.map_err(|source| AppError::ledger(&settings, source))?)
 }
 
-/// The effective configuration with secrets hidden, or why it cannot be used.
-pub fn config_check(config: Option<PathBuf>) -> anyhow::Result<String> {
+/// The effective configuration, or why it cannot be used.
+pub fn config_check(config: Option<PathBuf>) -> anyhow::Result<Settings> {
     let settings = load(config, None)?;
     say_installation(Servers::of(&settings));
-    Ok(settings.render())
+    Ok(settings)
 }
 
 /// The settings of this process.

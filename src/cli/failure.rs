@@ -4,9 +4,9 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use crate::app::InstallationError;
+use crate::app::{AppError, InstallationError};
 use crate::gate::GateError;
-use crate::ledger::LedgerError;
+use crate::ledger::{Conflict, LedgerError};
 use crate::operations::OperationError;
 use crate::settings::SettingsError;
 
@@ -87,6 +87,12 @@ impl From<anyhow::Error> for Failure {
             let exit = if installation.is_contradiction() { Exit::Usage } else { exit };
             return failure.exit(exit).remedy(installation.remedy());
         }
+        if let Some(remedy) = error.downcast_ref::<AppError>().and_then(AppError::remedy) {
+            return failure.remedy(remedy);
+        }
+        if matches!(error.downcast_ref(), Some(LedgerError::Conflict(Conflict::Missing { .. }))) {
+            return failure.remedy("`tollgate quarantine list` shows those that wait");
+        }
         match error.downcast_ref::<SettingsError>() {
             Some(settings) if settings.problems.iter().any(|problem| problem.key == "redis.url") => {
                 failure.remedy(
@@ -129,7 +135,6 @@ fn said_once(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::AppError;
 
     #[test]
     fn a_refused_connection_below_is_a_service_unreachable_above() {
@@ -142,13 +147,17 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_answer_is_exit_4_and_said_once() {
-        let gate = AppError::from(GateError::Unavailable("Connection refused".into()));
+        let at = |address: &str| address.to_owned();
+        let refused = GateError::Unavailable("Connection refused".into());
+        let gate = AppError::Gate { address: at("10.0.0.5:6379"), source: refused };
         let failure = Failure::from(anyhow::Error::new(gate));
         assert_eq!(failure.exit, Exit::Unreachable);
-        assert_eq!(failure.message, "the gate: Redis is not available: Connection refused");
-        let ledger = AppError::from(LedgerError::Unavailable("error connecting to server".into()));
-        assert_eq!(Failure::from(anyhow::Error::new(ledger)).exit, Exit::Unreachable);
-        let refused = AppError::from(LedgerError::Refused("another secret".into()));
+        assert_eq!(failure.message, "Redis at 10.0.0.5:6379: Redis is not available: Connection refused");
+        assert!(failure.remedy.is_some_and(|remedy| remedy.contains("redis.url")));
+        let ledger = |source| AppError::Ledger { address: at("10.0.0.6:5432/tollgate"), source };
+        let away = ledger(LedgerError::Unavailable("error connecting to server".into()));
+        assert_eq!(Failure::from(anyhow::Error::new(away)).exit, Exit::Unreachable);
+        let refused = ledger(LedgerError::Refused("another secret".into()));
         assert_eq!(Failure::from(anyhow::Error::new(refused)).exit, Exit::Failure);
     }
 }

@@ -7,6 +7,7 @@ use super::failure::{Exit, Failure};
 use super::output::{self, Format, Table};
 use super::prompt;
 use crate::app::{self, CheckLine, QuarantineAction, Target};
+use crate::settings::{Effect, Settings, SettingsError};
 
 /// `tollgate up`.
 pub(super) async fn up(up: Up, config: Option<PathBuf>) -> Result<Exit, Failure> {
@@ -46,16 +47,53 @@ pub(super) async fn migrate(config: Option<PathBuf>, format: Format) -> Result<E
 }
 
 /// `tollgate config …`.
-pub(super) fn config(command: ConfigCommand, config: Option<PathBuf>) -> Result<Exit, Failure> {
+pub(super) fn config(
+    command: ConfigCommand,
+    config: Option<PathBuf>,
+    format: Format,
+) -> Result<Exit, Failure> {
     let ConfigCommand::Check = command;
-    let text = app::config_check(config)?;
-    output::print(&format!("{}\n", text.trim_end()))?;
+    match (app::config_check(config), format) {
+        (Ok(settings), Format::Table) => output::print(&format!("{}\n", settings.render().trim_end()))?,
+        (Ok(settings), format) => output::print(&effects(&settings).render(format)?)?,
+        (Err(error), format) => {
+            if let (Some(error), Format::Json | Format::Csv) = (error.downcast_ref::<SettingsError>(), format)
+            {
+                output::print(&problems(error).render(format)?)?;
+            }
+            return Err(error.into());
+        }
+    }
     Ok(Exit::Success)
+}
+
+fn effects(settings: &Settings) -> Table {
+    let mut table = Table::new(&["key", "~value", "source"]);
+    for Effect { key, value, source } in settings.effects() {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        table.row([key, text, source]);
+    }
+    table
+}
+
+fn problems(error: &SettingsError) -> Table {
+    let mut table = Table::new(&["key", "message", "file", "~line"]);
+    for problem in &error.problems {
+        let line = problem.line.map(|line| line.to_string());
+        let optional = |text: &Option<String>| text.clone().unwrap_or_default();
+        table.row([
+            problem.key.clone(),
+            problem.message.clone(),
+            optional(&problem.file),
+            line.unwrap_or_default(),
+        ]);
+    }
+    table
 }
 
 /// `tollgate status`.
 pub(super) async fn status(place: Place, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
-    let mut table = Table::new(&["name", "value"]);
+    let mut table = Table::new(&["name", "~value"]);
     app::status(target(place, config)?).await?.into_iter().for_each(|(name, value)| table.row([name, value]));
     output::print(&table.render(format)?)?;
     Ok(Exit::Success)

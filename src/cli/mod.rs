@@ -84,7 +84,7 @@ async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Up(up) => local::up(up, config).await,
         Command::Serve(serve) => local::serve(serve, config).await,
         Command::Migrate => local::migrate(config, output).await,
-        Command::Config(command) => local::config(command, config),
+        Command::Config(command) => local::config(command, config, output),
         Command::Status(place) => local::status(place, config, output).await,
         Command::Verify(verify) => local::verify(verify, config, output).await,
         Command::Quarantine(command) => local::quarantine(command, config, output).await,

@@ -21,16 +21,40 @@ pub enum Format {
 /// Rows under named columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    columns: Vec<(&'static str, bool)>,
+    columns: Vec<(&'static str, Kind)>,
     rows: Vec<Vec<String>>,
 }
 
+/// What the cells of a column hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    /// Counts and times: numbers in JSON.
+    Number,
+    /// Units of a meter, exact decimals: texts in JSON, as everywhere in the API.
+    Amount,
+    /// Numbers where they are ones, else texts.
+    Any,
+}
+
+impl Kind {
+    fn json(self, cell: &str) -> serde_json::Value {
+        let number = || serde_json::from_str::<serde_json::Number>(cell).ok().map(serde_json::Value::Number);
+        match self {
+            Self::Number | Self::Any => number().unwrap_or_else(|| cell.into()),
+            Self::Text | Self::Amount => cell.into(),
+        }
+    }
+}
+
 impl Table {
-    /// An empty table; a column whose name starts with `>` holds numbers and is aligned to the right.
+    /// An empty table. A column whose name starts with `>` holds numbers, with `=` amounts, with `~` either numbers or
+    /// texts; numbers and amounts are aligned to the right.
     pub fn new(columns: &[&'static str]) -> Self {
-        let column = |name: &&'static str| match name.strip_prefix('>') {
-            Some(name) => (name, true),
-            None => (*name, false),
+        let column = |name: &&'static str| {
+            let kinds = [('>', Kind::Number), ('=', Kind::Amount), ('~', Kind::Any)];
+            let marked = kinds.into_iter().find_map(|(mark, kind)| Some((name.strip_prefix(mark)?, kind)));
+            marked.unwrap_or((*name, Kind::Text))
         };
         Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
     }
@@ -59,10 +83,10 @@ impl Table {
         table.load_style(NOTHING.header_separator(LineStyle::none().fill('-').junction('-')));
         table.set_header(self.columns.iter().map(|(name, _)| *name));
         table.add_rows(&self.rows);
-        for (index, (_, is_number)) in self.columns.iter().enumerate() {
+        for (index, (_, kind)) in self.columns.iter().enumerate() {
             if let Some(column) = table.column_mut(index) {
                 column.set_padding((0, 1));
-                if *is_number {
+                if matches!(kind, Kind::Number | Kind::Amount) {
                     column.set_cell_alignment(CellAlignment::Right);
                 }
             }
@@ -73,7 +97,7 @@ impl Table {
     fn json(&self) -> serde_json::Value {
         let object = |row: &Vec<String>| {
             let fields = self.columns.iter().zip(row);
-            fields.map(|((name, _), cell)| (name.replace(' ', "_"), cell.clone().into())).collect()
+            fields.map(|((name, kind), cell)| (name.replace(' ', "_"), kind.json(cell))).collect()
         };
         serde_json::Value::Array(self.rows.iter().map(object).map(serde_json::Value::Object).collect())
     }

@@ -75,7 +75,7 @@ fn table(report: &UsageReport, rows: &[UsageRow]) -> Table {
         GroupName::Subject => "subject",
         GroupName::Meter => "meter",
     }));
-    columns.extend([">consumed", ">count", ">excess", ">late", ">corrections"]);
+    columns.extend(["=consumed", ">count", "=excess", "=late", "=corrections"]);
     let mut table = Table::new(&columns);
     for row in rows {
         let mut cells = Vec::new();

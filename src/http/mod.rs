@@ -38,5 +38,5 @@ mod version;
 
 pub use headers::HeaderSwitches;
 pub use openapi::openapi;
-pub use server::{Running, app_config, serve};
+pub use server::{ListenError, Running, app_config, serve};
 pub use state::{HttpOptions, Observation, Observe};

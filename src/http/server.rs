@@ -34,6 +34,29 @@ impl Running {
     }
 }
 
+/// Why calls cannot be taken at an address.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} = {address} cannot be listened on: {source}")]
+pub struct ListenError {
+    /// The setting that names the address.
+    key: &'static str,
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl ListenError {
+    /// What to do next.
+    pub fn remedy(&self) -> String {
+        let Self { key, .. } = self;
+        match self.source.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "another process listens there: stop it, or give another {key} (--listen, a variable or --config); port 0 takes a free one"
+            ),
+            _ => format!("give another {key} (--listen, a variable or --config)"),
+        }
+    }
+}
+
 /// Starts both servers; once `shutdown` resolves they stop accepting and finish what is running.
 ///
 /// Must be called within the multi-threaded runtime that outlives them: mutations run there to their end.
@@ -42,10 +65,13 @@ pub async fn serve(
     operations: Arc<Operations>,
     options: HttpOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<Running> {
+) -> Result<Running, ListenError> {
     let state = web::Data::new(State::new(operations, options));
-    let (public, address) = bind(state.clone(), state.options.listen, state.options.workers, public_config)?;
-    let (ops, ops_address) = bind(state.clone(), state.options.ops_listen, 1, ops_config)?;
+    let (listen, ops_listen) = (state.options.listen, state.options.ops_listen);
+    let (public, address) = bind(state.clone(), listen, state.options.workers, public_config)
+        .map_err(|source| ListenError { key: "http.listen", address: listen, source })?;
+    let (ops, ops_address) = bind(state.clone(), ops_listen, 1, ops_config)
+        .map_err(|source| ListenError { key: "http.ops_listen", address: ops_listen, source })?;
     let handles = [public.handle(), ops.handle()];
     let stopped = tokio::spawn(run(public, ops, state, handles, shutdown));
     Ok(Running { address, ops_address, stopped })

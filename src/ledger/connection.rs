@@ -245,7 +245,10 @@ async fn establish(
 }
 
 async fn establish_now(url: &str, greeting: &str) -> Result<AsyncPgConnection, ConnectionError> {
-    let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(error.to_string());
+    let bad = |error: tokio_postgres::Error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        ConnectionError::BadConnection(format!("{error}{cause}"))
+    };
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(bad)?;
     let mut connection = AsyncPgConnection::try_from_client_and_connection(client, connection).await?;
     connection.batch_execute(greeting).await.map_err(ConnectionError::CouldntSetupConfiguration)?;

@@ -82,8 +82,18 @@ const RECORD: &str = "INSERT INTO losses (partition, epoch, sequence, tenant, re
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::text[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[]) \
          AS l(partition, epoch, sequence, tenant, reservation_id, kind, meters, held, consumed) ON CONFLICT DO NOTHING";
 
+/// A loss is made good once a later event of its reservation was booked that says the same: any for what held or extended, a
+/// consume for one that consumed, any end for a release.
 const SUMS: &str = "SELECT u.meter, count(*) AS events, sum(u.held)::numeric(28, 9) AS held, sum(u.consumed)::numeric(28, 9) AS consumed \
-    FROM losses l, unnest(l.meters, l.held, l.consumed) AS u(meter, held, consumed) GROUP BY 1 ORDER BY 1";
+    FROM losses l, unnest(l.meters, l.held, l.consumed) AS u(meter, held, consumed) \
+    WHERE NOT EXISTS (SELECT FROM \
+        (SELECT r.state, r.epoch, r.sequence FROM reservations r \
+             WHERE (r.partition, r.id, r.tenant) = (l.partition, l.reservation_id, l.tenant) \
+         UNION ALL SELECT a.state, a.epoch, a.sequence FROM reservations_archive a \
+             WHERE (a.partition, a.id, a.tenant) = (l.partition, l.reservation_id, l.tenant)) AS b \
+        WHERE (b.epoch, b.sequence) > (l.epoch, l.sequence) \
+          AND (l.kind <> 'consume' OR b.state = 'consumed') AND (l.kind <> 'release' OR b.state <> 'reserved')) \
+    GROUP BY 1 ORDER BY 1";
 
 impl Ledger {
     /// Where each of a partition's epochs ended in the books, the last 100.
@@ -137,7 +147,7 @@ impl Ledger {
         .await
     }
 
-    /// What was lost so far, by meter, as far as an instance saw it.
+    /// What was lost so far and no repeat has made good, by meter, as far as an instance saw it.
     pub async fn lost_units(&self) -> Result<Vec<LostUnits>, LedgerError> {
         self.read(|connection| async move { Ok(sql_query(SUMS).load(connection).await?) }.boxed()).await
     }

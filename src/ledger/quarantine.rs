@@ -197,6 +197,11 @@ struct CountRow {
     count: i64,
 }
 
+/// No event waits at this place.
+pub(crate) fn missing(partition: Partition, id: OutboxId) -> Conflict {
+    Conflict::Missing { kind: "open event in quarantine", id: format!("{partition}:{id}") }
+}
+
 impl Ledger {
     /// Events in quarantine in order of partition and place, at most `limit`, from behind `after`; open ones only
     /// unless `all`.
@@ -258,10 +263,7 @@ impl Ledger {
                 .await?;
                 let place = format!("{partition}/{id}");
                 if discarded == 0 {
-                    return Err(LedgerError::Conflict(Conflict::Missing {
-                        kind: "open event in quarantine",
-                        id: place,
-                    }));
+                    return Err(LedgerError::Conflict(missing(partition, id)));
                 }
                 audit::note(
                     connection,

@@ -122,11 +122,19 @@ impl Operations {
             self.gate.set_epoch(partition, adopted);
         }
         self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
-        tracing::warn!(
-            run_id,
-            partitions = rows.len(),
-            "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
-        );
+        if rows.iter().all(|row| row.epoch == Epoch(0)) {
+            tracing::info!(
+                run_id,
+                partitions = rows.len(),
+                "a new installation: the first epoch of every partition"
+            );
+        } else {
+            tracing::warn!(
+                run_id,
+                partitions = rows.len(),
+                "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
+            );
+        }
         // The rows are rung with the epochs; this only wakes whoever waits for them.
         if let Err(error) = self.ledger.wake_jobs().await {
             tracing::debug!(%error, "the jobs were not woken; they look by themselves");

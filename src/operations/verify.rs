@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::checkpoint::{CheckpointTaken, with_damage};
 use super::policy_store::TenantEntry;
 use super::reserve::{checks_of, counted};
-use super::{Answer, Operations, present};
+use super::{Answer, OperationError, Operations, present};
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, TenantId};
 use crate::domain::policy::Resolved;
@@ -33,9 +33,11 @@ pub struct GateCheck {
 }
 
 impl GateCheck {
-    /// A tenant that cannot be compared is undecided and keeps no other from it; only where a server is away nothing goes on.
+    /// A tenant whose counters cannot be read is a fault: its calls fail. It keeps no other from being compared; only where
+    /// a server is away nothing goes on.
     fn pass_over(&mut self, tenant: &TenantId, compared: Answer<()>) -> Answer<()> {
         match compared {
+            Err(error @ OperationError::Internal(_)) => self.faults.push(format!("tenant {tenant}: {error}")),
             Err(error) if !error.is_server_away() => self.undecided.push(format!("tenant {tenant}: {error}")),
             other => return other,
         }

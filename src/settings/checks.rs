@@ -36,8 +36,7 @@ struct Found<'a> {
 
 impl Found<'_> {
     fn add(&mut self, key: &str, message: &str) {
-        let message = format!("{message} (from {})", self.effective.origin(key));
-        self.problems.push(Problem { key: key.to_owned(), message });
+        self.problems.push(self.effective.problem(key, message));
     }
 
     fn check_ranges(&mut self, settings: &Settings) {
@@ -112,7 +111,7 @@ impl Found<'_> {
         if !set {
             let variable = key.to_uppercase().replace('.', "__");
             let message = format!("not set: give TOLLGATE__{variable}, or name a file in {key}_file");
-            self.problems.push(Problem { key: key.to_owned(), message });
+            self.problems.push(Problem::new(key, message));
         }
         set
     }

@@ -274,6 +274,17 @@ impl Settings {
         with_process_inputs(file, command_line, Self::load)
     }
 
+    /// Every setting, secrets hidden, with where it came from.
+    #[must_use]
+    pub fn effects(&self) -> Vec<Effect> {
+        let effect = |(key, value, source): (String, toml::Value, String)| Effect {
+            key,
+            value: serde_json::to_value(value).unwrap_or_default(),
+            source,
+        };
+        self.effective.rows().into_iter().map(effect).collect()
+    }
+
     /// The settings as TOML, secrets hidden, each value that is not the default with a comment that says where it
     /// came from.
     #[must_use]
@@ -299,6 +310,17 @@ fn with_process_inputs<T>(
     let environment = process_environment()?;
     let read_secret = |path: &Path| -> io::Result<String> { fs::read_to_string(path) };
     load(&Inputs { file, environment, command_line, read_secret: &read_secret })
+}
+
+/// A setting as it holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effect {
+    /// Its key, such as `http.listen`.
+    pub key: String,
+    /// Its value; of a secret only whether it is set.
+    pub value: serde_json::Value,
+    /// Where it came from: `the default`, `mine.toml:3`, a variable.
+    pub source: String,
 }
 
 /// The API key that the first of these variables gives: `TOLLGATE_ADMIN_KEY` to `tollgate up`, this or `TOLLGATE_KEY`

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, io, path::Path};
 
+use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::Settings;
@@ -42,6 +43,10 @@ pub struct Problem {
     pub key: String,
     /// What is wrong and what to do about it.
     pub message: String,
+    /// The file in which it stands.
+    pub file: Option<String>,
+    /// The line of that file, from 1.
+    pub line: Option<usize>,
 }
 
 impl fmt::Display for Problem {
@@ -50,13 +55,31 @@ impl fmt::Display for Problem {
     }
 }
 
+impl Problem {
+    /// A problem with `key`, whose value came from `origin`.
+    pub(super) fn at(key: &str, message: impl Into<String>, origin: &Origin) -> Self {
+        let (file, line) = match origin {
+            Origin::File { name, line } => (Some(name.clone()), *line),
+            _ => (None, None),
+        };
+        Self { key: key.to_owned(), message: message.into(), file, line }
+    }
+
+    /// One that stands in no file.
+    pub(super) fn new(key: &str, message: impl Into<String>) -> Self {
+        Self { key: key.to_owned(), message: message.into(), file: None, line: None }
+    }
+}
+
 impl SettingsError {
     pub(super) fn one(key: &str, message: impl Into<String>) -> Self {
-        Self { problems: vec![Problem { key: key.to_owned(), message: message.into() }] }
+        Self { problems: vec![Problem::new(key, message)] }
     }
 
     pub(super) fn file(name: &str, error: &io::Error) -> Self {
-        Self::one(name, format!("the file of --config could not be read: {error}"))
+        let message = format!("the file of --config could not be read: {error}");
+        let origin = Origin::File { name: name.to_owned(), line: None };
+        Self { problems: vec![Problem::at(name, message, &origin)] }
     }
 
     pub(super) fn not_text(variable: &str) -> Self {
@@ -66,9 +89,9 @@ impl SettingsError {
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Origin {
+pub(super) enum Origin {
     Default,
-    File(String),
+    File { name: String, line: Option<usize> },
     Variable(String),
     CommandLine,
     SecretFile(String),
@@ -78,7 +101,10 @@ impl fmt::Display for Origin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => formatter.write_str("the default"),
-            Self::File(name) | Self::Variable(name) | Self::SecretFile(name) => formatter.write_str(name),
+            Self::File { name, line: Some(line) } => write!(formatter, "{name}:{line}"),
+            Self::File { name, .. } | Self::Variable(name) | Self::SecretFile(name) => {
+                formatter.write_str(name)
+            }
             Self::CommandLine => formatter.write_str("the command line"),
         }
     }
@@ -103,8 +129,10 @@ impl Effective {
         }
         let mut problems = Vec::new();
         if let Some((name, text)) = &inputs.file {
+            let lines = lines_of_keys(text);
             for (key, value) in flattened(parsed(name, text)?) {
-                problems.extend(effective.set(&key, Given::Typed(value), Origin::File(name.clone())));
+                let origin = Origin::File { name: name.clone(), line: lines.get(&key).copied() };
+                problems.extend(effective.set(&key, Given::Typed(value), origin));
             }
         }
         for (name, value) in &inputs.environment {
@@ -137,14 +165,29 @@ impl Effective {
         }
         serde_path_to_error::deserialize(table).map_err(|error| {
             let key = error.path().to_string();
-            let message = format!("{} (from {})", error.inner().to_string().trim_end(), self.origin(&key));
-            SettingsError::one(&key, message)
+            let message = error.inner().to_string();
+            SettingsError { problems: vec![self.problem(&key, message.trim_end())] }
         })
     }
 
-    /// Where the value of `key` came from, for messages.
-    pub(super) fn origin(&self, key: &str) -> String {
-        self.0.get(key).map_or_else(|| "the sources".to_owned(), |(_, origin)| origin.to_string())
+    /// A problem with the value of `key`; says where that came from.
+    pub(super) fn problem(&self, key: &str, message: &str) -> Problem {
+        match self.0.get(key) {
+            Some((_, origin)) => Problem::at(key, format!("{message} (from {origin})"), origin),
+            None => Problem::new(key, message),
+        }
+    }
+
+    /// Every key with its value, secrets hidden, and where it came from; keys without a section first.
+    pub(super) fn rows(&self) -> Vec<(String, Value, String)> {
+        let shown = |key: &String, value: &Value| {
+            if SECRETS.contains(&key.as_str()) { hidden(value) } else { value.clone() }
+        };
+        let row = |(key, (value, origin)): (&String, &(Value, Origin))| {
+            (key.clone(), shown(key, value), origin.to_string())
+        };
+        let (inner, outer): (Vec<_>, Vec<_>) = self.0.iter().partition(|(key, _)| key.contains('.'));
+        outer.into_iter().chain(inner).map(row).collect()
     }
 
     /// The secret `key`, or the key of its file, with where it was set; `None` where nothing but the default is known.
@@ -159,19 +202,18 @@ impl Effective {
 
     /// The values as TOML, secrets hidden, with where each one came from that is not the default.
     pub(super) fn render(&self) -> String {
+        let default = Origin::Default.to_string();
         let mut text = String::new();
         let mut section = "";
-        // Keys without a section have to come before the first section.
-        let (inner, outer): (Vec<_>, Vec<_>) = self.0.iter().partition(|(key, _)| key.contains('.'));
-        for (key, (value, origin)) in outer.into_iter().chain(inner) {
+        let rows = self.rows();
+        for (key, value, origin) in &rows {
             let (of, name) = key.split_once('.').unwrap_or(("", key));
             if of != section {
                 section = of;
                 text.push_str(&format!("\n[{section}]\n"));
             }
-            let shown = if SECRETS.contains(&key.as_str()) { hidden(value) } else { value.clone() };
-            text.push_str(&format!("{name} = {shown}"));
-            if *origin != Origin::Default {
+            text.push_str(&format!("{name} = {value}"));
+            if *origin != default {
                 text.push_str(&format!("  # from {origin}"));
             }
             text.push('\n');
@@ -180,7 +222,7 @@ impl Effective {
     }
 
     fn set(&mut self, key: &str, given: Given<'_>, origin: Origin) -> Option<Problem> {
-        let problem = |message| Some(Problem { key: key.to_owned(), message });
+        let problem = |message: String| Some(Problem::at(key, message, &origin));
         let Some(current) = self.0.get(key) else {
             let nearest = nearest(key, self.0.keys());
             return problem(format!("there is no such key (from {origin}); did you mean {nearest}?"));
@@ -198,9 +240,10 @@ impl Effective {
     fn read_secret(&mut self, key: &str, read: &dyn Fn(&Path) -> io::Result<String>) -> Option<Problem> {
         let file_key = format!("{key}{FILE_SUFFIX}");
         let path = self.0.get(&file_key)?.0.as_str().filter(|path| !path.is_empty())?.to_owned();
-        let problem = |message| Some(Problem { key: file_key.clone(), message });
-        if self.0.get(key).is_some_and(|(_, origin)| *origin != Origin::Default) {
-            return problem(format!("{key} is set too (from {}): keep one of them", self.origin(key)));
+        let (_, named_by) = self.0.get(&file_key)?;
+        let problem = |message: String| Some(Problem::at(&file_key, message, named_by));
+        if let Some((_, origin)) = self.0.get(key).filter(|(_, origin)| *origin != Origin::Default) {
+            return problem(format!("{key} is set too (from {origin}): keep one of them"));
         }
         match read(Path::new(&path)) {
             Ok(text) => {
@@ -244,9 +287,36 @@ fn described(known: &Value) -> &'static str {
 }
 
 fn parsed(name: &str, text: &str) -> Result<Table, SettingsError> {
-    // The message alone: the rest of the error would quote the line, which may hold a secret.
-    text.parse::<Table>()
-        .map_err(|error| SettingsError::one(name, format!("not valid TOML: {}", error.message())))
+    text.parse::<Table>().map_err(|error| {
+        let line = error.span().map(|span| line_at(text, span.start));
+        // The message alone: the rest of the error would quote the line, which may hold a secret.
+        let message = format!("not valid TOML: {}", error.message());
+        let origin = Origin::File { name: name.to_owned(), line };
+        SettingsError { problems: vec![Problem::at(&origin.to_string(), message, &origin)] }
+    })
+}
+
+/// The line that each `section.key` of a file stands on, from 1.
+fn lines_of_keys(text: &str) -> BTreeMap<String, usize> {
+    fn walk(table: &DeTable<'_>, before: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
+        for (key, value) in table {
+            let path = format!("{before}{}", key.get_ref());
+            if let DeValue::Table(section) = value.get_ref() {
+                walk(section, &format!("{path}."), text, lines);
+            }
+            lines.insert(path, line_at(text, key.span().start));
+        }
+    }
+    let mut lines = BTreeMap::new();
+    if let Ok(table) = DeTable::parse(text) {
+        walk(table.get_ref(), "", text, &mut lines);
+    }
+    lines
+}
+
+/// The line, from 1, of this place in a text.
+fn line_at(text: &str, place: usize) -> usize {
+    text.bytes().take(place).filter(|byte| *byte == b'\n').count() + 1
 }
 
 /// `section.key` and value of everything in a table.

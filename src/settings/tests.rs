@@ -73,7 +73,7 @@ fn a_later_source_wins() {
 #[rstest]
 #[case::variable(with(&[("TOLLGATE__GATE__PARTITION", "8")]), "gate.partition: there is no such key (from TOLLGATE__GATE__PARTITION); did you mean gate.partitions?")]
 #[case::single_underscore(with(&[("TOLLGATE__HTTP_LISTEN", "127.0.0.1:1")]), "http_listen: there is no such key (from TOLLGATE__HTTP_LISTEN); did you mean http.listen?")]
-#[case::file(Sources { file: Some("[htpp]\nlisten = \"127.0.0.1:1\""), ..with(&[]) }, "htpp.listen: there is no such key (from mine.toml); did you mean http.listen?")]
+#[case::file(Sources { file: Some("[htpp]\nlisten = \"127.0.0.1:1\""), ..with(&[]) }, "htpp.listen: there is no such key (from mine.toml:2); did you mean http.listen?")]
 #[case::command_line(Sources { command_line: vec![("logs.colour", "x")], ..with(&[]) }, "logs.colour: there is no such key (from the command line)")]
 fn an_unknown_key_is_refused_with_the_nearest_known_one(#[case] sources: Sources, #[case] expected: &str) {
     let message = problem(sources);
@@ -122,7 +122,7 @@ fn a_value_that_cannot_hold_is_refused_by_name_and_origin(
 #[test]
 fn a_value_of_another_type_in_the_file_is_refused() {
     let message = problem(Sources { file: Some("[gate]\npartitions = 8.5"), ..with(&[]) });
-    assert_eq!(message, "gate.partitions: expected a whole number (from mine.toml)");
+    assert_eq!(message, "gate.partitions: expected a whole number (from mine.toml:2)");
 }
 
 #[test]
@@ -191,6 +191,6 @@ fn the_rendered_settings_are_toml_that_shows_origins_and_no_secret() {
 #[test]
 fn a_file_that_is_not_toml_is_refused_without_quoting_it() {
     let message = problem(Sources { file: Some("secret = \"hunter2"), ..with(&[]) });
-    assert!(message.starts_with("mine.toml: not valid TOML"), "{message}");
+    assert!(message.starts_with("mine.toml:1: not valid TOML"), "{message}");
     assert!(!message.contains("hunter2"), "{message}");
 }

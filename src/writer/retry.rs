@@ -19,6 +19,8 @@ pub struct Retried {
 
 /// Tries the event at this place again, with every other waiting one of its reservation, in order. What cannot be
 /// booked stays, with all behind it.
+///
+/// Errors: [`crate::ledger::Conflict::Missing`] when no such event waits.
 pub async fn retry(ledger: &Ledger, partition: Partition, id: OutboxId) -> Result<Retried, LedgerError> {
     let here = ledger.clone();
     ledger.transact(BEGIN_BOOKING, move |connection| try_again(here, connection, partition, id).boxed()).await
@@ -33,6 +35,9 @@ async fn try_again(
     // The cursor's lock keeps the partition's writer away from the same reservation and chain.
     let (_, booked_at) = cursors::lock(connection, &[partition]).await?;
     let waiting = quarantine::open_with(connection, partition, id).await?;
+    if waiting.is_empty() {
+        return Err(LedgerError::Conflict(quarantine::missing(partition, id)));
+    }
     let arrivals: Vec<Arrival> =
         waiting.iter().map(|event| Arrival::new(partition, (event.outbox_id, event.event.clone()))).collect();
     let read = read_known(connection, &arrivals).await?;

@@ -22,7 +22,7 @@ async fn replay(app: &TestApp, options: &[&str]) -> Value {
 
 fn job_count(tables: &Value, name: &str) -> u64 {
     let rows = tables["jobs"].as_array().unwrap();
-    rows.iter().find(|row| row["jobs"] == name).unwrap()["value"].as_str().unwrap().parse().unwrap()
+    rows.iter().find(|row| row["jobs"] == name).unwrap()["value"].as_u64().unwrap()
 }
 
 fn column(tables: &Value, name: &str) -> Vec<String> {

@@ -3,6 +3,7 @@
 mod commands;
 mod end_to_end;
 mod installation;
+mod operator;
 mod replay;
 mod service;
 mod tables;

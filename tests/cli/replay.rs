@@ -14,9 +14,9 @@ fn replay(url: &str, options: &[&str]) -> (i32, Value, String) {
     (code, serde_json::from_str(&out).unwrap_or_default(), error)
 }
 
-fn value<'a>(tables: &'a Value, name: &str) -> &'a str {
+fn value(tables: &Value, name: &str) -> u64 {
     let rows = tables["jobs"].as_array().unwrap();
-    rows.iter().find(|row| row["jobs"] == name).unwrap()["value"].as_str().unwrap()
+    rows.iter().find(|row| row["jobs"] == name).unwrap()["value"].as_u64().unwrap()
 }
 
 /// Accepted, ledger, excess of each meter.
@@ -43,9 +43,9 @@ fn lost_answers_and_outages_count_nothing_twice() {
         let url = start(Manners { fate: rough, ..Manners::default() });
         let (code, tables, error) = replay(&url, &["--batch", batch]);
         assert_eq!(code, 0, "{error}");
-        assert_eq!((value(&tables, "accepted"), value(&tables, "failed")), ("200", "0"));
+        assert_eq!((value(&tables, "accepted"), value(&tables, "failed")), (200, 0));
         assert_eq!(meters(&tables), WHOLE_TRACE);
-        assert_ne!(value(&tables, "calls repeated"), "0");
+        assert_ne!(value(&tables, "calls repeated"), 0);
     }
 }
 
@@ -53,10 +53,10 @@ fn lost_answers_and_outages_count_nothing_twice() {
 fn a_repeated_run_changes_nothing_and_counts_the_same() {
     let url = start(Manners::default());
     let (_, first, _) = replay(&url, &[]);
-    assert_eq!((value(&first, "accepted"), value(&first, "done before")), ("200", "0"));
+    assert_eq!((value(&first, "accepted"), value(&first, "done before")), (200, 0));
     let (code, second, error) = replay(&url, &["--batch", "50"]);
     assert_eq!(code, 0, "{error}");
-    assert_eq!((value(&second, "accepted"), value(&second, "done before")), ("200", "200"));
+    assert_eq!((value(&second, "accepted"), value(&second, "done before")), (200, 200));
     assert_eq!(meters(&second), WHOLE_TRACE);
 }
 
@@ -66,7 +66,7 @@ fn another_run_by_name_is_counted_apart() {
     replay(&url, &[]);
     let (code, tables, error) = replay(&url, &["--run", "second"]);
     assert_eq!(code, 0, "{error}");
-    assert_eq!(value(&tables, "done before"), "0");
+    assert_eq!(value(&tables, "done before"), 0);
     assert_eq!(meters(&tables), WHOLE_TRACE);
 }
 
@@ -81,9 +81,10 @@ fn refused_jobs_are_counted_and_only_accepted_ones_are_summed() {
         .map(Result::unwrap)
         .filter(|row| tenant_number(&facts.hash, row.number, 2) == 1)
         .collect();
-    let (count, tokens) = (admitted.len(), admitted.iter().map(|row| row.output_tokens).sum::<u64>());
-    assert_eq!(value(&tables, "accepted"), count.to_string());
-    assert_eq!(value(&tables, "refused"), (200 - count).to_string());
+    let (count, tokens) =
+        (u64::try_from(admitted.len()).unwrap(), admitted.iter().map(|row| row.output_tokens).sum::<u64>());
+    assert_eq!(value(&tables, "accepted"), count);
+    assert_eq!(value(&tables, "refused"), 200 - count);
     assert_eq!(meters(&tables)[2][..2], [tokens.to_string(), tokens.to_string()]);
 }
 

@@ -3,19 +3,19 @@
 use tollgate::cli::{Format, Section, Table};
 
 fn usage() -> Table {
-    let mut table = Table::new(&["meter", ">used up", "note"]);
-    table.row(["ocr.page", "7", "a, \"b\""]);
-    table.row(["llm.input_token", "18059974", ""]);
+    let mut table = Table::new(&["meter", "=used up", ">jobs", "note"]);
+    table.row(["ocr.page", "7", "1", "a, \"b\""]);
+    table.row(["llm.input_token", "18059974", "20", ""]);
     table
 }
 
 #[test]
 fn columns_line_up_and_numbers_stand_to_the_right() {
     let expected = "\
-meter             used up  note
-----------------------------------
-ocr.page                7  a, \"b\"
-llm.input_token  18059974
+meter             used up  jobs  note
+----------------------------------------
+ocr.page                7     1  a, \"b\"
+llm.input_token  18059974    20
 ";
     let text = usage().render(Format::Table).unwrap();
     let trimmed: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
@@ -25,9 +25,25 @@ llm.input_token  18059974
 #[test]
 fn scripts_get_json_and_csv() {
     let json: serde_json::Value = serde_json::from_str(&usage().render(Format::Json).unwrap()).unwrap();
-    assert_eq!(json[1], serde_json::json!({ "meter": "llm.input_token", "used_up": "18059974", "note": "" }));
+    assert_eq!(
+        json[1],
+        serde_json::json!({ "meter": "llm.input_token", "used_up": "18059974", "jobs": 20, "note": "" })
+    );
     let csv = usage().render(Format::Csv).unwrap();
-    assert_eq!(csv, "meter,used_up,note\nocr.page,7,\"a, \"\"b\"\"\"\nllm.input_token,18059974,\n");
+    assert_eq!(csv, "meter,used_up,jobs,note\nocr.page,7,1,\"a, \"\"b\"\"\"\nllm.input_token,18059974,20,\n");
+}
+
+#[test]
+fn numbers_are_numbers_in_json_and_amounts_keep_every_digit() {
+    let mut table = Table::new(&[">seconds", "=units", "~value"]);
+    table.row(["12.345", "123456789012.000001", "900"]);
+    table.row(["0", "7", "everysec"]);
+    let json: serde_json::Value = serde_json::from_str(&table.render(Format::Json).unwrap()).unwrap();
+    let expected = serde_json::json!([
+        { "seconds": 12.345, "units": "123456789012.000001", "value": 900 },
+        { "seconds": 0, "units": "7", "value": "everysec" },
+    ]);
+    assert_eq!(json, expected);
 }
 
 #[test]

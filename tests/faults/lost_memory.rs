@@ -271,7 +271,7 @@ async fn what_was_lost_of_a_partition_that_nobody_calls_any_more_is_reported_too
     let app = spawn_app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
     with_limits(&app).await;
     let usage = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
-    app.post_keyed("/v1/usage", "lost", usage).await.expect(201);
+    app.post_keyed("/v1/usage", "lost", usage.clone()).await.expect(201);
     flush(&app).await;
     let writer = app.another_instance_with(&[Role::Writer]).await;
     let lost = wait_for("the loss is told", Duration::from_secs(30), async || {
@@ -280,6 +280,11 @@ async fn what_was_lost_of_a_partition_that_nobody_calls_any_more_is_reported_too
     })
     .await;
     assert_eq!((lost[0].meter.as_str(), lost[0].events), ("page", 1), "{lost:?}");
+    app.post_until_answered("/v1/usage", "lost", usage).await.expect(201);
+    wait_for("the repeat has made it good", Duration::from_secs(30), async || {
+        app.app().ledger.lost_units().await.ok()?.is_empty().then_some(())
+    })
+    .await;
     writer.stop().await;
     app.finish().await;
 }

@@ -11,6 +11,7 @@ use tollgate::domain::ids::TenantId;
 use tollgate::ledger::{Reconciliation, ReconciliationFilter};
 
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::process::tollgate;
 use crate::support::wait::wait_for;
 
 /// Half an hour before a month, a day and an hour turn: what is made now counts from its windows' starts on afterwards.
@@ -273,8 +274,12 @@ async fn a_damaged_counter_is_named_and_keeps_no_other_tenant_from_being_compare
     let field = String::from_utf8(field).unwrap();
     assert!(error.contains(&format!("(field {field})")), "{error}");
     let check = app.app().operations.verify_gate().await.unwrap();
-    assert_eq!(check.undecided.len(), 1, "{check:?}");
-    assert!(check.undecided[0].contains("acme") && check.undecided[0].contains(&field), "{check:?}");
+    assert_eq!((check.faults.len(), check.undecided.len()), (1, 0), "{check:?}");
+    assert!(check.faults[0].contains("acme") && check.faults[0].contains(&field), "{check:?}");
+    let mut verify = tollgate(&["verify"]);
+    verify.envs(app.variables());
+    let output = tokio::task::spawn_blocking(move || verify.output().unwrap()).await.unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
     let _: () = connection.del(&keys[0]).await.unwrap();
     usage(&app, "b", 2).await;
     app.drained().await;

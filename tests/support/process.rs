@@ -47,12 +47,17 @@ impl Up {
 
     /// Starts one on this directory, with further arguments, and waits until it serves. Blocks.
     pub fn start(data_dir: &Path, arguments: &[&str]) -> Self {
+        Self::start_logging(data_dir, arguments, Stdio::null())
+    }
+
+    /// As [`Self::start`]; its log goes there.
+    pub fn start_logging(data_dir: &Path, arguments: &[&str], log: Stdio) -> Self {
         let mut child = tollgate(&["up", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(data_dir)
             .args(arguments)
             .env("TOLLGATE_ADMIN_KEY", Self::KEY)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -64,11 +64,11 @@ fn meters(facts: &TraceFacts, accepted: &UnitSums, booked: &UnitSums) -> Table {
     let in_trace = [facts.rows, facts.input_tokens, facts.output_tokens];
     let mut table = Table::new(&[
         "meter",
-        ">trace",
-        ">accepted",
-        ">ledger",
-        ">excess",
-        ">ledger excess",
+        "=trace",
+        "=accepted",
+        "=ledger",
+        "=excess",
+        "=ledger excess",
         "ledger equals accepted",
     ]);
     for (index, meter) in METERS.iter().enumerate() {

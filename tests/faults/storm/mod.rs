@@ -140,7 +140,7 @@ impl Storm {
         let checks: Value = serde_json::from_slice(&output.stdout).unwrap();
         let checks = checks.as_array().unwrap();
         let gate = checks.iter().find(|check| check["check"] == "gate equals ledger").unwrap();
-        let checked: usize = gate["checked"].as_str().unwrap().parse().unwrap();
+        let checked = usize::try_from(gate["checked"].as_u64().unwrap()).unwrap();
         assert_eq!(gate["result"], "ok", "{gate}");
         assert!(checked >= tenants.len() * counters, "some tenant was not compared: {gate}");
         eprintln!("verified: {checked} counters of {} tenants", tenants.len());

@@ -1,0 +1,161 @@
+//! What the operator's commands say: which thing is wrong, and what to do next.
+
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+
+use super::{run, tollgate};
+use crate::support::app::spawn_app;
+use crate::support::process::Up;
+
+/// Runs off the test's own threads.
+async fn aside(words: &[&str], variables: &[(String, String)]) -> (i32, String, String) {
+    let mut command = tollgate(words);
+    command.envs(variables.iter().cloned());
+    tokio::task::spawn_blocking(move || run(&mut command)).await.unwrap()
+}
+
+/// These variables with one of them changed.
+fn with(variables: &[(String, String)], name: &str, value: &str) -> Vec<(String, String)> {
+    let others = variables.iter().filter(|(other, _)| other != name).cloned();
+    others.chain([(name.to_owned(), value.to_owned())]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_and_a_server_that_does_not_answer_are_named_with_what_to_do() {
+    let app = spawn_app().await;
+    let variables = app.variables();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (name, key) in
+        [("TOLLGATE__HTTP__LISTEN", "http.listen"), ("TOLLGATE__HTTP__OPS_LISTEN", "http.ops_listen")]
+    {
+        let _held = TcpListener::bind(&taken).unwrap();
+        let (code, _, error) = aside(&["serve", "--roles", "http"], &with(&variables, name, &taken)).await;
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains(&format!("{key} = {taken} cannot be listened on")), "{error}");
+        assert!(error.contains("next: another process listens there"), "{error}");
+    }
+    let nowhere = taken;
+    for (name, url, server, key) in [
+        ("TOLLGATE__REDIS__URL", format!("redis://:hush@{nowhere}/"), "Redis", "redis.url"),
+        (
+            "TOLLGATE__POSTGRES__URL",
+            format!("postgresql://a:hush@{nowhere}/books"),
+            "Postgres",
+            "postgres.url",
+        ),
+    ] {
+        for words in [&["serve"][..], &["verify"], &["status"]] {
+            let (code, _, error) = aside(words, &with(&variables, name, &url)).await;
+            assert_eq!(code, 4, "{words:?}: {error}");
+            assert!(error.contains(&format!("error: {server} at {nowhere}")), "{words:?}: {error}");
+            assert!(error.contains(&format!("next: start {server}, or correct {key}")), "{words:?}: {error}");
+            assert!(!error.contains("hush"), "{error}");
+        }
+    }
+    let (code, _, error) = aside(
+        &["migrate"],
+        &with(&variables, "TOLLGATE__POSTGRES__URL", &format!("postgresql://a@{nowhere}/b")),
+    )
+    .await;
+    assert_eq!(code, 4, "{error}");
+    assert!(error.contains(&format!("error: Postgres at {nowhere}/b")), "{error}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_is_not_in_quarantine_is_named_and_nothing_is_done() {
+    let app = spawn_app().await;
+    for words in [
+        &["quarantine", "retry", "p07:1-42"][..],
+        &["quarantine", "discard", "p07:1-42", "--reason", "test", "--yes"],
+    ] {
+        let (code, out, error) = aside(words, &app.variables()).await;
+        assert_eq!((code, out.as_str()), (1, ""), "{words:?}: {error}");
+        assert!(error.contains("there is no open event in quarantine p07:1-42"), "{words:?}: {error}");
+        assert!(
+            error.contains("next: `tollgate quarantine list` shows those that wait"),
+            "{words:?}: {error}"
+        );
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_of_verify_and_status_are_numbers_in_json() {
+    let app = spawn_app().await;
+    let (code, out, error) = aside(&["verify", "--output", "json"], &app.variables()).await;
+    assert_eq!(code, 0, "{error}");
+    let checks: Value = serde_json::from_str(&out).unwrap();
+    assert!(
+        checks.as_array().unwrap().iter().all(|check| check["checked"].is_u64() && check["faults"] == 0),
+        "{out}"
+    );
+    let (code, out, error) = aside(&["status", "--output", "json"], &app.variables()).await;
+    assert_eq!(code, 0, "{error}");
+    let rows: Value = serde_json::from_str(&out).unwrap();
+    let value = |name: &str| {
+        let row = rows.as_array().unwrap().iter().find(|row| row["name"] == name);
+        row.unwrap_or_else(|| panic!("{name}: {out}"))["value"].clone()
+    };
+    assert_eq!((value("partitions"), value("events not booked")), (json!(64), json!(0)));
+    assert!(value("durability").is_string());
+    app.finish().await;
+}
+
+#[test]
+fn config_check_prints_json_and_names_file_and_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    let good = "[redis]\nurl = \"redis://:hush@127.0.0.1:1/\"\n[postgres]\nurl = \"postgresql://a:hush@127.0.0.1:1/b\"\n\
+        [installation]\nsecret = \"0123456789abcdef0123456789abcdef\"\n[gate]\npartitions = 8\n";
+    std::fs::write(&file, good).unwrap();
+    let file = file.to_str().unwrap();
+    let words = ["config", "check", "--output", "json", "--config", file];
+    let (code, out, error) = run(&mut tollgate(&words));
+    assert_eq!(code, 0, "{error}");
+    let rows: Value = serde_json::from_str(&out).unwrap();
+    let row = |key: &str| rows.as_array().unwrap().iter().find(|row| row["key"] == key).unwrap().clone();
+    assert_eq!(
+        row("gate.partitions"),
+        json!({ "key": "gate.partitions", "value": 8, "source": format!("{file}:8") })
+    );
+    assert_eq!(row("redis.url")["value"], "(hidden)");
+    assert!(!out.contains("hush") && !error.contains("hush"), "{out}{error}");
+
+    for (text, key, line) in [
+        (good.replace("partitions = 8", "partitions = 0"), "gate.partitions", 8),
+        (good.replace("partitions = 8", "partition = 8"), "gate.partition", 8),
+        (good.replace("partitions = 8", "partitions = \"8\""), "gate.partitions", 8),
+        (good.replace("partitions = 8", "partitions = "), file, 8),
+    ] {
+        std::fs::write(file, text).unwrap();
+        let (code, out, error) = run(&mut tollgate(&words));
+        assert_eq!(code, 1, "{error}");
+        let problems: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(
+            (problems[0]["file"].as_str(), problems[0]["line"].as_u64()),
+            (Some(file), Some(line)),
+            "{out}"
+        );
+        assert!(problems[0]["key"].as_str().unwrap().starts_with(key), "{out}");
+        assert!(error.contains(&format!("{file}:{line}")), "{error}");
+        assert!(!error.contains("hush") && !out.contains("hush"), "{out}{error}");
+    }
+}
+
+#[test]
+fn a_healthy_first_start_warns_of_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let writes = std::fs::File::create(&log).unwrap();
+    let mut up = Up::start_logging(&directory.path().join("data"), &[], writes.into());
+    up.ask_to_end();
+    assert!(up.child.wait().unwrap().success());
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(log.contains("\"level\":\"INFO\""), "{log}");
+    let loud: Vec<_> =
+        log.lines().filter(|line| line.contains("\"WARN\"") || line.contains("\"ERROR\"")).collect();
+    assert!(loud.is_empty(), "{loud:#?}");
+}
