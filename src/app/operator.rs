@@ -175,6 +175,13 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
             skipped: check.skipped,
         })
         .collect();
+    let anchored = reached.app.operations.check_anchors().await?;
+    checks.push(CheckLine {
+        name: "chains have their anchored heads".into(),
+        checked: anchored.anchors,
+        faults: anchored.faults,
+        skipped: (anchored.anchors == 0).then(|| "the gate has no anchor".into()),
+    });
     let lost = lost(&reached.app.ledger).await?;
     warnings.extend(lost.into_iter().map(|units| format!("lost: {units}")));
     let gate = reached.app.operations.verify_gate().await?;

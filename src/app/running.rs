@@ -305,6 +305,7 @@ impl App {
         };
         let writer = Writer::new(GateOutbox::new(self.gate.clone()), self.ledger.clone(), watch, options);
         self.fail_points = writer.fail_points();
+        self.spawn(jobs::anchor_chains(self.operations.clone(), self.stopping()));
         self.spawn(writer.run(self.stopping()));
     }
 

@@ -1,6 +1,7 @@
 //! The pure core: no IO, no async, no clock. Everything here is a value or a function of values.
 
 pub mod amount;
+pub mod chain;
 pub mod checkpoint;
 pub mod codec;
 pub mod entry;

@@ -3,6 +3,7 @@
 //! One script is one transition (`lua/`); one method calls one script. Every mutating call carries the expected epoch
 //! and the instant at which the caller stops waiting.
 
+mod anchor;
 mod backlog;
 pub mod breaker;
 mod call;

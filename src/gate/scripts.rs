@@ -60,6 +60,8 @@ scripts! {
     Capacity = "capacity", "capacity";
     /// The writer's position.
     Publish = "publish", "publish";
+    /// The head of a hash chain of the ledger.
+    Anchor = "anchor", "anchor";
     /// The partition's epoch.
     Adopt = "adopt", "adopt";
     /// How a tenant's counters stand, as an event.

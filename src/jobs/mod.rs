@@ -1,6 +1,7 @@
 //! What time does: due reservations expire, parked calls reach the gate, the gate is watched and compared with the
 //! ledger, and jobs run when they are due. Cron only wakes; rows decide.
 
+mod anchors;
 mod gauges;
 mod parked;
 mod reconcile;
@@ -10,6 +11,7 @@ mod sweep;
 mod watch;
 mod work;
 
+pub use anchors::anchor_chains;
 pub use gauges::show_gauges;
 pub use parked::replay_parked;
 pub use reconcile::{ReconcileOptions, reconcile_tenants, repair_drifts, undo_repeats};

@@ -4,32 +4,12 @@ use chrono::{DateTime, Utc};
 use diesel::sql_types::{Array, BigInt, Binary, Integer, SmallInt, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
 
 use super::statement::Kept;
-use super::{LedgerError, number};
+use super::{Ledger, LedgerError, number};
+pub use crate::domain::chain::{Chain, ChainHead};
 use crate::domain::entry::Entry;
-use crate::domain::ids::Partition;
-
-/// Which chain: each partition has one for its outbox's batches and one for all other transactions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Chain {
-    /// The batches of a partition's writer.
-    Outbox(Partition),
-    /// Everything else that books for the partition's tenants.
-    Other(Partition),
-}
-
-const OTHER: i16 = 256;
-
-impl Chain {
-    /// Its number in the tables: the partition's, and 256 more for the other chain.
-    pub fn number(self) -> i16 {
-        match self {
-            Self::Outbox(partition) => number::of_partition(partition),
-            Self::Other(partition) => number::of_partition(partition) + OTHER,
-        }
-    }
-}
 
 /// The last batch of a chain; number 0 and a hash of zeros when there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +107,77 @@ pub(crate) async fn heads(
         }
     }
     Ok(heads)
+}
+
+#[derive(QueryableByName)]
+struct BatchRow {
+    #[diesel(sql_type = SmallInt)]
+    chain: i16,
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+    #[diesel(sql_type = Integer)]
+    rows: i32,
+    #[diesel(sql_type = Binary)]
+    hash: Vec<u8>,
+}
+
+impl BatchRow {
+    fn read(self) -> Result<ChainHead, LedgerError> {
+        Ok(ChainHead {
+            number: number::unsigned(self.number)?,
+            rows: number::small(self.rows)?,
+            hash: number::hash(self.hash)?,
+        })
+    }
+}
+
+/// Of each chain, by its index.
+const HEADS: &str = "SELECT c.chain, b.number, b.rows, b.hash FROM unnest($1::smallint[]) AS c(chain) \
+    JOIN LATERAL (SELECT number, rows, hash FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true";
+
+const AT: &str = "SELECT b.chain, b.number, b.rows, b.hash FROM unnest($1::smallint[], $2::bigint[]) AS p(chain, number) \
+    JOIN batches b ON b.chain = p.chain AND b.number = p.number";
+
+impl Ledger {
+    /// The last batch of every chain that has one.
+    pub async fn chain_heads(&self) -> Result<Vec<(Chain, ChainHead)>, LedgerError> {
+        let chains: Vec<_> = self.epochs().await?.iter().flat_map(|row| Chain::of(row.partition)).collect();
+        let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(HEADS).bind::<Array<SmallInt>, _>(numbers.clone());
+                async move { Ok(query.load::<BatchRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        let chain = |number: i16| chains.iter().copied().find(|chain| chain.number() == number);
+        rows.into_iter()
+            .filter_map(|row| Some((chain(row.chain)?, row)))
+            .map(|(c, row)| Ok((c, row.read()?)))
+            .collect()
+    }
+
+    /// The batches at these places, in their order; none where there is none.
+    pub async fn batches_at(&self, places: &[(Chain, u64)]) -> Result<Vec<Option<ChainHead>>, LedgerError> {
+        let chains: Vec<i16> = places.iter().map(|(chain, _)| chain.number()).collect();
+        let numbers: Vec<i64> = places.iter().map(|(_, batch)| number::signed(*batch)).collect();
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(AT)
+                    .bind::<Array<SmallInt>, _>(chains.clone())
+                    .bind::<Array<BigInt>, _>(numbers.clone());
+                async move { Ok(query.load::<BatchRow>(connection).await?) }.boxed()
+            })
+            .await?;
+        let mut found = vec![None; places.len()];
+        for row in rows {
+            let place = (row.chain, row.number);
+            let index = chains.iter().zip(&numbers).position(|(chain, number)| (*chain, *number) == place);
+            if let Some(slot) = index.and_then(|index| found.get_mut(index)) {
+                *slot = Some(row.read()?);
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// Puts the batches' rows in canonical order and computes their hashes.

@@ -2,6 +2,7 @@
 
 mod acknowledge;
 mod admission;
+mod anchors;
 pub mod answers;
 mod catch_up;
 mod checkpoint;
@@ -54,6 +55,7 @@ use instance::Instance;
 
 pub use acknowledge::Positions;
 pub use admission::TimeAccepted;
+pub use anchors::AnchorCheck;
 pub use checkpoint::{CheckpointTaken, TenantsPage};
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;

@@ -193,6 +193,8 @@ label! {
         Drift = "drift",
         /// What is stored of a tenant cannot be resolved.
         Policy = "policy",
+        /// The ledger lacks a batch that was booked.
+        Chain = "chain",
     }
 }
 

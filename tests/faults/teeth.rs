@@ -1,10 +1,14 @@
 //! `verify` must find what was tampered with, and name it.
 
+use std::collections::BTreeMap;
+
 use redis::AsyncCommands;
 use serde_json::json;
 use tollgate::ledger::{VerifyOptions, verify};
 
+use crate::ledger::as_owner;
 use crate::support::app::{TestApp, spawn_app};
+use crate::support::process::tollgate;
 
 async fn used(app: &TestApp) {
     app.with_plan(
@@ -95,4 +99,65 @@ async fn one_changed_counter_is_found_and_named() {
     let check = app.app().operations.verify_gate().await.unwrap();
     assert_eq!(check.faults.len(), 1, "{:?}", check.faults);
     assert!(check.faults[0].contains("acme"), "{:?}", check.faults);
+}
+
+/// Everything of the tenant's only operation, the newest batch of its chain: gone, as if it had never been.
+const VANISH: &str = "SET session_replication_role = replica; \
+    DELETE FROM batches b USING entries e WHERE e.tenant = 'last' AND (b.chain, b.number) = (e.chain, e.batch); \
+    DELETE FROM entries WHERE tenant = 'last'; \
+    DELETE FROM reservations WHERE tenant = 'last'; \
+    DELETE FROM balances WHERE tenant = 'last'; \
+    DELETE FROM usage_hourly WHERE tenant = 'last'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_batch_of_a_chain_cannot_vanish_with_all_that_follows_from_it() {
+    let app = spawn_app().await;
+    used(&app).await;
+    app.put("/v1/admin/tenants/last", json!({})).await;
+    let body = json!({ "tenant": "last", "meter": "token", "amount": "9" });
+    app.post_keyed("/v1/usage", "last", body.clone()).await.expect(201);
+    app.drained().await;
+    let operations = &app.app().operations;
+    let mut told = BTreeMap::new();
+    operations.anchor_chains(&mut told).await.unwrap();
+    let check = operations.check_anchors().await.unwrap();
+    assert!(check.anchors > 0 && check.faults.is_empty(), "{check:?}");
+    as_owner(&app.database, VANISH).await.unwrap();
+    // What is left is whole in itself.
+    assert_eq!(faults(&app).await, "");
+    let lost = operations.check_anchors().await.unwrap();
+    assert_eq!(lost.faults.len(), 1, "{lost:?}");
+    assert!(lost.faults[0].contains(": batch ") && lost.faults[0].ends_with("is gone"), "{lost:?}");
+    let mut verify = tollgate(&["verify"]);
+    verify.envs(app.variables());
+    let output = tokio::task::spawn_blocking(move || verify.output().unwrap()).await.unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    // It stays known while the chain grows again, and is one alarm.
+    app.post_keyed("/v1/usage", "later", body).await.expect(201);
+    app.drained().await;
+    for _ in 0..2 {
+        operations.anchor_chains(&mut told).await.unwrap();
+    }
+    let lost = operations.check_anchors().await.unwrap();
+    assert!(lost.faults.len() == 1 && lost.faults[0].ends_with("is another one by now"), "{lost:?}");
+    let metrics = operations.metrics_text();
+    assert!(metrics.contains("tollgate_alarms_total{alarm=\"chain\"} 1"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_anchored_head_only_rises_and_outlives_a_new_epoch() {
+    let mut app = spawn_app().await;
+    used(&app).await;
+    let mut told = BTreeMap::new();
+    app.app().operations.anchor_chains(&mut told).await.unwrap();
+    let before = app.app().gate.anchors().await.unwrap();
+    let (chain, head) = before[0];
+    let lower = tollgate::domain::chain::ChainHead { number: head.number - 1, ..head };
+    app.app().gate.anchor(chain, lower).await.unwrap();
+    assert_eq!(app.app().gate.anchors().await.unwrap(), before);
+    app.redis.restart().unwrap();
+    app.restart().await;
+    assert_eq!(app.app().gate.anchors().await.unwrap(), before);
+    assert!(told.is_empty());
+    app.finish().await;
 }

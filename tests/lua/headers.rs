@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
+use tollgate::domain::chain::{Chain, ChainHead};
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
 use tollgate::gate::{Holder, QuotaCapacity, RepairCall, RestorePage, RestoredCounter, WarmState};
@@ -123,6 +124,8 @@ async fn call_every_script(world: &World) {
     };
     gate.set_capacity(partition, tenant, &capacity, Some(START_MS)).await.unwrap();
     gate.publish(partition, OutboxId { epoch: Epoch(2), sequence: 1 }).await.unwrap();
+    let head = ChainHead { number: 7, rows: 2, hash: [1; 32] };
+    gate.anchor(Chain::Outbox(partition), head).await.unwrap();
     gate.expire(partition, Some(START_MS), 10).await.unwrap();
     super::record::record(world, &ask("d")).await;
     super::checkpoint::take(world, &[limit(b"day-----", 100)], None, START_MS).await;

@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- anchor: the head of one of the ledger's hash chains, kept where the ledger's owner does not write; its number only rises.
+-- KEYS     1 meta
+-- ARGV     1 epoch  2 now ('' = Redis's)  3 field of the chain  4 number of the head  5 the head as text, which begins with it
+-- returns  { status, real time, time, '' }    DONE    KEPT: as high is stored    ALARM: epoch found
+-- event    none
+-- include statuses
+-- include clock
+
+-- read
+local real, now = clock(ARGV[2])
+local found = redis.call('HMGET', KEYS[1], 'epoch', ARGV[3])
+
+-- check
+if found[1] ~= ARGV[1] then
+  return { ALARM, real, now, '', found[1] or '' }
+end
+local number = found[2] and tonumber(string.match(found[2], '^(%d+) '))
+if number and number >= tonumber(ARGV[4]) then
+  return { KEPT, real, now, '' }
+end
+
+-- write
+redis.call('HSET', KEYS[1], ARGV[3], ARGV[5])
+return { DONE, real, now, '' }
