@@ -4,6 +4,7 @@ mod commands;
 mod end_to_end;
 mod installation;
 mod operator;
+mod readme;
 mod replay;
 mod service;
 mod tables;

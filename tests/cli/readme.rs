@@ -1,0 +1,112 @@
+//! The README: what it tells people to run does what it says.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::run;
+use crate::support::app::{TestApp, spawn_app};
+use crate::support::process::{http_client, tollgate};
+use service::Tollgate;
+
+#[allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::disallowed_methods,
+    reason = "a whole program, as its readers have it"
+)]
+#[path = "../../docs/examples/service.rs"]
+#[rustfmt::skip]
+mod service;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_readme_shows_the_programs_that_are_tried_here() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    for (name, language) in [("service.py", "python"), ("service.rs", "rust")] {
+        let program = fs::read_to_string(super::example(name)).unwrap();
+        assert!(readme.contains(&format!("```{language}\n{program}```")), "{name} differs");
+    }
+}
+
+/// An instance with the demo's operation, tenant and user.
+async fn with_demo() -> TestApp {
+    let app = spawn_app().await;
+    app.with_plan(serde_json::json!([]), serde_json::json!([])).await;
+    app.put("/v1/admin/meters/ocr.page", serde_json::json!({ "unit": "page", "without_limit": "unlimited" }))
+        .await;
+    let cost = serde_json::json!({ "meter": "ocr.page", "weights": { "pages": "1" } });
+    app.put("/v1/admin/operations/ocr.submit", serde_json::json!({ "costs": [cost] })).await;
+    let day = serde_json::json!({ "id": "day", "meter": "ocr.page", "window": "day", "capacity": "5" });
+    app.put("/v1/admin/plans/plan", serde_json::json!({ "limits": [day] })).await;
+    app
+}
+
+/// What the books say was consumed.
+async fn booked(app: &TestApp) -> String {
+    app.drained().await;
+    let usage = app.get("/v1/tenants/acme/usage").await.expect(200);
+    usage.text("/data/0/consumed").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_in_rust_pays_for_what_was_done_also_where_the_work_failed() {
+    let app = with_demo().await;
+    let http = http_client(std::time::Duration::from_secs(10));
+    let tollgate = Tollgate { http, url: app.url(), key: app.admin_key().to_owned() };
+    let read = async |_page: u32| Ok(());
+    assert_eq!(tollgate.read_document("first", 3, read).await.unwrap(), "read 3 pages");
+    assert_eq!(tollgate.read_document("first", 3, read).await.unwrap(), "done before");
+    let torn = async |page: u32| if page == 1 { Err("torn".into()) } else { Ok(()) };
+    assert_eq!(tollgate.read_document("second", 2, torn).await.unwrap_err().to_string(), "torn");
+    let refused = tollgate.read_document("third", 9, read).await.unwrap();
+    assert!(refused.starts_with("refused: "), "{refused}");
+    assert_eq!(booked(&app).await, "4");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_in_python_does_the_same() {
+    let app = with_demo().await;
+    let mut python = Command::new("python3");
+    python.arg(super::example("service.py")).env_clear();
+    python.env("TOLLGATE_URL", app.url()).env("TOLLGATE_ADMIN_KEY", app.admin_key());
+    python.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    if python.output().is_err() {
+        eprintln!("python3 is not installed: its program was not tried");
+        return;
+    }
+    let (code, out, error) = tokio::task::spawn_blocking(move || run(&mut python)).await.unwrap();
+    assert_eq!((code, out.as_str()), (0, "done before\n"), "{error}");
+    assert_eq!(booked(&app).await, "3");
+    app.finish().await;
+}
+
+/// The block of the README that begins with these words.
+fn block(readme: &str, beginning: &str) -> String {
+    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.into_iter().find(|block| block.starts_with(beginning)).expect("the block").to_owned()
+}
+
+#[test]
+fn the_month_in_the_readme_works_when_it_is_pasted_whole() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let program = tollgate(&[]).get_program().to_str().unwrap().to_owned();
+    let script = block(&readme, "(\n  DIR=").replace("8081", &port.to_string());
+    let script = script.replace("target/release/tollgate", &program);
+    let bare = tollgate(&[]);
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).env_clear().current_dir(bare.get_current_dir().unwrap());
+    shell.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let (code, out, error) = run(&mut shell);
+    assert_eq!(code, 0, "{out}{error}");
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 4, "{out}{error}");
+    assert!(lines[1].contains("\"remaining\":\"9850\""), "{out}");
+    assert!(lines[3].contains("\"remaining\":\"10000\""), "{out}");
+}
