@@ -114,7 +114,7 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
     let parked = reached.app.ledger.count_parked().await?;
     let mut rows = vec![
         ("durability".into(), reached.app.gate.durability().as_str().into()),
-        ("redis clock ahead of this host's".into(), format!("{ahead_ms} ms")),
+        ("redis clock ahead of this host's, ms".into(), ahead_ms.to_string()),
         ("partitions".into(), reached.settings.gate.partitions.to_string()),
         ("epochs".into(), format!("{} to {}", epochs.0, epochs.1)),
         ("partitions behind".into(), behind.to_string()),

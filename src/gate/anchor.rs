@@ -7,7 +7,6 @@ use super::call::text;
 use super::error::GateError;
 use super::scripts::Script;
 use crate::domain::chain::{Chain, ChainHead};
-use crate::domain::codec::Undecodable;
 
 impl Gate {
     /// The heads that were anchored here; none of a chain that never was, or since its partition's memory was lost.

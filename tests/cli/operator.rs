@@ -25,17 +25,17 @@ fn with(variables: &[(String, String)], name: &str, value: &str) -> Vec<(String,
 async fn a_taken_port_and_a_server_that_does_not_answer_are_named_with_what_to_do() {
     let app = spawn_app().await;
     let variables = app.variables();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
     for (name, key) in
         [("TOLLGATE__HTTP__LISTEN", "http.listen"), ("TOLLGATE__HTTP__OPS_LISTEN", "http.ops_listen")]
     {
-        let _held = TcpListener::bind(&taken).unwrap();
         let (code, _, error) = aside(&["serve", "--roles", "http"], &with(&variables, name, &taken)).await;
         assert_eq!(code, 1, "{error}");
         assert!(error.contains(&format!("{key} = {taken} cannot be listened on")), "{error}");
         assert!(error.contains("next: another process listens there"), "{error}");
     }
+    drop(listener);
     let nowhere = taken;
     for (name, url, server, key) in [
         ("TOLLGATE__REDIS__URL", format!("redis://:hush@{nowhere}/"), "Redis", "redis.url"),
