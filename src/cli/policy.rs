@@ -134,7 +134,10 @@ async fn list<T: DeserializeOwned>(
     let path = format!("/v1/admin/{}", kind.list_name());
     let objects: Vec<Value> = client.list(&path).await?;
     let read = |mut object: Value| {
-        let version = object.as_object_mut().and_then(|fields| fields.remove("version"));
+        let mut read_only = |field: &str| object.as_object_mut().and_then(|fields| fields.remove(field));
+        let version = read_only("version");
+        // What is still to come follows from what was asked for last.
+        read_only("calendars");
         let id = object.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         if let Some(version) = version.as_ref().and_then(Value::as_u64) {
             versions.insert((kind, id.clone()), version);

@@ -13,8 +13,11 @@ use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use serde::{Deserialize, Serialize};
 
+mod calendars;
 #[cfg(test)]
 mod tests;
+
+pub use calendars::{Calendars, DatedCalendar};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -172,6 +175,11 @@ impl Window {
     pub fn contains(&self, at_ms: i64) -> bool {
         self.start_ms <= at_ms && at_ms < self.end_ms
     }
+
+    /// What of it lies inside `outer`, which it overlaps.
+    fn within(self, outer: Self) -> Self {
+        Self { start_ms: self.start_ms.max(outer.start_ms), end_ms: self.end_ms.min(outer.end_ms) }
+    }
 }
 
 /// The five windows around one instant.
@@ -201,6 +209,17 @@ impl Windows {
         }
     }
 
+    /// Each of them, cut to what lies inside `outer`.
+    fn within(self, outer: Window) -> Self {
+        Self {
+            hour: self.hour.within(outer),
+            day: self.day.within(outer),
+            week: self.week.within(outer),
+            month: self.month.within(outer),
+            period: self.period.within(outer),
+        }
+    }
+
     /// The instants at which all five are what they are here.
     pub fn valid(&self) -> Window {
         WindowKind::ALL.iter().map(|kind| self.get(*kind)).fold(self.hour, |valid, window| Window {
@@ -210,12 +229,12 @@ impl Windows {
     }
 }
 
-/// A tenant's zone and anchor day: all that its boundaries depend on.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// A zone and an anchor day: all that boundaries depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Calendar {
-    /// Where the tenant's days begin.
+    /// Where days begin.
     pub zone: Zone,
-    /// When its billing periods begin.
+    /// When billing periods begin.
     pub anchor_day: AnchorDay,
 }
 

@@ -102,10 +102,10 @@ pub struct TenantDefinition {
     /// Its plan; absent: only default limits and its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
-    /// Where its days begin.
+    /// Where its days begin, as it was asked for last: [`Calendars`](super::period::Calendars) say when it holds.
     #[serde(default)]
     pub time_zone: Zone,
-    /// On which day of the month its billing periods begin.
+    /// On which day of the month its billing periods begin, likewise.
     #[serde(default)]
     pub anchor_day: AnchorDay,
     /// Its own limits.
@@ -122,7 +122,8 @@ pub struct TenantDefinition {
     pub archived: bool,
 }
 
-/// A tenant as a file or a PUT writes it: an absent list is left as it is, an empty one empties.
+/// A tenant as a file or a PUT writes it: a list, a zone or an anchor day that is absent is left as it is, an empty list
+/// empties.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantDocument {
@@ -131,12 +132,12 @@ pub struct TenantDocument {
     /// Its plan; absent: only default limits and its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
-    /// Where its days begin; absent: UTC.
-    #[serde(default)]
-    pub time_zone: Zone,
-    /// On which day of the month its billing periods begin; absent: the 1st.
-    #[serde(default)]
-    pub anchor_day: AnchorDay,
+    /// Where its days begin; absent: as it is, UTC for a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<Zone>,
+    /// On which day of the month its billing periods begin; absent: as it is, the 1st for a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor_day: Option<AnchorDay>,
     /// Its own limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Vec<Arc<Limit>>>,
@@ -157,8 +158,11 @@ impl TenantDocument {
         TenantDefinition {
             id: self.id,
             plan: self.plan,
-            time_zone: self.time_zone,
-            anchor_day: self.anchor_day,
+            time_zone: self
+                .time_zone
+                .or_else(|| current.map(|tenant| tenant.time_zone.clone()))
+                .unwrap_or_default(),
+            anchor_day: self.anchor_day.or(current.map(|tenant| tenant.anchor_day)).unwrap_or_default(),
             limits: self.limits.or_else(|| current.map(|tenant| tenant.limits.clone())).unwrap_or_default(),
             subjects: self
                 .subjects
@@ -179,8 +183,8 @@ impl From<TenantDefinition> for TenantDocument {
         Self {
             id: tenant.id,
             plan: tenant.plan,
-            time_zone: tenant.time_zone,
-            anchor_day: tenant.anchor_day,
+            time_zone: Some(tenant.time_zone),
+            anchor_day: Some(tenant.anchor_day),
             limits: Some(tenant.limits),
             subjects: Some(tenant.subjects),
             overrides: Some(tenant.overrides),
@@ -204,7 +208,7 @@ impl TenantDefinition {
         }
     }
 
-    /// Its calendar.
+    /// The calendar that was asked for last.
     pub fn calendar(&self) -> Calendar {
         Calendar::new(self.time_zone.clone(), self.anchor_day)
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::retention;
-use crate::ledger::{Ledger, jobs::RESTORE};
+use crate::ledger::Ledger;
+use crate::ledger::jobs::{PERIODS, RESTORE};
 use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Job;
 
@@ -27,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) fn name(job: Job) -> &'static str {
     match job {
         Job::Restore => RESTORE,
-        Job::Periods => "periods",
+        Job::Periods => PERIODS,
         Job::Partitions => "partitions",
         Job::Retention => "retention",
     }

@@ -12,6 +12,8 @@ use super::{BEGIN, Ledger, LedgerError, instant, notices};
 
 /// The job that tells the gate what a new epoch made it forget; rung whenever an epoch is issued.
 pub const RESTORE: &str = "restore";
+/// The job that opens the next periods.
+pub const PERIODS: &str = "periods";
 
 /// A run that its owner has claimed. The fence tells it from an earlier owner's claim of the same run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 mod audit;
 pub mod balances;
 mod booked;
+pub mod calendars;
 pub mod chain;
 mod connection;
 pub mod cursors;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 
 pub use balances::MeterBalance;
 pub use booked::{AwaitedEvent, Booked};
+pub use calendars::CalendarChange;
 pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use connection::{LedgerOptions, address_of};
 pub use cursors::{Cursor, Rest};

@@ -74,7 +74,7 @@ impl Row {
 
 const ENDING: &str = "SELECT q.tenant, q.meter, q.period_start, q.period_end FROM quota_periods q \
     LEFT JOIN quota_periods n ON n.tenant = q.tenant AND n.meter = q.meter AND n.period_start = q.period_end \
-    WHERE q.period_end > $1 AND q.period_end <= $2 AND n.delivered_at IS NULL \
+    WHERE q.period_start <= $1 AND q.period_end > $1 AND q.period_end <= $2 AND n.delivered_at IS NULL \
       AND ($3 IS NULL OR (q.tenant, q.meter) > ($3, $4)) ORDER BY q.tenant, q.meter LIMIT $5";
 
 const DELIVERED: &str = "UPDATE quota_periods q SET delivered_at = now() \
@@ -82,7 +82,7 @@ const DELIVERED: &str = "UPDATE quota_periods q SET delivered_at = now() \
     WHERE q.tenant = w.tenant AND q.meter = w.meter AND q.period_start = w.period_start AND q.delivered_at IS NULL";
 
 impl Ledger {
-    /// Open periods that end behind `now_ms` and at `until_ms` at the latest (unix ms), and whose next one has not been
+    /// Open periods that have begun, end behind `now_ms` and at `until_ms` at the latest (unix ms), and whose next one has not been
     /// delivered; at most `limit`, by tenant and meter, from behind `after`.
     pub async fn ending_periods(
         &self,

@@ -9,8 +9,9 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::Value;
 
-use super::{BEGIN_SNAPSHOT, Ledger, LedgerError, number};
+use super::{BEGIN_SNAPSHOT, CalendarChange, Ledger, LedgerError, number};
 use crate::domain::ids::{MeterId, OperationId, TenantId};
+use crate::domain::period::DatedCalendar;
 use crate::domain::policy::diff::DefinitionKind;
 
 /// A stored object of the policy that is not a tenant.
@@ -39,6 +40,8 @@ pub struct StoredTenant {
     pub definition: Value,
     /// Which of its counters began anew, and when.
     pub counter_resets: Value,
+    /// Its calendars by their dates; none where the definition's holds for ever.
+    pub calendars: Vec<DatedCalendar>,
     /// Whether it is archived.
     pub archived: bool,
     /// When it was made (unix µs): its place in lists.
@@ -134,6 +137,8 @@ pub struct PolicyWrite {
     pub changes: Vec<PolicyChange>,
     /// Generations that the changes begin or raise.
     pub generations: Vec<Generation>,
+    /// What the changes do to tenants' calendars.
+    pub calendars: Vec<CalendarChange>,
     /// Who asks, for the audit log.
     pub actor: String,
 }
@@ -193,6 +198,8 @@ struct TenantRow {
     definition: Value,
     #[diesel(sql_type = Jsonb)]
     counter_resets: Value,
+    #[diesel(sql_type = Jsonb)]
+    calendars: Value,
     #[diesel(sql_type = Bool)]
     archived: bool,
     #[diesel(sql_type = Timestamptz)]
@@ -259,8 +266,10 @@ impl ObjectRow {
 
 impl TenantRow {
     fn read(self) -> Result<StoredTenant, LedgerError> {
+        let damaged = |error| LedgerError::Damaged(format!("the calendars of {}: {error}", self.id));
         Ok(StoredTenant {
             id: number::tenant(&self.id)?,
+            calendars: serde_json::from_value(self.calendars).map_err(damaged)?,
             version: number::unsigned(self.version)?,
             definition: self.definition,
             counter_resets: self.counter_resets,
@@ -277,8 +286,10 @@ impl GenerationRow {
     }
 }
 
-const TENANT_COLUMNS: &str =
-    "SELECT id, version, definition, counter_resets, archived, created_at FROM tenants";
+const TENANT_COLUMNS: &str = "SELECT id, version, definition, counter_resets, archived, created_at, \
+    coalesce((SELECT jsonb_agg(jsonb_build_object('from_ms', (extract(epoch FROM from_at) * 1000)::bigint, 'zone', zone, \
+                                                  'anchor_day', anchor_day) ORDER BY from_at) \
+              FROM calendars WHERE calendars.tenant = tenants.id), '[]') AS calendars FROM tenants";
 
 const SHARED_VERSION: &str =
     "SELECT coalesce(max(policy_version), 0) FROM policy_history WHERE kind <> 'tenant'";
@@ -450,12 +461,14 @@ pub(super) async fn is_meter_booked(
     Ok(row.found)
 }
 
-pub(super) async fn has_reservations(
+/// Whether anything is booked for the tenant, or waits to be.
+pub(super) async fn has_booked(
     connection: &mut AsyncPgConnection,
     tenant: &str,
 ) -> Result<bool, LedgerError> {
     let query = "SELECT EXISTS (SELECT FROM reservations WHERE tenant = $1) \
                  OR EXISTS (SELECT FROM balances WHERE tenant = $1) \
+                 OR EXISTS (SELECT FROM quota_periods WHERE tenant = $1) \
                  OR EXISTS (SELECT FROM parked WHERE tenant = $1 AND state = 'waiting') AS found";
     let row: ExistsRow = sql_query(query).bind::<Text, _>(tenant).get_result(connection).await?;
     Ok(row.found)

@@ -6,10 +6,10 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use super::policy::{has_reservations, is_meter_booked, read_shared_version, tenants_since};
+use super::policy::{has_booked, is_meter_booked, read_shared_version, tenants_since};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PolicyAction, PolicyChange,
-    PolicyWrite, PolicyWritten, TenantSince, WrittenObject, notices, number,
+    PolicyWrite, PolicyWritten, TenantSince, WrittenObject, calendars, notices, number,
 };
 use crate::domain::ids::Partition;
 use crate::domain::policy::diff::DefinitionKind;
@@ -95,6 +95,9 @@ async fn put(
     }
     for generations in write.generations.chunks(AT_ONCE) {
         raise(connection, generations).await?;
+    }
+    for change in &write.calendars {
+        calendars::put(connection, change).await?;
     }
     Ok(PolicyWritten { version, objects })
 }
@@ -266,7 +269,7 @@ async fn note(
 async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Result<(), LedgerError> {
     let in_use = match change.kind {
         DefinitionKind::Meter => is_meter_booked(connection, &change.id).await?,
-        DefinitionKind::Tenant => has_reservations(connection, &change.id).await?,
+        DefinitionKind::Tenant => has_booked(connection, &change.id).await?,
         _ => false,
     };
     if in_use {
@@ -274,6 +277,9 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
             kind: change.kind.as_str(),
             id: change.id.clone(),
         }));
+    }
+    if change.kind == DefinitionKind::Tenant {
+        calendars::delete(connection, &change.id).await?;
     }
     let query = match change.kind {
         DefinitionKind::Tenant => "DELETE FROM tenants WHERE id = $1 AND $2 = 'tenant'",

@@ -27,6 +27,7 @@ pub struct QuotaCapacity {
 }
 
 /// A quota's period about to be opened.
+#[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) partition: Partition,
     pub(crate) tenant: TenantId,
@@ -128,12 +129,19 @@ pub(crate) async fn open_all(
     partition: Partition,
     openings: &[Opening],
 ) -> Result<usize, LedgerError> {
+    lock_tenants(connection, openings).await?;
     let new = insert(connection, openings).await?;
-    let is_new = |opening: &&Opening| {
-        new.iter().any(|row| row.tenant == opening.tenant.as_str() && row.meter == opening.meter.as_str())
+    let end_of = |opening: &Opening| {
+        let is_its =
+            |row: &&Inserted| row.tenant == opening.tenant.as_str() && row.meter == opening.meter.as_str();
+        new.iter().find(is_its).map(|row| row.period_end.timestamp_millis())
+    };
+    let as_opened = |opening: &Opening| {
+        let period_ms = (opening.period_ms.0, end_of(opening)?);
+        Some(Opening { period_ms, ..opening.clone() })
     };
     let granted: Vec<_> =
-        openings.iter().filter(|opening| opening.included > Units::ZERO).filter(is_new).collect();
+        openings.iter().filter(|opening| opening.included > Units::ZERO).filter_map(as_opened).collect();
     if !granted.is_empty() {
         grant(connection, partition, &granted).await?;
     }
@@ -146,6 +154,19 @@ struct Inserted {
     tenant: String,
     #[diesel(sql_type = Text)]
     meter: String,
+    #[diesel(sql_type = Timestamptz)]
+    period_end: DateTime<Utc>,
+}
+
+/// Whoever opens a period and whoever changes a tenant's calendar go one after the other: what is opened by an older
+/// calendar is seen by the change, and what is opened behind it ends where the change says. Other changes are not waited for.
+async fn lock_tenants(connection: &mut AsyncPgConnection, openings: &[Opening]) -> Result<(), LedgerError> {
+    let tenants: Vec<_> = openings.iter().map(|opening| opening.tenant.as_str()).collect();
+    sql_query("SELECT FROM tenants WHERE id = ANY($1) ORDER BY id FOR KEY SHARE")
+        .bind::<Array<Text>, _>(tenants)
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 /// A first version is the period's start in seconds: a later period's is higher, in whatever order and however near to
@@ -158,10 +179,12 @@ async fn insert(
     let included = openings.iter().map(|opening| opening.included.to_amount(opening.decimals).decimal());
     let inserted = sql_query(
         "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
-         SELECT w.*, greatest(extract(epoch FROM w.period_start)::bigint, 1) \
+         SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, \
+                greatest(extract(epoch FROM w.period_start)::bigint, 1) \
          FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[]) \
               AS w(tenant, meter, period_start, period_end, decimals, included) \
-         ORDER BY w.tenant, w.meter ON CONFLICT DO NOTHING RETURNING tenant, meter",
+         LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start \
+         ORDER BY w.tenant, w.meter ON CONFLICT DO NOTHING RETURNING tenant, meter, period_end",
     )
     .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
     .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))
@@ -245,12 +268,12 @@ const CHAIN_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('tollgate other 
 async fn grant(
     connection: &mut AsyncPgConnection,
     partition: Partition,
-    openings: &[&Opening],
+    openings: &[Opening],
 ) -> Result<(), LedgerError> {
     let chain = Chain::Other(partition);
     let locked: Locked =
         sql_query(CHAIN_LOCK).bind::<SmallInt, _>(chain.number()).get_result(connection).await?;
-    let rows: Vec<Entry> = openings.iter().map(|opening| opening_entry(opening)).collect();
+    let rows: Vec<Entry> = openings.iter().map(opening_entry).collect();
     let mut changes = BalanceChanges::default();
     for (opening, entry) in openings.iter().zip(&rows) {
         changes.add(&opening.tenant, opening.period_ms, &entry.movement);

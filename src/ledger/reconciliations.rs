@@ -79,8 +79,6 @@ pub(crate) struct Circumstances {
     pub(crate) repeats_wait: bool,
     /// Policy or tenant have changed since the counters were named.
     pub(crate) policy_changed: bool,
-    /// When the tenant's zone or anchor day last changed: windows that began before were cut otherwise.
-    pub(crate) calendar_changed_at_ms: Option<i64>,
 }
 
 /// Which reconciliations to list.
@@ -111,8 +109,6 @@ struct CircumstancesRow {
     repeats_wait: bool,
     #[diesel(sql_type = Bool)]
     policy_changed: bool,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    calendar_changed_at: Option<DateTime<Utc>>,
 }
 
 /// What may explain that a counter of this checkpoint differs. The partition's cursor is locked by this transaction.
@@ -127,13 +123,7 @@ pub(crate) async fn circumstances(
              EXISTS (SELECT FROM repeats WHERE tenant = $1 AND epoch = $3 AND sequence < $4 \
                      AND (undone_sequence IS NULL OR undone_sequence >= $4)) AS repeats_wait, \
              coalesce((SELECT t.version <> $5 FROM tenants t WHERE t.id = $1), true) \
-                 OR EXISTS (SELECT FROM policy_history WHERE policy_version > $6 AND kind <> 'tenant') AS policy_changed, \
-             (SELECT max(changed_at) FROM ( \
-                  SELECT changed_at, (definition->>'time_zone', definition->>'anchor_day') IS DISTINCT FROM \
-                             ((lag(definition) OVER v)->>'time_zone', (lag(definition) OVER v)->>'anchor_day') AS is_other, \
-                         lag(version) OVER v AS before \
-                  FROM policy_history WHERE kind = 'tenant' AND id = $1 WINDOW v AS (ORDER BY version)) h \
-              WHERE is_other AND before IS NOT NULL) AS calendar_changed_at",
+                 OR EXISTS (SELECT FROM policy_history WHERE policy_version > $6 AND kind <> 'tenant') AS policy_changed",
     )
     .bind::<Text, _>(checkpoint.description.tenant.as_str())
     .bind::<SmallInt, _>(number::of_partition(partition))
@@ -147,7 +137,6 @@ pub(crate) async fn circumstances(
         gaps: number::unsigned(row.gaps)?,
         repeats_wait: row.repeats_wait,
         policy_changed: row.policy_changed,
-        calendar_changed_at_ms: row.calendar_changed_at.map(|at| at.timestamp_millis()),
     })
 }
 

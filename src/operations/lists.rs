@@ -52,7 +52,7 @@ impl Operations {
         match &request.tenant {
             Some(tenant) => {
                 let entry = self.known(tenant).await?;
-                Ok((entry.definition.time_zone.name().to_owned(), entry.windows(now_ms).period.start_ms))
+                Ok((entry.calendars.at(now_ms).zone.name().to_owned(), entry.windows(now_ms).period.start_ms))
             }
             None => {
                 let zone = match &request.zone {

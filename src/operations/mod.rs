@@ -4,6 +4,7 @@ mod acknowledge;
 mod admission;
 mod anchors;
 pub mod answers;
+mod calendars;
 mod catch_up;
 mod checkpoint;
 mod cost;

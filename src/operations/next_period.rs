@@ -97,7 +97,7 @@ impl Operations {
 fn quota_from(entry: &TenantEntry, ending: &EndingPeriod) -> Option<ResolvedQuota> {
     let at_ms = ending.period_ms.1;
     // Worked out apart: the windows that the entry keeps are those of now.
-    let windows = entry.policy.calendar.windows(at_ms);
+    let windows = entry.calendars.windows(at_ms);
     let quotas = entry.policy.overview(&[], at_ms, &windows).quotas;
     quotas.into_iter().find(|quota| quota.meter == ending.meter && quota.window.start_ms == at_ms)
 }

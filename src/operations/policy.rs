@@ -31,12 +31,16 @@ impl Operations {
         let edit = Edit::put(document(kind, id, body)?);
         let changed = self.change_policy(edit, Some(Target { kind, id, if_match }), actor).await?;
         let definition = changed.settled.definitions.json(kind, id).ok_or_else(|| missing(kind, id))?;
+        let mut definition = definition.map_err(internal)?;
+        if let (DefinitionKind::Tenant, Some(calendars)) = (kind, changed.settled.calendars.get(id)) {
+            definition = self.with_calendars(definition, calendars);
+        }
         let written = changed.written.iter().flat_map(|written| &written.objects);
         let now =
             written.filter(|object| object.kind == kind && object.id == id).map(|object| object.version);
         let version = now.chain(changed.version_before).next().unwrap_or_default();
         let created = changed.version_before.is_none();
-        Ok(PolicyAnswer { definition: definition.map_err(internal)?, version, created })
+        Ok(PolicyAnswer { definition, version, created })
     }
 
     /// An object as it is stored.
@@ -46,7 +50,7 @@ impl Operations {
             self.ledger
                 .read_tenant_definition(&tenant)
                 .await?
-                .map(|stored| (stored.definition, stored.version))
+                .map(|stored| (self.shown(&stored), stored.version))
         } else {
             let stored = self.ledger.read_policy().await?;
             let objects = stored.objects.into_iter();
@@ -102,7 +106,7 @@ impl Operations {
         let has_more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| has_more).map(|row| format!("{}:{}", row.created_at_us, row.id));
-        let data = rows.into_iter().map(|row| with_version(row.definition, row.version)).collect();
+        let data = rows.iter().map(|row| with_version(self.shown(row), row.version)).collect();
         Ok(PageAnswer { data, next, as_of: None })
     }
 

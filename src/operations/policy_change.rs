@@ -115,6 +115,11 @@ impl Operations {
             let named: Vec<TenantId> = edit.tenants().into_iter().collect();
             self.ledger.read_tenants(named).await?.into_iter().for_each(|stored| draft.keep(stored));
         }
+        for tenant in draft.with_other_calendars() {
+            if !self.may_have_booked(&tenant).await? {
+                draft.note_unbooked(tenant);
+            }
+        }
         draft.raise_generations();
         for some in draft.tenants().chunks(TENANTS_AT_ONCE) {
             draft.work_out(some)?;

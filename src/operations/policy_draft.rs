@@ -5,20 +5,23 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::calendars::calendar_change;
 use super::policy_store::stored_json;
 use super::{Answer, OperationError};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::meter::Meter;
-use crate::domain::policy::Policy;
+use crate::domain::period::{Calendars, DatedCalendar};
 use crate::domain::policy::counter::{GenerationRow, Resets, generations_after};
 use crate::domain::policy::diff::{DefinitionKind, changes};
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::edit::{Checks, Edit};
-use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
+use crate::domain::policy::resets::{TenantBefore, resets_of_all, tenant_resets_after};
+use crate::domain::policy::{Dangling, Policy};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{
-    Expected, Generation, PolicyAction, PolicyChange, PolicyWrite, StoredObject, StoredTenant, TenantSince,
+    CalendarChange, Expected, Generation, PolicyAction, PolicyChange, PolicyWrite, StoredObject,
+    StoredTenant, TenantSince,
 };
 
 /// A change of the policy worked out against what is stored.
@@ -32,6 +35,8 @@ pub(super) struct Draft {
     /// The versions of what is stored but for tenants; not known, nor needed, where only tenants change.
     versions: BTreeMap<(DefinitionKind, String), u64>,
     kept: BTreeMap<TenantId, Kept>,
+    /// Those of them for which nothing is booked.
+    unbooked: BTreeSet<TenantId>,
     outcomes: BTreeMap<TenantId, Outcome>,
     fresh: Vec<GenerationRow>,
 }
@@ -39,6 +44,7 @@ pub(super) struct Draft {
 /// A tenant as it is stored.
 struct Kept {
     version: u64,
+    calendars: Vec<DatedCalendar>,
     /// None where it does not read.
     read: Option<(Arc<TenantDefinition>, Resets)>,
 }
@@ -56,6 +62,8 @@ enum Outcome {
 pub(super) struct Settled {
     /// The definitions afterwards, without those tenants that it does not name.
     pub(super) definitions: Definitions,
+    /// The calendars of the tenants that it names and does not make.
+    pub(super) calendars: BTreeMap<TenantId, Calendars>,
     /// Tenants that were passed over because what is stored of them cannot be resolved.
     pub(super) unresolved: Vec<(TenantId, String)>,
 }
@@ -81,6 +89,7 @@ impl Draft {
             then,
             versions,
             kept: BTreeMap::new(),
+            unbooked: BTreeSet::new(),
             outcomes: BTreeMap::new(),
             fresh: Vec::new(),
         }
@@ -107,7 +116,27 @@ impl Draft {
     pub(super) fn keep(&mut self, stored: StoredTenant) {
         let read = stored_json(&stored.definition)
             .and_then(|definition| Ok((Arc::new(definition), stored_json(&stored.counter_resets)?)));
-        self.kept.insert(stored.id, Kept { version: stored.version, read: read.ok() });
+        let kept = Kept { version: stored.version, calendars: stored.calendars, read: read.ok() };
+        self.kept.insert(stored.id, kept);
+    }
+
+    /// The tenants that it gives another calendar.
+    pub(super) fn with_other_calendars(&self) -> Vec<TenantId> {
+        self.edit.tenants().into_iter().filter(|id| self.calendar_change(id).is_some()).collect()
+    }
+
+    /// Notes that nothing is booked for this tenant, so that its calendar may change at once.
+    pub(super) fn note_unbooked(&mut self, tenant: TenantId) {
+        self.unbooked.insert(tenant);
+    }
+
+    fn calendar_change(&self, id: &TenantId) -> Option<CalendarChange> {
+        let kept = self.kept.get(id)?;
+        let (old, _) = kept.read.as_ref()?;
+        let new = self.edit.tenant_after(id, Some(old))?;
+        let before = Calendars::of(kept.calendars.clone(), old.calendar());
+        let asked = (old.calendar() != new.calendar()).then(|| new.calendar())?;
+        Some(calendar_change(id, &before, asked, self.unbooked.contains(id), self.now_ms))
     }
 
     /// Works out which counters begin anew. Every tenant that the change concerns must have been added.
@@ -167,7 +196,8 @@ impl Draft {
             None => Resets::default(),
             Some((old, resets)) => {
                 let before = TenantBefore { policy: &self.before, tenant: old, resets };
-                match tenant_resets_after(before, &self.then, &new, self.now_ms) {
+                let then = tenant_resets_after(before, &self.then, &new, self.now_ms);
+                match then.and_then(|then| self.resets_by_calendar(&new, then)) {
                     Ok(then) if then == *resets && *old == new => return Ok(Outcome::Untouched),
                     Ok(then) => then,
                     Err(_) if self.edit.writes(DefinitionKind::Tenant, id.as_str()) => resets.clone(),
@@ -185,6 +215,16 @@ impl Draft {
                 counter_resets: Some(to_json(&resets)?),
             },
         }))
+    }
+
+    /// Where the calendar changes at once, every counter begins anew: what the gate knows of the old windows stands in no way.
+    fn resets_by_calendar(&self, new: &TenantDefinition, resets: Resets) -> Result<Resets, Dangling> {
+        match self.calendar_change(&new.id) {
+            Some(CalendarChange { calendars: None, .. }) => {
+                resets_of_all(&self.then, new, &resets, self.now_ms)
+            }
+            _ => Ok(resets),
+        }
     }
 
     /// The version of a definition before the change; none where there is none.
@@ -250,6 +290,7 @@ impl Draft {
         let mut write = PolicyWrite {
             changes: self.shared_changes()?,
             generations: self.fresh.drain(..).map(generation_row).collect(),
+            calendars: self.edit.tenants().iter().filter_map(|id| self.calendar_change(id)).collect(),
             actor: std::mem::take(&mut self.actor),
         };
         let settled = self.settled();
@@ -264,9 +305,15 @@ impl Draft {
     /// What the change comes to, as far as it is worked out.
     pub(super) fn settled(&self) -> Settled {
         let mut definitions = self.then.definitions().clone();
+        let mut calendars = BTreeMap::new();
         for id in self.edit.tenants() {
             let old = self.kept.get(&id).and_then(|kept| Some(&kept.read.as_ref()?.0));
             if let Some(tenant) = self.edit.tenant_after(&id, old) {
+                if let Some(kept) = self.kept.get(&id) {
+                    let changed = self.calendar_change(&id).and_then(|change| change.calendars);
+                    let stay = || Calendars::of(kept.calendars.clone(), tenant.calendar());
+                    calendars.insert(id.clone(), changed.unwrap_or_else(stay));
+                }
                 definitions.tenants.insert(id, tenant);
             }
         }
@@ -274,7 +321,7 @@ impl Draft {
             Outcome::Unresolved(why) => Some((id.clone(), why.clone())),
             _ => None,
         });
-        Settled { definitions, unresolved: unresolved.collect() }
+        Settled { definitions, calendars, unresolved: unresolved.collect() }
     }
 
     /// What is written besides tenants, each against the version it was read at.

@@ -11,7 +11,7 @@ use moka::future::Cache;
 use super::{Answer, OperationError};
 use crate::domain::ids::{OperationId, Partition, Subject, TenantId};
 use crate::domain::operation::Operation;
-use crate::domain::period::Windows;
+use crate::domain::period::{Calendars, Windows};
 use crate::domain::policy::counter::{self, GenerationRow, Resets};
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
@@ -37,6 +37,8 @@ pub(super) struct TenantEntry {
     pub(super) partition: Partition,
     /// Its limits and quotas.
     pub(super) policy: TenantPolicy,
+    /// Where its windows begin.
+    pub(super) calendars: Calendars,
     resets: Resets,
     snapshot: Arc<Policy>,
     windows: ArcSwap<Windows>,
@@ -46,6 +48,7 @@ impl TenantEntry {
     fn new(
         snapshot: Arc<Policy>,
         definition: Arc<TenantDefinition>,
+        calendars: Calendars,
         resets: Resets,
         version: u64,
         partition: Partition,
@@ -53,8 +56,8 @@ impl TenantEntry {
     ) -> Answer<Self> {
         let policy = TenantPolicy::new(&snapshot, &definition, &resets)
             .map_err(|dangling| OperationError::Internal(dangling.to_string()))?;
-        let windows = ArcSwap::from_pointee(policy.calendar.windows(now_ms));
-        Ok(Self { definition, version, partition, policy, resets, snapshot, windows })
+        let windows = ArcSwap::from_pointee(calendars.windows(now_ms));
+        Ok(Self { definition, version, partition, policy, calendars, resets, snapshot, windows })
     }
 
     /// The tenant's windows around `at_ms`; worked out anew only when one of them has turned.
@@ -63,7 +66,7 @@ impl TenantEntry {
         if cached.valid().contains(at_ms) {
             return **cached;
         }
-        let fresh = self.policy.calendar.windows(at_ms);
+        let fresh = self.calendars.windows(at_ms);
         self.windows.store(Arc::new(fresh));
         fresh
     }
@@ -198,7 +201,13 @@ impl PolicyStore {
         }
         let resolved = match stale {
             Some(stale) => self
-                .keep(snapshot, stale.definition.clone(), stale.resets.clone(), stale.version)
+                .keep(
+                    snapshot,
+                    stale.definition.clone(),
+                    stale.calendars.clone(),
+                    stale.resets.clone(),
+                    stale.version,
+                )
                 .await
                 .map(Some),
             None => self.ask_ledger(id, snapshot).await,
@@ -218,10 +227,17 @@ impl PolicyStore {
                 Ok(None)
             }
             Some(stored) => {
-                let definition = Arc::new(stored_json(&stored.definition)?);
-                self.keep(snapshot, definition, stored_json(&stored.counter_resets)?, stored.version)
-                    .await
-                    .map(Some)
+                let definition: Arc<TenantDefinition> = Arc::new(stored_json(&stored.definition)?);
+                let calendars = Calendars::of(stored.calendars, definition.calendar());
+                self.keep(
+                    snapshot,
+                    definition,
+                    calendars,
+                    stored_json(&stored.counter_resets)?,
+                    stored.version,
+                )
+                .await
+                .map(Some)
             }
         }
     }
@@ -230,13 +246,15 @@ impl PolicyStore {
         &self,
         snapshot: Arc<Policy>,
         definition: Arc<TenantDefinition>,
+        calendars: Calendars,
         resets: Resets,
         version: u64,
     ) -> Answer<Arc<TenantEntry>> {
         let id = definition.id.clone();
         let partition = Partition::of(&id, self.partitions);
         let now_ms = self.clock.now_ms();
-        let entry = Arc::new(TenantEntry::new(snapshot, definition, resets, version, partition, now_ms)?);
+        let entry =
+            Arc::new(TenantEntry::new(snapshot, definition, calendars, resets, version, partition, now_ms)?);
         self.tenants.insert(id.clone(), entry.clone()).await;
         if self.changed.get(&id).await.is_some_and(|changed| changed > version) {
             self.tenants.invalidate(&id).await;

@@ -120,7 +120,7 @@ fn answer(
         period: PeriodAnswer {
             start: instant(windows.period.start_ms),
             end: instant(windows.period.end_ms),
-            time_zone: entry.definition.time_zone.name().to_owned(),
+            time_zone: entry.calendars.at(now_ms).zone.name().to_owned(),
         },
         source: source.into(),
         as_of: instant(now_ms),

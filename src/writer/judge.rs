@@ -93,11 +93,7 @@ const REPEATS_WAIT: &str =
 const POLICY_CHANGED: &str = "policy or tenant changed while it was taken; the next checkpoint decides";
 
 fn decide(checkpoint: &Checkpoint, books: &[Figures], around: &Circumstances) -> Judgement {
-    let mut differences = checkpoint.differences(books);
-    // Windows that began under another calendar are cut otherwise than the books' hours were counted for them.
-    differences.retain(|difference| {
-        around.calendar_changed_at_ms.is_none_or(|changed_ms| difference.counter.window_ms.0 > changed_ms)
-    });
+    let differences = checkpoint.differences(books);
     match (differences.is_empty(), around) {
         (true, _) => (differences, ReconciliationState::Clean, String::new()),
         (_, Circumstances { repeats_wait: true, .. }) => undecided(REPEATS_WAIT),

@@ -3,6 +3,7 @@
 mod admin;
 mod authorisation;
 mod batch;
+mod calendars;
 mod connections;
 mod decisions;
 mod documents;

@@ -22,7 +22,7 @@ fn delete(kind: DefinitionKind, id: &str) -> PolicyChange {
 }
 
 fn write(changes: Vec<PolicyChange>) -> PolicyWrite {
-    PolicyWrite { changes, generations: Vec::new(), actor: "anna".into() }
+    PolicyWrite { changes, generations: Vec::new(), calendars: Vec::new(), actor: "anna".into() }
 }
 
 async fn change(ledger: &Ledger, base: u64, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {

@@ -1,3 +1,5 @@
+mod calendars;
+
 use super::*;
 use proptest::prelude::*;
 use rstest::rstest;

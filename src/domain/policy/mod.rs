@@ -16,4 +16,4 @@ mod tests;
 
 pub use resolve::{Level, Resolved, ResolvedLimit, ResolvedQuota};
 pub use snapshot::Policy;
-pub use tenant_policy::TenantPolicy;
+pub use tenant_policy::{Dangling, TenantPolicy};

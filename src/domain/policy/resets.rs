@@ -58,6 +58,21 @@ pub fn tenant_resets_after(
     Ok(resets)
 }
 
+/// The resets to store when every counter of the tenant begins anew at `now_ms`: its windows are cut otherwise at once.
+pub fn resets_of_all(
+    policy: &Policy,
+    tenant: &TenantDefinition,
+    resets: &Resets,
+    now_ms: i64,
+) -> Result<Resets, Dangling> {
+    let start_ms = resets.fresh_start_ms(now_ms);
+    let mut all = resets.clone();
+    for key in TenantPolicy::new(policy, tenant, resets)?.counters(now_ms).into_keys() {
+        all.decide(key, start_ms, now_ms);
+    }
+    Ok(all)
+}
+
 /// Whether the change itself began a new generation: then the counter is new for everybody, without a reset.
 fn is_new_generation(before: &Policy, after: &Policy, key: &CounterKey, counter: &Counter) -> bool {
     let number = |policy: &Policy| policy.generations.get(&key.counter, counter.shape).number;

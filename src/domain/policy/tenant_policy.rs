@@ -10,7 +10,7 @@ use super::snapshot::Policy;
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
 use crate::domain::limit::{Class, Limit, Scope};
-use crate::domain::period::{Calendar, Windows};
+use crate::domain::period::Windows;
 use crate::domain::plan::PlanDefinition;
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 
@@ -23,8 +23,6 @@ pub struct TenantPolicy {
     pub plan: Option<PlanId>,
     /// The version of the policy it was worked out from.
     pub version: u64,
-    /// Where its windows begin.
-    pub calendar: Calendar,
     /// Whether new work of it is refused.
     pub archived: bool,
     /// For the tenant as a whole, and for each subject with nothing of its own.
@@ -86,7 +84,6 @@ impl TenantPolicy {
             tenant: tenant.id.clone(),
             plan: tenant.plan.clone(),
             version: policy.version,
-            calendar: tenant.calendar(),
             archived: tenant.archived,
             of_all: sources.rules(None, resets),
             of_subjects: own

@@ -62,7 +62,7 @@ impl Installation {
         let subjects =
             [subject("user", "vip"), subject("user", "u1"), subject("user", "u2"), subject("device", "d1")];
         let operation = OperationId::parse("job").unwrap();
-        let windows = built.calendar.windows(at_ms);
+        let windows = self.definitions.tenants[tenant].calendar().windows(at_ms);
         let meters = [meter("whole"), meter("cents"), meter("page")];
         let found = built.resolve(&meters, &subjects, Some(&operation), at_ms, &windows).unwrap();
         let limits = found.limits.iter().map(|each| {

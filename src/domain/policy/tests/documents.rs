@@ -165,7 +165,7 @@ fn an_absent_list_is_left_and_an_empty_one_empties() {
         after.tenants.values().next().unwrap().as_ref().clone()
     };
     let kept = tenant(json!({ "id": "acme", "plan": "premium" }));
-    assert_eq!((kept.limits.len(), kept.subjects.len(), kept.time_zone.name()), (1, 1, "UTC"));
+    assert_eq!((kept.limits.len(), kept.subjects.len(), kept.time_zone.name()), (1, 1, "Europe/Berlin"));
     let emptied = tenant(json!({ "id": "acme", "limits": [], "subjects": [] }));
     assert_eq!((emptied.limits.len(), emptied.subjects.len(), emptied.plan), (0, 0, None));
 }

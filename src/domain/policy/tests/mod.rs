@@ -17,6 +17,7 @@ use super::snapshot::Policy;
 use super::tenant_policy::TenantPolicy;
 use crate::domain::field_error::{FieldError, read_json};
 use crate::domain::ids::{MeterId, OperationId, Subject, SubjectId, SubjectKind, TenantId};
+use crate::domain::period::Calendar;
 
 /// 2026-07-15T12:30:00Z
 const NOW_MS: i64 = 1_784_118_600_000;
@@ -61,8 +62,13 @@ fn resolve(
     let tenant = tenant_policy(definitions, "acme");
     let meters: Vec<MeterId> = meters.iter().map(|id| meter(id)).collect();
     let operation = operation.map(|id| OperationId::parse(id).unwrap());
-    let windows = tenant.calendar.windows(NOW_MS);
+    let windows = calendar(definitions).windows(NOW_MS);
     tenant.resolve(&meters, subjects, operation.as_ref(), NOW_MS, &windows).unwrap()
+}
+
+/// The calendar of `acme`.
+fn calendar(definitions: &Definitions) -> Calendar {
+    definitions.tenants[&TenantId::parse("acme").unwrap()].calendar()
 }
 
 /// A small installation: two meters, an operation, default limits, two plans and a tenant.

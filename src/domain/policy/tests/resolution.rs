@@ -42,7 +42,7 @@ fn a_request_falls_under_the_limits_of_its_meter_operation_and_subjects() {
     assert_eq!(summary(&found), expected);
     assert_eq!(found.quotas.len(), 1);
     assert_eq!(found.quotas[0].included.get(), 1000);
-    let berlin = tenant_policy(&definitions, "acme").calendar;
+    let berlin = calendar(&definitions);
     assert_eq!(found.quotas[0].window, berlin.window(WindowKind::Period, NOW_MS));
     let week = found.limits.iter().find(|each| each.limit.id.as_str() == "ocr-week").unwrap();
     assert_eq!(week.window, berlin.window(WindowKind::Week, NOW_MS));
@@ -60,7 +60,7 @@ fn an_overview_shows_the_limits_of_every_meter_and_operation() {
         { "id": "own", "meter": "token", "operations": ["ocr"], "window": "month", "capacity": "0.25" },
     ] }));
     let tenant = tenant_policy(&definitions, "acme");
-    let found = tenant.overview(&[subject("user", "u1")], NOW_MS, &tenant.calendar.windows(NOW_MS));
+    let found = tenant.overview(&[subject("user", "u1")], NOW_MS, &calendar(&definitions).windows(NOW_MS));
     let expected = [
         row("ocr-week", 900, Level::Default, None),
         row("own", 25, Level::Tenant, None),
@@ -124,7 +124,7 @@ fn more_counters_than_one_decision_may_touch_are_refused() {
     let count = |limits: Value| {
         let definitions = with_tenant(json!({ "limits": limits }));
         let tenant = tenant_policy(&definitions, "acme");
-        let windows = tenant.calendar.windows(NOW_MS);
+        let windows = calendar(&definitions).windows(NOW_MS);
         let resolved = tenant.resolve(&[meter("page")], &[], None, NOW_MS, &windows);
         resolved.map(|resolved| resolved.limits.len())
     };
@@ -246,7 +246,7 @@ proptest! {
             }
         }
         let built = TenantPolicy::new(&policy(&definitions), tenant, &Resets::default()).unwrap();
-        let windows = built.calendar.windows(at_ms);
+        let windows = tenant.calendar().windows(at_ms);
         let resolved = built.resolve(&meters, &subjects, operation.as_ref(), at_ms, &windows).unwrap();
         let mut found: Vec<Row> = resolved.limits.iter().map(|each| {
             (each.limit.id.to_string(), each.capacity.get(), each.level, each.subject, each.line)
