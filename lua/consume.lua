@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- consume: totals so far of a reservation; final ones resolve it, ones after expiry are late and always final.
+-- consume: totals so far of a reservation; final ones resolve it. After expiry they are late: a part leaves it expired and open to
+--          larger totals, for as long as its meters take late consumes.
 --          Loaded twice: as consume_final under this first line, as consume_part under one without the flag.
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 totals (packed in gate/resolve.rs)
@@ -18,18 +19,17 @@
 -- include plan_moves
 
 -- read
+local late, resolves = record.state == STATE_EXPIRED, ARGV[9] == '1'
 local totals, failure = read_totals(ARGV[6], record, function(line, named)
-  if named and ARGV[9] == '0' and record.state == STATE_RESERVED then
+  if named and not resolves then
     return record.consumed[line]
   end
   return math.max(record.held[line], record.consumed[line])
 end)
-local late = record.state == STATE_EXPIRED
-local resolves = late or ARGV[9] == '1'
 
 -- check
 if not failure and same_totals(record, totals) then
-  if record.state == STATE_CONSUMED or (record.state == STATE_RESERVED and not resolves) then
+  if record.state == STATE_CONSUMED or (record.state ~= STATE_RELEASED and not resolves) then
     return unchanged()
   end
 end
@@ -70,7 +70,7 @@ end
 
 -- write
 record.step = record.step + 1
-record.state = resolves and STATE_CONSUMED or STATE_RESERVED
+record.state = resolves and STATE_CONSUMED or record.state
 record.late = late
 record.uncharged = uncharged
 record.degraded = record.degraded or ARGV[10] == '1'

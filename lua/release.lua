@@ -22,8 +22,8 @@ end)
 local late = record.state == STATE_EXPIRED
 
 -- check
-local repeats_late = record.state == STATE_CONSUMED and record.late and named and not failure
-if record.state == STATE_RELEASED or (repeats_late and same_totals(record, totals)) then
+local repeats_late = record.state == STATE_CONSUMED and record.late and named
+if (record.state == STATE_RELEASED or repeats_late) and not failure and same_totals(record, totals) then
   return unchanged()
 end
 if real > not_after then
@@ -35,7 +35,7 @@ end
 if cold then
   return about_cold('')
 end
-if record.state == STATE_CONSUMED then
+if record.state == STATE_CONSUMED or record.state == STATE_RELEASED then
   return about_record(ALREADY_RESOLVED)
 end
 if late and (not named or late_rejected(record, now)) then

@@ -235,7 +235,8 @@ pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError
         | Change::Extend { head, units }
         | Change::Expire { head, units } => {
             let before = before.ok_or(BookError::UnknownReservation)?;
-            (changed(before, head, units)?, Some(before))
+            let consumes = matches!(event.change, Change::Consume { .. });
+            (changed(before, head, units, consumes)?, Some(before))
         }
     };
     check_instants(event, &after)?;
@@ -263,14 +264,15 @@ fn begun(record: &Record, state: ReservationState) -> Result<Record, BookError> 
     Ok(record.clone())
 }
 
-fn changed(before: &Record, head: &Head, units: &[LineUnits]) -> Result<Record, BookError> {
+fn changed(before: &Record, head: &Head, units: &[LineUnits], consumes: bool) -> Result<Record, BookError> {
     rest(before)?;
     if before.units.len() != units.len() {
         return Err(BookError::OtherLines { booked: before.units.len(), found: units.len() });
     }
     let was = before.head.state;
-    // Only an expired reservation still changes once resolved: by one late consume.
-    let is_late_consume = was == ReservationState::Expired && head.late;
+    // Only an expired reservation still changes: by late consumes, of which the final one closes it.
+    let may_follow = matches!(head.state, ReservationState::Expired | ReservationState::Consumed);
+    let is_late_consume = was == ReservationState::Expired && consumes && head.late && may_follow;
     if was != ReservationState::Reserved && !is_late_consume {
         return Err(BookError::Resolved(was));
     }

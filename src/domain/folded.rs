@@ -1,5 +1,5 @@
-//! What waits of one reservation, folded into the one call that it comes to. Told to the gate one by one, a partial total could meet
-//! an expiry that the final total behind it was never subject to: a late consume is final.
+//! What waits of one reservation, folded into the one call that it comes to: totals are for the reservation so far, so that the largest
+//! have the others in them.
 
 use super::amount::Amount;
 use super::ids::MeterId;

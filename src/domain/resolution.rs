@@ -65,15 +65,13 @@ impl Standing {
     /// A consume of these totals at `now_ms`.
     pub fn consume(&self, totals: &Totals, is_final: bool, now_ms: i64) -> Verdict {
         let state = self.record.head.state;
-        let late = state == ReservationState::Expired;
-        let resolves = late || is_final;
         let read = self.consume_totals(totals, is_final);
         let repeats =
-            state == ReservationState::Consumed || (state == ReservationState::Reserved && !resolves);
+            state == ReservationState::Consumed || (state != ReservationState::Released && !is_final);
         if repeats && read.as_ref().is_ok_and(|totals| self.same_totals(totals)) {
             return Verdict::Replayed;
         }
-        self.settle(read, ReservationState::Consumed, resolves, true, now_ms)
+        self.settle(read, ReservationState::Consumed, is_final, true, now_ms)
     }
 
     /// A release with these totals incurred at `now_ms`. On an expired reservation an incurred part is a late consume.
@@ -84,7 +82,7 @@ impl Standing {
         let read = self.read(incurred, |line, _| self.record.units[line].consumed);
         let repeats_late = state == ReservationState::Consumed && self.record.head.late && named;
         let same = || read.as_ref().is_ok_and(|totals| self.same_totals(totals));
-        if state == ReservationState::Released || (repeats_late && same()) {
+        if (state == ReservationState::Released || repeats_late) && same() {
             return Verdict::Replayed;
         }
         if late && !named {
@@ -112,10 +110,9 @@ impl Standing {
     }
 
     fn consume_totals(&self, totals: &Totals, is_final: bool) -> Read {
-        let keeps = !is_final && self.record.head.state == ReservationState::Reserved;
         self.read(totals, |line, named| {
             let units = self.record.units[line];
-            if named && keeps { units.consumed } else { units.held.max(units.consumed) }
+            if named && !is_final { units.consumed } else { units.held.max(units.consumed) }
         })
     }
 

@@ -226,7 +226,8 @@ pub(super) struct ConsumeBody {
     /// The operation costed again.
     #[schema(value_type = Option<Object>)]
     attributes: Option<Map<String, Value>>,
-    /// Whether this resolves the reservation; `true` where absent.
+    /// Whether this resolves the reservation; `true` where absent. After its expiry a total that is not final leaves it expired
+    /// and open to larger ones, for as long as the meter takes late consumes.
     #[serde(rename = "final")]
     #[schema(default = true)]
     pub(super) is_final: Option<bool>,

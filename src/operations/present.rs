@@ -192,13 +192,18 @@ pub(super) struct Circumstances {
 pub(super) fn reservation(id: ReservationId, record: &Record, told: Circumstances) -> ReservationAnswer {
     let state = record.head.state;
     let rest = record.body.rest.as_ref();
+    let takes_more = match state {
+        ReservationState::Reserved => true,
+        ReservationState::Expired => record.head.late,
+        ReservationState::Consumed | ReservationState::Released => false,
+    };
     let mut warnings = told.warnings;
     warnings.extend(flags(record));
     ReservationAnswer {
         id: id.to_string(),
         tenant: record.body.tenant.to_string(),
         status: state.as_str().into(),
-        is_final: state != ReservationState::Reserved,
+        is_final: !takes_more,
         late: record.head.late,
         replayed: told.replayed,
         degraded: told.degraded || record.head.degraded,

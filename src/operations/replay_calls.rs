@@ -119,14 +119,10 @@ impl Operations {
                     ResolveOutcome::AlreadyResolved { record }
                     | ResolveOutcome::AmountDecreased { record, .. },
                 ) if folded.is_in(&record, false) => return Ok(Settled::Done),
-                Some(ResolveOutcome::AmountDecreased { line, record }) => match folded.raised_to(&record) {
+                other => match raised(&folded, other.as_ref()) {
                     Some(raised) => folded = raised,
-                    None => {
-                        let refused = ResolveOutcome::AmountDecreased { line, record };
-                        return Ok(Settled::Conflict(conflict_of(Some(refused))));
-                    }
+                    None => return Ok(Settled::Conflict(conflict_of(other))),
                 },
-                other => return Ok(Settled::Conflict(conflict_of(other))),
             }
         }
         Err(unavailable("its state kept changing under a parked call").into())
@@ -238,6 +234,16 @@ fn change_of<'a>(id: ReservationId, folded: &Folded) -> Change<'a> {
             is_final: kind == FoldedKind::Final,
             now_ms,
         }),
+    }
+}
+
+/// The same call with totals that the gate has beyond it in lines that it does not name: so it was told before, or is to be told now.
+fn raised(folded: &Folded, refused: Option<&ResolveOutcome>) -> Option<Folded> {
+    match refused? {
+        ResolveOutcome::AlreadyResolved { record } | ResolveOutcome::AmountDecreased { record, .. } => {
+            folded.raised_to(record)
+        }
+        _ => None,
     }
 }
 

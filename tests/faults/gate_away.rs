@@ -332,6 +332,37 @@ async fn what_was_consumed_in_time_is_charged_although_it_expired_before_the_gat
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_late_part_taken_while_the_gate_is_away_takes_larger_totals_then_and_afterwards() {
+    let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+    let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };
+    let app = app_with(options).await;
+    limited(&app, "allow", json!([])).await;
+    let mut body = pages("9");
+    body["ttl_seconds"] = json!(60);
+    let id = app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned();
+    app.move_clock("2026-03-10T12:05:00Z").await;
+    wait_for("the hold expires", PATIENCE, async || (counted(&app).await == both("0", "0")).then_some(()))
+        .await;
+    app.drained().await;
+    let part = async |total: &str| {
+        let late = call(&app, &id, "consume", json!({ "amount": total, "final": false })).await.expect(200);
+        assert_eq!((late.text("/status"), &late.body["late"]), ("expired", &json!(true)), "{late:?}");
+    };
+    let frozen = Frozen::new(&app.redis);
+    part("4").await;
+    part("6").await;
+    drop(frozen);
+    replayed(&app).await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
+    assert_eq!(counted(&app).await, both("6", "0"));
+    part("7").await;
+    let closed = call(&app, &id, "consume", json!({ "amount": "8" })).await.expect(200);
+    assert_eq!(closed.text("/status"), "consumed", "{closed:?}");
+    assert_eq!(counted(&app).await, both("8", "0"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn units_taken_while_the_gate_was_away_belong_to_the_month_in_which_they_were_taken() {
     let start: jiff::Timestamp = "2026-03-31T21:59:00Z".parse().unwrap();
     let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };

@@ -137,6 +137,42 @@ async fn after_flushall_a_consume_that_a_cap_had_cut_is_still_a_repeat_when_it_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_flushall_a_late_part_is_known_and_takes_a_larger_total() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    let mut short = reserve(20);
+    short["ttl_seconds"] = json!(1);
+    let held = app.post("/v1/reservations", short).await.expect(201);
+    let path = format!("/v1/reservations/{}", held.text("/id"));
+    wait_for("the hold expires", Duration::from_secs(20), async || {
+        (app.get(&path).await.expect(200).text("/status") == "expired").then_some(())
+    })
+    .await;
+    let consume = async |total: &str, is_final: bool| {
+        let body = json!({ "amount": total, "final": is_final, "ack": "ledger" });
+        let late = app.post(&format!("{path}/consume"), body).await.expect(200);
+        (
+            late.text("/status").to_owned(),
+            late.text("/lines/0/consumed").to_owned(),
+            late.body["replayed"] == true,
+        )
+    };
+    let said = |status: &str, total: &str, is_repeat| (status.to_owned(), total.to_owned(), is_repeat);
+    assert_eq!(consume("5", false).await, said("expired", "5", false));
+    flush(&app).await;
+    assert_eq!(consume("5", false).await, said("expired", "5", true));
+    assert_eq!(consume("12", false).await, said("expired", "12", false));
+    flush(&app).await;
+    assert_eq!(consume("15", true).await, said("consumed", "15", false));
+    let quota = app.get("/v1/tenants/acme/quota").await.body;
+    assert_eq!(
+        (&quota["quotas"][0]["consumed"], &quota["quotas"][0]["reserved"]),
+        (&json!("15"), &json!("0"))
+    );
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_service_on_a_restarted_redis_goes_on_where_it_was() {
     let mut app = spawn_app().await;
     with_limits(&app).await;

@@ -78,7 +78,7 @@ async fn a_hold_that_was_swept_before_its_parked_calls_came_is_charged_exactly_w
     replay(&app).await;
     let texts = |values: [&str; 3]| values.map(str::to_owned);
     assert_eq!(consumed(&app, &finished).await, texts(["consumed", "8", ""]));
-    assert_eq!(consumed(&app, &two).await, texts(["consumed", "5", "0"]));
+    assert_eq!(consumed(&app, &two).await, texts(["expired", "5", "0"]), "nothing said that it was all");
     assert_eq!(consumed(&app, &given_up).await, texts(["consumed", "2", ""]));
     assert_eq!(counted(&app).await, both("15", "0"));
     app.finish().await;

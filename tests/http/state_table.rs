@@ -131,18 +131,77 @@ async fn a_released_one_answers_a_release_again_and_refuses_the_rest() {
 }
 
 #[tokio::test]
+async fn a_released_one_refuses_a_release_that_says_otherwise_what_was_incurred() {
+    let app = at_noon().await;
+    for (first, other) in
+        [(json!({}), "2"), (json!({ "incurred": "1" }), "2"), (json!({ "incurred": "2" }), "1")]
+    {
+        let id = held(&app, "page", "5").await;
+        call(&app, &id, "release", first.clone()).await.expect(200);
+        let otherwise = call(&app, &id, "release", json!({ "incurred": other })).await;
+        carries(&otherwise, 409, "already_resolved", "released");
+        let again = call(&app, &id, "release", first).await.expect(200);
+        assert_eq!(again.body["replayed"], true, "{again:?}");
+    }
+    assert_eq!(counted(&app).await, both("3", "0"));
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn an_expired_one_is_consumed_late_and_charged_once() {
     let app = at_noon().await;
     let id = expired(&app, "page").await;
     assert_eq!(counted(&app).await, both("0", "0"));
-    // A late consume is always final, and nothing named means what was held.
-    let late = call(&app, &id, "consume", json!({ "final": false })).await.expect(200);
+    // Nothing named means what was held.
+    let late = call(&app, &id, "consume", json!({})).await.expect(200);
     assert_eq!((late.text("/status"), late.text("/lines/0/consumed")), ("consumed", "5"), "{late:?}");
     assert_eq!((&late.body["late"], &late.body["final"]), (&json!(true), &json!(true)));
     let again = call(&app, &id, "consume", json!({ "amount": "5" })).await.expect(200);
     assert_eq!((&again.body["replayed"], &again.body["late"]), (&json!(true), &json!(true)));
     carries(&call(&app, &id, "consume", json!({ "amount": "6" })).await, 409, "already_resolved", "consumed");
     assert_eq!(counted(&app).await, both("5", "0"));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn an_expired_one_takes_larger_totals_until_a_final_one_closes_it() {
+    let app = at_noon().await;
+    let id = expired(&app, "page").await;
+    let part =
+        async |total: &str| call(&app, &id, "consume", json!({ "amount": total, "final": false })).await;
+    for (total, is_repeat) in [("2", false), ("2", true), ("7", false)] {
+        let late = part(total).await.expect(200);
+        assert_eq!((late.text("/status"), late.text("/lines/0/consumed")), ("expired", total), "{late:?}");
+        assert_eq!((&late.body["late"], &late.body["final"]), (&json!(true), &json!(false)));
+        assert_eq!(late.body["replayed"], is_repeat);
+        assert_eq!(counted(&app).await, both(total, "0"));
+    }
+    part("6").await.is_problem(422, "amount_decreased");
+    let released = call(&app, &id, "release", json!({})).await.expect(200);
+    assert_eq!((released.text("/status"), released.text("/lines/0/consumed")), ("expired", "7"));
+    carries(&call(&app, &id, "extend", json!({})).await, 410, "reservation_expired", "expired");
+    let closed = call(&app, &id, "consume", json!({ "amount": "9" })).await.expect(200);
+    assert_eq!((closed.text("/status"), &closed.body["final"]), ("consumed", &json!(true)), "{closed:?}");
+    for (body, status) in [(json!({ "amount": "9" }), 200), (json!({ "amount": "10" }), 409)] {
+        assert_eq!(call(&app, &id, "consume", body).await.status, status);
+    }
+    assert_eq!(counted(&app).await, both("9", "0"));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_late_part_takes_no_larger_total_once_it_is_too_late() {
+    let app = at_noon().await;
+    let id = expired(&app, "page").await;
+    let part = json!({ "amount": "2", "final": false });
+    call(&app, &id, "consume", part.clone()).await.expect(200);
+    app.move_clock(AFTER_LATENESS).await;
+    let again = call(&app, &id, "consume", part).await.expect(200);
+    assert_eq!((&again.body["replayed"], again.text("/status")), (&json!(true), "expired"), "{again:?}");
+    for body in [json!({ "amount": "3", "final": false }), json!({ "amount": "3" })] {
+        carries(&call(&app, &id, "consume", body).await, 410, "reservation_expired", "expired");
+    }
+    assert_eq!(counted(&app).await, both("2", "0"));
     app.finish().await;
 }
 

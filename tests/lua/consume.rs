@@ -303,7 +303,7 @@ async fn reject_refuses_a_total_above_the_hold_and_changes_nothing(
 #[case::named(total("4"), 4)]
 #[case::not_named(Totals::Default, 6)]
 #[tokio::test]
-async fn a_late_consume_is_charged_once_is_final_and_flagged(
+async fn a_late_consume_is_charged_once_and_flagged(
     #[case] named: Totals,
     #[case] charged: i64,
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
@@ -314,7 +314,7 @@ async fn a_late_consume_is_charged_once_is_final_and_flagged(
     let after = START_MS + TTL_MS + BUCKET_MS;
     assert_eq!(world.sweep(after).await, 1);
     assert_eq!(world.counts(&limit(b"day-----", 100)).await, (1, 0));
-    let late = world.consume_at(after, "a", named.clone(), false).await;
+    let late = world.consume_at(after, "a", named.clone(), true).await;
     let ResolveOutcome::Done { record, .. } = &late else { panic!("{late:?}") };
     assert_eq!((record.head.state, record.head.late), (ReservationState::Consumed, true));
     assert_eq!(world.counts(&limit(b"day-----", 100)).await, (charged, 0));
@@ -323,6 +323,35 @@ async fn a_late_consume_is_charged_once_is_final_and_flagged(
     assert!(head.late);
     assert!(matches!(world.consume_at(after, "a", named, true).await, ResolveOutcome::Replayed { .. }));
     assert_eq!(world.counts(&limit(b"day-----", 100)).await, (charged, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_late_part_leaves_the_whole_record_and_is_remembered_anew(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let two = vec![line("in", 6), line("out", 4)];
+    world.hold(&ask("a", two, vec![limit(b"day-----", 100)])).await;
+    let after = START_MS + TTL_MS + BUCKET_MS;
+    assert_eq!(world.sweep(after).await, 1);
+    let key = world.key(&format!("rsv:{}", world.id("a").to_hex()));
+    world.server.command(&["PEXPIRE", &key, "1000000"]);
+    let part = world.consume_at(after, "a", totals(&[("in", "2")]), false).await;
+    let ResolveOutcome::Done { record, .. } = &part else { panic!("{part:?}") };
+    assert_eq!((record.head.state, record.head.late), (ReservationState::Expired, true));
+    assert_eq!(record.units[1].consumed, units(0), "a meter that is not named stays as it is");
+    let kept = world.record("a").await.unwrap();
+    assert_eq!((&kept.head, &kept.units, kept.body.rest.is_some()), (&record.head, &record.units, true));
+    let left = world.server.command(&["PTTL", &key]);
+    assert!(matches!(left, redis::Value::Int(left_ms) if left_ms > 1_000_000), "{left:?}");
+    let Change::Consume { is_final: false, head, .. } = &world.events().await[2].change else {
+        panic!("not a part")
+    };
+    assert_eq!(head, &record.head);
+    let closed = world.consume_at(after, "a", totals(&[("in", "3")]), true).await;
+    let ResolveOutcome::Done { record, .. } = &closed else { panic!("{closed:?}") };
+    assert_eq!((record.head.state, record.units[1].consumed), (ReservationState::Consumed, units(4)));
 }
 
 #[rstest]

@@ -45,6 +45,25 @@ async fn a_release_charges_what_was_incurred_and_returns_the_rest(
 
 #[rstest]
 #[tokio::test]
+async fn a_release_again_with_another_part_incurred_is_refused_and_changes_nothing(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    world.release("a", total("2")).await;
+    for other in ["0", "1", "3"] {
+        let outcome = world.release("a", total(other)).await;
+        let ResolveOutcome::AlreadyResolved { record } = &outcome else { panic!("{outcome:?}") };
+        assert_eq!((record.head.state, record.units[0].consumed.get()), (ReservationState::Released, 2));
+    }
+    for same in [Totals::Default, total("2")] {
+        assert!(matches!(world.release("a", same).await, ResolveOutcome::Replayed { .. }));
+    }
+    assert_eq!((world.counts(&limit(b"day-----", 100)).await, world.events().await.len()), ((2, 0), 2));
+}
+
+#[rstest]
+#[tokio::test]
 async fn incurring_less_than_is_consumed_is_refused(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;

@@ -373,7 +373,11 @@ fn the_sequences_reach_every_sort_of_answer() {
         }
     }
     let resolved = ["consumed late=false capped=false", "consumed late=false capped=true"];
-    let late = ["consumed late=true capped=false", "consumed late=true capped=true"];
+    let late = [
+        "consumed late=true capped=false",
+        "consumed late=true capped=true",
+        "expired late=true capped=false",
+    ];
     let open = ["reserved late=false capped=false", "reserved late=false capped=true"];
     let rest = ["released late=false capped=false", "Replayed", "Refused", "KeyReused", "Unknown"];
     let refusals = ["AlreadyResolved", "Expired", "AmountDecreased", "ExcessRejected", "Swept"];
@@ -451,6 +455,38 @@ fn an_expired_hold_makes_room_and_is_charged_late_once() {
         (Step::Consume { id: 1, totals: None, is_final: true }, "consumed late=true"),
         (Step::Consume { id: 1, totals: None, is_final: true }, "Replayed"),
         (hold(3, 1), "Refused"),
+    ]);
+}
+
+#[test]
+fn a_late_part_is_remembered_and_takes_larger_totals_until_a_final_one() {
+    both_behave(&[
+        (hold(1, 6), "reserved"),
+        (Step::Pass { ms: 5_000 }, "Nothing"),
+        (Step::Sweep, "Swept"),
+        (total(1, 4, false), "expired late=true"),
+        (total(1, 4, false), "Replayed"),
+        (Step::LoseMemory, "Nothing"),
+        (total(1, 4, false), "Replayed"),
+        (total(1, 3, false), "AmountDecreased"),
+        (Step::Release { id: 1, incurred: None }, "Expired"),
+        (total(1, 5, false), "expired late=true"),
+        (hold(2, 6), "Refused"),
+        (total(1, 8, true), "consumed late=true"),
+        (total(1, 8, true), "Replayed"),
+        (total(1, 9, false), "AlreadyResolved"),
+    ]);
+}
+
+#[test]
+fn a_release_with_another_part_incurred_is_another_release() {
+    let release = |amount: i64| Step::Release { id: 1, incurred: Some([amount, 0]) };
+    both_behave(&[
+        (hold(1, 6), "reserved"),
+        (Step::Release { id: 1, incurred: None }, "released"),
+        (release(0), "Replayed"),
+        (release(2), "AlreadyResolved"),
+        (Step::Release { id: 1, incurred: None }, "Replayed"),
     ]);
 }
 

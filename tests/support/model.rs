@@ -198,11 +198,9 @@ impl Model {
         let default: Vec<i64> = hold.lines.iter().map(|line| line.held.max(line.consumed).get()).collect();
         let totals = totals.map_or(default, <[i64]>::to_vec);
         let late = hold.state == ReservationState::Expired;
-        let resolves = is_final || late;
         let repeats = repeats(&hold, &totals);
-        let replays = hold.state == ReservationState::Consumed
-            || (hold.state == ReservationState::Reserved && !resolves);
-        if repeats && replays {
+        let is_open = matches!(hold.state, ReservationState::Reserved | ReservationState::Expired);
+        if repeats && (hold.state == ReservationState::Consumed || (is_open && !is_final)) {
             return Answer::Replayed(hold.state, hold.lines);
         }
         match hold.state {
@@ -214,7 +212,7 @@ impl Model {
             return refusal;
         }
         let (totals, uncharged) = self.cap(&hold, totals);
-        let state = if resolves { ReservationState::Consumed } else { ReservationState::Reserved };
+        let state = if is_final { ReservationState::Consumed } else { hold.state };
         self.settle("consume", id, state, late, &totals, uncharged)
     }
 
@@ -224,9 +222,10 @@ impl Model {
         let default: Vec<i64> = hold.lines.iter().map(|line| line.consumed.get()).collect();
         let totals = incurred.map_or(default, <[i64]>::to_vec);
         match hold.state {
-            ReservationState::Released => return Answer::Replayed(hold.state, hold.lines),
-            ReservationState::Consumed => {
-                let again = hold.late && incurred.is_some() && repeats(&hold, &totals);
+            ReservationState::Released | ReservationState::Consumed => {
+                let may_repeat =
+                    hold.state == ReservationState::Released || (hold.late && incurred.is_some());
+                let again = may_repeat && repeats(&hold, &totals);
                 return if again {
                     Answer::Replayed(hold.state, hold.lines)
                 } else {

@@ -61,7 +61,7 @@ fn to(before: &Record, state: ReservationState, totals: &[i64]) -> (Head, Vec<Li
 }
 
 fn consume(before: &Record, totals: &[i64], is_final: bool) -> Change {
-    let state = if is_final { ReservationState::Consumed } else { ReservationState::Reserved };
+    let state = if is_final { ReservationState::Consumed } else { before.head.state };
     let (head, units) = to(before, state, totals);
     Change::Consume { is_final, head, units }
 }
@@ -171,6 +171,37 @@ fn a_late_consume_takes_from_what_is_available() {
 }
 
 #[test]
+fn late_parts_are_charged_by_the_rise_of_their_totals_and_stay_expired() {
+    let mut now = record(&[(10, 4)], ReservationState::Expired);
+    for (total, is_final, expected) in [
+        (6, false, vec!["available > consumed 2 late"]),
+        (15, false, vec!["available > consumed 9 late"]),
+        (15, true, vec![]),
+    ] {
+        let change = consume(&now, &[total], is_final);
+        assert_eq!(lines(change.clone(), Some(&now)), expected);
+        now = book(&event(change), Some(&now)).unwrap().after;
+    }
+    assert_eq!(now.head.state, ReservationState::Consumed);
+    assert_eq!(
+        book(&event(consume(&now, &[16], true)), Some(&now)).unwrap_err(),
+        BookError::Resolved(ReservationState::Consumed)
+    );
+}
+
+#[test]
+fn only_a_consume_changes_what_has_expired() {
+    let expired = record(&[(10, 4)], ReservationState::Expired);
+    let resolved = BookError::Resolved(ReservationState::Expired);
+    for change in [release(&expired, &[5]), expire(&expired)] {
+        assert_eq!(book(&event(change), Some(&expired)).unwrap_err(), resolved);
+    }
+    let (head, units) = to(&expired, OPEN, &[5]);
+    let opened = Change::Consume { is_final: false, head, units };
+    assert_eq!(book(&event(opened), Some(&expired)).unwrap_err(), resolved);
+}
+
+#[test]
 fn a_late_consume_returns_the_hold_first_when_the_expiry_was_lost() {
     let before = record(&[(10, 4)], OPEN);
     let (head, units) = to(&record(&[(10, 4)], ReservationState::Expired), ReservationState::Consumed, &[9]);
@@ -257,7 +288,7 @@ proptest! {
             };
             let change = match (&act, now.head.state) {
                 (Act::Consume(rises, is_final), OPEN) => consume(&now, &totals(rises), *is_final),
-                (Act::Consume(rises, _), ReservationState::Expired) => consume(&now, &totals(rises), true),
+                (Act::Consume(rises, is_final), ReservationState::Expired) => consume(&now, &totals(rises), *is_final),
                 (Act::Release(rises), OPEN) => release(&now, &totals(rises)),
                 (Act::Expire, OPEN) => expire(&now),
                 _ => continue,

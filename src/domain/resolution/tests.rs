@@ -103,14 +103,25 @@ fn a_release_without_the_gate_charges_what_was_incurred() {
     assert_eq!(changed(held(&[(50, 0)]).release(&single("1"), 0)), (Released, vec![10], false));
     let released = standing(Released, &[(50, 10)], OnExcess::Record, OnLate::Charge);
     assert_eq!(released.release(&Totals::Default, 0), Verdict::Replayed);
+    assert_eq!(released.release(&single("1"), 0), Verdict::Replayed);
+    for other in ["0", "2"] {
+        assert_eq!(released.release(&single(other), 0), Verdict::Refused(Refusal::AlreadyResolved));
+    }
     assert_eq!(released.consume(&single("1"), true, 0), Verdict::Refused(Refusal::AlreadyResolved));
 }
 
 #[test]
 fn an_expired_one_is_late_and_what_may_have_expired_is_left_to_the_gate_where_late_is_refused() {
     let expired = |on_late| standing(ReservationState::Expired, &[(50, 0)], OnExcess::Record, on_late);
-    let late = changed(expired(OnLate::Charge).consume(&single("1"), false, EXPIRES_MS + 1));
+    let late = changed(expired(OnLate::Charge).consume(&single("1"), true, EXPIRES_MS + 1));
     assert_eq!(late, (ReservationState::Consumed, vec![10], true));
+    let Verdict::Changed(part) = expired(OnLate::Charge).consume(&single("1"), false, EXPIRES_MS + 1) else {
+        panic!("not changed")
+    };
+    assert_eq!((part.record.head.state, part.record.head.late), (ReservationState::Expired, true));
+    assert_eq!(part.consume(&single("1"), false, EXPIRES_MS + 10_001), Verdict::Replayed);
+    assert_eq!(changed(part.consume(&single("2"), false, EXPIRES_MS + 1)).0, ReservationState::Expired);
+    assert_eq!(changed(part.consume(&single("1"), true, EXPIRES_MS + 1)).0, ReservationState::Consumed);
     let refused = Verdict::Refused(Refusal::Expired);
     assert_eq!(expired(OnLate::Reject).consume(&single("1"), true, EXPIRES_MS + 1), refused);
     assert_eq!(expired(OnLate::Charge).consume(&single("1"), true, EXPIRES_MS + 10_001), refused);

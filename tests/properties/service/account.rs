@@ -172,6 +172,7 @@ impl Account {
     /// A reservation as every call about it answers it.
     pub(super) fn shown(&self, number: u8, hold: &Hold) -> Value {
         let resolved = hold.state != ReservationState::Reserved;
+        let takes_more = hold.state == ReservationState::Expired && hold.late;
         let is_usage = self.admissions[usize::from(number)].mode == Mode::Usage;
         let line = |at: usize| {
             let (held, consumed) = (hold.lines[at].held.get(), hold.lines[at].consumed.get());
@@ -186,7 +187,7 @@ impl Account {
         };
         let expires_at = jiff::Timestamp::from_millisecond(hold.expires_at_ms).unwrap();
         json!({
-            "status": hold.state.as_str(), "final": resolved, "late": hold.late,
+            "status": hold.state.as_str(), "final": resolved && !takes_more, "late": hold.late,
             "expires_at": expires_at.to_string(), "lines": [line(0), line(1)],
         })
     }
