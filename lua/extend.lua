@@ -9,6 +9,7 @@
 -- event    extend
 -- include resolving
 -- include due_key
+-- include held_in
 
 -- read
 local expires_at = math.min(now + tonumber(ARGV[6]), record.latest_expiry)
@@ -37,9 +38,8 @@ end
 
 -- write
 for _, counter in ipairs(record.counters) do
-  if counter.current and counter.next_end == record.expires_at then
-    counter.next_end = 0
-    counter.moved = true
+  if counter.current and counter.reserved > 0 and counter.reserved == held_in(record, counter) then
+    counter.next_end, counter.moved = expires_at, true
   end
 end
 record.step = record.step + 1

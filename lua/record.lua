@@ -9,6 +9,7 @@
 -- event    reserve or usage, with the whole record, at the time of its admission and flagged as degraded
 -- include admitting
 -- include recorded_checks
+-- include add_hold
 
 -- read
 local is_usage, asked, taken_at, expires_at, latest_expiry, tombstone, due_ms, line_count, at =
@@ -53,14 +54,11 @@ for _, check in ipairs(checks) do
     if is_usage then
       check.consumed = check.consumed + weight * amounts[line]
     else
-      check.reserved = check.reserved + weight * amounts[line]
+      add_hold(check, weight * amounts[line], expires_at)
     end
   end
   if check.moved and (check.consumed > 9e15 or check.reserved > 9e15) then
     return { TOO_LARGE, real, now, '' }
-  end
-  if not is_usage and (check.next_end == 0 or expires_at < check.next_end) then
-    check.next_end = expires_at
   end
 end
 

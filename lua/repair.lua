@@ -57,6 +57,9 @@ if math.max(repaired_at, told_sequence(stored[1])) >= tonumber(ARGV[5]) then
 end
 
 -- write
+if reserved == 0 or tonumber(ARGV[10]) > 0 then
+  next_end = 0
+end
 redis.call('HSET', state, field, struct.pack('<i8i8i8i8', asked, consumed, reserved, next_end),
   marker, struct.pack('<i8c16', sequence, ARGV[4]))
 return { DONE, real, now, last }

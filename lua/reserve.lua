@@ -12,6 +12,7 @@
 -- include pack_readings
 -- include fit
 -- include refusing_checks
+-- include add_hold
 
 local ALL_OR_NOTHING, BEST_EFFORT, DRY_RUN, USAGE = 0, 1, 2, 3
 
@@ -85,11 +86,8 @@ for number = 1, #checks do
     local weight = check.weights[line]
     if weight then
       check.consumed = check.consumed + weight * consumed[line]
-      check.reserved = check.reserved + weight * held[line]
+      add_hold(check, weight * held[line], expires_at)
     end
-  end
-  if mode ~= USAGE and (check.next_end == 0 or expires_at < check.next_end) then
-    check.next_end = expires_at
   end
   check.moved = true
 end

@@ -15,6 +15,7 @@
 -- include read_record
 -- include read_body
 -- include measure
+-- include held_in
 -- include holder_keys
 -- include write_counters
 -- include record_values
@@ -49,16 +50,15 @@ if not same_life or (booked.state == STATE_RESERVED and record.sequence > place)
 end
 for _, counter in ipairs(again.counters) do
   if counter.current and told_sequence(holders[counter.holder].values[1]) < place then
-    local consumed, reserved = counter.consumed, counter.reserved
+    local consumed, open = counter.consumed, record.state == STATE_RESERVED
+    local reserved = counter.reserved - (open and held_in(record, counter) or 0)
     for line, weight in pairs(counter.weights) do
-      local open = record.state == STATE_RESERVED
-      reserved = reserved - (open and weight * math.max(record.held[line] - record.consumed[line], 0) or 0)
       consumed = consumed - weight * record.consumed[line]
     end
     -- One that has less than that was set by other means: the next checkpoint compares it.
     if consumed >= 0 and reserved >= 0 then
       counter.consumed, counter.reserved, counter.moved = consumed, reserved, true
-      if counter.next_end == record.expires_at then
+      if reserved == 0 then
         counter.next_end = 0
       end
     end

@@ -21,7 +21,7 @@ local function plan_moves(record, totals, resolves)
       if counter.consumed > 9e15 and largest then
         return largest - 1
       end
-      if resolves and counter.next_end == record.expires_at then
+      if counter.reserved == 0 then
         counter.next_end = 0
       end
       counter.moved = true

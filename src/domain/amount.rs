@@ -188,6 +188,8 @@ pub struct Units(i64);
 impl Units {
     /// Nothing.
     pub const ZERO: Self = Self(0);
+    /// The least that is more than nothing.
+    pub const ONE: Self = Self(1);
 
     /// The units, if they are 0 to [`UNITS_MAX`].
     pub fn new(value: i64) -> Option<Self> {

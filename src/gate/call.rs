@@ -82,7 +82,7 @@ impl Reply {
                 consumed: Units::new(reader.i64()?).ok_or(Undecodable("units"))?,
                 reserved: Units::new(reader.i64()?).ok_or(Undecodable("units"))?,
                 capacity: Units::new(reader.i64()?),
-                next_hold_ends_at_ms: Some(reader.i64()?).filter(|&at| at > 0),
+                next_hold_ends_at_ms: Some(reader.i64()?).filter(|&at_ms| at_ms > self.now_ms),
                 current: reader.u8()? == 1,
             });
         }

@@ -79,7 +79,7 @@ macro_rules! includes {
 }
 
 includes! {
-    "admitting" "append" "before_floor" "body_of" "cap_totals" "clock" "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "holder_keys" "integer"
+    "add_hold" "admitting" "append" "before_floor" "body_of" "cap_totals" "clock" "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys" "integer"
     "kinds" "last_id" "last_sequence" "late_rejected" "measure" "pack_event" "pack_readings" "pack_record"
     "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_record" "read_totals" "read_weights"
     "record_values" "recorded_checks"

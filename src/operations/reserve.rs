@@ -115,7 +115,7 @@ impl Operations {
     fn recorded(&self, request: &ReserveRequest, decided: Decided) -> Answer<Repeat> {
         let Decided { prepared, resolved, body, outcome, policy_now_ms, degraded } = decided;
         let ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted } = outcome else {
-            return Err(self.refusal_or_fault(&prepared, &resolved, outcome, policy_now_ms));
+            return Err(self.refusal_or_fault(&prepared, &resolved, outcome, false, policy_now_ms));
         };
         let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
         let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);

@@ -2,7 +2,7 @@
 
 use super::answers::*;
 use super::present;
-use super::refusal::refusal;
+use super::refusal::{Asked, refusal};
 use super::requests::{Mode, ReserveRequest};
 use super::reserve::{Decided, Prepared, counted};
 use super::{Answer, OperationError, Operations};
@@ -58,10 +58,11 @@ impl Operations {
                 })
             }
             ReserveOutcome::Refused { .. } if request.dry_run => {
-                let refusal = match self.refusal_or_fault(&prepared, &resolved, outcome, policy_now_ms) {
-                    OperationError::Refused(refusal) => refusal,
-                    other => return Err(other),
-                };
+                let refusal =
+                    match self.refusal_or_fault(&prepared, &resolved, outcome, best_effort, policy_now_ms) {
+                        OperationError::Refused(refusal) => refusal,
+                        other => return Err(other),
+                    };
                 let units = vec![Units::ZERO; prepared.units.len()];
                 Ok(ReserveAnswer {
                     allowed: Some(false),
@@ -76,7 +77,7 @@ impl Operations {
                     ..blank(request)
                 })
             }
-            other => Err(self.refusal_or_fault(&prepared, &resolved, other, policy_now_ms)),
+            other => Err(self.refusal_or_fault(&prepared, &resolved, other, best_effort, policy_now_ms)),
         }
     }
 
@@ -86,19 +87,15 @@ impl Operations {
         prepared: &Prepared,
         resolved: &Resolved,
         outcome: ReserveOutcome,
+        best_effort: bool,
         policy_now_ms: i64,
     ) -> OperationError {
         match outcome {
             ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
                 let now_ms = now_ms.max(policy_now_ms);
                 let counted = counted(resolved, prepared.subjects.iter().map(|(subject, _)| subject));
-                OperationError::Refused(Box::new(refusal(
-                    &prepared.units,
-                    &counted,
-                    &readings,
-                    &refusing,
-                    now_ms,
-                )))
+                let asked = Asked { amounts: &prepared.units, best_effort };
+                OperationError::Refused(Box::new(refusal(asked, &counted, &readings, &refusing, now_ms)))
             }
             _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
         }

@@ -77,6 +77,44 @@ async fn all_lines_pass_or_nothing_moves() {
 }
 
 #[tokio::test]
+async fn a_best_effort_is_told_to_wait_as_long_as_it_may_be_granted_a_part() {
+    let app = spawn_app().await;
+    let limits = json!([
+        { "id": "hour", "meter": "page", "window": "hour", "capacity": "10" },
+        { "id": "month", "meter": "page", "window": "month", "capacity": "15" },
+        { "id": "none", "meter": "token", "window": "month", "capacity": "0" }
+    ]);
+    app.with_plan(limits, json!([])).await;
+    let ask = |lines| json!({ "tenant": "acme", "lines": lines, "mode": "best_effort" });
+    let (page, token) =
+        (json!({ "meter": "page", "amount": "20" }), json!({ "meter": "token", "amount": "1" }));
+    let part = app.post("/v1/reservations", ask(json!([page]))).await.expect(201);
+    assert_eq!(part.text("/lines/0/amount"), "10");
+    let all = json!({ "tenant": "acme", "meter": "page", "amount": "20" });
+    app.post("/v1/reservations", all).await.is_problem(402, "exceeds_plan");
+    let held = app.post("/v1/reservations", ask(json!([page]))).await;
+    held.is_problem(429, "quota_exceeded");
+    assert_eq!(held.text("/refused_by/0/cause"), "reserved", "{held:?}");
+    assert_eq!((held.text("/refused_by/0/needed"), held.text("/refused_by/0/shortfall")), ("20", "20"));
+    assert!(held.body["retry_after_ms"].as_i64().unwrap() <= 60_000, "the hold ends by then: {held:?}");
+    let path = format!("/v1/reservations/{}/consume", part.text("/id"));
+    app.post(&path, json!({})).await.expect(200);
+    let used = app.post("/v1/reservations", ask(json!([page, token]))).await;
+    used.is_problem(429, "quota_exceeded");
+    assert_eq!(used.text("/refused_by/0/cause"), "consumed", "{used:?}");
+    assert!(
+        used.body["retry_after_ms"].as_i64().unwrap() <= 3_600_000,
+        "the month has room for a part: {used:?}"
+    );
+    app.post("/v1/reservations", ask(json!([token]))).await.is_problem(402, "exceeds_plan");
+    let mut dry = ask(json!([page]));
+    dry["dry_run"] = json!(true);
+    let dry = app.post("/v1/reservations", dry).await.expect(200);
+    assert_eq!((&dry.body["allowed"], dry.text("/refused_by/0/id")), (&json!(false), "hour"), "{dry:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
     let app = spawn_app().await;
     let limits = json!([

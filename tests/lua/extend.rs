@@ -20,7 +20,7 @@ async fn an_extended_hold_expires_at_its_new_time_only(#[values(Mode::Alone, Mod
     let expires_at_ms = START_MS + 30_000 + TTL_MS;
     assert_eq!((record.head.expires_at_ms, record.head.step), (expires_at_ms, 2));
     let reading = world.reading_at(START_MS, &limit(b"day-----", 100)).await;
-    assert_eq!(reading.next_hold_ends_at_ms, None, "the old expiry no longer ends a hold");
+    assert_eq!(reading.next_hold_ends_at_ms, Some(expires_at_ms), "the only hold ends then");
     let events = world.events().await;
     let Change::Extend { head, .. } = &events[1].change else { panic!("not an extend") };
     assert_eq!(head.expires_at_ms, expires_at_ms);
@@ -29,6 +29,20 @@ async fn an_extended_hold_expires_at_its_new_time_only(#[values(Mode::Alone, Mod
     assert_eq!(world.sweep(expires_at_ms + BUCKET_MS).await, 1);
     let expired = world.extend_at(expires_at_ms + BUCKET_MS, "a", TTL_MS).await;
     assert!(matches!(expired, ResolveOutcome::Expired { .. }), "{expired:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_extended_hold_leaves_another_that_may_end_first(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6)).await;
+    world.hold(&Ask { ttl_ms: TTL_MS + 5_000, ..pages("b", 1) }).await;
+    world.extend_at(START_MS + 30_000, "a", TTL_MS).await;
+    let reading = world.reading_at(START_MS, &limit(b"day-----", 100)).await;
+    let next_ms = reading.next_hold_ends_at_ms.unwrap();
+    assert!(next_ms <= START_MS + TTL_MS + 5_000, "{next_ms}");
 }
 
 #[rstest]

@@ -334,19 +334,54 @@ async fn a_call_that_contradicts_itself_never_reaches_the_server(#[values(Mode::
 
 #[rstest]
 #[tokio::test]
-async fn a_counter_knows_when_the_earliest_of_its_holds_ends_until_that_one_is_resolved(
+async fn a_counter_says_when_the_next_of_its_holds_ends_never_too_late_and_not_once_that_has_passed(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let next_end = async || world.reading_at(START_MS, &limit(b"day-----", 10)).await.next_hold_ends_at_ms;
+    let next_end_at = async |after_ms: i64| {
+        let reading = world.reading_at(START_MS + after_ms, &limit(b"day-----", 10)).await;
+        reading.next_hold_ends_at_ms.map(|ends_at_ms| ends_at_ms - START_MS)
+    };
+    let hold_at = async |now_ms: i64, key: &str, ttl_ms: i64| {
+        world.hold(&Ask { ttl_ms, now_ms: START_MS + now_ms, ..pages(key, 1, 10) }).await;
+    };
     for (key, ttl_ms) in [("a", 50_000), ("b", 20_000), ("c", 30_000)] {
+        hold_at(0, key, ttl_ms).await;
+    }
+    assert_eq!(next_end_at(0).await, Some(20_000));
+    world.release("c", Totals::Default).await;
+    assert_eq!(next_end_at(0).await, Some(20_000));
+    world.release("b", Totals::Default).await;
+    assert_eq!(next_end_at(0).await, Some(20_000), "no hold ends before that");
+    hold_at(0, "d", 40_000).await;
+    assert_eq!(next_end_at(0).await, Some(20_000));
+    assert_eq!(next_end_at(20_000).await, None, "which one is next is not known any more");
+    hold_at(20_000, "e", 50_000).await;
+    assert_eq!(next_end_at(20_000).await, None, "another may end before this one");
+    for key in ["a", "d", "e"] {
+        world.release(key, Totals::Default).await;
+    }
+    hold_at(20_000, "f", 50_000).await;
+    assert_eq!(next_end_at(20_000).await, Some(70_000));
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_expiry_leaves_what_it_does_not_know_of_the_holds_that_stay_and_clears_it_behind_the_last(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let next_end =
+        async |now_ms: i64| world.reading_at(now_ms, &limit(b"day-----", 10)).await.next_hold_ends_at_ms;
+    for (key, ttl_ms) in [("a", 10_000), ("b", 20_000)] {
         world.hold(&Ask { ttl_ms, ..pages(key, 1, 10) }).await;
     }
-    assert_eq!(next_end().await, Some(START_MS + 20_000));
-    world.release("c", Totals::Default).await;
-    assert_eq!(next_end().await, Some(START_MS + 20_000));
-    world.release("b", Totals::Default).await;
-    assert_eq!(next_end().await, None, "not known any more");
-    world.hold(&Ask { ttl_ms: 40_000, ..pages("d", 1, 10) }).await;
-    assert_eq!(next_end().await, Some(START_MS + 40_000));
+    let now_ms = START_MS + 10_000 + BUCKET_MS;
+    assert_eq!(world.sweep(now_ms).await, 1);
+    world.hold(&Ask { now_ms, ..pages("c", 1, 10) }).await;
+    assert_eq!(next_end(now_ms).await, None, "b ends before c");
+    let now_ms = now_ms + TTL_MS + BUCKET_MS;
+    assert_eq!(world.sweep(now_ms).await, 2);
+    world.hold(&Ask { now_ms, ..pages("d", 1, 10) }).await;
+    assert_eq!(next_end(now_ms).await, Some(now_ms + TTL_MS));
 }
