@@ -111,6 +111,9 @@ pub struct ReserveAnswer {
     pub operation: Option<String>,
     /// What is held, by meter.
     pub lines: Vec<ReservedLineAnswer>,
+    /// When it was made. Absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
     /// When the hold ends. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
@@ -118,7 +121,7 @@ pub struct ReserveAnswer {
     pub replayed: bool,
     /// Whether it was decided while the gate was away.
     pub degraded: bool,
-    /// Names this decision in logs.
+    /// Names the decision; a repeat names the first one.
     pub decision_id: String,
     /// Every limit checked.
     pub limits: Vec<LimitAnswer>,
@@ -167,10 +170,15 @@ pub struct ReservationAnswer {
     pub degraded: bool,
     /// `gate` or `ledger`: who has it for certain.
     pub ack: String,
-    /// Names this decision in logs.
+    /// Names the decision that changed it last; a repeat and every read say the same.
     pub decision_id: String,
     /// By meter.
     pub lines: Vec<ConsumedLineAnswer>,
+    /// When it was made.
+    pub created_at: String,
+    /// When it was consumed, released or expired, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved_at: Option<String>,
     /// When the hold ends or ended.
     pub expires_at: String,
     /// The limits it moved whose window is still current.

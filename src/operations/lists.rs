@@ -108,7 +108,11 @@ impl Operations {
         let data = rows
             .into_iter()
             .map(|row| {
-                let told = Circumstances { ack_ledger: true, ..Circumstances::default() };
+                let told = Circumstances {
+                    ack_ledger: true,
+                    resolved_at_ms: row.resolved_at_ms,
+                    ..Circumstances::default()
+                };
                 present::reservation(row.id, &row.record, told)
             })
             .collect();

@@ -42,6 +42,7 @@ mod reserve_answer;
 mod resolve;
 mod restore;
 mod restore_open;
+mod tombstone;
 mod trust;
 mod verify;
 

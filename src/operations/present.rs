@@ -168,9 +168,19 @@ pub(super) fn subjects_by_kind<'a>(
     subjects.into_iter().map(|subject| (subject.kind.to_string(), subject.id.to_string())).collect()
 }
 
-/// A name for one decision, for logs and answers.
+/// A name for a decision that leaves nothing behind by which it could be named again.
 pub(super) fn decision_id() -> String {
     uuid::Uuid::now_v7().to_string()
+}
+
+/// The name of the decision that was a reservation's change of this step: the same for whoever asks again.
+pub(super) fn decision_of(id: ReservationId, step: u32) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(id.as_bytes());
+    hasher.update(&step.to_le_bytes());
+    let mut short = [0; 16];
+    short.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    uuid::Builder::from_custom_bytes(short).into_uuid().to_string()
 }
 
 /// What only one answer knows of a reservation.
@@ -186,6 +196,8 @@ pub(super) struct Circumstances {
     pub(super) limits: Vec<LimitAnswer>,
     /// Near limits.
     pub(super) warnings: Vec<WarningAnswer>,
+    /// When it was resolved, where that is known.
+    pub(super) resolved_at_ms: Option<i64>,
 }
 
 /// A reservation as consume, release, extend, usage and GET answer it.
@@ -208,8 +220,10 @@ pub(super) fn reservation(id: ReservationId, record: &Record, told: Circumstance
         replayed: told.replayed,
         degraded: told.degraded || record.head.degraded,
         ack: if told.ack_ledger { "ledger" } else { "gate" }.into(),
-        decision_id: decision_id(),
+        decision_id: decision_of(id, record.head.step),
         lines: lines(record),
+        created_at: instant(record.head.born_at_ms),
+        resolved_at: told.resolved_at_ms.map(instant),
         expires_at: instant(record.head.expires_at_ms),
         limits: told.limits,
         warnings,

@@ -63,7 +63,8 @@ impl Operations {
         self.quota_from_ledger(&entry, &request, at_ms).await
     }
 
-    async fn peek(
+    /// How these counters stand at the gate.
+    pub(super) async fn peek(
         &self,
         entry: &TenantEntry,
         resolved: &Resolved,

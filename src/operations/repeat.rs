@@ -4,7 +4,7 @@ use super::answers::{LimitAnswer, ReserveAnswer, ReservedLineAnswer, WarningAnsw
 use super::present::{self, Circumstances};
 use super::requests::{Mode, ReserveRequest, Work};
 use super::reserve::key_of;
-use super::reserve_answer::blank;
+use super::reserve_answer::{ADMISSION_STEP, blank};
 use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::ids::{MeterId, ReservationId};
 use crate::domain::reservation::Record;
@@ -67,7 +67,9 @@ impl Repeat {
         ReserveAnswer {
             id: Some(self.id.to_string()),
             status: Some(head.state.to_string()),
+            created_at: Some(present::instant(head.born_at_ms)),
             expires_at: Some(present::instant(head.expires_at_ms)),
+            decision_id: present::decision_of(self.id, ADMISSION_STEP),
             lines: lines.collect(),
             replayed: true,
             degraded: self.degraded || head.degraded,

@@ -107,6 +107,7 @@ impl Operations {
             ack_ledger: degraded || ack == Ack::Ledger,
             limits,
             warnings,
+            resolved_at_ms: (record.head.step == 1).then_some(record.head.born_at_ms),
         };
         Ok(present::reservation(id, &record, told))
     }
@@ -367,8 +368,10 @@ impl Operations {
 /// Parts what was decided anew from what was admitted before.
 fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
     match decided.outcome {
-        ReserveOutcome::Replayed { record, readings, .. } => {
-            let Decided { prepared, resolved, policy_now_ms, degraded, .. } = decided;
+        ReserveOutcome::Replayed { mut record, readings, .. } => {
+            let Decided { prepared, resolved, body, policy_now_ms, degraded, .. } = decided;
+            // A tombstone leaves out what the same request says again.
+            record.body.rest = record.body.rest.or(body.rest);
             let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
             let asked = prepared.lines.iter().map(Line::asked).collect();
             let repeat = Repeat { id: prepared.id, record, asked, limits, warnings, degraded };

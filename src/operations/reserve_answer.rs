@@ -12,18 +12,23 @@ use crate::domain::policy::Resolved;
 use crate::domain::reservation::ReservationState;
 use crate::gate::{CounterReading, ReserveOutcome};
 
+/// A reservation's first change is its admission.
+pub(super) const ADMISSION_STEP: u32 = 1;
+
 impl Operations {
     pub(super) fn answer_reserve(&self, request: &ReserveRequest, decided: Decided) -> Answer<ReserveAnswer> {
         let Decided { prepared, resolved, outcome, policy_now_ms, degraded, .. } = decided;
         let best_effort = request.mode == Mode::BestEffort;
         match outcome {
-            ReserveOutcome::Admitted { granted, expires_at_ms, readings, .. } => {
+            ReserveOutcome::Admitted { granted, expires_at_ms, readings, now_ms, .. } => {
                 let (limits, warnings) =
                     limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
                 Ok(ReserveAnswer {
                     id: Some(prepared.id.to_string()),
                     status: Some(ReservationState::Reserved.to_string()),
+                    created_at: Some(present::instant(now_ms)),
                     expires_at: Some(present::instant(expires_at_ms)),
+                    decision_id: present::decision_of(prepared.id, ADMISSION_STEP),
                     lines: reserved_lines(&prepared, &granted, best_effort),
                     degraded,
                     limits,
@@ -132,6 +137,7 @@ pub(super) fn blank(request: &ReserveRequest) -> ReserveAnswer {
         subjects: present::subjects_by_kind(&request.subjects),
         operation: request.work.operation().map(ToString::to_string),
         lines: Vec::new(),
+        created_at: None,
         expires_at: None,
         replayed: false,
         degraded: false,

@@ -6,14 +6,12 @@ use super::losses::{Acknowledged, Lines};
 use super::present::{self, Circumstances};
 use super::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
 use super::reserve::ATTEMPTS_MAX;
-use super::reserve_answer::limit_answers;
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
-use crate::domain::policy::ResolvedLimit;
 use crate::domain::policy::resolve::repeated_meters;
-use crate::domain::reservation::{CounterPlace, Record};
-use crate::gate::{self, ConsumeCall, CounterReading, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
+use crate::domain::reservation::{Record, ReservationState};
+use crate::gate::{self, ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
 use crate::ledger::ReservationRow;
 use crate::telemetry::labels::{Call, Script};
 
@@ -126,22 +124,24 @@ impl Operations {
                 return Ok(found);
             }
         }
-        let record = match at_gate {
-            Ok(Some(record)) if record.body.rest.is_some() => record,
-            known => {
-                let known = known.unwrap_or_default();
-                match self.row_of(id, bound).await {
-                    Ok(row) => known.map_or(row.record.clone(), |known| Record {
-                        head: known.head,
-                        units: known.units,
-                        body: row.record.body.clone(),
-                    }),
-                    Err(OperationError::NotFound(why)) => known.ok_or(OperationError::NotFound(why))?,
-                    Err(error) => return Err(error),
-                }
+        let (record, resolved_at_ms) = match at_gate.unwrap_or_default() {
+            Some(record) if record.head.state == ReservationState::Reserved => (record, None),
+            // What has expired is kept whole, and does not need the ledger.
+            Some(record) if record.body.rest.is_some() => {
+                let row = self.row_in_time(id, &record).await;
+                (record, row.and_then(|row| row.resolved_at_ms))
             }
+            known => match (self.row_of(id, bound).await, known) {
+                (Ok(row), None) => (row.record, row.resolved_at_ms),
+                (Ok(row), Some(known)) => {
+                    let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == known.head.step);
+                    (Record { body: row.record.body, ..known }, resolved_at_ms)
+                }
+                (Err(OperationError::NotFound(_)), Some(known)) => (known, None),
+                (Err(error), _) => return Err(error),
+            },
         };
-        Ok((record, Circumstances::default()))
+        Ok((record, Circumstances { resolved_at_ms, ..Circumstances::default() }))
     }
 
     /// Drives one call to its end: restores what is cold, recalls what the gate has forgotten, checks after an alarm.
@@ -224,15 +224,26 @@ impl Operations {
         match outcome {
             ResolveOutcome::Done { record, readings, now_ms, .. } => {
                 let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
-                Ok((record, Circumstances { limits, warnings, ..Circumstances::default() }))
+                let is_resolved =
+                    matches!(record.head.state, ReservationState::Consumed | ReservationState::Released);
+                let resolved_at_ms = is_resolved.then_some(now_ms);
+                Ok((record, Circumstances { limits, warnings, resolved_at_ms, ..Circumstances::default() }))
+            }
+            ResolveOutcome::Replayed { record, .. } if record.body.rest.is_none() => {
+                let (record, told) = Box::pin(self.recalled(id, record)).await;
+                Ok((record, Circumstances { replayed: true, ..told }))
             }
             ResolveOutcome::Replayed { record, readings, now_ms } => {
                 let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
                 Ok((record, Circumstances { replayed: true, limits, warnings, ..Circumstances::default() }))
             }
-            ResolveOutcome::AlreadyResolved { record } => Err(OperationError::AlreadyResolved(Box::new(
-                present::reservation(id, &record, Circumstances::default()),
-            ))),
+            ResolveOutcome::AlreadyResolved { record } => {
+                let (record, told) = match record.body.rest {
+                    Some(_) => (record, Circumstances::default()),
+                    None => Box::pin(self.recalled(id, record)).await,
+                };
+                Err(OperationError::AlreadyResolved(Box::new(present::reservation(id, &record, told))))
+            }
             ResolveOutcome::Expired { record } => Err(OperationError::Expired(Box::new(
                 present::reservation(id, &record, Circumstances::default()),
             ))),
@@ -269,46 +280,6 @@ impl Operations {
                 Err(OperationError::Internal("the gate gave an answer that fits no request".into()))
             }
         }
-    }
-
-    /// The limits that a reservation moved, as current policy shows them; a window that has moved on is left out.
-    async fn moved_limits(
-        &self,
-        record: &Record,
-        readings: &[(CounterPlace, CounterReading)],
-        now_ms: i64,
-    ) -> (Vec<super::answers::LimitAnswer>, Vec<super::answers::WarningAnswer>) {
-        let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
-        else {
-            return Default::default();
-        };
-        let meters: Vec<_> = record.body.lines.iter().map(|line| &line.meter).collect();
-        let subjects: Vec<_> = rest.subjects.iter().map(|(subject, _)| subject.clone()).collect();
-        let windows = entry.windows(now_ms);
-        let Ok(mut resolved) = entry.policy.resolve(
-            meters.iter().copied(),
-            &subjects,
-            rest.operation.as_ref(),
-            now_ms,
-            &windows,
-        ) else {
-            return Default::default();
-        };
-        let reading = |field, holder: usize| {
-            readings
-                .iter()
-                .find(|(place, reading)| {
-                    place.field == field && usize::from(place.holder) == holder && reading.current
-                })
-                .map(|(_, reading)| *reading)
-        };
-        let holder_of = |limit: &ResolvedLimit| limit.subject.map_or(0, |index| index + 1);
-        resolved.limits.retain(|limit| reading(limit.field, holder_of(limit)).is_some());
-        resolved.quotas.retain(|quota| reading(quota.field, 0).is_some());
-        let limits = resolved.limits.iter().filter_map(|limit| reading(limit.field, holder_of(limit)));
-        let all: Vec<_> =
-            limits.chain(resolved.quotas.iter().filter_map(|quota| reading(quota.field, 0))).collect();
-        limit_answers(&resolved, &subjects, &all, now_ms)
     }
 
     /// Amounts as the script takes them: it alone knows the reservation's meters and decimals.

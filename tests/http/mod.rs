@@ -19,6 +19,7 @@ mod precedence;
 mod repeats;
 mod reports;
 mod reservations;
+mod retries;
 mod state_table;
 mod tenants;
 mod usage;

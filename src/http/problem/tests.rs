@@ -18,6 +18,8 @@ fn reservation() -> Box<ReservationAnswer> {
         ack: "gate".into(),
         decision_id: "d1".into(),
         lines: Vec::new(),
+        created_at: "2025-12-31T23:59:00Z".into(),
+        resolved_at: None,
         expires_at: "2026-01-01T00:00:00Z".into(),
         limits: Vec::new(),
         warnings: Vec::new(),

@@ -1,0 +1,106 @@
+//! What the gate's short record of a resolved reservation leaves out of an answer: the ledger's row has it, and the gate the counters of now.
+
+use std::time::Duration;
+
+use super::answers::{LimitAnswer, WarningAnswer};
+use super::policy_store::TenantEntry;
+use super::reserve_answer::limit_answers;
+use super::{Operations, present};
+use crate::domain::ids::{ReservationId, Subject};
+use crate::domain::policy::{Resolved, ResolvedLimit};
+use crate::domain::reservation::{BodyRest, CounterField, CounterPlace, Record};
+use crate::gate::CounterReading;
+use crate::ledger::ReservationRow;
+
+/// For so long a call waits for the ledger that needs it for the fullness of its answer alone.
+const ROW_WITHIN: Duration = Duration::from_millis(200);
+
+impl Operations {
+    /// Makes a tombstone whole again and shows the limits it moved, as they are now. Where the ledger does not say in time, the answer
+    /// goes without.
+    pub(super) async fn recalled(
+        &self,
+        id: ReservationId,
+        record: Record,
+    ) -> (Record, present::Circumstances) {
+        let Some(row) = self.row_in_time(id, &record).await else {
+            return (record, present::Circumstances::default());
+        };
+        let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == record.head.step);
+        let whole = Record { body: row.record.body, ..record };
+        let (limits, warnings) = self.limits_of_now(&whole).await.unwrap_or_default();
+        (
+            whole,
+            present::Circumstances { limits, warnings, resolved_at_ms, ..present::Circumstances::default() },
+        )
+    }
+
+    /// The ledger's row of the reservation, if it says in time.
+    pub(super) async fn row_in_time(&self, id: ReservationId, record: &Record) -> Option<ReservationRow> {
+        let row = tokio::time::timeout(ROW_WITHIN, self.ledger.reservation(id)).await.ok()?.ok()?;
+        row.filter(|row| {
+            row.tenant == record.body.tenant && row.record.head.born_at_ms == record.head.born_at_ms
+        })
+    }
+
+    async fn limits_of_now(&self, record: &Record) -> Option<(Vec<LimitAnswer>, Vec<WarningAnswer>)> {
+        let rest = record.body.rest.as_ref()?;
+        let entry = self.policy.tenant(&record.body.tenant).await.ok()?;
+        let now_ms = self.gate_now_ms();
+        let mut resolved = moved_by(&entry, record, rest, now_ms)?;
+        let moved = |field, start_ms, holder| {
+            let is_place = |place: &CounterPlace| {
+                (place.field, place.window_start_ms, usize::from(place.holder)) == (field, start_ms, holder)
+            };
+            rest.counters.iter().any(is_place)
+        };
+        resolved.limits.retain(|limit| moved(limit.field, limit.window.start_ms, holder_of(limit)));
+        resolved.quotas.retain(|quota| moved(quota.field, quota.window.start_ms, 0));
+        let peeked = self.peek(&entry, &resolved, &rest.subjects).await.ok()?;
+        Some(limit_answers(&resolved, &subjects_of(rest), &peeked.readings, now_ms))
+    }
+
+    /// The limits that a reservation moved, as current policy shows them; a window that has moved on is left out.
+    pub(super) async fn moved_limits(
+        &self,
+        record: &Record,
+        readings: &[(CounterPlace, CounterReading)],
+        now_ms: i64,
+    ) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+        let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
+        else {
+            return Default::default();
+        };
+        let Some(mut resolved) = moved_by(&entry, record, rest, now_ms) else { return Default::default() };
+        let reading = |field: CounterField, holder: usize| {
+            readings
+                .iter()
+                .find(|(place, reading)| {
+                    place.field == field && usize::from(place.holder) == holder && reading.current
+                })
+                .map(|(_, reading)| *reading)
+        };
+        resolved.limits.retain(|limit| reading(limit.field, holder_of(limit)).is_some());
+        resolved.quotas.retain(|quota| reading(quota.field, 0).is_some());
+        let limits = resolved.limits.iter().filter_map(|limit| reading(limit.field, holder_of(limit)));
+        let all: Vec<_> =
+            limits.chain(resolved.quotas.iter().filter_map(|quota| reading(quota.field, 0))).collect();
+        limit_answers(&resolved, &subjects_of(rest), &all, now_ms)
+    }
+}
+
+/// What current policy measures the reservation's lines by.
+fn moved_by(entry: &TenantEntry, record: &Record, rest: &BodyRest, now_ms: i64) -> Option<Resolved> {
+    let meters = record.body.lines.iter().map(|line| &line.meter);
+    let windows = entry.windows(now_ms);
+    entry.policy.resolve(meters, &subjects_of(rest), rest.operation.as_ref(), now_ms, &windows).ok()
+}
+
+fn subjects_of(rest: &BodyRest) -> Vec<Subject> {
+    rest.subjects.iter().map(|(subject, _)| subject.clone()).collect()
+}
+
+/// The hash a limit counts in: 0 is the tenant's, n the n-th subject's.
+fn holder_of(limit: &ResolvedLimit) -> usize {
+    limit.subject.map_or(0, |index| index + 1)
+}
