@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
 -- expire: sweeps the due buckets in order and returns what open holds have outlived. Each reservation is one transition:
---         read, check, write; an entry that is gone, resolved, extended or of another epoch is passed over.
+--         read, check, write; an entry that is gone, resolved, extended or of another epoch is passed over. One that cannot be read,
+--         or whose counters cannot, is told and tried again later; so is a list that is none, which nothing can be due in.
 --         Too far behind to walk, it leaps: every bucket up to now counts as finished, so that nothing new lands in one, and
 --         meta's `behind` stands until a caller who looked for the lists left behind has had them swept.
 -- KEYS     1 meta  2 outbox  3.. due lists that a leap left behind; with these it does not walk
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 entries at most  6 empty buckets at most
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 the leap whose lists are all swept ('' = none)
 -- returns  { status, real time, time, id of the last event or '', ... }
---          DONE: expired, skipped, missing, postponed, inconsistent, more ('1' or '0'), swept, the leap to look behind or ''
+--          DONE: expired, skipped, missing, postponed, inconsistent, more ('1' or '0'), swept, the leap to look behind or '', damaged,
+--          then for the first of these what is damaged and why
 --          ALARM: epoch found
 -- event    expire, one a reservation
 -- include statuses
@@ -29,7 +31,8 @@
 -- include store
 -- include release_holds
 
-local POSTPONE_MS = 5000
+local POSTPONE_MS, RETRY_MS = 5000, 60000
+local NOTES_MAX = 20
 
 -- read
 local meta, outbox = KEYS[1], KEYS[2]
@@ -51,12 +54,23 @@ if before_floor(found[3], real, now) then
 end
 
 local swept, behind, last_event = tonumber(found[2]), found[4] or '', ''
-local counts = { expired = 0, skipped = 0, missing = 0, postponed = 0, inconsistent = 0 }
+local counts = { expired = 0, skipped = 0, missing = 0, postponed = 0, inconsistent = 0, damaged = 0 }
+local notes = {}
 
--- One due entry: says what became of it.
-local function expire(hex, bucket)
-  -- read
-  local reservation = prefix .. 'rsv:' .. hex
+local function note_damage(what, why)
+  if #notes < NOTES_MAX then
+    notes[#notes + 1] = what .. ' ' .. (type(why) == 'table' and why.err or tostring(why))
+  end
+end
+
+-- The list in which an entry of this bucket is due again.
+local function later(bucket, after_ms)
+  return prefix .. 'due:' .. integer(math.max(math.ceil((now + after_ms) / due_ms), bucket + 1))
+end
+
+-- The reading of one due entry: what became of it, or its record with its holds taken off in memory, and its state hashes.
+local function look(reservation, bucket)
+  redis.call('LLEN', later(bucket, POSTPONE_MS))
   local raw = redis.call('GET', reservation)
   if not raw then
     return 'missing'
@@ -67,13 +81,28 @@ local function expire(hex, bucket)
   end
   read_body(record)
   local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
-  local later = prefix .. 'due:' .. integer(math.max(math.ceil((now + POSTPONE_MS) / due_ms), bucket + 1))
-  redis.call('LLEN', later)
+  if cold_record(holders) then
+    return 'postponed'
+  end
+  return release_holds(record) and 'expired' or 'inconsistent', record, holders
+end
+
+-- One due entry: says what became of it.
+local function expire(hex, bucket)
+  -- read
+  local reservation = prefix .. 'rsv:' .. hex
+  local is_whole, became, record, holders = pcall(look, reservation, bucket)
   -- check
-  local is_cold = cold_record(holders) ~= nil
-  if is_cold or not release_holds(record) then
-    redis.call('RPUSH', later, hex)
-    return is_cold and 'postponed' or 'inconsistent'
+  if not is_whole then
+    note_damage(hex, became)
+    redis.pcall('RPUSH', later(bucket, RETRY_MS), hex)
+    return 'damaged'
+  end
+  if became == 'postponed' or became == 'inconsistent' then
+    redis.call('RPUSH', later(bucket, POSTPONE_MS), hex)
+  end
+  if became ~= 'expired' then
+    return became
   end
   -- write
   record.state, record.step = STATE_EXPIRED, record.step + 1
@@ -92,7 +121,12 @@ local entries_left, buckets_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 
 -- The first entries of one due list; false when it has none.
 local function sweep(due, bucket)
-  local entries = redis.call('LRANGE', due, 0, entries_left - 1)
+  local entries = redis.pcall('LRANGE', due, 0, entries_left - 1)
+  if entries.err then
+    counts.damaged = counts.damaged + 1
+    note_damage(string.match(due, 'due:%d+$'), entries)
+    return false
+  end
   for _, hex in ipairs(entries) do
     local became = expire(hex, bucket)
     counts[became] = counts[became] + 1
@@ -135,4 +169,4 @@ if behind ~= '' then
   redis.call('HSET', meta, 'behind', behind)
 end
 return { DONE, real, now, last_event, counts.expired, counts.skipped, counts.missing, counts.postponed,
-  counts.inconsistent, more and '1' or '0', integer(swept), behind }
+  counts.inconsistent, more and '1' or '0', integer(swept), behind, counts.damaged, unpack(notes) }

@@ -9,7 +9,7 @@ use super::serve::load;
 use super::up::{SERVICE_FILE, settings_of};
 use crate::clock::Clock;
 use crate::embedded::Embedded;
-use crate::ledger::{Ledger, QuarantineStatus, Quarantined, VerifyOptions};
+use crate::ledger::{Damage, Ledger, QuarantineStatus, Quarantined, VerifyOptions};
 use crate::settings::Settings;
 
 /// An installation reached for one command, with the servers it may have had to start.
@@ -127,6 +127,12 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
     ];
     rows.extend(tails(&reached.app).await?);
     rows.extend(lost(&reached.app.ledger).await?.into_iter().map(|units| ("lost".into(), units)));
+    let damages = reached.app.ledger.damages().await?.into_iter();
+    rows.extend(damages.map(|damage| {
+        let Damage { work, item, reason, first_at_ms } = damage;
+        let since = jiff::Timestamp::from_millisecond(first_at_ms).unwrap_or(jiff::Timestamp::MAX);
+        ("damaged".into(), format!("{item} ({work}): {reason}, since {since}; it is passed over and tried again"))
+    }));
     Ok(rows)
 }
 

@@ -20,8 +20,17 @@ const LISTS_MAX: usize = 100;
 /// How many keys of the server one step of looking for due lists passes.
 const KEYS_AT_ONCE: u32 = 2_000;
 
+/// Something that the sweep could not read, and passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// A reservation's id, or a due list.
+    pub item: String,
+    /// What reading it came to.
+    pub reason: String,
+}
+
 /// What one call of the sweep did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExpireReport {
     /// Reservations that expired.
     pub expired: u32,
@@ -33,6 +42,10 @@ pub struct ExpireReport {
     pub postponed: u32,
     /// Holds whose counters hold less than they should, left alone and moved to a later bucket: a defect, to be alarmed.
     pub inconsistent: u32,
+    /// What could not be read: a reservation with its counters is tried again a minute later. The first of them are named.
+    pub damaged: u32,
+    /// The first of what could not be read.
+    pub unreadable: Vec<Unreadable>,
     /// Whether more is due now.
     pub more: bool,
     /// The last due bucket finished.
@@ -43,14 +56,20 @@ pub struct ExpireReport {
 
 impl ExpireReport {
     /// Adds what a later call did; where the sweep stands is the later call's.
-    pub fn add(&mut self, later: &Self) {
+    pub fn add(&mut self, later: Self) {
+        let mut unreadable = std::mem::take(&mut self.unreadable);
+        unreadable.extend(later.unreadable);
         *self = Self {
             expired: self.expired + later.expired,
             skipped: self.skipped + later.skipped,
             missing: self.missing + later.missing,
             postponed: self.postponed + later.postponed,
             inconsistent: self.inconsistent + later.inconsistent,
-            ..*later
+            damaged: self.damaged + later.damaged,
+            unreadable,
+            more: later.more,
+            swept: later.swept,
+            leap: later.leap,
         };
     }
 }
@@ -106,13 +125,14 @@ impl Gate {
             let lists: Vec<_> = buckets.iter().map(|bucket| self.keys.due(partition, *bucket)).collect();
             loop {
                 let report = self.run_expire(partition, now_ms, BATCH_MAX, &lists, None).await?;
-                sum.add(&report);
-                if !report.more {
+                let more = report.more;
+                sum.add(report);
+                if !more {
                     break;
                 }
             }
         }
-        sum.add(&self.run_expire(partition, now_ms, BATCH_MAX, &[], Some(leap)).await?);
+        sum.add(self.run_expire(partition, now_ms, BATCH_MAX, &[], Some(leap)).await?);
         Ok(sum)
     }
 
@@ -143,6 +163,17 @@ impl Gate {
             more: reply.integer(5)? == 1,
             swept: reply.integer(6)?,
             leap: reply.text(7)?.parse().ok(),
+            damaged: count(8)?,
+            unreadable: (9..).map_while(|at| reply.text(at).ok()).map(unreadable).collect(),
         })
     }
+}
+
+fn unreadable(note: &str) -> Unreadable {
+    let (what, reason) = note.split_once(' ').unwrap_or((note, ""));
+    let item = match uuid::Uuid::parse_str(what) {
+        Ok(id) => format!("reservation {id}"),
+        Err(_) => what.to_owned(),
+    };
+    Unreadable { item, reason: reason.to_owned() }
 }

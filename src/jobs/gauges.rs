@@ -36,6 +36,7 @@ pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl
 async fn show(operations: &Operations, ledger: &Ledger) -> Result<(), LedgerError> {
     let metrics = operations.metrics();
     metrics.quarantine_open(ledger.count_quarantined().await?);
+    metrics.damaged_items(u64::try_from(ledger.damages().await?.len()).unwrap_or(u64::MAX));
     for state in ledger.jobs().await? {
         if let Some(job) = work::of_name(&state.name) {
             let age = Duration::from_secs(state.unsuccessful_seconds.unsigned_abs());

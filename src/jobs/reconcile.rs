@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, LedgerError};
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::{Answer, OperationError, Operations, Work};
 use crate::telemetry::labels::Judged;
 
 const LEASE: &str = "jobs/reconcile";
@@ -89,12 +89,12 @@ impl Reconciler<'_> {
     }
 
     /// One tenant that cannot be compared keeps no other from it; only where a server is away the round ends.
-    fn pass_over(&self, tenant: &TenantId, error: OperationError) -> Answer<()> {
+    async fn pass_over(&self, tenant: &TenantId, error: OperationError) -> Answer<()> {
         if error.is_server_away() {
             return Err(error);
         }
         self.operations.metrics().checkpoint_judged(Judged::Failed);
-        tracing::warn!(%tenant, %error, "a tenant could not be compared with the books");
+        self.operations.pass_over(Work::Comparison, &format!("tenant {tenant}"), &error).await;
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl Reconciler<'_> {
                     renewed = Instant::now();
                 }
                 if let Err(error) = self.operations.take_checkpoint(tenant).await {
-                    self.pass_over(tenant, error)?;
+                    self.pass_over(tenant, error).await?;
                 }
                 tenants = tenants.saturating_add(1);
                 tokio::time::sleep(pause).await;

@@ -8,7 +8,7 @@ const KEPT_DAYS: i64 = 90;
 const CHUNK: usize = 1_000;
 
 /// Archives reservations resolved longer ago than the horizon, and drops old runs of jobs, settled comparisons, repeats of
-/// past epochs and leases that ended; chunk by chunk, each a short transaction. A step that fails holds up no other. Answers what it came to, in words.
+/// past epochs, damages and leases that ended; chunk by chunk, each a short transaction. A step that fails holds up no other. Answers what it came to, in words.
 pub(super) async fn clear(now_ms: i64, ledger: &Ledger, horizon_days: u64) -> Answer<String> {
     let horizon_ms = i64::try_from(horizon_days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
     let resolved_before_ms = now_ms.saturating_sub(horizon_ms).max(0);
@@ -18,6 +18,7 @@ pub(super) async fn clear(now_ms: i64, ledger: &Ledger, horizon_days: u64) -> An
         ("comparisons dropped", ledger.drop_reconciliations(KEPT_DAYS, CHUNK).await),
         ("repeats dropped", ledger.drop_repeats(CHUNK).await),
         ("leases dropped", ledger.drop_leases().await),
+        ("damages dropped", ledger.drop_damages(KEPT_DAYS).await),
     ];
     let (mut outcome, mut failure) = (Vec::new(), None);
     for (step, result) in steps {

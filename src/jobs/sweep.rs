@@ -57,17 +57,25 @@ async fn sweep_beat_by_beat(operations: &Operations, ours: &AtomicBool) {
     }
 }
 
-/// One round over all partitions, and over what leaps of the sweep left behind.
+/// One round over all partitions, and over what leaps of the sweep left behind. A partition that fails keeps no other from it.
 async fn sweep_all(operations: &Operations) -> Answer<()> {
-    let mut leaps = Vec::new();
+    let (mut leaps, mut failed) = (Vec::new(), None);
     for partition in Partition::all(operations.partitions()) {
-        loop {
-            let report = operations.expire_due(partition).await?;
-            if !report.more {
-                leaps.extend(report.leap.map(|leap| (partition, leap)));
-                break;
-            }
+        match sweep(operations, partition).await {
+            Ok(leap) => leaps.extend(leap.map(|leap| (partition, leap))),
+            Err(error) => failed = Some(error),
         }
     }
-    operations.expire_behind(&leaps).await
+    let behind = operations.expire_behind(&leaps).await;
+    failed.map_or(behind, Err)
+}
+
+/// Expires all that is due in a partition; answers the leap behind which there is more.
+async fn sweep(operations: &Operations, partition: Partition) -> Answer<Option<i64>> {
+    loop {
+        let report = operations.expire_due(partition).await?;
+        if !report.more {
+            return Ok(report.leap);
+        }
+    }
 }

@@ -86,13 +86,24 @@ impl Row {
 }
 
 impl Ledger {
-    /// Repeats whose units the gate still counts, in order, at most `limit`.
-    pub async fn repeats_to_undo(&self, limit: usize) -> Result<Vec<RepeatToUndo>, LedgerError> {
+    /// Repeats whose units the gate still counts, in order, at most `limit`, from behind `after`.
+    pub async fn repeats_to_undo(
+        &self,
+        after: Option<(Partition, OutboxId)>,
+        limit: usize,
+    ) -> Result<Vec<RepeatToUndo>, LedgerError> {
         let query = "SELECT partition, epoch, sequence, reservation_id, event FROM repeats WHERE undone_at IS NULL \
-                     ORDER BY partition, epoch, sequence LIMIT $1";
+                     AND (partition, epoch, sequence) > ($1, $2, $3) ORDER BY partition, epoch, sequence LIMIT $4";
+        let (partition, epoch, sequence) = after.map_or((-1, -1, -1), |(partition, place)| {
+            (number::of_partition(partition), number::signed(place.epoch.0), number::signed(place.sequence))
+        });
         let rows = self
             .read(|connection| {
-                let query = sql_query(query).bind::<BigInt, _>(number::limit(limit));
+                let query = sql_query(query)
+                    .bind::<SmallInt, _>(partition)
+                    .bind::<BigInt, _>(epoch)
+                    .bind::<BigInt, _>(sequence)
+                    .bind::<BigInt, _>(number::limit(limit));
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })
             .await?;

@@ -10,6 +10,7 @@ use futures::FutureExt;
 
 use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
+use crate::domain::codec::Undecodable;
 use crate::domain::entry;
 use crate::domain::ids::{MeterId, OperationId, OutboxId, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{BodyRest, Record, ReservationState};
@@ -104,11 +105,11 @@ struct RecordRow {
     record: Vec<u8>,
 }
 
-/// Reads the records of these reservations that are booked.
+/// Reads the records of these reservations that are booked; each by itself may be damaged.
 pub(crate) async fn read_records(
     mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
-) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
+) -> Result<Vec<(ReservationId, Result<Record, Undecodable>)>, LedgerError> {
     // Looked up one by one: by the sizes it guesses, Postgres would rather read the whole table for every transaction.
     let find = sql_query(
         "SELECT r.id, r.record FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) CROSS JOIN LATERAL \
@@ -117,12 +118,8 @@ pub(crate) async fn read_records(
     .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
     .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
     let rows: Vec<RecordRow> = Kept(find).load(&mut connection).await?;
-    rows.into_iter()
-        .map(|row| {
-            let id = ReservationId::from_bytes(row.id.into_bytes());
-            Ok((id, decode(id, &row.record)?))
-        })
-        .collect()
+    let read = |row: RecordRow| (ReservationId::from_bytes(row.id.into_bytes()), Record::decode(&row.record));
+    Ok(rows.into_iter().map(read).collect())
 }
 
 /// Reads one reservation as it is booked.

@@ -8,6 +8,7 @@ mod calendars;
 mod catch_up;
 mod checkpoint;
 mod cost;
+mod damage;
 mod degraded;
 mod error;
 mod expire;
@@ -59,6 +60,7 @@ pub use acknowledge::Positions;
 pub use admission::TimeAccepted;
 pub use anchors::AnchorCheck;
 pub use checkpoint::{CheckpointTaken, TenantsPage};
+pub use damage::Work;
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
 pub use health::Readiness;
@@ -73,6 +75,7 @@ use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use admission::Backlog;
+use damage::PassedOver;
 use keys::Keys;
 use losses::Remembered;
 use parking::Parking;
@@ -135,6 +138,7 @@ pub struct Operations {
     remembered: Remembered,
     jobs_bell: Notify,
     parking: Parking,
+    passed_over: PassedOver,
 }
 
 impl Operations {
@@ -173,6 +177,7 @@ impl Operations {
             remembered,
             jobs_bell: Notify::new(),
             parking: Parking::default(),
+            passed_over: PassedOver::default(),
         };
         // First of all: nothing may be done by a clock that is not trusted.
         operations.watch_gate().await;

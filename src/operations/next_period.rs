@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::policy_store::TenantEntry;
-use super::{Answer, Operations};
+use super::{Answer, OperationError, Operations, Work};
 use crate::domain::ids::Partition;
 use crate::domain::policy::ResolvedQuota;
 use crate::gate::{QuotaCapacity, RestoreOutcome};
@@ -37,14 +37,30 @@ impl Operations {
             after = Some((last.tenant.clone(), last.meter.clone()));
             let mut by_partition: BTreeMap<Partition, Vec<(NextPeriod, ResolvedQuota)>> = BTreeMap::new();
             for ending in page {
-                if let Some(next) = self.next_period(ending).await? {
-                    by_partition.entry(self.gate.partition_of(&next.0.tenant)).or_default().push(next);
+                let tenant = ending.tenant.clone();
+                match self.next_period(ending).await {
+                    Ok(None) => {}
+                    Ok(Some(next)) => {
+                        by_partition.entry(self.gate.partition_of(&tenant)).or_default().push(next)
+                    }
+                    Err(error) => self.unless_away(&format!("tenant {tenant}"), error).await?,
                 }
             }
             for (partition, periods) in by_partition {
-                self.open_and_deliver(partition, periods, &mut done).await?;
+                if let Err(error) = self.open_and_deliver(partition, periods, &mut done).await {
+                    self.unless_away(&format!("partition {partition}"), error).await?;
+                }
             }
         }
+    }
+
+    /// What cannot be told keeps no other from it, unless a server is away.
+    async fn unless_away(&self, item: &str, error: OperationError) -> Answer<()> {
+        if error.is_server_away() {
+            return Err(error);
+        }
+        self.pass_over(Work::NextPeriod, item, &error).await;
+        Ok(())
     }
 
     /// What follows a period by the policy of now; nothing when the tenant has no such quota any more.
@@ -82,11 +98,11 @@ impl Operations {
                 parts: told.parts,
                 until_ms: told.until_ms,
             };
-            let told =
-                self.gate.set_capacity(partition, &period.tenant, &capacity, self.script_now()).await?;
-            // A restore under way may have read the books before the period was opened: it is tried again.
-            if told != RestoreOutcome::StillCold {
-                delivered.push(period);
+            match self.gate.set_capacity(partition, &period.tenant, &capacity, self.script_now()).await {
+                // A restore under way may have read the books before the period was opened: it is tried again.
+                Ok(RestoreOutcome::StillCold) => {}
+                Ok(_) => delivered.push(period),
+                Err(error) => self.unless_away(&format!("tenant {}", period.tenant), error.into()).await?,
             }
         }
         done.delivered += self.ledger.note_delivered(&delivered).await?;

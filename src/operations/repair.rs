@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answer, Operations};
+use super::{Answer, Operations, Work};
 use crate::domain::checkpoint::{Difference, ReconciliationState};
 use crate::domain::event::{Change, Event};
 use crate::domain::ids::OutboxId;
@@ -19,17 +19,18 @@ const REPEATS_AT_ONCE: usize = 100;
 impl Operations {
     /// Repairs drifts that the writer has found, oldest first, a bounded number; says how many. Each counter takes a
     /// checkpoint's delta once, whoever tries and how often.
+    /// A drift that cannot be repaired is passed over until its claim ends.
     pub async fn repair_drifts(&self) -> Answer<usize> {
         let drifts = self.ledger.claim_drifts(DRIFTS_AT_ONCE, CLAIM_DURATION).await?;
-        let mut failure = None;
         for drift in &drifts {
             match self.repair_drift(drift).await {
-                // One counter that cannot be repaired keeps no other from it.
-                Err(error) if !error.is_server_away() => drop(failure.get_or_insert(error)),
+                Err(error) if !error.is_server_away() => {
+                    self.pass_over(Work::Repair, &format!("tenant {}", drift.tenant), &error).await;
+                }
                 settled => settled?,
             }
         }
-        failure.map_or(Ok(drifts.len()), Err)
+        Ok(drifts.len())
     }
 
     async fn repair_drift(&self, drift: &Reconciliation) -> Answer<()> {
@@ -104,14 +105,28 @@ impl Operations {
         Ok(Some(why))
     }
 
-    /// Has the gate take back operations that came again and that the books took once, in order, a bounded number; says
-    /// how many.
+    /// Has the gate take back operations that came again and that the books took once, in order; says how many. A reservation of
+    /// which one cannot be taken back is passed over for a while.
     pub async fn undo_repeats(&self) -> Answer<usize> {
-        let repeats = self.ledger.repeats_to_undo(REPEATS_AT_ONCE).await?;
-        for repeat in &repeats {
-            self.undo_repeat(repeat).await?;
+        let (mut undone, mut after) = (0, None);
+        loop {
+            let repeats = self.ledger.repeats_to_undo(after, REPEATS_AT_ONCE).await?;
+            let Some(last) = repeats.last() else { return Ok(undone) };
+            after = Some((last.partition, last.outbox_id));
+            for repeat in &repeats {
+                let item = format!("reservation {}", repeat.reservation);
+                if self.is_passed_over(Work::Undo, &item) {
+                    continue;
+                }
+                match self.undo_repeat(repeat).await {
+                    Err(error) if !error.is_server_away() => self.pass_over(Work::Undo, &item, &error).await,
+                    done => {
+                        done?;
+                        undone += 1;
+                    }
+                }
+            }
         }
-        Ok(repeats.len())
     }
 
     async fn undo_repeat(&self, repeat: &RepeatToUndo) -> Answer<()> {
@@ -119,7 +134,9 @@ impl Operations {
         let outbox_at = match (record_of(repeat), self.ledger.reservation(repeat.reservation).await?) {
             (Some(again), Some(row)) => self.undo_at_gate(repeat, &again, &row.record).await?,
             _ => {
-                tracing::error!(reservation = %repeat.reservation, %place, "an operation that came again cannot be taken back; the next checkpoint compares its counters");
+                let why =
+                    "it came again as an event that does not read; the next checkpoint compares its counters";
+                self.pass_over(Work::Undo, &format!("reservation {}", repeat.reservation), &why).await;
                 Some(place)
             }
         };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{Answer, OperationError, Operations};
+use super::{Answer, OperationError, Operations, Work};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::GateError;
@@ -116,7 +116,11 @@ impl Operations {
             for (holder, warm) in page.iter().zip(warm) {
                 let Some(epoch) = settled.get(&self.gate.partition_of(&holder.tenant)) else { continue };
                 if let Err(error) = self.restore_holder(holder, *epoch, &warm, told).await {
-                    tracing::warn!(tenant = %holder.tenant, %error, "a tenant with open holds could not be restored yet");
+                    if error.is_server_away() {
+                        tracing::warn!(tenant = %holder.tenant, %error, "a tenant with open holds could not be restored yet");
+                    } else {
+                        self.pass_over(Work::Restore, &format!("tenant {}", holder.tenant), &error).await;
+                    }
                     failed = Some(error);
                 }
             }

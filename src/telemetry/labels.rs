@@ -195,6 +195,8 @@ label! {
         Policy = "policy",
         /// The ledger lacks a batch that was booked.
         Chain = "chain",
+        /// A record, counter or row cannot be read, and was passed over.
+        Damage = "damage",
     }
 }
 

@@ -51,6 +51,7 @@ struct Handles {
     booked: Counter,
     quarantined: Counter,
     quarantine_open: Gauge,
+    damaged: Gauge,
     gaps: Counter,
     lost: Counter,
     acknowledged_lost: Counter,
@@ -133,6 +134,11 @@ impl Metrics {
             booked: counter(&mut registry, "events_booked", "Events booked into the ledger"),
             quarantined: counter(&mut registry, "events_quarantined", "Events that could not be booked"),
             quarantine_open: gauge(&mut registry, "quarantine_open_events", "Events in quarantine now"),
+            damaged: gauge(
+                &mut registry,
+                "damaged_items",
+                "What was passed over lately because it cannot be read",
+            ),
             gaps: counter(&mut registry, "outbox_gaps", "Places where events were missing"),
             lost: counter(&mut registry, "events_lost", "Events known to be missing"),
             acknowledged_lost: counter(
@@ -235,6 +241,11 @@ impl Metrics {
     /// Sets how many events are in quarantine now.
     pub fn quarantine_open(&self, events: u64) {
         self.0.quarantine_open.set(saturating(events));
+    }
+
+    /// Shows how much was passed over lately because it cannot be read.
+    pub fn damaged_items(&self, items: u64) {
+        self.0.damaged.set(saturating(items));
     }
 
     /// Counts a gap in an outbox, and the events known to be missing in it.

@@ -200,8 +200,8 @@ fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
     Some(CursorMove { partition, from, first: *first, to: *to, event_hash: event_hash(event) })
 }
 
-/// What is booked of the arrivals' reservations, and which of them wait in quarantine.
-type Booked = (HashMap<ReservationId, Record>, HashSet<ReservationId>);
+/// What is booked of the arrivals' reservations, which of them wait in quarantine, and which rows do not read.
+type Booked = (HashMap<ReservationId, Record>, HashSet<ReservationId>, HashSet<ReservationId>);
 
 /// Reads what the ledger knows about the arrivals' reservations; their partitions' cursors are locked.
 pub(super) async fn read_known(
@@ -212,8 +212,16 @@ pub(super) async fn read_known(
     ids.sort_unstable();
     ids.dedup();
     let reading = reservations::read_records(connection, &ids);
-    let (records, waiting) = try_join!(reading, quarantine::waiting(connection, &ids))?;
-    Ok((records.into_iter().collect(), waiting.into_iter().collect()))
+    let (rows, waiting) = try_join!(reading, quarantine::waiting(connection, &ids))?;
+    let (mut records, mut damaged) = (HashMap::with_capacity(rows.len()), HashSet::new());
+    for (id, record) in rows {
+        if let Ok(record) = record {
+            records.insert(id, record);
+        } else {
+            damaged.insert(id);
+        }
+    }
+    Ok((records, waiting.into_iter().collect(), damaged))
 }
 
 /// Adds the numbers of the subjects that these arrivals name.
@@ -221,10 +229,10 @@ pub(super) async fn number_subjects(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     arrivals: &[Arrival],
-    (records, waiting): Booked,
+    (records, waiting, damaged): Booked,
 ) -> Result<Known, LedgerError> {
     let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &records)).await?;
-    Ok(Known { records, waiting, subjects })
+    Ok(Known { records, waiting, damaged, subjects })
 }
 
 /// Writes a plan, table by table: a constant number of statements, whatever the number of events, and sent together, as

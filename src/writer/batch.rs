@@ -155,6 +155,8 @@ pub(crate) struct Known {
     pub(crate) records: HashMap<ReservationId, Record>,
     /// Those with an event that waits in quarantine.
     pub(crate) waiting: HashSet<ReservationId>,
+    /// Those whose row does not read.
+    pub(crate) damaged: HashSet<ReservationId>,
     pub(crate) subjects: SubjectNumbers,
 }
 
@@ -249,6 +251,9 @@ impl Planner {
     fn judge(&self, arrival: &Arrival, event: &Event) -> Result<Standing, String> {
         if self.known.waiting.contains(&event.reservation) {
             return Err("an earlier event of this reservation waits in quarantine".into());
+        }
+        if self.known.damaged.contains(&event.reservation) {
+            return Err("the row of this reservation does not read".into());
         }
         if event.reservation.partition() != arrival.partition {
             return Err("the reservation belongs to another partition".into());

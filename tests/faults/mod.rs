@@ -3,6 +3,7 @@
 mod backlog;
 mod clock_step;
 mod contention;
+mod damage;
 mod frozen_postgres;
 mod frozen_redis;
 mod gate_away;

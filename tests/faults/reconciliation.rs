@@ -410,7 +410,7 @@ async fn a_repeat_whose_epoch_ended_before_it_was_given_back_is_no_drift() {
     .await;
     assert_eq!(judged.state, Refused, "{judged:?}");
     wait_for("the repeat is done with", Duration::from_secs(30), async || {
-        app.app().ledger.repeats_to_undo(10).await.unwrap().is_empty().then_some(())
+        app.app().ledger.repeats_to_undo(None, 10).await.unwrap().is_empty().then_some(())
     })
     .await;
     let later =

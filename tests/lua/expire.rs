@@ -159,3 +159,51 @@ async fn a_counter_that_holds_too_little_is_reported_and_never_goes_below_zero(
     assert_eq!(world.counts(&limit(b"day-----", 100)).await, (0, 1));
     assert_eq!(world.state("a").await, Some(ReservationState::Reserved));
 }
+
+/// Damages something of the hold `a`, which counts in a field and for a subject of its own.
+fn damage(world: &World, what: &str) {
+    let reservation = world.key(&format!("rsv:{}", world.id("a").to_hex()));
+    let state = world.key(&format!("state:{}", world.tenant));
+    let subject = world.key(&format!("state:{}:{}", world.tenant, world.hash(&user("ada")).as_str()));
+    let due = world.key(&format!("due:{}", (START_MS + TTL_MS) / BUCKET_MS));
+    let commands: &[&[&str]] = match what {
+        "record" => &[&["SET", &reservation, "torn"]],
+        "record's type" => &[&["DEL", &reservation], &["LPUSH", &reservation, "x"]],
+        "counter" => &[&["HSET", &state, "own-----", "torn"]],
+        "subject's type" => &[&["SET", &subject, "torn"]],
+        _ => &[&["SET", &due, "torn"]],
+    };
+    for command in commands {
+        world.server.command(command);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_damaged_is_passed_over_told_and_tried_again_and_the_rest_expires(
+    #[values("record", "record's type", "counter", "subject's type", "due list")] what: &str,
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let hash = world.hash(&user("ada"));
+    let (partition, epoch) = (world.partition, world.epoch());
+    let warm = WarmState::default();
+    world.gate.restore_subject(partition, epoch, &world.tenant, hash, warm, Some(START_MS)).await.unwrap();
+    let mut own = limit(b"users---", 100);
+    own.place.holder = 1;
+    let checks = vec![limit(b"own-----", 100), own];
+    world.hold(&Ask { subjects: vec![user("ada")], checks, ..pages("a", 6) }).await;
+    world.hold(&pages("b", 1)).await;
+    world.hold(&Ask { ttl_ms: TTL_MS + 5 * BUCKET_MS, ..pages("later", 1) }).await;
+    damage(&world, what);
+    let now_ms = START_MS + TTL_MS + 10 * BUCKET_MS;
+    let report = world.gate.expire(world.partition, Some(now_ms), 100).await.unwrap();
+    let expected = if what == "due list" { 1 } else { 2 };
+    assert_eq!((report.expired, report.damaged, report.more), (expected, 1, false), "{report:?}");
+    let named = if what == "due list" { "due:" } else { &world.id("a").to_string() };
+    assert!(report.unreadable[0].item.contains(named), "{report:?}");
+    let again = world.gate.expire(world.partition, Some(now_ms + 62_000), 100).await.unwrap();
+    let tried_again = u32::from(what != "due list");
+    assert_eq!((again.expired, again.damaged), (0, tried_again), "{again:?}");
+    assert_eq!(world.state("later").await, Some(ReservationState::Expired));
+}

@@ -1,0 +1,235 @@
+//! One thing among many is damaged: it is passed over, reported and tried again, and everything else goes on.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use serde_json::{Value, json};
+use tollgate::domain::ids::TenantId;
+
+use super::gate_away;
+use super::reconciliation::redis_of;
+use crate::ledger::{as_owner, rows};
+use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::wait::wait_for;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const NOON: &str = "2026-03-10T12:00:00Z";
+const AFTER_EXPIRY: &str = "2026-03-10T12:02:00Z";
+const TENANTS: [&str; 4] = ["acme", "beta", "gamma", "delta"];
+
+async fn at_noon(options: AppOptions) -> TestApp {
+    let now: jiff::Timestamp = NOON.parse().unwrap();
+    let app = spawn_app_with(AppOptions { test_clock_ms: Some(now.as_millisecond()), ..options }).await;
+    with_tenants(&app).await;
+    app
+}
+
+/// Each with a limit and a quota.
+async fn with_tenants(app: &TestApp) {
+    let limits = json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]);
+    app.with_plan(limits, json!([{ "meter": "page", "included": "900" }])).await;
+    for tenant in &TENANTS[1..] {
+        app.put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": "plan" })).await;
+    }
+}
+
+async fn hold(app: &TestApp, tenant: &str) -> String {
+    let body = json!({ "tenant": tenant, "meter": "page", "amount": "5", "ttl_seconds": 60 });
+    app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned()
+}
+
+/// The only key of this pattern.
+async fn key(app: &TestApp, pattern: &str) -> String {
+    let mut keys: Vec<String> = redis_of(app).await.keys(pattern).await.unwrap();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    keys.remove(0)
+}
+
+async fn record_key(app: &TestApp, id: &str) -> String {
+    key(app, &format!("tg1:*:rsv:{}", id.replace('-', ""))).await
+}
+
+/// A key that every script about the tenant fails at.
+async fn with_torn_state(app: &TestApp, tenant: &str) {
+    let state = key(app, &format!("tg1:*:state:{tenant}")).await;
+    let mut redis = redis_of(app).await;
+    let _: () = redis.del(&state).await.unwrap();
+    let _: () = redis.set(&state, "torn").await.unwrap();
+}
+
+async fn alarms(app: &TestApp) -> u64 {
+    let text = app.app().operations.metrics_text();
+    let line =
+        text.lines().find(|line| line.starts_with("tollgate_alarms_total{alarm=\"damage\"}")).unwrap_or("0");
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+async fn reserved(app: &TestApp, tenant: &str) -> Value {
+    app.get(&format!("/v1/tenants/{tenant}/quota")).await.body["quotas"][0]["reserved"].clone()
+}
+
+/// Waits until nothing is held of these tenants.
+async fn expired(app: &TestApp, tenants: &[&str]) {
+    for tenant in tenants {
+        wait_for("its holds expire", PATIENCE, async || (reserved(app, tenant).await == "0").then_some(()))
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_record_stops_no_expiry_is_reported_and_expires_once_it_is_mended() {
+    let settings = vec![("gate.partitions", "1".to_owned())];
+    let app = at_noon(AppOptions { settings, ..AppOptions::default() }).await;
+    let torn = hold(&app, "acme").await;
+    for tenant in ["acme", "beta", "gamma"] {
+        hold(&app, tenant).await;
+    }
+    let place = record_key(&app, &torn).await;
+    let mut redis = redis_of(&app).await;
+    let whole: Vec<u8> = redis.get(&place).await.unwrap();
+    let _: () = redis.set(&place, "torn").await.unwrap();
+    app.move_clock(AFTER_EXPIRY).await;
+    expired(&app, &["beta", "gamma"]).await;
+    wait_for("the rest of the tenant expires", PATIENCE, async || {
+        (reserved(&app, "acme").await == "5").then_some(())
+    })
+    .await;
+    wait_for("an alarm says so", PATIENCE, async || (alarms(&app).await > 0).then_some(())).await;
+    wait_for("it is on record for status", PATIENCE, async || {
+        let damages = app.app().ledger.damages().await.unwrap();
+        damages.iter().any(|damage| damage.item.contains(&torn)).then_some(())
+    })
+    .await;
+    let _: () = redis.set(&place, whole).await.unwrap();
+    app.move_clock("2026-03-10T12:10:00Z").await;
+    expired(&app, &["acme"]).await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_state_is_damaged_keeps_no_other_from_expiring_and_being_told_of_its_next_period() {
+    let app = at_noon(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    for tenant in TENANTS {
+        hold(&app, tenant).await;
+    }
+    with_torn_state(&app, "acme").await;
+    app.move_clock("2026-03-31T21:00:00Z").await;
+    let ahead = app.app().operations.open_next_periods().await.unwrap();
+    assert_eq!((ahead.opened, ahead.delivered), (4, 3));
+    assert!(alarms(&app).await > 0);
+    let again = app.app().operations.open_next_periods().await.unwrap();
+    assert_eq!((again.opened, again.delivered), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_loss_a_tenant_that_cannot_be_restored_keeps_no_other_waiting() {
+    let app = spawn_app_with(AppOptions::default()).await;
+    with_tenants(&app).await;
+    for tenant in TENANTS {
+        let body = json!({ "tenant": tenant, "meter": "page", "amount": "5", "ttl_seconds": 5 });
+        app.post("/v1/reservations", body).await.expect(201);
+    }
+    app.drained().await;
+    let state = key(&app, "tg1:*:state:acme").await;
+    let mut redis = redis_of(&app).await;
+    // At once, so that no restore comes between.
+    let mut lost = redis::pipe();
+    lost.atomic().cmd("FLUSHALL").cmd("SET").arg(&state).arg("torn");
+    lost.exec_async(&mut redis).await.unwrap();
+    let expires_in_the_books = async |tenant: &str| {
+        wait_for("the hold expires in the books", PATIENCE, async || {
+            let listed = app.get(&format!("/v1/tenants/{tenant}/reservations?status=expired")).await.body;
+            (listed["data"].as_array()?.len() == 1).then_some(())
+        })
+        .await;
+    };
+    for tenant in &TENANTS[1..] {
+        expires_in_the_books(tenant).await;
+    }
+    wait_for("an alarm says so", PATIENCE, async || (alarms(&app).await > 0).then_some(())).await;
+    let _: () = redis.del(&state).await.unwrap();
+    expires_in_the_books(TENANTS[0]).await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_cannot_be_taken_back_keeps_no_other_counted_twice() {
+    let app = at_noon(AppOptions::default()).await;
+    let usage = async |tenant: &str| {
+        let body = json!({ "tenant": tenant, "meter": "page", "amount": "7" });
+        app.post_keyed("/v1/usage", "job", body).await.expect(201);
+    };
+    for tenant in ["acme", "beta", "gamma"] {
+        usage(tenant).await;
+    }
+    app.drained().await;
+    // The oldest row is one that the gate will never take back.
+    let torn = "INSERT INTO repeats (partition, epoch, sequence, reservation_id, tenant, event) \
+                SELECT partition, 0, 0, id, tenant, 'torn' FROM reservations WHERE tenant = 'acme'";
+    as_owner(&app.database, torn).await.unwrap();
+    let damaged = "UPDATE reservations SET record = 'torn' WHERE tenant = 'acme'";
+    as_owner(&app.database, damaged).await.unwrap();
+    let mut redis = redis_of(&app).await;
+    for tenant in ["beta", "gamma"] {
+        let keys: Vec<String> = redis.keys("tg1:*:rsv:*").await.unwrap();
+        let _: () = redis.del(keys).await.unwrap();
+        usage(tenant).await;
+        wait_for("the units are given back", PATIENCE, async || {
+            let quota = app.get(&format!("/v1/tenants/{tenant}/quota")).await.body;
+            (quota["quotas"][0]["consumed"] == "7").then_some(())
+        })
+        .await;
+    }
+    wait_for("an alarm says so", PATIENCE, async || (alarms(&app).await > 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_does_not_read_holds_up_its_own_events_alone() {
+    let settings = vec![("gate.partitions", "1".to_owned())];
+    let app = at_noon(AppOptions { settings, ..AppOptions::default() }).await;
+    let torn = hold(&app, "acme").await;
+    let whole = hold(&app, "beta").await;
+    app.drained().await;
+    let damage = format!("UPDATE reservations SET record = 'torn' WHERE id = '{torn}'");
+    as_owner(&app.database, &damage).await.unwrap();
+    for id in [&torn, &whole] {
+        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3" })).await.expect(200);
+    }
+    wait_for("the other is booked", PATIENCE, async || {
+        let listed = app.get("/v1/tenants/beta/reservations?status=consumed").await.body;
+        (listed["data"].as_array()?.len() == 1).then_some(())
+    })
+    .await;
+    let waiting = rows(&app.database, "SELECT reason FROM quarantine WHERE status = 'open'").await;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_call_that_the_gate_fails_at_keeps_no_other_from_it() {
+    let app = gate_away::app_with(AppOptions::default()).await;
+    gate_away::limited(&app, "allow", json!([])).await;
+    let (torn, whole) = (gate_away::hold(&app, "5").await, gate_away::hold(&app, "5").await);
+    app.drained().await;
+    let mut redis = redis_of(&app).await;
+    let _: () = redis.set(record_key(&app, &torn).await, "torn").await.unwrap();
+    let frozen = gate_away::Frozen::new(&app.redis);
+    for id in [&torn, &whole] {
+        gate_away::call(&app, id, "consume", json!({ "amount": "3" })).await.expect(200);
+    }
+    drop(frozen);
+    gate_away::replayed(&app).await;
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 1);
+    assert_eq!(gate_away::counted(&app).await, gate_away::both("3", "5"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_state_does_not_read_keeps_no_other_from_being_compared() {
+    let app = at_noon(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    for tenant in ["acme", "beta"] {
+        hold(&app, tenant).await;
+    }
+    with_torn_state(&app, "acme").await;
+    let page = app.app().operations.warm_tenants(None).await.unwrap();
+    let warm = |tenant: &str| page.warm.contains(&TenantId::parse(tenant).unwrap());
+    assert!(warm("beta") && warm("acme"), "it is asked, so that it is reported: {page:?}");
+}
