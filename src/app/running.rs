@@ -265,7 +265,7 @@ impl App {
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
         app.spawn(watch_losses(app.operations.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
-            app.start_writer(settings);
+            app.start_writer(settings)?;
         }
         if roles.contains(&Role::Jobs) {
             app.start_jobs(settings);
@@ -285,7 +285,11 @@ impl App {
         Ok(app)
     }
 
-    fn start_writer(&mut self, settings: &Settings) {
+    fn start_writer(&mut self, settings: &Settings) -> Result<(), AppError> {
+        let ledger = self
+            .ledger
+            .with_connections_of_its_own(settings.postgres.writer_pool_size)
+            .map_err(|error| AppError::ledger(settings, error))?;
         let watch = Bookkeeping::new(
             self.operations.clone(),
             self.gate.clone(),
@@ -303,10 +307,11 @@ impl App {
             flush_timeout: Duration::from_millis(settings.writer.flush_timeout_ms),
             ..WriterOptions::default()
         };
-        let writer = Writer::new(GateOutbox::new(self.gate.clone()), self.ledger.clone(), watch, options);
+        let writer = Writer::new(GateOutbox::new(self.gate.clone()), ledger, watch, options);
         self.fail_points = writer.fail_points();
         self.spawn(jobs::anchor_chains(self.operations.clone(), self.stopping()));
         self.spawn(writer.run(self.stopping()));
+        Ok(())
     }
 
     /// The places where tests may stop its writer.

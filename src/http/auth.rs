@@ -3,6 +3,8 @@
 use std::future::{Ready, ready};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use actix_web::dev::{Payload, ServiceRequest};
 use actix_web::http::header::{self, HeaderMap};
@@ -14,8 +16,8 @@ use super::problem::{Code, Problem};
 use super::routes::{Access, Route};
 use super::state::State;
 use crate::domain::ids::TenantId;
-use crate::operations::OperationError;
 use crate::operations::requests::Principal;
+use crate::operations::{OperationError, Recognised};
 
 /// Bad keys from one source before it is told to wait.
 const FAILURES_BURST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
@@ -23,33 +25,48 @@ const FAILURES_BURST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 /// Bad keys a second from one source that are answered 401 in the long run.
 const FAILURES_PER_SECOND: NonZeroU32 = NonZeroU32::MIN;
 
-/// Sources remembered before the quiet ones are forgotten.
+/// Sources remembered at once, and how often the quiet ones are looked for while there are as many.
 const SOURCES_MAX: usize = 10_000;
+const FORGET_EVERY: Duration = Duration::from_secs(1);
 
-/// Limits how often one source may try keys that do not work; a good key never passes here.
+/// Limits how often one source may try keys that do not work; a good key that is known here never passes here.
 pub(super) struct FailedKeys {
     limiter: DefaultKeyedRateLimiter<IpAddr>,
+    forgot_at: Mutex<Instant>,
 }
 
 impl FailedKeys {
     pub(super) fn new() -> Self {
         let quota = Quota::per_second(FAILURES_PER_SECOND).allow_burst(FAILURES_BURST);
-        Self { limiter: RateLimiter::keyed(quota) }
+        Self { limiter: RateLimiter::keyed(quota), forgot_at: Mutex::new(Instant::now()) }
+    }
+
+    /// Counts one more try from `source`; refused where there were too many.
+    fn count(&self, source: IpAddr) -> Result<(), Problem> {
+        self.limiter.check_key(&self.counted_as(source)).map_err(|until| {
+            let wait = until.wait_time_from(DefaultClock::default().now());
+            Problem::new(Code::RateLimited, "Too many keys that do not work came from this address.")
+                .retry_after_ms(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).max(1))
+        })
     }
 
     /// The answer to one more bad key from `source`.
     fn refuse(&self, source: IpAddr) -> Problem {
-        if self.limiter.len() > SOURCES_MAX {
+        self.count(source).err().unwrap_or_else(|| OperationError::Unauthenticated.into())
+    }
+
+    /// While as many sources as can be remembered are at it, all are counted as one: memory and work stay bounded.
+    fn counted_as(&self, source: IpAddr) -> IpAddr {
+        if self.limiter.len() < SOURCES_MAX {
+            return network(source);
+        }
+        if let Ok(mut forgot_at) = self.forgot_at.try_lock()
+            && forgot_at.elapsed() >= FORGET_EVERY
+        {
             self.limiter.retain_recent();
+            *forgot_at = Instant::now();
         }
-        match self.limiter.check_key(&network(source)) {
-            Ok(()) => OperationError::Unauthenticated.into(),
-            Err(until) => {
-                let wait = until.wait_time_from(DefaultClock::default().now());
-                Problem::new(Code::RateLimited, "Too many keys that do not work came from this address.")
-                    .retry_after_ms(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).max(1))
-            }
-        }
+        if self.limiter.len() < SOURCES_MAX { network(source) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
     }
 }
 
@@ -64,9 +81,12 @@ fn network(source: IpAddr) -> IpAddr {
     }
 }
 
-/// The principal of a good key that is known already.
-pub(super) fn recognise(request: &ServiceRequest, state: &State, route: &Route) -> Option<Principal> {
-    if route.access == Access::Open { None } else { state.operations.recognise(bearer(request.headers())?) }
+/// What is known at once of the key that a request came with.
+pub(super) fn recognise(request: &ServiceRequest, state: &State, route: &Route) -> Recognised {
+    match bearer(request.headers()) {
+        Some(key) if route.access != Access::Open => state.operations.recognise(key),
+        _ => Recognised::Bad,
+    }
 }
 
 /// Lets a request with a good key of the right role through, and leaves its principal for the handler.
@@ -74,14 +94,15 @@ pub(super) async fn authorise(
     request: &ServiceRequest,
     state: &State,
     route: &Route,
-    recognised: Option<Principal>,
+    recognised: Recognised,
 ) -> Result<(), Problem> {
     if route.access == Access::Open {
         return Ok(());
     }
     let principal = match recognised {
-        Some(principal) => principal,
-        None => Box::pin(authenticate(request, state)).await?,
+        Recognised::Good(principal) => principal,
+        Recognised::Bad => return Err(state.failed_keys.refuse(source(request))),
+        Recognised::Unknown => Box::pin(authenticate(request, state)).await?,
     };
     if !route.access.admits(&principal) {
         return Err(Problem::new(Code::Forbidden, "This key's role does not allow this call."));
@@ -90,18 +111,18 @@ pub(super) async fn authorise(
     Ok(())
 }
 
-/// The principal of a key that may be known to the ledger only.
+/// The principal of a key that only the ledger may know. The try counts before anybody is asked.
 async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
-    let source = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    let Some(key) = bearer(request.headers()) else { return Err(state.failed_keys.refuse(source)) };
-    match state.read(state.operations.authenticate(key)).await {
-        Ok(principal) => {
-            tracing::Span::current().record("key_id", principal.key_id.as_str());
-            Ok(principal)
-        }
-        Err(problem) if problem.code() == "unauthenticated" => Err(state.failed_keys.refuse(source)),
-        Err(problem) => Err(problem),
-    }
+    state.failed_keys.count(source(request))?;
+    let key = bearer(request.headers()).unwrap_or_default();
+    let principal = state.read(state.operations.authenticate(key)).await?;
+    tracing::Span::current().record("key_id", principal.key_id.as_str());
+    Ok(principal)
+}
+
+/// Where a request came from.
+fn source(request: &ServiceRequest) -> IpAddr {
+    request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip())
 }
 
 /// The text behind `Bearer`, of the only `Authorization` header.

@@ -14,7 +14,7 @@ use super::auth;
 use super::problem::{Code, Problem};
 use super::routes::{self, Found, Route, Surface};
 use super::state::{Observation, State};
-use crate::operations::requests::Principal;
+use crate::operations::Recognised;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -55,7 +55,7 @@ async fn around(
     let found = routes::find(request.method(), request.path(), surface);
     let (pattern, recognised) = match &found {
         Found::Route(route) => (route.pattern, auth::recognise(&request, &state, route)),
-        _ => (UNMATCHED, None),
+        _ => (UNMATCHED, Recognised::Bad),
     };
     // What is known is said at once: a field that is recorded later has the whole span written anew.
     let span = tracing::info_span!(
@@ -63,7 +63,10 @@ async fn around(
         method = request.method().as_str(),
         route = pattern,
         request_id = id,
-        key_id = recognised.as_ref().map(|principal| principal.key_id.as_str())
+        key_id = match &recognised {
+            Recognised::Good(principal) => Some(principal.key_id.as_str()),
+            Recognised::Bad | Recognised::Unknown => None,
+        }
     );
     let mut response = answer(request, next, &state, found, recognised).instrument(span.clone()).await?;
     response = span.in_scope(|| finished(response, &state, &id));
@@ -78,7 +81,7 @@ async fn answer(
     next: Next<impl MessageBody + 'static>,
     state: &State,
     found: Found,
-    recognised: Option<Principal>,
+    recognised: Recognised,
 ) -> Result<ServiceResponse, Error> {
     match admitted(&request, state, found, recognised).await {
         Ok(()) => next.call(request).await.map(ServiceResponse::map_into_boxed_body),
@@ -90,7 +93,7 @@ async fn admitted(
     request: &ServiceRequest,
     state: &State,
     found: Found,
-    recognised: Option<Principal>,
+    recognised: Recognised,
 ) -> Result<(), Problem> {
     let route: &Route = match found {
         Found::Route(route) => route,

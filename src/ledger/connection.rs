@@ -50,10 +50,9 @@ pub fn address_of(url: &str) -> String {
     format!("{}/{}", hosts.collect::<Vec<_>>().join(","), config.get_dbname().unwrap_or_default())
 }
 
+/// What all handles to one ledger have in common, whichever connections they use.
 pub(super) struct Shared {
-    pub(super) pool: Pool<AsyncPgConnection>,
-    checkout_timeout: Duration,
-    work_timeout: Duration,
+    options: LedgerOptions,
     /// What changes the books runs here: it must outlive the worker that happened to ask for it.
     runtime: Handle,
     pub(super) partitions: OnceLock<u16>,
@@ -66,47 +65,36 @@ impl Ledger {
     ///
     /// Errors: [`LedgerError::Unavailable`] when it does not answer within the timeouts.
     pub async fn connect(options: LedgerOptions) -> Result<Self, LedgerError> {
-        let greeting = greeting(&options);
-        let mut config = ManagerConfig::default();
-        config.recycling_method = RecyclingMethod::Fast;
-        let connect_timeout = options.connect_timeout;
-        // A connection's own task must outlive the worker that happened to ask for it.
         let runtime = Handle::current();
-        let connecting = runtime.clone();
-        config.custom_setup = Box::new(move |url| {
-            let establishing = connecting.spawn(establish(url.to_owned(), greeting.clone(), connect_timeout));
-            let stopping = |_| ConnectionError::BadConnection("the runtime is stopping".into());
-            async move { establishing.await.map_err(stopping)? }.boxed()
-        });
-        let manager =
-            AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&options.url, config);
-        let pool = Pool::builder(manager)
-            .max_size(options.pool_size.max(1))
-            // The connection used last is taken first: it has the statements parsed and planned.
-            .queue_mode(QueueMode::Lifo)
-            .build()
-            .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
+        let pool = pool(&options, options.pool_size, &runtime)?;
         let shared = Shared {
-            pool,
-            checkout_timeout: options.checkout_timeout + options.connect_timeout,
-            work_timeout: options.statement_timeout * 2,
+            options,
             runtime,
             partitions: OnceLock::new(),
             months: KnownMonths::default(),
             subjects: KnownSubjects::default(),
         };
-        let ledger = Self { shared: Arc::new(shared) };
+        let ledger = Self { shared: Arc::new(shared), pool };
         drop(ledger.connection().await?);
         Ok(ledger)
     }
 
+    /// The same ledger over at most `connections` connections that nobody else waits for or holds.
+    ///
+    /// Errors: [`LedgerError::Unavailable`] when no pool can be made; nothing is connected yet.
+    pub fn with_connections_of_its_own(&self, connections: usize) -> Result<Self, LedgerError> {
+        let pool = pool(&self.shared.options, connections, &self.shared.runtime)?;
+        Ok(Self { shared: self.shared.clone(), pool })
+    }
+
     /// How long one transaction may take.
     pub(crate) fn work_timeout(&self) -> Duration {
-        self.shared.work_timeout
+        self.shared.options.statement_timeout * 2
     }
 
     pub(crate) async fn connection(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
-        match tokio::time::timeout(self.shared.checkout_timeout, self.shared.pool.get()).await {
+        let LedgerOptions { checkout_timeout, connect_timeout, .. } = self.shared.options;
+        match tokio::time::timeout(checkout_timeout + connect_timeout, self.pool.get()).await {
             Ok(result) => result.map_err(|error| LedgerError::Unavailable(error.to_string())),
             Err(_) => Err(LedgerError::Unavailable("no connection was free in time".into())),
         }
@@ -128,7 +116,7 @@ impl Ledger {
         F: for<'c> Fn(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>,
     {
         let mut connection = self.connection().await?;
-        match tokio::time::timeout(self.shared.work_timeout, work(&mut connection)).await {
+        match tokio::time::timeout(self.work_timeout(), work(&mut connection)).await {
             Ok(result) => result,
             Err(_) => {
                 discard(connection);
@@ -157,9 +145,7 @@ impl Ledger {
         F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send,
     {
         let mut connection = self.connection().await?;
-        match tokio::time::timeout(self.shared.work_timeout, in_transaction(&mut connection, begin, work))
-            .await
-        {
+        match tokio::time::timeout(self.work_timeout(), in_transaction(&mut connection, begin, work)).await {
             Ok(result) => result,
             Err(_) => {
                 discard(connection);
@@ -216,6 +202,26 @@ where
             Err(error)
         }
     }
+}
+
+pub(super) type Connections = Pool<AsyncPgConnection>;
+
+/// Connections' own tasks run in `runtime`: they must outlive the worker that happened to ask for one.
+fn pool(options: &LedgerOptions, size: usize, runtime: &Handle) -> Result<Connections, LedgerError> {
+    let (greeting, connect_timeout, runtime) = (greeting(options), options.connect_timeout, runtime.clone());
+    let mut config = ManagerConfig::default();
+    config.recycling_method = RecyclingMethod::Fast;
+    config.custom_setup = Box::new(move |url| {
+        let establishing = runtime.spawn(establish(url.to_owned(), greeting.clone(), connect_timeout));
+        let stopping = |_| ConnectionError::BadConnection("the runtime is stopping".into());
+        async move { establishing.await.map_err(stopping)? }.boxed()
+    });
+    Pool::builder(AsyncDieselConnectionManager::new_with_config(&options.url, config))
+        .max_size(size.max(1))
+        // The connection used last is taken first: it has the statements parsed and planned.
+        .queue_mode(QueueMode::Lifo)
+        .build()
+        .map_err(|error| LedgerError::Unavailable(error.to_string()))
 }
 
 /// A connection whose work was cut off is closed, never given to another.

@@ -31,15 +31,6 @@ pub struct StoredKey {
     pub revoked_at_ms: Option<i64>,
 }
 
-/// A place in the list of keys, newest first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyPlace {
-    /// When the key was made (unix ms).
-    pub created_at_ms: i64,
-    /// Which one.
-    pub id: String,
-}
-
 #[derive(QueryableByName)]
 struct Row {
     #[diesel(sql_type = Text)]
@@ -75,7 +66,19 @@ impl Row {
     }
 }
 
+#[derive(QueryableByName)]
+struct ChangedRow {
+    #[diesel(sql_type = BigInt)]
+    change: i64,
+    #[diesel(embed)]
+    row: Row,
+}
+
 const COLUMNS: &str = "id, name, role, tenant, hash, created_at, expires_at, revoked_at";
+
+/// Asked each second by every instance: an index leads to what is new.
+pub const KEYS_CHANGED_AFTER: &str = "SELECT id, name, role, tenant, hash, created_at, expires_at, revoked_at, change \
+                                      FROM api_keys WHERE change > $1 ORDER BY change LIMIT $2";
 
 impl Ledger {
     /// Stores a new key and tells every instance.
@@ -113,33 +116,34 @@ impl Ledger {
         .await
     }
 
-    /// A key by its public id, revoked and expired ones too.
-    pub async fn find_key(&self, id: &str) -> Result<Option<StoredKey>, LedgerError> {
+    /// The keys that were made or changed after `change`, in the order of their last changes, each with its number; at most
+    /// `limit`.
+    pub async fn keys_changed_after(
+        &self,
+        change: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, StoredKey)>, LedgerError> {
         let rows = self
             .read(|connection| {
-                let query = sql_query(format!("SELECT {COLUMNS} FROM api_keys WHERE id = $1"))
-                    .bind::<Text, _>(id.to_owned());
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+                let query = sql_query(KEYS_CHANGED_AFTER)
+                    .bind::<BigInt, _>(number::signed(change))
+                    .bind::<BigInt, _>(number::limit(limit));
+                async move { Ok(query.load::<ChangedRow>(connection).await?) }.boxed()
             })
             .await?;
-        rows.into_iter().next().map(Row::read).transpose()
+        rows.into_iter().map(|found| Ok((number::unsigned(found.change)?, found.row.read()?))).collect()
     }
 
-    /// Keys, newest first, at most `limit`, from behind `after`.
-    pub async fn list_keys(
-        &self,
-        after: Option<&KeyPlace>,
-        limit: usize,
-    ) -> Result<Vec<StoredKey>, LedgerError> {
-        let place_at = after.map(|place| instant::from_ms(place.created_at_ms)).transpose()?;
+    /// Keys, newest first, at most `limit`, from after the one with the id `after`.
+    pub async fn list_keys(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredKey>, LedgerError> {
         let rows = self
             .read(|connection| {
                 let query = sql_query(format!(
-                    "SELECT {COLUMNS} FROM api_keys WHERE $1 IS NULL OR (created_at, id) < ($1, $2) \
-                     ORDER BY created_at DESC, id DESC LIMIT $3"
+                    "SELECT {COLUMNS} FROM api_keys \
+                     WHERE $1 IS NULL OR (created_at, id) < (SELECT created_at, id FROM api_keys WHERE id = $1) \
+                     ORDER BY created_at DESC, id DESC LIMIT $2"
                 ))
-                .bind::<Nullable<Timestamptz>, _>(place_at)
-                .bind::<Nullable<Text>, _>(after.map(|place| place.id.clone()))
+                .bind::<Nullable<Text>, _>(after.map(str::to_owned))
                 .bind::<BigInt, _>(number::limit(limit));
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })

@@ -60,7 +60,7 @@ pub use gaps::Gap;
 pub use gate_time::TIME_ACCEPTED;
 pub use holders::OpenHolder;
 pub use jobs::{JobRun, JobState, LastRun};
-pub use keys::{KeyPlace, StoredKey};
+pub use keys::StoredKey;
 pub use losses::{Loss, LostUnits};
 pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
@@ -82,4 +82,5 @@ pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
 #[derive(Clone)]
 pub struct Ledger {
     shared: Arc<connection::Shared>,
+    pool: connection::Connections,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Operations;
+use super::{Answer, Operations};
 use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, parked};
 
@@ -54,7 +54,7 @@ impl Operations {
         match noticed {
             Noticed::Connected => {
                 self.policy.forget_tenants();
-                self.refresh_keys().await;
+                told(self.keys.memory.follow_from_the_start(&self.ledger).await);
                 if let Err(error) = self.reload_parked().await {
                     tracing::warn!(%error, "parked calls could not be looked up; they are again in a while");
                 }
@@ -66,7 +66,7 @@ impl Operations {
                     }
                     return false;
                 }
-                "key" => self.refresh_keys().await,
+                "key" => told(self.keys.memory.follow(&self.ledger).await),
                 "job" => self.ring_jobs(),
                 "tenant" => {
                     if let Ok(tenant) = TenantId::parse(&id) {
@@ -85,12 +85,6 @@ impl Operations {
         self.metrics.policy_version(i64::try_from(version).unwrap_or(i64::MAX));
     }
 
-    async fn refresh_keys(&self) {
-        if let Err(error) = self.keys.refresh(&self.ledger).await {
-            tracing::warn!(%error, "keys could not be read again; those known stay in force");
-        }
-    }
-
     async fn refresh_policy(&self, seen_version: u64) -> u64 {
         match self.policy.refresh().await {
             Ok(version) => {
@@ -106,8 +100,8 @@ impl Operations {
 
     /// What a lost notice would leave behind: any change since is taken as a change of everything.
     async fn poll_policy(&self, seen_version: u64) -> u64 {
-        // A revoked key must not outlive a lost notice, and keys have no version of their own.
-        self.refresh_keys().await;
+        // A revoked key must not outlive a lost notice.
+        told(self.keys.memory.follow(&self.ledger).await);
         match self.ledger.policy_version().await {
             Ok(version) if version != seen_version => {
                 self.policy.forget_tenants();
@@ -115,5 +109,12 @@ impl Operations {
             }
             _ => seen_version,
         }
+    }
+}
+
+/// Logs that the keys' changes could not be read.
+fn told(followed: Answer<()>) {
+    if let Err(error) = followed {
+        tracing::warn!(%error, "changes of keys could not be read; those known stay in force");
     }
 }

@@ -1,64 +1,41 @@
 //! API keys: `tg_<id>_<secret>`, kept as keyed hashes, checked from memory, revoked everywhere within a second.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use arc_swap::ArcSwap;
-use moka::future::Cache;
 use subtle::ConstantTimeEq;
 
 use super::answers::{KeyAnswer, PageAnswer};
+use super::key_memory::KeyMemory;
 use super::present::instant;
 use super::requests::{CreateKeyRequest, Page, Principal, Role};
 use super::{Answer, OperationError, Operations};
-use crate::ledger::{KeyPlace, Ledger, StoredKey};
+use crate::ledger::{Ledger, StoredKey};
 
-const UNKNOWN_FOR: Duration = Duration::from_secs(1);
-const UNKNOWN_MAX: u64 = 10_000;
-const KEYS_PAGE: usize = 1000;
-
-/// The keys of this instance's memory.
+/// The installation's keys, and how they are hashed.
 pub(super) struct Keys {
     hashing: [u8; 32],
-    known: ArcSwap<HashMap<String, Arc<StoredKey>>>,
-    unknown: Cache<String, ()>,
-    refreshing: tokio::sync::Mutex<()>,
+    pub(super) memory: KeyMemory,
 }
 
 impl Keys {
     /// Loads all keys. `secret` is the installation's.
     pub(super) async fn load(ledger: &Ledger, secret: &[u8; 32]) -> Answer<Self> {
-        let keys = Self {
-            hashing: blake3::derive_key("tollgate api keys v1", secret),
-            known: ArcSwap::default(),
-            unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
-            refreshing: tokio::sync::Mutex::default(),
-        };
-        keys.refresh(ledger).await?;
-        Ok(keys)
-    }
-
-    /// Reads all keys again.
-    pub(super) async fn refresh(&self, ledger: &Ledger) -> Answer<()> {
-        // A reading begun before a revocation must not replace one begun after it.
-        let _one_at_a_time = self.refreshing.lock().await;
-        let mut all = HashMap::new();
-        let mut after = None;
-        loop {
-            let rows = ledger.list_keys(after.as_ref(), KEYS_PAGE).await?;
-            let Some(last) = rows.last() else { break };
-            after = Some(KeyPlace { created_at_ms: last.created_at_ms, id: last.id.clone() });
-            all.extend(rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))));
-        }
-        self.known.store(Arc::new(all));
-        self.unknown.invalidate_all();
-        Ok(())
+        let hashing = blake3::derive_key("tollgate api keys v1", secret);
+        Ok(Self { hashing, memory: KeyMemory::load(ledger).await? })
     }
 
     fn hash(&self, bearer: &str) -> [u8; 32] {
         *blake3::keyed_hash(&self.hashing, bearer.as_bytes()).as_bytes()
     }
+}
+
+/// What this instance's memory says of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recognised {
+    /// It is good.
+    Good(Principal),
+    /// It does not work.
+    Bad,
+    /// Its id is not known here: only the ledger can say.
+    Unknown,
 }
 
 /// The id inside a well-formed key.
@@ -70,53 +47,29 @@ fn id_of(bearer: &str) -> Option<&str> {
 }
 
 impl Operations {
-    /// Who calls with this key. In memory; an unknown id asks the ledger once, then not for a second.
+    /// What is known here of the key that somebody calls with. Asks nobody.
+    pub fn recognise(&self, bearer: &str) -> Recognised {
+        let Some(id) = id_of(bearer) else { return Recognised::Bad };
+        match self.keys.memory.find(id) {
+            Some(row) => self.check_key(bearer, &row).map_or(Recognised::Bad, Recognised::Good),
+            None if self.keys.memory.is_known_to_be_missing(id) => Recognised::Bad,
+            None => Recognised::Unknown,
+        }
+    }
+
+    /// Who calls with a key that is not known here: another instance may just have made it.
     pub async fn authenticate(&self, bearer: &str) -> Answer<Principal> {
         let id = id_of(bearer).ok_or(OperationError::Unauthenticated)?;
-        let row = match self.known_key(id) {
-            Some(row) => Some(row),
-            None => Box::pin(self.ask_for_key(id)).await?,
-        };
-        self.check_key(bearer, row)
+        let row = self.keys.memory.look_for(&self.ledger, id).await?;
+        self.check_key(bearer, row.as_deref().ok_or(OperationError::Unauthenticated)?)
     }
 
-    /// Who calls with this key, where it is good and in memory.
-    pub fn recognise(&self, bearer: &str) -> Option<Principal> {
-        self.check_key(bearer, self.known_key(id_of(bearer)?)).ok()
-    }
-
-    fn known_key(&self, id: &str) -> Option<Arc<StoredKey>> {
-        self.keys.known.load().get(id).cloned()
-    }
-
-    fn check_key(&self, bearer: &str, row: Option<Arc<StoredKey>>) -> Answer<Principal> {
-        let hash = self.keys.hash(bearer);
-        // An unknown id compares against the hash itself turned around, so that both cases do equal work.
-        let mut other = hash;
-        other.reverse();
-        let stored = row.as_ref().map_or(other.as_slice(), |row| row.hash.as_slice());
-        let matches = bool::from(stored.ct_eq(hash.as_slice()));
-        let now_ms = self.wall_clock.now_ms();
-        match row {
-            Some(row) if matches && is_valid(&row, now_ms) => principal(&row),
-            _ => Err(OperationError::Unauthenticated),
-        }
-    }
-
-    async fn ask_for_key(&self, id: &str) -> Answer<Option<Arc<StoredKey>>> {
-        if self.keys.unknown.contains_key(id) {
-            return Ok(None);
-        }
-        match self.ledger.find_key(id).await {
-            Ok(Some(row)) => {
-                self.keys.refresh(&self.ledger).await?;
-                Ok(Some(Arc::new(row)))
-            }
-            Ok(None) => {
-                self.keys.unknown.insert(id.to_owned(), ()).await;
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
+    fn check_key(&self, bearer: &str, row: &StoredKey) -> Answer<Principal> {
+        let matches = bool::from(self.keys.hash(bearer).ct_eq(row.hash.as_slice()));
+        if matches && is_valid(row, self.wall_clock.now_ms()) {
+            principal(row)
+        } else {
+            Err(OperationError::Unauthenticated)
         }
     }
 
@@ -144,8 +97,7 @@ impl Operations {
     /// Returns the key's text when it is new.
     pub async fn ensure_admin_key(&self, given: Option<&str>) -> Answer<Option<String>> {
         let now_ms = self.wall_clock.now_ms();
-        self.keys.refresh(&self.ledger).await?;
-        let known = self.keys.known.load_full();
+        self.keys.memory.follow(&self.ledger).await?;
         let request = CreateKeyRequest {
             name: "first admin".into(),
             role: Role::Admin,
@@ -164,7 +116,7 @@ impl Operations {
                         "TOLLGATE_ADMIN_KEY is too short to be a secret: use at least 40 characters".into(),
                     ));
                 }
-                if !known.contains_key(id) {
+                if self.keys.memory.find(id).is_none() {
                     match self.store_key(id.to_owned(), text, request, "installation").await {
                         Ok(_) | Err(OperationError::InUse(_)) => {}
                         Err(error) => return Err(error),
@@ -172,7 +124,7 @@ impl Operations {
                 }
                 Ok(None)
             }
-            None if known.values().any(|row| row.role == "admin" && is_valid(row, now_ms)) => Ok(None),
+            None if self.keys.memory.any(|row| row.role == "admin" && is_valid(row, now_ms)) => Ok(None),
             None => {
                 let id = random_hex(6);
                 let text = format!("tg_{id}_{}", random_hex(32));
@@ -200,28 +152,24 @@ impl Operations {
             revoked_at_ms: None,
         };
         self.ledger.insert_key(row.clone(), actor).await?;
-        self.keys.refresh(&self.ledger).await?;
+        self.keys.memory.follow(&self.ledger).await?;
         Ok(row)
     }
 
     /// All keys, newest first, without their secrets.
     pub async fn list_keys(&self, page: Page) -> Answer<PageAnswer<KeyAnswer>> {
-        let mut rows: Vec<_> = self.keys.known.load().values().cloned().collect();
-        rows.sort_by(|a, b| (b.created_at_ms, &b.id).cmp(&(a.created_at_ms, &a.id)));
-        let start = match &page.after {
-            None => 0,
-            Some(after) => rows.iter().position(|row| row.id == *after).map_or(rows.len(), |at| at + 1),
-        };
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let data: Vec<_> = rows.iter().skip(start).take(limit).map(|row| key_answer(row)).collect();
-        let next = (start + data.len() < rows.len()).then(|| data.last().map(|key| key.id.clone())).flatten();
-        Ok(PageAnswer { data, next, as_of: None })
+        let mut rows = self.ledger.list_keys(page.after.as_deref(), limit.saturating_add(1)).await?;
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
+        Ok(PageAnswer { data: rows.iter().map(key_answer).collect(), next, as_of: None })
     }
 
     /// Revokes a key everywhere within a second; revoking it again changes nothing.
     pub async fn revoke_key(&self, id: &str, actor: &Principal) -> Answer<KeyAnswer> {
         let row = self.ledger.revoke_key(id, self.wall_clock.now_ms(), &actor.key_id).await?;
-        self.keys.refresh(&self.ledger).await?;
+        self.keys.memory.follow(&self.ledger).await?;
         Ok(key_answer(&row))
     }
 }

@@ -53,6 +53,7 @@ impl Found<'_> {
             ("redis.connect_timeout_ms", redis.connect_timeout_ms, 10, 60_000),
             ("redis.concurrent_calls_max", wide(redis.concurrent_calls_max), 1, 1_000_000),
             ("postgres.pool_size", wide(postgres.pool_size), 2, 1_000),
+            ("postgres.writer_pool_size", wide(postgres.writer_pool_size), 1, 100),
             ("postgres.checkout_timeout_ms", postgres.checkout_timeout_ms, 10, 60_000),
             ("postgres.statement_timeout_ms", postgres.statement_timeout_ms, 100, HOUR_MS),
             ("gate.partitions", u64::from(gate.partitions), 1, 256),

@@ -111,8 +111,10 @@ pub struct PostgresSettings {
     pub url: SecretString,
     /// The group role to work as; empty: as the URL's user.
     pub role: String,
-    /// Connections at most.
+    /// Connections at most, for calls, jobs and restores.
     pub pool_size: usize,
+    /// Connections at most that only the writer uses.
+    pub writer_pool_size: usize,
     /// The longest wait for a free connection, in milliseconds.
     pub checkout_timeout_ms: u64,
     /// The longest that a statement may take, in milliseconds.

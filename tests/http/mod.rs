@@ -11,6 +11,7 @@ mod framing;
 mod health;
 mod hostile;
 mod instances;
+mod made_up_keys;
 mod metrics;
 mod movements;
 mod periods;

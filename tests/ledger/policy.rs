@@ -3,13 +3,14 @@ use std::time::Duration;
 use serde_json::json;
 use tollgate::domain::ids::OperationId;
 use tollgate::domain::policy::diff::DefinitionKind;
+use tollgate::ledger::keys::KEYS_CHANGED_AFTER;
 use tollgate::ledger::{
-    Conflict, Expected, Generation, KeyPlace, Ledger, LedgerError, Noticed, PolicyAction, PolicyChange,
-    PolicyWrite, PolicyWritten, StoredKey, TenantPlace,
+    Conflict, Expected, Generation, Ledger, LedgerError, Noticed, PolicyAction, PolicyChange, PolicyWrite,
+    PolicyWritten, StoredKey, TenantPlace,
 };
 
 use super::events::{HOUR_MS, Work, tenant};
-use super::ledger;
+use super::{as_owner, ledger};
 use crate::writer::apply::book;
 
 fn put(kind: DefinitionKind, id: &str, expected: Expected, definition: serde_json::Value) -> PolicyChange {
@@ -182,13 +183,12 @@ async fn tenants_and_keys_are_listed_newest_first_page_by_page() {
         assert!(matches!(twice, LedgerError::Conflict(Conflict::Exists { .. })), "{twice}");
     }
     let (mut tenants, mut keys) = (Vec::new(), Vec::new());
-    let (mut tenant_place, mut key_place) = (None::<TenantPlace>, None::<KeyPlace>);
+    let mut tenant_place = None::<TenantPlace>;
     for _ in 0..3 {
         let page = ledger.list_tenants(tenant_place.as_ref(), 2).await.unwrap();
         tenant_place = page.last().map(|t| TenantPlace { created_at_us: t.created_at_us, id: t.id.clone() });
         tenants.extend(page.into_iter().map(|t| t.id.to_string()));
-        let page = ledger.list_keys(key_place.as_ref(), 2).await.unwrap();
-        key_place = page.last().map(|k| KeyPlace { created_at_ms: k.created_at_ms, id: k.id.clone() });
+        let page = ledger.list_keys(keys.last().map(String::as_str), 2).await.unwrap();
         keys.extend(page.into_iter().map(|k| k.id));
     }
     assert_eq!(tenants, ["t4", "t3", "t2", "t1", "t0"]);
@@ -200,6 +200,36 @@ async fn tenants_and_keys_are_listed_newest_first_page_by_page() {
         Some(HOUR_MS + 50)
     );
     assert!(ledger.revoke_key("none", HOUR_MS, "anna").await.is_err());
-    assert_eq!(ledger.find_key("k1").await.unwrap(), Some(revoked));
-    assert_eq!(ledger.find_key("none").await.unwrap(), None);
+    let (last, changed) = ledger.keys_changed_after(0, 100).await.unwrap().pop().unwrap();
+    assert_eq!(changed, revoked, "what changed last comes last");
+    assert_eq!(ledger.keys_changed_after(last, 100).await.unwrap(), []);
+}
+
+/// With many keys, what is asked each second reads only what is new; a change by hand is new too, and none is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_keys_are_numbered_found_by_index_and_never_deletions() {
+    let (database, ledger) = ledger().await;
+    let many = "INSERT INTO api_keys (id, name, role, hash, created_at) \
+                SELECT 'k' || n, 'key', 'service', decode(repeat('00', 32), 'hex'), now() FROM generate_series(1, 20000) n; \
+                ANALYZE api_keys";
+    as_owner(&database, many).await.unwrap();
+    let plan = format!("EXPLAIN {}", KEYS_CHANGED_AFTER.replace("$1", "19999").replace("$2", "1000"));
+    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let plan: Vec<String> = client.query(&plan, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert!(plan.iter().any(|line| line.contains("api_keys_by_change")), "{plan:?}");
+
+    let newest = ledger.keys_changed_after(19_999, 1_000).await.unwrap();
+    assert_eq!(
+        newest.iter().map(|(change, key)| (*change, key.id.as_str())).collect::<Vec<_>>(),
+        [(20_000, "k20000")]
+    );
+    as_owner(&database, "UPDATE api_keys SET revoked_at = now() WHERE id = 'k7'").await.unwrap();
+    let changed = ledger.keys_changed_after(20_000, 1_000).await.unwrap();
+    assert_eq!(changed.len(), 1);
+    assert!(changed[0].1.id == "k7" && changed[0].1.revoked_at_ms.is_some(), "{changed:?}");
+    for removal in ["DELETE FROM api_keys WHERE id = 'k7'", "TRUNCATE api_keys"] {
+        let refused = as_owner(&database, removal).await.unwrap_err();
+        assert!(refused.as_db_error().unwrap().message().contains("set revoked_at instead"), "{refused:?}");
+    }
 }
