@@ -198,6 +198,7 @@ fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
         keep_alive: Duration::from_millis(settings.http.keep_alive_ms),
         shutdown_timeout: Duration::from_millis(settings.http.shutdown_timeout_ms),
         max_connections: settings.http.max_connections,
+        trusted_proxies: settings.http.trusted_proxies.clone(),
         headers: HeaderSwitches {
             rate_limit_trio: settings.http.ratelimit_headers_legacy,
             x_rate_limit_trio: settings.http.x_ratelimit_headers,

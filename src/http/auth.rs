@@ -14,6 +14,7 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
 use super::problem::{Code, Problem};
 use super::routes::{Access, Route};
+use super::source;
 use super::state::State;
 use crate::domain::ids::TenantId;
 use crate::operations::requests::Principal;
@@ -101,7 +102,7 @@ pub(super) async fn authorise(
     }
     let principal = match recognised {
         Recognised::Good(principal) => principal,
-        Recognised::Bad => return Err(state.failed_keys.refuse(source(request))),
+        Recognised::Bad => return Err(state.failed_keys.refuse(source::of(request, &state.options.trusted_proxies))),
         Recognised::Unknown => Box::pin(authenticate(request, state)).await?,
     };
     if !route.access.admits(&principal) {
@@ -113,16 +114,11 @@ pub(super) async fn authorise(
 
 /// The principal of a key that only the ledger may know. The try counts before anybody is asked.
 async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
-    state.failed_keys.count(source(request))?;
+    state.failed_keys.count(source::of(request, &state.options.trusted_proxies))?;
     let key = bearer(request.headers()).unwrap_or_default();
     let principal = state.read(state.operations.authenticate(key)).await?;
     tracing::Span::current().record("key_id", principal.key_id.as_str());
     Ok(principal)
-}
-
-/// Where a request came from.
-fn source(request: &ServiceRequest) -> IpAddr {
-    request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip())
 }
 
 /// The text behind `Bearer`, of the only `Authorization` header.

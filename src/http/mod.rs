@@ -31,6 +31,7 @@ mod reports;
 mod reservations;
 mod routes;
 mod server;
+mod source;
 mod state;
 mod tenants;
 mod usage;

@@ -14,6 +14,7 @@ use super::mutations::Mutations;
 use super::problem::{Code, Problem};
 use crate::operations::{Answer, Operations};
 use actix_web::web::Bytes;
+use ipnet::IpNet;
 use tokio::time::Instant;
 
 /// One answered request, for the metrics.
@@ -49,6 +50,8 @@ pub struct HttpOptions {
     pub shutdown_timeout: Duration,
     /// Connections open at once, over all threads.
     pub max_connections: usize,
+    /// Networks of the proxies that say where a request came from.
+    pub trusted_proxies: Vec<IpNet>,
     /// Older rate limit headers.
     pub headers: HeaderSwitches,
     /// Told of every answered request.
@@ -68,6 +71,7 @@ impl HttpOptions {
             keep_alive: Duration::from_secs(75),
             shutdown_timeout: Duration::from_secs(10),
             max_connections: 10_000,
+            trusted_proxies: Vec::new(),
             headers: HeaderSwitches::default(),
             observe: Arc::new(|_| ()),
         }

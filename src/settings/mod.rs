@@ -8,10 +8,15 @@ mod checks;
 mod named;
 mod sources;
 
-use std::{fs, io, net::SocketAddr, path::Path};
+use std::{
+    fs, io,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
 
+use ipnet::IpNet;
 use secrecy::SecretString;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 pub use self::named::Named;
 use self::sources::{ENVIRONMENT_PREFIX, Effective};
@@ -77,6 +82,9 @@ pub struct HttpSettings {
     pub shutdown_timeout_ms: u64,
     /// Open connections at once.
     pub max_connections: usize,
+    /// Networks of the proxies that say where a call came from.
+    #[serde(deserialize_with = "networks")]
+    pub trusted_proxies: Vec<IpNet>,
     /// Also send the older `RateLimit-*` trio.
     pub ratelimit_headers_legacy: bool,
     /// Also send the older `X-RateLimit-*` trio.
@@ -347,6 +355,28 @@ fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
     String::deserialize(deserializer).map(SecretString::from)
+}
+
+/// Networks separated by commas; an address stands for itself.
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(|name| network(name).map_err(D::Error::custom)).collect()
+}
+
+fn network(name: &str) -> Result<IpNet, String> {
+    let address = || name.parse::<IpAddr>().map(IpNet::from);
+    let network: IpNet = name
+        .parse()
+        .or_else(|_| address())
+        .map_err(|_| format!("{name} is not a network: write it such as 10.0.0.0/8 or fd00::/8"))?;
+    if network.trunc() != network {
+        return Err(format!("{name} names an address inside a network: did you mean {}?", network.trunc()));
+    }
+    if network.prefix_len() == 0 {
+        return Err(format!("{name} is everybody: each caller could say where it comes from"));
+    }
+    Ok(network)
 }
 
 impl From<String> for UnknownTenant {

@@ -94,6 +94,17 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one(#[case] sources: Sources
 #[case("TOLLGATE__LEDGER__ACK_TIMEOUT_MS", "-1", "ledger.ack_timeout_ms: ")]
 #[case("TOLLGATE__REDIS__ALLOW_UNSAFE", "yes", "redis.allow_unsafe: expected true or false")]
 #[case("TOLLGATE__HTTP__LISTEN", "localhost", "http.listen: ")]
+#[case(
+    "TOLLGATE__HTTP__TRUSTED_PROXIES",
+    "10.0.0.0/8,proxy",
+    "http.trusted_proxies: proxy is not a network: write it such as 10.0.0.0/8"
+)]
+#[case(
+    "TOLLGATE__HTTP__TRUSTED_PROXIES",
+    "10.0.0.1/8",
+    "http.trusted_proxies: 10.0.0.1/8 names an address inside a network: did you mean 10.0.0.0/8?"
+)]
+#[case("TOLLGATE__HTTP__TRUSTED_PROXIES", "::/0", "http.trusted_proxies: ::/0 is everybody")]
 #[case("TOLLGATE__HTTP__OPS_LISTEN", "127.0.0.1:8080", "http.ops_listen: the same address as http.listen")]
 #[case("TOLLGATE__ENVIRONMENT", "staging", "environment: ")]
 #[case("TOLLGATE__LOGS__FORMAT", "xml", "logs.format: ")]
@@ -117,6 +128,14 @@ fn a_value_that_cannot_hold_is_refused_by_name_and_origin(
     let message = problem(with(&[(variable, value)]));
     assert!(message.starts_with(expected), "{message}");
     assert!(message.contains(&format!("(from {variable})")), "{message}");
+}
+
+#[test]
+fn trusted_proxies_are_networks_and_single_addresses() {
+    let settings = with(&[("TOLLGATE__HTTP__TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8,192.0.2.1")]).load().unwrap();
+    let networks: Vec<_> = settings.http.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(networks, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
+    assert!(with(&[]).load().unwrap().http.trusted_proxies.is_empty());
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod periods;
 mod policy_changes;
 mod precedence;
 mod repeats;
+mod proxies;
 mod reports;
 mod reservations;
 mod retries;

@@ -1,0 +1,49 @@
+//! Callers behind a proxy are told apart, if it is one that is trusted.
+
+use reqwest::Method;
+
+use super::Caller;
+use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+
+/// More than an address may try in a row.
+const TRIES: usize = 110;
+
+const PROXY: [u8; 4] = [127, 0, 0, 20];
+const STRANGER: [u8; 4] = [127, 0, 0, 21];
+
+async fn behind_a_proxy() -> TestApp {
+    let settings = vec![("http.trusted_proxies", "127.0.0.20/32, 10.0.0.0/8".to_owned())];
+    spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await
+}
+
+/// Tries a bad key, as forwarded with this header; answers with the status.
+async fn try_key(from: &Caller, header: &str, value: &str) -> u16 {
+    let request = from.with_key(Some("bad")).request(Method::GET, "/v1/admin/plans").header(header, value);
+    from.send(request).await.status
+}
+
+#[tokio::test]
+async fn one_caller_behind_a_trusted_proxy_does_not_make_the_others_wait() {
+    let app = behind_a_proxy().await;
+    let proxy = Caller::admin(&app).at_address(PROXY);
+    for number in 0..TRIES {
+        let forged = format!("198.51.100.{number}, 203.0.113.7, 10.0.0.1");
+        try_key(&proxy, "x-forwarded-for", &forged).await;
+    }
+    assert_eq!(try_key(&proxy, "x-forwarded-for", "203.0.113.7").await, 429, "whatever it claims before that");
+    assert_eq!(try_key(&proxy, "forwarded", "for=203.0.113.7;proto=https").await, 429);
+    assert_eq!(try_key(&proxy, "x-forwarded-for", "203.0.113.8").await, 401);
+    assert_eq!(try_key(&proxy, "forwarded", "for=\"[2001:db8::1]:4711\"").await, 401);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn nobody_else_says_where_a_call_came_from() {
+    let app = behind_a_proxy().await;
+    let stranger = Caller::admin(&app).at_address(STRANGER);
+    for number in 0..TRIES {
+        try_key(&stranger, "x-forwarded-for", &format!("203.0.113.{number}")).await;
+    }
+    assert_eq!(try_key(&stranger, "x-forwarded-for", "203.0.113.200").await, 429);
+    app.finish().await;
+}
