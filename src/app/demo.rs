@@ -2,7 +2,7 @@
 
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::PolicyFile;
-use crate::operations::requests::{Principal, Role};
+use crate::operations::requests::{Precondition, Principal, Role};
 use crate::operations::{Answer, OperationError, Operations};
 
 const DEMO: &str = include_str!("../../config/demo-policy.toml");
@@ -19,7 +19,7 @@ pub(super) async fn write_demo_policy(operations: &Operations) -> Answer<bool> {
     let file = PolicyFile::from_toml(DEMO).map_err(|error| OperationError::Internal(error.to_string()))?;
     for (kind, id, body) in objects(&file)? {
         let actor = Principal { key_id: "installation".into(), role: Role::Admin, tenant: None };
-        operations.put_policy(kind, &id, body.to_string().as_bytes(), None, &actor).await?;
+        operations.put_policy(kind, &id, body.to_string().as_bytes(), Precondition::Nothing, &actor).await?;
     }
     Ok(true)
 }

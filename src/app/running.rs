@@ -75,7 +75,7 @@ impl AppError {
             Self::Gate { source: GateError::Timeout | GateError::Unavailable(_), .. } => {
                 Some(start("Redis", "redis.url"))
             }
-            Self::Ledger { source: LedgerError::Unavailable(_), .. } => {
+            Self::Ledger { source: LedgerError::Unavailable(_) | LedgerError::Silent, .. } => {
                 Some(start("Postgres", "postgres.url"))
             }
             Self::Listen(error) => Some(error.remedy()),

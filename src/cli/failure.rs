@@ -111,7 +111,10 @@ fn is_no_answer(cause: &(dyn std::error::Error + 'static)) -> bool {
     });
     let by_gate =
         matches!(cause.downcast_ref::<GateError>(), Some(GateError::Timeout | GateError::Unavailable(_)));
-    let by_ledger = matches!(cause.downcast_ref::<LedgerError>(), Some(LedgerError::Unavailable(_)));
+    let by_ledger = matches!(
+        cause.downcast_ref::<LedgerError>(),
+        Some(LedgerError::Unavailable(_) | LedgerError::Silent)
+    );
     let by_either = matches!(
         cause.downcast_ref::<OperationError>(),
         Some(OperationError::GateUnavailable(_) | OperationError::LedgerUnavailable(_))

@@ -55,7 +55,30 @@ fn from_path_error<E: std::fmt::Display>(error: serde_path_to_error::Error<E>) -
 
 /// A decoder's message in one line: the excerpt that some of them draw does not belong into an answer.
 fn first_line(error: &dyn std::fmt::Display) -> String {
-    error.to_string().trim().lines().collect::<Vec<_>>().join("; ")
+    in_plain_words(&error.to_string().trim().lines().collect::<Vec<_>>().join("; "))
+}
+
+/// What decoders call by the names of Rust's types, and what callers call it.
+const PLAIN_WORDS: [(&str, &str); 11] = [
+    ("value", "one of the words that this field takes, as a text"),
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u32", "a whole number from 0 to 4294967295"),
+    ("u64", "a whole number from 0 to 18446744073709551615"),
+    ("usize", "a whole number from 0 to 18446744073709551615"),
+    ("i32", "a whole number from -2147483648 to 2147483647"),
+    ("i64", "a whole number from -9223372036854775808 to 9223372036854775807"),
+    ("f64", "a number"),
+    ("a sequence", "a list"),
+    ("a map", "an object"),
+];
+
+/// A decoder's message without names of Rust's types.
+pub fn in_plain_words(message: &str) -> String {
+    let Some((before, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let plain = PLAIN_WORDS.iter().find(|(name, _)| *name == expected).map(|(_, words)| *words);
+    let plain = plain.or_else(|| expected.starts_with("struct ").then_some("an object"));
+    plain.map_or_else(|| message.to_owned(), |plain| format!("{before}expected {plain}"))
 }
 
 #[cfg(test)]
@@ -84,6 +107,16 @@ mod tests {
         let error = read_toml::<Outer>("[[inner]]\ncount = 1\n[[inner]]\ncount = 900\n").unwrap_err();
         assert_eq!(error.pointer, "/inner/1/count");
         assert!(read_toml::<Outer>("inner = [").unwrap_err().pointer.is_empty());
+    }
+
+    #[rstest::rstest]
+    #[case(serde_json::json!({ "inner": [{ "count": -1 }] }), "integer `-1`, expected a whole number from 0 to 255")]
+    #[case(serde_json::json!({ "inner": [{ "count": "x" }] }), "string \"x\", expected a whole number from 0 to 255")]
+    #[case(serde_json::json!({ "inner": [true] }), "boolean `true`, expected an object")]
+    #[case(serde_json::json!({ "inner": 1 }), "integer `1`, expected a list")]
+    fn no_type_of_rust_is_named(#[case] value: serde_json::Value, #[case] words: &str) {
+        let error = read_json::<Outer>(&value).unwrap_err();
+        assert!(error.message.ends_with(words), "{error}");
     }
 
     #[test]

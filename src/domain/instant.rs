@@ -4,18 +4,35 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// An instant with millisecond precision, in the years 0 to 9999.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "String")]
 pub struct Instant(Timestamp);
+
+impl<'de> Deserialize<'de> for Instant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InstantVisitor;
+        impl Visitor<'_> for InstantVisitor {
+            type Value = Instant;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an RFC 3339 time such as \"2027-01-01T00:00:00Z\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Instant, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(InstantVisitor)
+    }
+}
 
 /// Why a text is not an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidInstant {
     /// Not RFC 3339 with an offset.
-    #[error("must be a time as RFC 3339 has it, such as 2027-01-01T00:00:00Z")]
+    #[error("must be an RFC 3339 time such as 2027-01-01T00:00:00Z")]
     Malformed,
     /// Finer than a millisecond.
     #[error("must not be finer than a millisecond")]
@@ -26,6 +43,12 @@ impl Instant {
     /// The instant at `unix_ms`, if it lies in the years 0 to 9999.
     pub fn from_ms(unix_ms: i64) -> Option<Self> {
         Timestamp::from_millisecond(unix_ms).ok().filter(|t| *t >= EARLIEST).map(Self)
+    }
+
+    /// The unix milliseconds of an RFC 3339 time, of which finer digits are cut off.
+    pub fn ms_within(text: &str) -> Option<i64> {
+        let timestamp: Timestamp = text.parse().ok().filter(|_| has_rfc3339_shape(text))?;
+        Some(timestamp.as_millisecond())
     }
 
     /// Milliseconds since 1970-01-01T00:00:00Z.
@@ -79,13 +102,6 @@ fn has_rfc3339_shape(text: &str) -> bool {
             rest.len() == 5 && b"+-".contains(sign) && rest.iter().zip(b"00:00").all(|(b, m)| fits(b, m))
         }
         [] => false,
-    }
-}
-
-impl TryFrom<String> for Instant {
-    type Error = InvalidInstant;
-    fn try_from(text: String) -> Result<Self, InvalidInstant> {
-        text.parse()
     }
 }
 

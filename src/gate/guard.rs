@@ -1,6 +1,6 @@
 //! What stands between callers and the node: the breaker, the bound on calls at once, and the check of its clock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +18,7 @@ pub(super) struct Guard {
     time: Mutex<TimeCheck>,
     calls: Semaphore,
     silences: watch::Sender<u64>,
+    takes_writes: AtomicBool,
     doubts: AtomicU64,
 }
 
@@ -38,6 +39,7 @@ impl Guard {
             time: Mutex::default(),
             calls: Semaphore::new(calls_max.clamp(1, Semaphore::MAX_PERMITS)),
             silences: watch::Sender::new(0),
+            takes_writes: AtomicBool::new(true),
             doubts: AtomicU64::new(0),
         }
     }
@@ -97,6 +99,21 @@ impl Guard {
     pub(super) fn time_answered(&self, measurement: Measurement) {
         let turned = self.lock_time().answered(measurement);
         self.tell_time(turned);
+    }
+
+    /// Notes whether the node takes writes.
+    pub(super) fn told_of_writes(&self, takes_writes: bool) {
+        match (self.takes_writes.swap(takes_writes, Ordering::Relaxed), takes_writes) {
+            (true, false) => {
+                tracing::error!("Redis takes no writes: its memory or disk is full, or it is a replica");
+            }
+            (false, true) => tracing::warn!("Redis takes writes again"),
+            _ => {}
+        }
+    }
+
+    pub(super) fn takes_writes(&self) -> bool {
+        self.takes_writes.load(Ordering::Relaxed)
     }
 
     pub(super) fn trusts_time(&self) -> bool {

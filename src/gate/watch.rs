@@ -27,6 +27,18 @@ pub struct OutboxStanding {
     pub last: OutboxId,
 }
 
+/// Writes nothing. Its header lets the server refuse it as it would refuse a script that does: for want of memory or disk, or
+/// as a replica.
+const WOULD_WRITE: &str = "#!lua\nreturn 1";
+
+/// What one look saw.
+struct Looked {
+    redis_ms: i64,
+    after_ms: i64,
+    takes_writes: bool,
+    standings: Vec<OutboxStanding>,
+}
+
 impl OutboxStanding {
     /// How many events certainly wait to be booked. Behind a change of epoch only the new one's are known.
     pub fn waiting(&self) -> u64 {
@@ -47,23 +59,26 @@ impl Gate {
         let (began, before_ms) = (Instant::now(), self.elapsed_ms());
         let looked = self.look_once().await;
         self.guard.probed(began, looked.is_ok());
-        let (redis_ms, after_ms, standings) = looked?;
+        let Looked { redis_ms, after_ms, takes_writes, standings } = looked?;
+        self.guard.told_of_writes(takes_writes);
         self.guard.measured(Measurement { redis_ms, before_ms, after_ms }, wall_ms());
         self.note_redis_time(redis_ms);
         Ok(standings)
     }
 
-    async fn look_once(&self) -> Result<(i64, i64, Vec<OutboxStanding>), GateError> {
+    async fn look_once(&self) -> Result<Looked, GateError> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("TIME");
+        pipeline.cmd("EVAL").arg(WOULD_WRITE).arg(0);
         for partition in self.partitions() {
             pipeline.cmd("HGET").arg(self.keys.meta(partition)).arg("writer");
             pipeline.cmd("XREVRANGE").arg(self.keys.outbox(partition)).arg(&["+", "-", "COUNT", "1"]);
         }
-        let count = 1 + 2 * usize::from(self.options.partitions);
+        let count = 2 + 2 * usize::from(self.options.partitions);
         let mut answers = self.send_watching(&pipeline, count).await?.into_iter();
         let after_ms = self.elapsed_ms();
         let redis_ms = read_time(&answers.next().unwrap_or(Value::Nil))?;
+        let takes_writes = answers.next() == Some(Value::Int(1));
         let mut standings = Vec::with_capacity(usize::from(self.options.partitions));
         for partition in self.partitions() {
             match (answers.next(), answers.next()) {
@@ -75,7 +90,7 @@ impl Gate {
                 _ => return Err(Undecodable("the answers to a look").into()),
             }
         }
-        Ok((redis_ms, after_ms, standings))
+        Ok(Looked { redis_ms, after_ms, takes_writes, standings })
     }
 
     pub(super) async fn send_watching(
@@ -91,6 +106,11 @@ impl Gate {
     /// Where the breaker stands.
     pub fn breaker_state(&self) -> BreakerState {
         self.guard.breaker_state()
+    }
+
+    /// Whether Redis took writes at the last look that it answered.
+    pub fn takes_writes(&self) -> bool {
+        self.guard.takes_writes()
     }
 
     /// Whether Redis's clock can be admitted and swept by.

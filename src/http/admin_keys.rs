@@ -9,7 +9,7 @@ use super::auth::Caller;
 use super::body::JsonBody;
 use super::list::Listing;
 use super::problem::{Code, Problem};
-use super::query::{self, Query};
+use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::ids::TenantId;
 use crate::operations::FieldError;
@@ -31,7 +31,8 @@ struct CreateKeyBody {
     #[schema(value_type = Option<String>, example = "acme")]
     tenant: Option<TenantId>,
     /// When it stops working (RFC 3339); never where absent.
-    expires_at: Option<String>,
+    #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-01T00:00:00Z")]
+    expires_at: Option<Time>,
 }
 
 impl CreateKeyBody {
@@ -52,16 +53,10 @@ impl CreateKeyBody {
             }
             _ => {}
         }
-        let expires_at_ms = self.expires_at.as_deref().and_then(query::parse_instant_ms);
-        if self.expires_at.is_some() && expires_at_ms.is_none() {
-            faults.push(FieldError::new(
-                "/expires_at",
-                "must be an RFC 3339 time such as 2027-01-31T00:00:00Z",
-            ));
-        }
         if !faults.is_empty() {
             return Err(Problem::fields(faults));
         }
+        let expires_at_ms = self.expires_at.map(|Time(at_ms)| at_ms);
         Ok(CreateKeyRequest { name: self.name, role: self.role, tenant: self.tenant, expires_at_ms })
     }
 }

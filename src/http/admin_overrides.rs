@@ -2,6 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 
+use super::admin_policy::wrong_id;
 use super::answer::List;
 use super::auth::Caller;
 use super::body::{BODY_BYTES_MAX, JsonText};
@@ -78,8 +79,8 @@ pub(super) async fn put_override(
     id: web::Path<String>,
     body: JsonText<BODY_BYTES_MAX>,
 ) -> Result<HttpResponse, Problem> {
-    version::no_if_match(request.headers())?;
-    let id = override_id(&id)?;
+    version::no_precondition(request.headers())?;
+    let id = OverrideId::parse(&id).map_err(wrong_id)?;
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(
@@ -105,7 +106,7 @@ pub(super) async fn delete_override(
     request: HttpRequest,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    version::no_if_match(request.headers())?;
+    version::no_precondition(request.headers())?;
     let id = override_id(&id)?;
     let tenant = tenant_of(&request)?;
     let operations = state.operations.clone();

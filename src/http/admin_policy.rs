@@ -9,7 +9,10 @@ use super::problem::{Code, Problem};
 use super::query::Query;
 use super::state::State;
 use super::version;
+use crate::domain::ids::{InvalidId, PlanId};
 use crate::domain::policy::diff::DefinitionKind;
+use crate::operations::FieldError;
+use crate::operations::requests::Precondition;
 
 /// Ids of policy objects have at most this many characters; a longer one names nothing.
 const ID_CHARACTERS_MAX: usize = 64;
@@ -19,6 +22,11 @@ fn checked(id: &str) -> Result<&str, Problem> {
     let sound =
         id.len() <= ID_CHARACTERS_MAX && id.bytes().all(|b| b.is_ascii_graphic() && b != b'{' && b != b'}');
     if sound { Ok(id) } else { Err(Problem::new(Code::NotFound, "There is no such object.")) }
+}
+
+/// Nothing can be made under such an id. All kinds of objects have the same.
+pub(super) fn wrong_id(why: InvalidId) -> Problem {
+    Problem::fields(vec![FieldError::new("/id", why.to_string())])
 }
 
 async fn list(state: &State, request: &HttpRequest, kind: DefinitionKind) -> Result<HttpResponse, Problem> {
@@ -47,12 +55,12 @@ async fn put(
     caller: Caller,
     body: String,
 ) -> Result<HttpResponse, Problem> {
-    checked(&id)?;
-    let if_match = version::if_match(request.headers())?;
+    PlanId::parse(&id).map_err(wrong_id)?;
+    let precondition = version::precondition(request.headers())?;
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.put_policy(kind, &id, body.as_bytes(), if_match, &caller.0).await
+            operations.put_policy(kind, &id, body.as_bytes(), precondition, &caller.0).await
         }))
         .await??;
     version::versioned(answer)
@@ -67,10 +75,12 @@ async fn delete(
 ) -> Result<HttpResponse, Problem> {
     Query::of(request)?.finish()?;
     checked(&id)?;
-    let if_match = version::if_match(request.headers())?;
+    version::no_if_none_match(request.headers())?;
+    let precondition =
+        version::if_match(request.headers())?.map_or(Precondition::Nothing, Precondition::Version);
     let operations = state.operations.clone();
     state
-        .mutate(Box::pin(async move { operations.delete_policy(kind, &id, if_match, &caller.0).await }))
+        .mutate(Box::pin(async move { operations.delete_policy(kind, &id, precondition, &caller.0).await }))
         .await??;
     Ok(HttpResponse::NoContent().finish())
 }
@@ -130,6 +140,7 @@ macro_rules! policy_calls {
                 params(
                     ("id" = String, Path, description = "Which one."),
                     ("If-Match" = Option<String>, Header, description = "Only replace the version with this `ETag`."),
+                    ("If-None-Match" = Option<String>, Header, description = "`*`: only create, where there is none."),
                 ),
                 request_body(content = Object, example = json!($example)),
                 responses(

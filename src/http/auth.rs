@@ -102,7 +102,9 @@ pub(super) async fn authorise(
     }
     let principal = match recognised {
         Recognised::Good(principal) => principal,
-        Recognised::Bad => return Err(state.failed_keys.refuse(source::of(request, &state.options.trusted_proxies))),
+        Recognised::Bad => {
+            return Err(state.failed_keys.refuse(source::of(request, &state.options.trusted_proxies)));
+        }
         Recognised::Unknown => Box::pin(authenticate(request, state)).await?,
     };
     if !route.access.admits(&principal) {

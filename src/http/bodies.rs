@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::json::{Object, escaped};
+use super::json::{self, Object, escaped};
 use super::problem::Problem;
 use crate::domain::amount::Amount;
 use crate::domain::ids::{IdempotencyKey, MeterId, OperationId, Subject, SubjectId, SubjectKind, TenantId};
@@ -78,6 +78,28 @@ pub(super) struct LineBody {
 
 type Lines = Option<Vec<Object<LineBody>>>;
 
+/// How the caller named amounts. The verbs know them as `lines`; errors name the field that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    AsLines,
+    /// The first of `lines`, without the list.
+    AsMeterAndAmount,
+    /// In this field; empty where no field names any.
+    As(&'static str),
+}
+
+impl Sent {
+    /// The problem in the caller's words.
+    pub(super) fn name(self, problem: Problem) -> Problem {
+        problem.map_pointers(|pointer| match self {
+            Self::AsLines => None,
+            Self::AsMeterAndAmount if pointer == "/lines" => Some("/meter".to_owned()),
+            Self::AsMeterAndAmount => pointer.strip_prefix("/lines/0").map(str::to_owned),
+            Self::As(field) => matches!(pointer, "/lines" | "/amount").then(|| field.to_owned()),
+        })
+    }
+}
+
 /// What to hold, and for whom. The work is `operation` with `attributes`, or `lines`, or `meter` with `amount`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -111,11 +133,11 @@ pub(super) struct ReserveBody {
     #[schema(minimum = 1, maximum = 86_400)]
     pub(super) ttl_seconds: Option<u32>,
     /// How much must fit.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<ModeWord>)]
     pub(super) mode: ModeWord,
     /// Only say what would happen.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<bool>)]
     pub(super) dry_run: bool,
     /// The caller's own hash of the payload; part of the call's meaning.
@@ -158,11 +180,11 @@ pub(super) struct UsageBody {
     #[schema(value_type = Option<String>, example = "2")]
     amount: Option<Amount>,
     /// Usage is recorded in full or refused: only `all_or_nothing`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<ModeWord>)]
     mode: ModeWord,
     /// Only say what would happen: answered as the dry run of a reserve.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<bool>)]
     dry_run: bool,
     /// The caller's own hash of the payload; part of the call's meaning.
@@ -174,7 +196,7 @@ pub(super) struct UsageBody {
     #[schema(value_type = Option<String>, example = "page-7")]
     idempotency_key: Option<IdempotencyKey>,
     /// When the call counts as acknowledged.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<AckWord>)]
     ack: AckWord,
 }
@@ -232,12 +254,22 @@ pub(super) struct ConsumeBody {
     #[schema(default = true)]
     pub(super) is_final: Option<bool>,
     /// When the call counts as acknowledged.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<AckWord>)]
     pub(super) ack: AckWord,
 }
 
 impl ConsumeBody {
+    /// How the totals were named.
+    pub(super) fn sent(&self) -> Sent {
+        match (&self.amount, &self.lines, &self.attributes) {
+            (Some(_), ..) => Sent::As("/amount"),
+            (_, Some(_), _) => Sent::AsLines,
+            (.., Some(_)) => Sent::As("/attributes"),
+            _ => Sent::As(""),
+        }
+    }
+
     /// The totals, of which at most one form may be given.
     pub(super) fn totals(self) -> Result<Totals, Problem> {
         let given = [self.amount.is_some(), self.lines.is_some(), self.attributes.is_some()];
@@ -275,6 +307,11 @@ pub(super) struct ReleaseBody {
 }
 
 impl ReleaseBody {
+    /// How what was used was named.
+    pub(super) fn sent(&self) -> Sent {
+        if self.lines.is_some() { Sent::AsLines } else { Sent::As("/incurred") }
+    }
+
     /// What was used, and why the work was given up.
     pub(super) fn into_parts(self) -> Result<(Totals, Option<String>), Problem> {
         let mut faults = Vec::new();
@@ -312,9 +349,13 @@ impl ExtendBody {
 }
 
 impl ReserveBody {
-    /// Whether the work is named by `meter` and `amount`; the verbs know it as the first of `lines`.
-    pub(super) fn is_short(&self) -> bool {
-        self.lines.is_none() && self.meter.is_some()
+    /// How the work was named.
+    pub(super) fn sent(&self) -> Sent {
+        match (&self.lines, &self.meter) {
+            (Some(_), _) => Sent::AsLines,
+            (None, Some(_)) => Sent::AsMeterAndAmount,
+            (None, None) => Sent::As("/operation"),
+        }
     }
 
     /// The request for `tenant` under `key`; names every wrong field.
@@ -474,7 +515,7 @@ fn check_attributes(attributes: &Map<String, Value>, faults: &mut Vec<FieldError
         let message = match value {
             Value::Bool(_) | Value::String(_) => continue,
             Value::Number(number) if number.as_u64().is_some_and(|n| n <= INTEGER_MAX) => continue,
-            Value::Number(number) if number.as_i64().is_some() => "must not be negative",
+            Value::Number(number) if number.as_i64().is_some_and(|n| n < 0) => "must not be negative",
             Value::Number(_) => "must be an integer below 2^53, or a decimal string",
             _ => "must be a number, a boolean or a text",
         };

@@ -59,6 +59,30 @@ impl<T: DeserializeOwned + 'static> FromRequest for JsonBody<T> {
     }
 }
 
+/// As [`JsonBody`]; no body at all is the default.
+pub(super) struct OptionalJsonBody<T>(pub T);
+
+impl<T: DeserializeOwned + Default + 'static> FromRequest for OptionalJsonBody<T> {
+    type Error = Problem;
+    type Future = Extraction<Self>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let query = Query::of(request).and_then(Query::finish);
+        let head = check_head(request.headers());
+        let timeout = request.app_data::<web::Data<State>>().map(|state| state.options.body_timeout);
+        let payload = payload.take();
+        Box::pin(async move {
+            query?;
+            let bytes = read(payload, BODY_BYTES_MAX, timeout.unwrap_or(Duration::from_secs(10))).await?;
+            if bytes.is_empty() {
+                return Ok(Self(T::default()));
+            }
+            head?;
+            json::typed(json::well_formed(&bytes)?).map(Self)
+        })
+    }
+}
+
 fn check_head(headers: &HeaderMap) -> Result<(), Problem> {
     if !is_json(headers) {
         return Err(Problem::new(

@@ -32,6 +32,13 @@ pub(super) fn browse() -> Resource {
     web::resource(["/docs", "/docs/{file:.*}"]).guard(guard::Get()).to(file)
 }
 
+/// Whoever opens the address in a browser is led to the page.
+pub(super) fn root() -> Resource {
+    let lead =
+        || async { HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, "/docs/")).finish() };
+    web::resource("/").guard(guard::Get()).to(lead)
+}
+
 async fn file(request: actix_web::HttpRequest) -> Result<HttpResponse, Problem> {
     let Some(name) = request.match_info().get("file") else {
         return Ok(HttpResponse::PermanentRedirect().insert_header((header::LOCATION, "/docs/")).finish());

@@ -42,7 +42,7 @@ pub(super) async fn ops(
 }
 
 async fn around(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
     surface: Surface,
 ) -> Result<ServiceResponse, Error> {
@@ -52,7 +52,12 @@ async fn around(
     let started = Instant::now();
     let id = request_id(request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
-    let found = routes::find(request.method(), request.path(), surface);
+    let method = request.method().clone();
+    let found = routes::find(&method, request.path(), surface);
+    if let Found::Route(route) = &found {
+        // HEAD is handled as GET; actix leaves the body out.
+        request.head_mut().method = route.method.clone();
+    }
     let (pattern, recognised) = match &found {
         Found::Route(route) => (route.pattern, auth::recognise(&request, &state, route)),
         _ => (UNMATCHED, Recognised::Bad),
@@ -60,7 +65,7 @@ async fn around(
     // What is known is said at once: a field that is recorded later has the whole span written anew.
     let span = tracing::info_span!(
         "request",
-        method = request.method().as_str(),
+        method = method.as_str(),
         route = pattern,
         request_id = id,
         key_id = match &recognised {

@@ -1,5 +1,6 @@
 //! `/livez`, `/readyz` and, for operators, `/metrics`.
 
+use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,8 +11,10 @@ use super::query::Query;
 use super::state::State;
 use crate::operations;
 
-/// What `/metrics` answers with.
+/// What `/metrics` answers with to those who ask for it ...
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// ... and to everybody else.
+const OLDER_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Whether the service can work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -90,14 +93,31 @@ fn readiness(checks: &[operations::Readiness]) -> Readiness {
     }
 }
 
-/// The metrics, in OpenMetrics text.
+/// The metrics: in OpenMetrics text where `Accept` names it, else in the older text format of Prometheus.
 #[utoipa::path(
     tag = "operator",
-    responses((status = 200, description = "On the operator's listener only.", body = String, content_type = "application/openmetrics-text"))
+    responses((status = 200, description = "On the operator's listener only.", body = String, content_type = "text/plain"))
 )]
 #[get("/metrics")]
-pub(super) async fn metrics(state: web::Data<State>) -> HttpResponse {
-    HttpResponse::Ok().content_type(OPEN_METRICS).body(state.operations.metrics_text())
+pub(super) async fn metrics(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
+    let operations = &state.operations;
+    if accepts_open_metrics(request.headers()) {
+        HttpResponse::Ok().content_type(OPEN_METRICS).body(operations.metrics_text())
+    } else {
+        HttpResponse::Ok().content_type(OLDER_METRICS).body(operations.metrics_text_older())
+    }
+}
+
+/// Whether a media range names OpenMetrics and does not weigh it nothing.
+fn accepts_open_metrics(headers: &HeaderMap) -> bool {
+    let ranges = headers.get_all(header::ACCEPT).filter_map(|line| line.to_str().ok());
+    ranges.flat_map(|line| line.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let named =
+            parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/openmetrics-text"));
+        let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok());
+        named && weight.is_none_or(|weight| weight > 0.0)
+    })
 }
 
 #[cfg(test)]
@@ -112,5 +132,22 @@ mod tests {
         assert_eq!(readiness(&[check(false, true), check(true, false)]), Readiness::Down);
         assert_eq!(readiness(&[check(false, true), check(false, false)]), Readiness::Down);
         assert_eq!(readiness(&[]), Readiness::Down);
+    }
+
+    #[test]
+    fn open_metrics_is_for_those_who_name_it() {
+        let prometheus =
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
+        for (accept, expected) in [
+            (prometheus, true),
+            ("text/plain", false),
+            ("*/*", false),
+            ("application/openmetrics-text; q=0, text/plain", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, header::HeaderValue::from_static(accept));
+            assert_eq!(accepts_open_metrics(&headers), expected, "{accept}");
+        }
+        assert!(!accepts_open_metrics(&HeaderMap::new()));
     }
 }

@@ -11,6 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_path_to_error::Segment;
 
 use super::problem::Problem;
+use crate::domain::field_error::in_plain_words;
 use crate::operations::FieldError;
 
 /// How deep objects and arrays may be nested.
@@ -37,6 +38,15 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
         deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
+}
+
+/// A field that may be null: that is as if it were left out.
+pub(super) fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de> + Default,
+    D: Deserializer<'de>,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// The text of a well-formed JSON document: UTF-8, no duplicate keys, no NUL, at most sixteen levels deep.
@@ -74,7 +84,7 @@ fn field_error(error: &serde_path_to_error::Error<serde_json::Error>) -> FieldEr
     }
     let text = error.inner().to_string();
     let message = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
-    FieldError::new(cut(pointer), cut(message.to_owned()))
+    FieldError::new(cut(pointer), cut(in_plain_words(message)))
 }
 
 /// A key as a JSON pointer writes it (RFC 6901).

@@ -173,10 +173,7 @@ impl Problem {
     pub(super) fn fields(errors: Vec<FieldError>) -> Self {
         let detail = errors.first().map_or_else(
             || "The request is not valid.".to_owned(),
-            |first| {
-                let field = if first.pointer.is_empty() { "the body" } else { first.pointer.as_str() };
-                format!("{field}: {}", first.message)
-            },
+            |first| format!("{}: {}", named(&first.pointer), first.message),
         );
         let mut problem = Self::new(Code::ValidationFailed, detail);
         problem.0.errors = errors;
@@ -216,7 +213,7 @@ impl Problem {
                 if let Some(rest) =
                     self.0.detail.strip_prefix(&error.pointer).filter(|_| !error.pointer.is_empty())
                 {
-                    self.0.detail = format!("{pointer}{rest}");
+                    self.0.detail = format!("{}{rest}", named(&pointer));
                 }
                 error.pointer = pointer;
             }
@@ -289,6 +286,11 @@ impl Problem {
     fn passing(code: Code, detail: &str) -> Self {
         Self::new(code, detail).retry_after_ms(PASSING_FAULT_RETRY_MS)
     }
+}
+
+/// A field in a sentence.
+fn named(pointer: &str) -> &str {
+    if pointer.is_empty() { "the body" } else { pointer }
 }
 
 fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: Option<&str>) {

@@ -1,13 +1,18 @@
 //! Query strings, read strictly: every parameter once, none unknown, each value parsed.
 
+use std::fmt;
 use std::str::FromStr;
 
 use actix_web::HttpRequest;
 use actix_web::web;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 use super::problem::Problem;
 use crate::domain::ids::Subject;
 use crate::domain::ids::{SubjectId, SubjectKind};
+use crate::domain::instant::Instant;
+
+const NOT_A_TIME: &str = "must be an RFC 3339 time such as 2027-01-31T00:00:00Z";
 
 /// Rows of a page when the caller does not say.
 const LIMIT_DEFAULT: u32 = 100;
@@ -83,11 +88,7 @@ impl Query {
     /// An instant in RFC 3339, as unix milliseconds.
     pub(super) fn instant_ms(&mut self, name: &str) -> Result<Option<i64>, Problem> {
         self.text(name)
-            .map(|text| {
-                parse_instant_ms(&text).ok_or_else(|| {
-                    Problem::parameter(name, "must be an RFC 3339 time such as 2026-01-31T00:00:00Z")
-                })
-            })
+            .map(|text| Instant::ms_within(&text).ok_or_else(|| Problem::parameter(name, NOT_A_TIME)))
             .transpose()
     }
 
@@ -140,9 +141,24 @@ impl Query {
     }
 }
 
-/// An RFC 3339 instant as unix milliseconds; finer digits are cut off.
-pub(super) fn parse_instant_ms(text: &str) -> Option<i64> {
-    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
+/// An instant in a body, as unix milliseconds: RFC 3339, of which digits finer than a millisecond are cut off.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time(pub i64);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TimeVisitor;
+        impl Visitor<'_> for TimeVisitor {
+            type Value = Time;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an RFC 3339 time such as \"2027-01-31T00:00:00Z\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
+                Instant::ms_within(text).map(Time).ok_or_else(|| E::custom(NOT_A_TIME))
+            }
+        }
+        deserializer.deserialize_str(TimeVisitor)
+    }
 }
 
 /// Unix milliseconds as an RFC 3339 instant in UTC.
@@ -198,6 +214,9 @@ mod tests {
             "from=2026-13-01T00:00:00Z",
             "from=1767225600",
             "from=2026-01-01",
+            "from=2026-01-01%2000:00:00Z",
+            "from=2026-01-01T00:00Z",
+            "from=2026-01-01T00:00:00Z[UTC]",
             "from=2026-01-01T00:00:00Z&to=2026-01-01T00:00:00Z",
             "to=99999-01-01T00:00:00Z",
         ] {

@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use super::answer::GateAnswer;
 use super::auth::Caller;
 use super::bodies::{ConsumeBody, ExtendBody, ReleaseBody, ReserveBody};
-use super::body::JsonBody;
+use super::body::{JsonBody, OptionalJsonBody};
 use super::idempotency;
 use super::problem::Problem;
 use super::state::State;
@@ -38,27 +38,30 @@ impl Call {
         key: Option<IdempotencyKey>,
     ) -> Result<GateAnswer, Problem> {
         let tenant = self.caller.tenant(body.tenant.clone())?;
-        let is_short = body.is_short();
+        let sent = body.sent();
         let request = body.into_request(tenant, key)?;
         let answer = self.operations.reserve(request).await;
-        GateAnswer::of_reserve(answer.map_err(|error| as_sent(error, is_short))?)
+        GateAnswer::of_reserve(answer.map_err(|error| sent.name(error.into()))?)
     }
 
     /// Consumes totals so far.
     pub(super) async fn consume(&self, id: &str, body: ConsumeBody) -> Result<GateAnswer, Problem> {
         let id = self.operations.parse_reservation_id(id).map_err(missing)?;
-        let (is_final, ack) = (body.is_final.unwrap_or(true), body.ack.into());
+        let (is_final, ack, sent) = (body.is_final.unwrap_or(true), body.ack.into(), body.sent());
         let request =
             ConsumeRequest { id, bound: self.caller.bound(), totals: body.totals()?, is_final, ack };
-        GateAnswer::of_reservation(self.operations.consume(request).await.map_err(missing)?)
+        let answer = self.operations.consume(request).await;
+        GateAnswer::of_reservation(answer.map_err(|error| sent.name(missing(error)))?)
     }
 
     /// Gives a hold back.
     pub(super) async fn release(&self, id: &str, body: ReleaseBody) -> Result<GateAnswer, Problem> {
         let id = self.operations.parse_reservation_id(id).map_err(missing)?;
+        let sent = body.sent();
         let (incurred, reason) = body.into_parts()?;
         let request = ReleaseRequest { id, bound: self.caller.bound(), incurred, reason };
-        GateAnswer::of_reservation(self.operations.release(request).await.map_err(as_incurred)?)
+        let answer = self.operations.release(request).await;
+        GateAnswer::of_reservation(answer.map_err(|error| sent.name(missing(error)))?)
     }
 
     /// Moves a hold's expiry.
@@ -67,20 +70,6 @@ impl Call {
         let request = ExtendRequest { id, bound: self.caller.bound(), ttl_seconds: body.ttl_seconds()? };
         GateAnswer::of_reservation(self.operations.extend(request).await.map_err(missing)?)
     }
-}
-
-/// The verbs name fields of `lines`; a caller who sent `meter` and `amount` is answered in those words.
-pub(super) fn as_sent(error: OperationError, is_short: bool) -> Problem {
-    let problem = Problem::from(error);
-    if !is_short {
-        return problem;
-    }
-    problem.map_pointers(|pointer| pointer.strip_prefix("/lines/0").map(str::to_owned))
-}
-
-/// A release calls its single amount `incurred`.
-fn as_incurred(error: OperationError) -> Problem {
-    missing(error).map_pointers(|pointer| (pointer == "/amount").then(|| "/incurred".to_owned()))
 }
 
 fn missing(error: OperationError) -> Problem {
@@ -147,6 +136,8 @@ pub(super) async fn consume(
 }
 
 /// Give a hold back.
+///
+/// It needs no body, unless something was used before the work was given up.
 #[utoipa::path(
     tag = "gate",
     params(("id" = String, Path, description = "The reservation.")),
@@ -159,7 +150,7 @@ pub(super) async fn release(
     caller: Caller,
     request: HttpRequest,
     id: web::Path<String>,
-    body: JsonBody<ReleaseBody>,
+    body: OptionalJsonBody<ReleaseBody>,
 ) -> Result<HttpResponse, Problem> {
     check_key(request.headers())?;
     let call = Call::new(&state, caller);

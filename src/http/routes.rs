@@ -126,6 +126,7 @@ pub(super) static ROUTES: &[Route] = &[
     open("/metrics", Surface::Ops),
     open("/openapi.json", Surface::Public),
     open("/docs/{tail}", Surface::Public),
+    open("/", Surface::Public),
 ];
 
 /// The handlers of the public listener.
@@ -162,7 +163,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(health::livez)
         .service(health::readyz)
         .service(docs::openapi_json)
-        .map(|config| config.service(docs::browse()));
+        .map(|config| config.service(docs::browse()).service(docs::root()));
 }
 
 /// The handlers of the operator's listener.
@@ -184,10 +185,15 @@ pub(super) fn find(method: &Method, path: &str, surface: Surface) -> Found {
     let mut allowed = Vec::new();
     for route in ROUTES {
         if (route.surface == surface || route.surface == Surface::Both) && matches(route.pattern, path) {
-            if route.method == *method {
+            // What GET answers, HEAD answers without its body.
+            let heads = *method == Method::HEAD && route.method == Method::GET;
+            if route.method == *method || heads {
                 return Found::Route(route);
             }
             allowed.push(route.method.as_str());
+            if route.method == Method::GET {
+                allowed.push(Method::HEAD.as_str());
+            }
         }
     }
     if allowed.is_empty() { Found::Nothing } else { Found::OtherMethods(allowed.join(", ")) }
@@ -227,7 +233,8 @@ mod tests {
             .collect();
         let table: BTreeSet<(String, String)> = ROUTES
             .iter()
-            .filter(|route| !route.pattern.contains("{tail}"))
+            .filter(|route| route.surface != Surface::Ops)
+            .filter(|route| !route.pattern.contains("{tail}") && route.pattern != "/")
             .map(|route| (route.method.to_string(), route.pattern.to_owned()))
             .collect();
         assert_eq!(documented, table);
@@ -254,9 +261,16 @@ mod tests {
     }
 
     #[test]
+    fn head_is_served_where_get_is() {
+        assert!(matches!(find(&Method::HEAD, "/v1/reports/usage", Surface::Public), Found::Route(_)));
+        let found = find(&Method::HEAD, "/v1/usage", Surface::Public);
+        assert_eq!(found, Found::OtherMethods("POST".into()));
+    }
+
+    #[test]
     fn another_method_is_told_which_ones_are_served() {
         let found = find(&Method::PATCH, "/v1/admin/plans/free", Surface::Public);
-        assert_eq!(found, Found::OtherMethods("GET, PUT, DELETE".into()));
+        assert_eq!(found, Found::OtherMethods("GET, HEAD, PUT, DELETE".into()));
         assert_eq!(find(&Method::GET, "/v1/events", Surface::Public), Found::Nothing);
     }
 

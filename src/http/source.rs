@@ -74,7 +74,9 @@ fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
     let address = text.parse().ok().or_else(bracketed);
-    address.or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip())).map(|ip| ip.to_canonical())
+    address
+        .or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+        .map(|ip| ip.to_canonical())
 }
 
 /// The addresses that the elements of a `Forwarded` line (RFC 7239) are for; none for an element that names no address, and

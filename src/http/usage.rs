@@ -8,7 +8,7 @@ use super::bodies::UsageBody;
 use super::body::JsonBody;
 use super::idempotency;
 use super::problem::Problem;
-use super::reservations::{Call, as_sent};
+use super::reservations::Call;
 use super::state::State;
 use crate::domain::ids::IdempotencyKey;
 use crate::operations::answers::ReservationAnswer;
@@ -25,7 +25,7 @@ impl Call {
         let (body, ack) = body.into_parts();
         let Some(key) = key else { return Err(OperationError::KeyRequired.into()) };
         let tenant = self.caller.tenant(body.tenant.clone())?;
-        let is_short = body.is_short();
+        let sent = body.sent();
         let request = body.into_request(tenant, Some(key))?;
         if request.mode == Mode::BestEffort {
             let message = "usage is recorded in full or refused: leave it out or name all_or_nothing";
@@ -33,10 +33,10 @@ impl Call {
         }
         if request.dry_run {
             let answer = self.operations.reserve(request).await;
-            return GateAnswer::of_reserve(answer.map_err(|error| as_sent(error, is_short))?);
+            return GateAnswer::of_reserve(answer.map_err(|error| sent.name(error.into()))?);
         }
         let answer = self.operations.record_usage(request, ack).await;
-        GateAnswer::of_usage(answer.map_err(|error| as_sent(error, is_short))?)
+        GateAnswer::of_usage(answer.map_err(|error| sent.name(error.into()))?)
     }
 }
 

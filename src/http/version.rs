@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::answer::json;
 use super::problem::Problem;
 use crate::operations::answers::PolicyAnswer;
+use crate::operations::requests::Precondition;
 
 /// The version that `If-Match` names: one strong tag as an `ETag` gave it.
 pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
@@ -25,10 +26,33 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// Refuses `If-Match` on a call that has no versions.
-pub(super) fn no_if_match(headers: &HeaderMap) -> Result<(), Problem> {
+/// What must hold of an object that is put: the version that `If-Match` names, or with `If-None-Match: *` that there is none.
+pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem> {
+    let version = if_match(headers)?;
+    let mut values = headers.get_all(header::IF_NONE_MATCH);
+    match (values.next(), values.next(), version) {
+        (None, _, None) => Ok(Precondition::Nothing),
+        (None, _, Some(version)) => Ok(Precondition::Version(version)),
+        (Some(value), None, None) if value == "*" => Ok(Precondition::Absent),
+        (Some(_), _, None) => {
+            Err(Problem::invalid("If-None-Match must be *, which makes an object only where there is none."))
+        }
+        (Some(_), _, Some(_)) => Err(Problem::invalid("Send either If-Match or If-None-Match.")),
+    }
+}
+
+/// Refuses preconditions on a call that has none.
+pub(super) fn no_precondition(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.contains_key(header::IF_MATCH) {
         return Err(Problem::invalid("If-Match is not served for this call; leave it out."));
+    }
+    no_if_none_match(headers)
+}
+
+/// Refuses `If-None-Match` on a call that is for what is there.
+pub(super) fn no_if_none_match(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        return Err(Problem::invalid("If-None-Match is not served for this call; leave it out."));
     }
     Ok(())
 }
@@ -63,6 +87,26 @@ mod tests {
         for bad in ["7", "W/\"7\"", "*", "\"\"", "\"+7\"", "\"7\", \"8\"", "\"99999999999999999999999\"", ""]
         {
             assert_eq!(with(bad).unwrap_err().code(), "invalid_request", "{bad}");
+        }
+    }
+    #[test]
+    fn if_none_match_is_a_star_alone() {
+        let with = |pairs: &[(header::HeaderName, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name.clone(), HeaderValue::from_static(value));
+            }
+            precondition(&headers)
+        };
+        assert_eq!(with(&[]).unwrap(), Precondition::Nothing);
+        assert_eq!(with(&[(header::IF_MATCH, "\"7\"")]).unwrap(), Precondition::Version(7));
+        assert_eq!(with(&[(header::IF_NONE_MATCH, "*")]).unwrap(), Precondition::Absent);
+        for bad in [
+            &[(header::IF_NONE_MATCH, "\"7\"")][..],
+            &[(header::IF_NONE_MATCH, "*"), (header::IF_NONE_MATCH, "*")],
+            &[(header::IF_NONE_MATCH, "*"), (header::IF_MATCH, "\"7\"")],
+        ] {
+            assert_eq!(with(bad).unwrap_err().code(), "invalid_request", "{bad:?}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The pool: every wait is bounded, and what changes the books runs in a task of its own.
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnect
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::config::Host;
 
 use super::months::KnownMonths;
@@ -19,6 +21,9 @@ use super::{Ledger, LedgerError};
 
 /// The port where a URL names none.
 const POSTGRES_PORT: u16 = 5432;
+
+/// A call that needs Postgres waits no longer for one that says nothing.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// How to reach the ledger and how long to wait for it.
 #[derive(Debug, Clone)]
@@ -53,6 +58,8 @@ pub fn address_of(url: &str) -> String {
 /// What all handles to one ledger have in common, whichever connections they use.
 pub(super) struct Shared {
     options: LedgerOptions,
+    /// One connection that carries nothing but the question whether Postgres answers.
+    probe: Connections,
     /// What changes the books runs here: it must outlive the worker that happened to ask for it.
     runtime: Handle,
     pub(super) partitions: OnceLock<u16>,
@@ -66,8 +73,9 @@ impl Ledger {
     /// Errors: [`LedgerError::Unavailable`] when it does not answer within the timeouts.
     pub async fn connect(options: LedgerOptions) -> Result<Self, LedgerError> {
         let runtime = Handle::current();
-        let pool = pool(&options, options.pool_size, &runtime)?;
+        let (pool, probe) = (pool(&options, options.pool_size, &runtime)?, pool(&options, 1, &runtime)?);
         let shared = Shared {
+            probe,
             options,
             runtime,
             partitions: OnceLock::new(),
@@ -76,6 +84,8 @@ impl Ledger {
         };
         let ledger = Self { shared: Arc::new(shared), pool };
         drop(ledger.connection().await?);
+        // Made now: on a busy machine a new connection may take longer than the question may.
+        drop(ledger.shared.probe.get().await);
         Ok(ledger)
     }
 
@@ -94,7 +104,8 @@ impl Ledger {
 
     pub(crate) async fn connection(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
         let LedgerOptions { checkout_timeout, connect_timeout, .. } = self.shared.options;
-        match tokio::time::timeout(checkout_timeout + connect_timeout, self.pool.get()).await {
+        let free = tokio::time::timeout(checkout_timeout + connect_timeout, self.pool.get());
+        match self.unless_silent(free).await? {
             Ok(result) => result.map_err(|error| LedgerError::Unavailable(error.to_string())),
             Err(_) => Err(LedgerError::Unavailable("no connection was free in time".into())),
         }
@@ -116,11 +127,11 @@ impl Ledger {
         F: for<'c> Fn(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>,
     {
         let mut connection = self.connection().await?;
-        match tokio::time::timeout(self.work_timeout(), work(&mut connection)).await {
+        match self.in_time(work(&mut connection)).await {
             Ok(result) => result,
-            Err(_) => {
+            Err(late) => {
                 discard(connection);
-                Err(LedgerError::Unavailable("a query took too long".into()))
+                Err(late)
             }
         }
     }
@@ -145,13 +156,52 @@ impl Ledger {
         F: for<'c> FnOnce(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>> + Send,
     {
         let mut connection = self.connection().await?;
-        match tokio::time::timeout(self.work_timeout(), in_transaction(&mut connection, begin, work)).await {
+        match self.in_time(in_transaction(&mut connection, begin, work)).await {
             Ok(result) => result,
-            Err(_) => {
+            Err(late) => {
                 discard(connection);
-                Err(LedgerError::Unavailable("a transaction took too long".into()))
+                Err(late)
             }
         }
+    }
+
+    /// Waits for work on a connection, but not for one that takes too long.
+    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, LedgerError> {
+        match self.unless_silent(tokio::time::timeout(self.work_timeout(), work)).await? {
+            Ok(done) => Ok(done),
+            Err(_) => Err(LedgerError::Unavailable("the work of a connection took too long".into())),
+        }
+    }
+
+    /// Waits as long as Postgres answers anybody: work may take its time, but nobody waits for a server that is frozen or
+    /// cut off.
+    async fn unless_silent<T>(&self, work: impl Future<Output = T>) -> Result<T, LedgerError> {
+        let mut work = pin!(work);
+        loop {
+            if let Ok(done) = tokio::time::timeout(SILENCE_MAX / 2, &mut work).await {
+                return Ok(done);
+            }
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                answers = self.answers_within(SILENCE_MAX / 2) => if !answers {
+                    return Err(LedgerError::Silent);
+                }
+            }
+        }
+    }
+
+    async fn answers_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let Ok(Ok(mut connection)) = timeout_at(deadline, self.shared.probe.get()).await else {
+            return false;
+        };
+        let answers =
+            timeout_at(deadline, connection.batch_execute("SELECT 1")).await.is_ok_and(|said| said.is_ok());
+        if !answers {
+            discard(connection);
+        }
+        answers
     }
 }
 

@@ -8,6 +8,9 @@ pub enum LedgerError {
     /// Postgres does not answer, answers too late, or ended the connection. What was begun may have happened.
     #[error("the ledger does not answer: {0}")]
     Unavailable(String),
+    /// Postgres says nothing at all, on any connection: asking again at once would only wait as long again.
+    #[error("the ledger does not answer: Postgres has been silent for seconds")]
+    Silent,
     /// Another transaction was in the way; the same again will do.
     #[error("the ledger was busy with the same rows: {0}")]
     Busy(String),
@@ -79,7 +82,7 @@ pub enum Conflict {
 impl LedgerError {
     /// Whether the same call may succeed when it is made again.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Busy(_) | Self::MonthMissing)
+        matches!(self, Self::Unavailable(_) | Self::Silent | Self::Busy(_) | Self::MonthMissing)
     }
 
     /// Whether a statement took longer than it may.

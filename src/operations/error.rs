@@ -43,8 +43,8 @@ pub enum OperationError {
     /// Something still refers to it, or it is in the books (409 `in_use`).
     #[error("{0}")]
     InUse(String),
-    /// `If-Match` names another version (412 `precondition_failed`).
-    #[error("the object has version {current}, not the one named in If-Match")]
+    /// It has another version than `If-Match` names, or is there although it must not be (412 `precondition_failed`).
+    #[error("the object has version {current}, which is not what If-Match or If-None-Match asks for")]
     PreconditionFailed {
         /// The version it has.
         current: u64,

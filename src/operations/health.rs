@@ -64,14 +64,18 @@ impl Operations {
 
     /// While the ledger answers, calls are taken without the gate too: no balancer may send them elsewhere then.
     fn gate_readiness(&self, ledger_ok: bool) -> Readiness {
-        let ok = self.gate.breaker_state() == BreakerState::Closed;
+        let answers = self.gate.breaker_state() == BreakerState::Closed;
+        let ok = answers && self.gate.takes_writes();
         let ill = match ledger_ok {
+            _ if answers => {
+                "Redis answers but takes no writes: look at its memory, its disk and its role. Limits' failure policies decide, and calls are parked."
+            }
             true => {
                 "Redis does not answer; limits' failure policies decide, and calls are parked until it does."
             }
             false => "Redis does not answer, nor does Postgres; no call can be taken.",
         };
-        Readiness { needed: !ledger_ok, ..Readiness::of("gate", ok, "Redis answers.", ill) }
+        Readiness { needed: !ledger_ok, ..Readiness::of("gate", ok, "Redis answers and takes writes.", ill) }
     }
 
     async fn ledger_readiness(&self) -> Readiness {

@@ -229,6 +229,13 @@ impl Operations {
         self.metrics.encode().unwrap_or_default()
     }
 
+    /// All metrics in the older Prometheus text format.
+    pub fn metrics_text_older(&self) -> String {
+        self.show_gate();
+        // Writing into a string cannot fail.
+        self.metrics.encode_older().unwrap_or_default()
+    }
+
     /// The metrics, for those above that observe.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::answers::{PageAnswer, PolicyAnswer};
 use super::policy_change::Attempts;
-use super::requests::{OverridesRequest, Principal};
+use super::requests::{OverridesRequest, Precondition, Principal};
 use super::{Answer, FieldError, OperationError, Operations};
 use crate::domain::ids::{OverrideId, TenantId};
 use crate::domain::policy::diff::DefinitionKind;
@@ -109,7 +109,7 @@ impl Operations {
                     DefinitionKind::Tenant,
                     tenant.as_str(),
                     body.as_bytes(),
-                    Some(stored.version),
+                    Precondition::Version(stored.version),
                     actor,
                 )
                 .await

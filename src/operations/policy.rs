@@ -8,7 +8,7 @@ use super::answers::{PageAnswer, PolicyAnswer};
 use super::policy_change::Target;
 use super::policy_draft::internal;
 use super::policy_store::TenantEntry;
-use super::requests::{Page, Principal, Role};
+use super::requests::{Page, Precondition, Principal, Role};
 use super::{Answer, FieldError, OperationError, Operations};
 use crate::domain::field_error::read_json;
 use crate::domain::ids::{PlanId, TenantId};
@@ -19,17 +19,17 @@ use crate::ledger::TenantPlace;
 
 impl Operations {
     /// Creates or replaces an object. `body` is the JSON of its definition; its `id` may be left out and must else be
-    /// `id`. `if_match` is the version it must have. Live on every instance within a second.
+    /// `id`. Live on every instance within a second.
     pub async fn put_policy(
         &self,
         kind: DefinitionKind,
         id: &str,
         body: &[u8],
-        if_match: Option<u64>,
+        precondition: Precondition,
         actor: &Principal,
     ) -> Answer<PolicyAnswer> {
         let edit = Edit::put(document(kind, id, body)?);
-        let changed = self.change_policy(edit, Some(Target { kind, id, if_match }), actor).await?;
+        let changed = self.change_policy(edit, Some(Target { kind, id, precondition }), actor).await?;
         let definition = changed.settled.definitions.json(kind, id).ok_or_else(|| missing(kind, id))?;
         let mut definition = definition.map_err(internal)?;
         if let (DefinitionKind::Tenant, Some(calendars)) = (kind, changed.settled.calendars.get(id)) {
@@ -68,10 +68,11 @@ impl Operations {
         &self,
         kind: DefinitionKind,
         id: &str,
-        if_match: Option<u64>,
+        precondition: Precondition,
         actor: &Principal,
     ) -> Answer<()> {
-        let deleting = self.change_policy(Edit::delete(kind, id), Some(Target { kind, id, if_match }), actor);
+        let deleting =
+            self.change_policy(Edit::delete(kind, id), Some(Target { kind, id, precondition }), actor);
         deleting.await.map(drop).map_err(|error| match error {
             OperationError::Invalid(errors) => {
                 let why = errors.first().map(ToString::to_string).unwrap_or_default();
@@ -123,8 +124,14 @@ impl Operations {
     async fn create_on(&self, id: &TenantId, plan: &PlanId) -> Answer<()> {
         let body = serde_json::json!({ "id": id, "plan": plan });
         let actor = Principal { key_id: "installation".into(), role: Role::Admin, tenant: None };
-        self.put_policy(DefinitionKind::Tenant, id.as_str(), body.to_string().as_bytes(), None, &actor)
-            .await?;
+        self.put_policy(
+            DefinitionKind::Tenant,
+            id.as_str(),
+            body.to_string().as_bytes(),
+            Precondition::Nothing,
+            &actor,
+        )
+        .await?;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 use super::policy_draft::{Draft, Settled};
 use super::policy_store::{add_object, generations};
-use super::requests::Principal;
+use super::requests::{Precondition, Principal};
 use super::{Answer, OperationError, Operations};
 use crate::domain::ids::TenantId;
 use crate::domain::policy::Policy;
@@ -42,11 +42,11 @@ impl Attempts {
     }
 }
 
-/// One definition that a change is about, and the version it must have.
+/// One definition that a change is about, and what must hold of it.
 pub(super) struct Target<'a> {
     pub(super) kind: DefinitionKind,
     pub(super) id: &'a str,
-    pub(super) if_match: Option<u64>,
+    pub(super) precondition: Precondition,
 }
 
 /// A change that is made, or that there was nothing to make of.
@@ -178,15 +178,19 @@ impl Operations {
 
 /// The version that the target has, if it is there. Errors: it is not the one it must be, or there is nothing to delete.
 fn check_target(draft: &Draft, edit: &Edit, target: Option<&Target<'_>>) -> Answer<Option<u64>> {
-    let Some(Target { kind, id, if_match }) = target else { return Ok(None) };
+    let Some(Target { kind, id, precondition }) = target else { return Ok(None) };
     let version = draft.version(*kind, id);
     if version.is_none() && edit.deletes(*kind, id) {
         return Err(OperationError::NotFound(format!("there is no {kind} {id}")));
     }
-    match if_match {
-        Some(expected) if version != Some(*expected) => {
-            Err(OperationError::PreconditionFailed { current: version.unwrap_or_default() })
-        }
-        _ => Ok(version),
+    let holds = match precondition {
+        Precondition::Nothing => true,
+        Precondition::Version(expected) => version == Some(*expected),
+        Precondition::Absent => version.is_none(),
+    };
+    if holds {
+        Ok(version)
+    } else {
+        Err(OperationError::PreconditionFailed { current: version.unwrap_or_default() })
     }
 }

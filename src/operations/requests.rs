@@ -282,3 +282,15 @@ pub struct OverridesRequest {
     /// Which page.
     pub page: Page,
 }
+
+/// What must hold of an object for a change of it to be made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Precondition {
+    /// Nothing: it is made or changed, whatever it is.
+    #[default]
+    Nothing,
+    /// It has this version.
+    Version(u64),
+    /// There is none yet.
+    Absent,
+}

@@ -132,7 +132,8 @@ fn a_value_that_cannot_hold_is_refused_by_name_and_origin(
 
 #[test]
 fn trusted_proxies_are_networks_and_single_addresses() {
-    let settings = with(&[("TOLLGATE__HTTP__TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8,192.0.2.1")]).load().unwrap();
+    let settings =
+        with(&[("TOLLGATE__HTTP__TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8,192.0.2.1")]).load().unwrap();
     let networks: Vec<_> = settings.http.trusted_proxies.iter().map(ToString::to_string).collect();
     assert_eq!(networks, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
     assert!(with(&[]).load().unwrap().http.trusted_proxies.is_empty());

@@ -16,9 +16,7 @@ use super::labels::{
     Alarm, BreakerState, Call, Drift, Guarded, Job, Judged, Label, Outcome, Repaired, Restored, Script,
     StatusClass,
 };
-
-/// The content type of [`Metrics::encode`].
-pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use super::text_format::older;
 
 /// A gate call takes tenths of milliseconds; its time-out ends the scale.
 const GATE_SECONDS: [f64; 14] =
@@ -347,6 +345,14 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.0.registry)?;
         Ok(text)
+    }
+
+    /// The same in the older Prometheus text format (0.0.4).
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_older(&self) -> Result<String, fmt::Error> {
+        self.encode().map(|text| older(&text))
     }
 }
 

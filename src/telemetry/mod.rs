@@ -3,6 +3,7 @@
 
 pub mod labels;
 mod metrics;
+mod text_format;
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -12,7 +13,7 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-pub use self::metrics::{Metrics, OPENMETRICS_CONTENT_TYPE};
+pub use self::metrics::Metrics;
 use crate::settings::{LogFormat, LogSettings};
 
 /// Why logging could not be set up.

@@ -2,13 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use reqwest::Method;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tollgate::app::Role;
 
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
 use crate::support::wait::wait_for;
 
+/// Two seconds of silence, and what a loaded machine adds; a call used to wait for ten.
+const PATIENCE: Duration = Duration::from_secs(5);
 const RESERVATIONS: &str = "/v1/reservations";
 
 async fn app() -> TestApp {
@@ -104,5 +107,42 @@ async fn a_stop_takes_less_than_ten_seconds_although_postgres_is_frozen_and_a_cl
     app.restart().await;
     let again = app.post_until_answered(RESERVATIONS, "job", pages).await;
     assert_eq!(again.expect(200).text("/id"), reserved.text("/id"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_needs_postgres_says_within_seconds_that_it_does_not_answer() {
+    let app = app().await;
+    app.put("/v1/admin/tenants/cold", json!({ "plan": "plan" })).await;
+    news_is_taken(&app).await;
+    let cold = json!({ "tenant": "cold", "meter": "page", "amount": "1" });
+    let key = json!({ "name": "worker", "role": "service" });
+    let calls = [
+        (Method::GET, "/v1/admin/plans", Value::Null),
+        (Method::GET, "/v1/admin/jobs", Value::Null),
+        (Method::GET, "/v1/admin/keys", Value::Null),
+        (Method::GET, "/v1/tenants/acme/usage", Value::Null),
+        (Method::GET, "/v1/tenants/acme/entries", Value::Null),
+        (Method::GET, "/v1/tenants/acme/reservations", Value::Null),
+        (Method::GET, "/v1/tenants/unknown/quota", Value::Null),
+        (Method::GET, "/v1/reports/usage", Value::Null),
+        (Method::GET, "/v1/reports/reconciliation", Value::Null),
+        (Method::PUT, "/v1/admin/plans/another", json!({})),
+        (Method::PUT, "/v1/admin/tenants/another", json!({ "plan": "plan" })),
+        (Method::DELETE, "/v1/admin/plans/another", Value::Null),
+        (Method::POST, "/v1/admin/keys", key),
+        (Method::POST, RESERVATIONS, cold),
+    ];
+    let frozen = app.database.freeze();
+    let asked = calls.map(async |(method, path, body)| {
+        let began = Instant::now();
+        let answer = app.call(method.clone(), path, body).await;
+        assert_eq!(answer.status, 503, "{method} {path}: {answer:?}");
+        assert!(answer.header("retry-after").parse::<u64>().is_ok(), "{method} {path}");
+        let took = began.elapsed();
+        assert!(took < PATIENCE, "{method} {path} took {took:?}");
+    });
+    futures::future::join_all(asked).await;
+    drop(frozen);
     app.finish().await;
 }

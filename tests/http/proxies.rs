@@ -30,7 +30,11 @@ async fn one_caller_behind_a_trusted_proxy_does_not_make_the_others_wait() {
         let forged = format!("198.51.100.{number}, 203.0.113.7, 10.0.0.1");
         try_key(&proxy, "x-forwarded-for", &forged).await;
     }
-    assert_eq!(try_key(&proxy, "x-forwarded-for", "203.0.113.7").await, 429, "whatever it claims before that");
+    assert_eq!(
+        try_key(&proxy, "x-forwarded-for", "203.0.113.7").await,
+        429,
+        "whatever it claims before that"
+    );
     assert_eq!(try_key(&proxy, "forwarded", "for=203.0.113.7;proto=https").await, 429);
     assert_eq!(try_key(&proxy, "x-forwarded-for", "203.0.113.8").await, 401);
     assert_eq!(try_key(&proxy, "forwarded", "for=\"[2001:db8::1]:4711\"").await, 401);

@@ -1,0 +1,191 @@
+//! What callers meet at the edge: fields that are null, methods beside GET, bodies left out, formats, and errors that name
+//! the field that was sent.
+
+use reqwest::header::ACCEPT;
+use reqwest::{Method, redirect};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::World;
+use crate::support::app::{answered, spawn_app};
+
+#[tokio::test]
+async fn a_field_that_is_null_is_as_if_it_were_left_out() {
+    let world = World::with_policy().await;
+    let mut hold = world.hold("2");
+    for field in ["dry_run", "mode", "ttl_seconds", "metadata", "operation", "payload_fingerprint"] {
+        hold[field] = Value::Null;
+    }
+    let held = world.admin.post("/v1/reservations", hold).await.expect(201);
+    let consume = format!("/v1/reservations/{}/consume", held.text("/id"));
+    let nothing = json!({ "amount": null, "lines": null, "attributes": null, "final": null, "ack": null });
+    let consumed = world.admin.post(&consume, nothing).await.expect(200);
+    assert_eq!((consumed.text("/status"), consumed.text("/ack")), ("consumed", "gate"));
+    let mut usage = world.hold("1");
+    for field in ["dry_run", "mode", "ack"] {
+        usage[field] = Value::Null;
+    }
+    world.admin.post_keyed("/v1/usage", "nulls", usage).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_release_needs_no_body() {
+    let world = World::with_policy().await;
+    let path = format!("/v1/reservations/{}/release", world.reserve("2").await);
+    let released = world.admin.send(world.admin.request(Method::POST, &path)).await.expect(200);
+    assert_eq!(released.text("/status"), "released");
+    let path = format!("/v1/reservations/{}/release", world.reserve("2").await);
+    let plain = world.admin.request(Method::POST, &path).body("{}").header("content-type", "text/plain");
+    world.admin.send(plain).await.is_problem(415, "unsupported_media_type");
+    let empty = world.admin.request(Method::POST, &path).body("").header("content-type", "application/json");
+    world.admin.send(empty).await.expect(200);
+}
+
+#[tokio::test]
+async fn head_is_answered_where_get_is_and_without_a_body() {
+    let world = World::with_policy().await;
+    for path in [
+        "/livez",
+        "/readyz",
+        "/openapi.json",
+        "/docs/",
+        "/v1/admin/plans",
+        "/v1/admin/plans/none",
+        "/v1/tenants/none/quota",
+        "/nowhere",
+    ] {
+        let got = world.admin.get(path).await;
+        let headed = world.admin.send(world.admin.request(Method::HEAD, path)).await;
+        assert_eq!((headed.status, headed.body), (got.status, json!("")), "{path}");
+        for header in ["content-type", "etag", "content-security-policy"] {
+            assert_eq!(headed.headers.get(header), got.headers.get(header), "{path}");
+        }
+    }
+    let anyone = world.admin.with_key(None);
+    assert_eq!(anyone.send(anyone.request(Method::HEAD, "/v1/admin/plans")).await.status, 401);
+    let usage = world.admin.send(world.admin.request(Method::HEAD, "/v1/usage")).await;
+    assert_eq!((usage.status, usage.header("allow")), (405, "POST"));
+}
+
+#[tokio::test]
+async fn the_address_alone_leads_to_the_docs() {
+    let app = spawn_app().await;
+    let client = reqwest::Client::builder().redirect(redirect::Policy::none()).build().unwrap();
+    let answer = answered(client.get(app.url()).send().await.unwrap()).await.expect(307);
+    assert_eq!(answer.header("location"), "/docs/");
+    app.finish().await;
+}
+
+#[rstest]
+#[case("text/plain", "text/plain; version=0.0.4")]
+#[case("*/*", "text/plain; version=0.0.4")]
+#[case("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics-text")]
+#[tokio::test]
+async fn metrics_come_in_the_format_that_is_asked_for(#[case] accept: &str, #[case] expected: &str) {
+    let app = spawn_app().await;
+    let asked = app.client().get(format!("{}/metrics", app.ops_url())).header(ACCEPT, accept);
+    let answer = answered(asked.send().await.unwrap()).await.expect(200);
+    assert!(answer.header("content-type").starts_with(expected), "{answer:?}");
+    let text = answer.body.as_str().unwrap();
+    let is_open = expected.contains("openmetrics");
+    assert_eq!(text.ends_with("# EOF\n"), is_open);
+    assert_eq!(text.contains("# TYPE tollgate_build info\n"), is_open);
+    assert_eq!(text.contains("# TYPE tollgate_decisions_total counter\n"), !is_open);
+    assert!(text.contains("\ntollgate_decisions_total{call=\"reserve\",outcome=\"admitted\"} 0\n"));
+    app.finish().await;
+}
+
+/// The one pointer of a 422.
+async fn wrong_field(world: &World, path: &str, body: Value) -> (String, String) {
+    let answer = world.admin.post_keyed(path, "wrong", body).await;
+    answer.is_problem(422, "validation_failed");
+    let (pointers, detail) = (answer.pointers(), answer.text("/detail").to_owned());
+    assert_eq!(pointers.len(), 1, "{answer:?}");
+    (pointers[0].to_owned(), detail)
+}
+
+#[tokio::test]
+async fn an_error_names_the_field_that_was_sent() {
+    let world = World::with_policy().await;
+    let id = world.reserve("2").await;
+    let (consume, release) =
+        (format!("/v1/reservations/{id}/consume"), format!("/v1/reservations/{id}/release"));
+    let lines = |amount: &str| json!({ "lines": [{ "meter": world.meter(), "amount": amount }] });
+    for (path, body, pointer) in [
+        ("/v1/reservations", world.hold("1.5"), "/amount"),
+        ("/v1/usage", world.hold("1.5"), "/amount"),
+        (&consume, json!({ "amount": "1.5" }), "/amount"),
+        (&consume, json!({ "amount": "9000000000000001" }), "/amount"),
+        (&consume, lines("1.5"), "/lines"),
+        (&release, json!({ "incurred": "1.5" }), "/incurred"),
+        (&release, lines("1.5"), "/lines"),
+    ] {
+        let (found, detail) = wrong_field(&world, path, body.clone()).await;
+        assert_eq!(found, pointer, "{path} {body}");
+        assert!(detail.starts_with(&format!("{pointer}: ")), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_nothing_can_have_is_named_when_it_is_to_be_made_and_not_found_when_read() {
+    let world = World::empty().await;
+    for kind in ["tenants", "plans", "meters", "operations", "limits", "overrides"] {
+        let path = format!("/v1/admin/{kind}/{}", "x".repeat(65));
+        let answer = world.admin.put(&path, json!({})).await;
+        answer.is_problem(422, "validation_failed");
+        assert_eq!(answer.pointers(), ["/id"], "{kind}");
+        let whose = if kind == "overrides" { "?tenant=t" } else { "" };
+        world.admin.get(&format!("{path}{whose}")).await.is_problem(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn errors_speak_of_numbers_and_times_as_callers_know_them() {
+    let world = World::with_policy().await;
+    let hold = |field: &str, value: Value| {
+        let mut hold = world.hold("1");
+        hold[field] = value;
+        hold
+    };
+    let attributes = |pages: Value| json!({ "tenant": world.tenant(), "operation": world.operation(), "attributes": { "pages": pages } });
+    for (path, body, words) in [
+        ("/v1/reservations", hold("ttl_seconds", json!(-1)), "a whole number from 0 to 4294967295"),
+        ("/v1/reservations", hold("ttl_seconds", json!("60")), "a whole number from 0 to 4294967295"),
+        ("/v1/reservations", hold("lines", json!({})), "expected a list"),
+        ("/v1/reservations", attributes(json!(9_007_199_254_740_993_u64)), "below 2^53, or a decimal string"),
+        ("/v1/reservations", attributes(json!(-1)), "must not be negative"),
+        ("/v1/admin/keys", json!({ "name": "n", "role": "service", "expires_at": 5 }), "an RFC 3339 time"),
+        (
+            "/v1/admin/keys",
+            json!({ "name": "n", "role": "service", "expires_at": "soon" }),
+            "an RFC 3339 time",
+        ),
+    ] {
+        let (_, detail) = wrong_field(&world, path, body).await;
+        assert!(detail.contains(words), "{detail}");
+    }
+    let until = json!({ "tenant": world.tenant(), "level": "tenant", "limit": world.limit(), "capacity": "5", "until": 5 });
+    let answer = world.admin.put("/v1/admin/overrides/o", until).await;
+    answer.is_problem(422, "validation_failed");
+    assert!(answer.text("/detail").contains("an RFC 3339 time"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn if_none_match_creates_only_where_there_is_none() {
+    let world = World::empty().await;
+    let path = format!("/v1/admin/meters/{}", world.meter());
+    let create = |unit: &str| {
+        let body = json!({ "unit": unit });
+        world.admin.request(Method::PUT, &path).header("if-none-match", "*").json(&body)
+    };
+    world.admin.send(create("page")).await.expect(201);
+    world.admin.send(create("page")).await.is_problem(412, "precondition_failed");
+    world.admin.send(create("sheet")).await.is_problem(412, "precondition_failed");
+    assert_eq!(world.admin.get(&path).await.text("/unit"), "page");
+    let delete = world.admin.request(Method::DELETE, &path).header("if-none-match", "*");
+    world.admin.send(delete).await.is_problem(400, "invalid_request");
+    world.admin.delete(&path).await.expect(204);
+    let racing = (0..8).map(|number| world.admin.send(create(&format!("unit-{number}"))));
+    let made = futures::future::join_all(racing).await.iter().filter(|answer| answer.status == 201).count();
+    assert_eq!(made, 1);
+}
