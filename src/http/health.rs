@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::answer::json;
-use super::problem::Problem;
+use super::problem::{Problem, ProblemDocument};
 use super::query::Query;
 use super::state::State;
 use crate::operations;
@@ -62,6 +62,7 @@ pub(super) async fn livez() -> Result<HttpResponse, Problem> {
     params(("verbose" = Option<String>, Query, description = "Name each dependency.", allow_reserved)),
     responses(
         (status = 200, description = "`ok` or `degraded`.", body = Health),
+        (status = 400, description = "`invalid_request`: a parameter that is not served.", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 503, description = "`down`: send no calls here.", body = Health),
     )
 )]

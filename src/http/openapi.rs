@@ -1,10 +1,13 @@
 //! The OpenAPI document: generated from the handlers, with what all calls share added from the route table.
 
+mod headers;
+mod schemas;
+
 use actix_web::App;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Components, Content, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::openapi::{Components, Content, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa_actix_web::AppExt;
 
 use super::problem::{PROBLEM_JSON, ProblemDocument};
@@ -26,23 +29,25 @@ const KEY_SCHEME: &str = "key";
         (name = "admin", description = "Policy, keys and the test clock."),
         (name = "operator", description = "Health, metrics and this document."),
     ),
+    servers((url = "/", description = "The service that serves this document.")),
     components(schemas(ProblemDocument))
 )]
 struct Contract;
 
-/// The whole contract: every route with its request, answers, problems, roles and examples.
+/// The contract of the public listener: every call with its request, answers, headers, problems, roles and examples.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let app = App::new().into_utoipa_app().openapi(Contract::openapi());
-    let mut document = app.configure(routes::public).configure(routes::ops).split_for_parts().1;
-    document
-        .components
-        .get_or_insert_with(Components::new)
-        .add_security_scheme(KEY_SCHEME, SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    let mut document = app.configure(routes::public).split_for_parts().1;
+    let components = document.components.get_or_insert_with(Components::new);
+    components.add_security_scheme(KEY_SCHEME, SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    schemas::complete(components);
     for route in ROUTES {
         if let Some(operation) =
             document.paths.paths.get_mut(route.pattern).and_then(|item| operation(item, route))
         {
             complete(operation, route);
+            schemas::complete_parameters(operation);
+            headers::add(operation, route);
         }
     }
     document
@@ -64,6 +69,10 @@ fn operation<'a>(item: &'a mut PathItem, route: &Route) -> Option<&'a mut Operat
 }
 
 fn complete(operation: &mut Operation, route: &Route) {
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        let may_be_left_out = route.pattern.ends_with("/release");
+        body.required = Some(if may_be_left_out { Required::False } else { Required::True });
+    }
     for (status, description) in problems(operation, route) {
         operation
             .responses
@@ -180,6 +189,48 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_client_learns_of_headers_times_pages_and_where_to_call_and_of_one_port_only() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        assert_eq!(document["servers"][0]["url"], "/");
+        assert!(document["paths"]["/metrics"].is_null(), "that is on the operator's port");
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, call) in item.as_object().unwrap() {
+                for (status, answer) in call["responses"].as_object().unwrap() {
+                    let headers = &answer["headers"];
+                    assert!(headers["X-Request-Id"].is_object(), "{method} {path} {status}");
+                    let waits = path.starts_with("/v1/") && matches!(status.as_str(), "429" | "503");
+                    assert_eq!(headers["Retry-After"].is_object(), waits, "{method} {path} {status}");
+                }
+                for parameter in call["parameters"].as_array().into_iter().flatten() {
+                    if parameter["name"] == "limit" {
+                        let schema = &parameter["schema"];
+                        assert_eq!((&schema["minimum"], &schema["maximum"]), (&1.into(), &1_000.into()));
+                    }
+                    assert!(parameter["schema"]["type"].is_string(), "{method} {path}: {parameter}");
+                }
+            }
+        }
+        let reserve = &document["paths"]["/v1/reservations"]["post"]["responses"];
+        for header in ["RateLimit", "RateLimit-Policy", "Idempotency-Replayed"] {
+            assert!(reserve["200"]["headers"][header].is_object(), "{header}");
+        }
+        assert!(
+            document["paths"]["/v1/admin/plans/{id}"]["put"]["responses"]["200"]["headers"]["ETag"]
+                .is_object()
+        );
+        let schemas = &document["components"]["schemas"];
+        for (schema, field) in
+            [("ReserveAnswer", "expires_at"), ("QuotaAnswer", "as_of"), ("PeriodAnswer", "start")]
+        {
+            assert_eq!(schemas[schema]["properties"][field]["format"], "date-time", "{schema}.{field}");
+        }
+        assert_eq!(
+            schemas["List_EntryRow"]["properties"]["data"]["items"]["$ref"],
+            "#/components/schemas/EntryRow"
+        );
     }
 
     #[test]
