@@ -10,7 +10,7 @@ mod serve;
 mod up;
 
 pub use installation::{DEFAULT_DATA_DIR, InstallationError, Servers, Target, say_installation};
-pub use operator::{quarantine, status, verify};
+pub use operator::{quarantine, status, unbilled, verify};
 pub use options::{CheckLine, QuarantineAction, QuarantineLine, Role, ServeOptions, UpOptions, VerifyReport};
 pub use running::{App, AppError};
 pub use serve::{config_check, migrate, serve};

@@ -8,6 +8,7 @@ use super::running::App;
 use super::serve::load;
 use super::up::{SERVICE_FILE, settings_of};
 use crate::clock::Clock;
+use crate::domain::ids::{OutboxId, Partition};
 use crate::embedded::Embedded;
 use crate::ledger::{Damage, Ledger, QuarantineStatus, Quarantined, VerifyOptions};
 use crate::settings::Settings;
@@ -211,6 +212,14 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
     Ok(VerifyReport { checks, warnings })
 }
 
+/// What stays unbilled if an event in quarantine is discarded, in words.
+pub async fn unbilled(target: Target, partition: Partition, event: OutboxId) -> anyhow::Result<String> {
+    let reached = Reached::reach(target).await?;
+    let unbilled = crate::writer::unbilled(&reached.app.ledger, partition, event).await;
+    reached.leave().await?;
+    Ok(unbilled?)
+}
+
 /// Lists, retries or discards events that could not be booked.
 pub async fn quarantine(target: Target, action: QuarantineAction) -> anyhow::Result<Vec<QuarantineLine>> {
     let reached = Reached::reach(target).await?;
@@ -229,8 +238,8 @@ async fn act(ledger: &Ledger, action: QuarantineAction) -> anyhow::Result<Vec<Qu
             tracing::info!(resolved = retried.resolved, waiting = retried.waiting, "tried again");
         }
         QuarantineAction::Discard { partition, event, reason } => {
-            tracing::info!(%partition, %event, reason, "discarded");
-            ledger.discard_quarantined(partition, event, "operator").await?;
+            let unbilled = crate::writer::discard(ledger, partition, event, "operator", &reason).await?;
+            tracing::warn!(%partition, %event, reason, unbilled, "discarded");
         }
     }
     Ok(ledger.quarantined(false, None, QUARANTINE_LIST_MAX).await?)

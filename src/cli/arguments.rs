@@ -129,7 +129,7 @@ pub enum ConfigCommand {
 }
 
 /// Which installation an operator's command is about.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Place {
     /// The embedded installation's directory; absent: the configured servers, or `.tollgate` where none are configured.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]

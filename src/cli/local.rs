@@ -147,7 +147,10 @@ pub(super) async fn quarantine(
             (place, QuarantineAction::Retry { partition: id.partition, event: id.event })
         }
         QuarantineCommand::Discard { id, reason, yes, place } => {
-            prompt::confirm("The units of this event will never be booked. Discard it?", yes)?;
+            let unbilled =
+                app::unbilled(target(place.clone(), config.clone())?, id.partition, id.event).await?;
+            eprintln!("{unbilled}");
+            prompt::confirm("This event will never be booked. Discard it?", yes)?;
             (place, QuarantineAction::Discard { partition: id.partition, event: id.event, reason })
         }
     };

@@ -55,7 +55,9 @@ pub use reserve::{
     CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
 };
 pub use resolve::{ColdRecord, ConsumeCall, ExtendCall, ReleaseCall, ResolveOutcome, Totals};
-pub use restore::{Holder, QuotaCapacity, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
+pub use restore::{
+    HoldOutcome, Holder, QuotaCapacity, RestoreOutcome, RestorePage, RestoredCounter, WarmState,
+};
 
 pub use server::Durability;
 pub use watch::OutboxStanding;

@@ -96,6 +96,19 @@ pub enum Holder {
     Subject(SubjectHash),
 }
 
+/// What telling one open reservation came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HoldOutcome {
+    /// It is held again.
+    Done,
+    /// The gate knew it.
+    Known,
+    /// The tenant is cold: its restore brings the reservation with it.
+    TenantCold,
+    /// These state hashes of subjects have to be told first: their numbers, from 1.
+    SubjectsCold(Vec<u8>),
+}
+
 impl Gate {
     /// Raises the partition's epoch in Redis to the one that the ledger issued; answers the one in force, and expects it from now on.
     /// No script writes before `floor_ms` (unix ms) by its own clock; 0: no period is closed.
@@ -221,6 +234,36 @@ impl Gate {
         arguments.push(kept.encode());
         arguments.push(if keyed { keyed_ms } else { unkeyed_ms });
         self.tell(partition, Script::RestoreRecord, self.keys.reservation(id), &arguments).await
+    }
+
+    /// Tells a warm tenant one open reservation that it does not know. `told` are the numbers of the state hashes that the ledger has
+    /// told since it had the reservation: they hold its units already.
+    pub async fn restore_hold(
+        &self,
+        id: ReservationId,
+        epoch: Epoch,
+        record: &Record,
+        told: &[u8],
+        now_ms: Option<i64>,
+    ) -> Result<HoldOutcome, GateError> {
+        let partition = id.partition();
+        if !is_open(record) || record.body.rest.is_none() {
+            let reason = "a hold is told whole and open";
+            return Err(GateError::Malformed { script: "restore_hold", reason });
+        }
+        let mut arguments = self.mutating_in(epoch, now_ms);
+        arguments.push(with_epoch(record, epoch).encode());
+        arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
+        arguments.push(told.to_vec());
+        let keys = [self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(id)];
+        let reply: Reply = self.run(partition, Script::RestoreHold, &keys, &arguments).await?;
+        match reply.status {
+            Status::Done => Ok(HoldOutcome::Done),
+            Status::Kept => Ok(HoldOutcome::Known),
+            Status::Cold if reply.integer(0)? == 1 => Ok(HoldOutcome::TenantCold),
+            Status::Cold => Ok(HoldOutcome::SubjectsCold(reply.bytes(1)?.to_vec())),
+            _ => Err(Undecodable("a status of restore_hold").into()),
+        }
     }
 
     /// Sets a quota's capacity on a warm tenant, unless the stored version is as high.

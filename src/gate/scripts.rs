@@ -56,6 +56,8 @@ scripts! {
     RestoreCounters = "restore_counters", "restore_counters";
     /// One resolved reservation.
     RestoreRecord = "restore_record", "restore_record";
+    /// One open reservation of a warm tenant.
+    RestoreHold = "restore_hold", "restore_hold";
     /// A quota's new capacity.
     Capacity = "capacity", "capacity";
     /// The writer's position.

@@ -73,7 +73,11 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
     match job {
         Job::Restore => {
             let told = operations.restore_open_holds().await?;
-            Ok(format!("restored {} tenants and {} subjects", told.tenants, told.subjects))
+            let forgotten = operations.tell_forgotten_holds().await?;
+            let (tenants, subjects) = (told.tenants, told.subjects);
+            Ok(format!(
+                "restored {tenants} tenants and {subjects} subjects, told {forgotten} forgotten holds"
+            ))
         }
         Job::Periods => {
             let ahead = operations.open_next_periods().await?;

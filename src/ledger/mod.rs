@@ -58,7 +58,7 @@ pub use epochs::PartitionRow;
 pub use error::{Conflict, LedgerError};
 pub use gaps::Gap;
 pub use gate_time::TIME_ACCEPTED;
-pub use holders::OpenHolder;
+pub use holders::{OpenHolder, OverdueHold};
 pub use jobs::{JobRun, JobState, LastRun};
 pub use keys::StoredKey;
 pub use losses::{Loss, LostUnits};

@@ -240,7 +240,30 @@ impl Ledger {
         number::unsigned(row.count)
     }
 
-    /// Decides that an open event is not to be booked.
+    /// The open event at this place.
+    ///
+    /// Errors: [`super::Conflict::Missing`] when no such event waits.
+    pub async fn quarantined_at(
+        &self,
+        partition: Partition,
+        id: OutboxId,
+    ) -> Result<Quarantined, LedgerError> {
+        let query =
+            format!("{COLUMNS} WHERE partition = $1 AND epoch = $2 AND sequence = $3 AND status = 'open'");
+        let rows = self
+            .read(|connection| {
+                let query = sql_query(query.as_str())
+                    .bind::<SmallInt, _>(number::of_partition(partition))
+                    .bind::<BigInt, _>(number::signed(id.epoch.0))
+                    .bind::<BigInt, _>(number::signed(id.sequence));
+                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+            })
+            .await?;
+        let found = rows.into_iter().next().ok_or_else(|| LedgerError::Conflict(missing(partition, id)))?;
+        found.read()
+    }
+
+    /// Decides that an open event is not to be booked; the audit log has why, and what stays unbilled, in words.
     ///
     /// Errors: [`super::Conflict::Missing`] when no such event waits.
     pub async fn discard_quarantined(
@@ -248,8 +271,11 @@ impl Ledger {
         partition: Partition,
         id: OutboxId,
         actor: &str,
+        reason: &str,
+        unbilled: &str,
     ) -> Result<(), LedgerError> {
         let actor = actor.to_owned();
+        let detail = serde_json::json!({ "reason": reason, "unbilled": unbilled });
         self.transact(BEGIN, move |connection| {
             async move {
                 let discarded = sql_query(
@@ -261,18 +287,11 @@ impl Ledger {
                 .bind::<BigInt, _>(number::signed(id.sequence))
                 .execute(connection)
                 .await?;
-                let place = format!("{partition}/{id}");
                 if discarded == 0 {
                     return Err(LedgerError::Conflict(missing(partition, id)));
                 }
-                audit::note(
-                    connection,
-                    &actor,
-                    "discard",
-                    &format!("quarantine {place}"),
-                    serde_json::json!({}),
-                )
-                .await
+                audit::note(connection, &actor, "discard", &format!("quarantine {partition}/{id}"), detail)
+                    .await
             }
             .boxed()
         })

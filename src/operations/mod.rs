@@ -13,6 +13,7 @@ mod degraded;
 mod error;
 mod expire;
 mod follow;
+mod forgotten;
 mod health;
 mod instance;
 mod jobs;

@@ -4,11 +4,14 @@ use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, ReservationId};
 use crate::domain::reservation::ReservationState;
+use crate::gate::HoldOutcome;
 use crate::ledger::ReservationRow;
 use crate::telemetry::labels::Restored;
 
 /// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
 const EPOCHS_MAX: usize = 4;
+/// How often an open one is told at most, each time after what was found cold.
+const TELLS_MAX: usize = 4;
 
 impl Operations {
     /// A keyed call that the gate does not know, of a tenant that had keyed calls before a loss: if the ledger has the
@@ -38,16 +41,58 @@ impl Operations {
 
     async fn tell_reservation(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
         if row.record.head.state == ReservationState::Reserved {
-            let entry = self.policy.tenant(&row.tenant).await?;
-            let (_one_at_a_time, waited) = self.enter_restore(&row.tenant).await?;
-            if waited {
-                return Ok(());
-            }
-            return self.restore_tenant(&entry, epoch, self.gate_now_ms()).await;
+            return self.tell_open(row, epoch).await;
         }
         let started = Clock::monotonic();
         self.gate.restore_record(row.id, epoch, &row.record, self.script_now()).await?;
         self.metrics.restored(Restored::Reservation, started.elapsed());
         Ok(())
+    }
+
+    /// Tells the gate an open reservation: with its tenant where that is cold, else alone. A tenant can be warm without it where the
+    /// event that resolved it was discarded, or the one that made it was booked after the tenant's restore.
+    async fn tell_open(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
+        let entry = self.policy.tenant(&row.tenant).await?;
+        let mut told = Vec::new();
+        for _ in 0..TELLS_MAX {
+            // What waits may have resolved it: told as open, it would be done twice.
+            if row.quarantined && self.is_warm(row).await? {
+                return Err(OperationError::GateUnavailable(
+                    "an event of this reservation waits in quarantine; repeat the call once it is decided"
+                        .into(),
+                ));
+            }
+            match self.gate.restore_hold(row.id, epoch, &row.record, &told, self.script_now()).await? {
+                HoldOutcome::Known => return Ok(()),
+                HoldOutcome::Done => {
+                    tracing::warn!(reservation = %row.id, tenant = %row.tenant, "a hold that the books have open and the gate did not know was told to it alone");
+                    return Ok(());
+                }
+                HoldOutcome::TenantCold => {
+                    let (_one_at_a_time, waited) = self.enter_restore(&row.tenant).await?;
+                    if waited {
+                        return Ok(());
+                    }
+                    return self.restore_tenant(&entry, epoch, self.gate_now_ms()).await;
+                }
+                HoldOutcome::SubjectsCold(holders) => {
+                    let subjects = row.record.body.rest.iter().flat_map(|rest| &rest.subjects);
+                    for ((subject, hash), holder) in subjects.zip(1_u8..) {
+                        if holders.contains(&holder) {
+                            self.restore_subject(&entry, epoch, subject, *hash, self.gate_now_ms()).await?;
+                            told.push(holder);
+                        }
+                    }
+                }
+            }
+        }
+        Err(OperationError::GateUnavailable(
+            "its state kept changing under a restore; repeat the call".into(),
+        ))
+    }
+
+    async fn is_warm(&self, row: &ReservationRow) -> Answer<bool> {
+        let warm = self.gate.are_warm(&[(row.id.partition(), &row.tenant, None)]).await?;
+        Ok(warm.into_iter().all(|warm| warm))
     }
 }

@@ -6,6 +6,7 @@
 
 mod apply;
 pub mod batch;
+mod discard;
 mod fail_point;
 mod gate_outbox;
 mod judge;
@@ -19,6 +20,7 @@ mod tail;
 mod watch;
 
 pub use apply::{Applied, PartitionEvents, apply};
+pub use discard::{discard, unbilled};
 pub use fail_point::{FailPoint, FailPoints};
 pub use gate_outbox::GateOutbox;
 pub use outbox::{Outbox, OutboxEntry, OutboxError};

@@ -17,3 +17,4 @@ mod safety_tail;
 mod stopping;
 mod storm;
 mod teeth;
+mod unknown_hold;

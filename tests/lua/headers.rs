@@ -111,6 +111,9 @@ async fn call_every_script(world: &World) {
     world.release("b", total("0")).await;
     let resolved = world.record("a").await.unwrap();
     world.gate.restore_record(world.id("a"), world.epoch(), &resolved, Some(START_MS)).await.unwrap();
+    world.hold(&ask("e")).await;
+    let open = world.record("e").await.unwrap();
+    world.gate.restore_hold(world.id("e"), world.epoch(), &open, &[], Some(START_MS)).await.unwrap();
     world.counts(&limit(b"day-----", 100)).await;
     let (gate, partition, tenant) = (&world.gate, world.partition, &world.tenant);
     gate.restore_counters(partition, world.epoch(), tenant, Holder::Tenant, &told, Some(START_MS))

@@ -2,7 +2,7 @@ use rstest::rstest;
 use tollgate::domain::ids::{Epoch, OutboxId, ReservationId};
 use tollgate::domain::reservation::{Record, ReservationState};
 use tollgate::gate::{
-    CounterClass, GateError, Holder, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage,
+    CounterClass, GateError, HoldOutcome, Holder, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage,
     RestoredCounter, WarmState,
 };
 
@@ -217,4 +217,38 @@ async fn nothing_is_written_before_the_floor_and_the_floor_only_rises(
     too_early(world.gate.expire(world.partition, Some(START_MS), 100).await.unwrap_err());
     let outbox = world.server.command(&["XLEN", &world.key("outbox")]);
     assert_eq!(outbox, redis::Value::Int(1));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hold_that_a_warm_tenant_does_not_know_is_told_alone_once_and_ends_as_any_other(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let hash = world.hash(&user("ada"));
+    let mut own = limit(b"users---", 100);
+    own.place.holder = 1;
+    let checks = vec![limit(b"day-----", 100), own.clone()];
+    let subject = WarmState::default;
+    let (partition, epoch, tenant) = (world.partition, world.epoch(), &world.tenant);
+    world.gate.restore_subject(partition, epoch, tenant, hash, subject(), Some(START_MS)).await.unwrap();
+    world.hold(&Ask { subjects: vec![user("ada")], checks, ..pages("a", 6) }).await;
+    world.consume("a", total("2"), false).await;
+    let (id, open) = (world.id("a"), world.record("a").await.unwrap());
+    world.gate.adopt(partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    let tell = async |told: &[u8]| {
+        world.gate.restore_hold(id, world.epoch(), &open, told, Some(START_MS)).await.unwrap()
+    };
+    assert_eq!(tell(&[]).await, HoldOutcome::TenantCold);
+    let warm = WarmState { counters: vec![counter(b"day-----", 2, 0)], ..WarmState::default() };
+    world.warm_up(warm).await;
+    assert_eq!(tell(&[]).await, HoldOutcome::SubjectsCold(vec![1]));
+    let told = WarmState { counters: vec![counter(b"users---", 2, 4)], ..WarmState::default() };
+    world.gate.restore_subject(partition, world.epoch(), tenant, hash, told, Some(START_MS)).await.unwrap();
+    assert_eq!(tell(&[1]).await, HoldOutcome::Done);
+    assert_eq!(tell(&[1]).await, HoldOutcome::Known);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (2, 4));
+    assert_eq!(world.sweep(START_MS + TTL_MS + BUCKET_MS).await, 1);
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (2, 0));
+    assert_eq!(world.state("a").await, Some(ReservationState::Expired));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use tollgate::domain::ids::TenantId;
 use tollgate::domain::reservation::ReservationState;
 use tollgate::ledger::{AwaitedEvent, Booked, Conflict, Ledger, LedgerError, VerifyOptions, verify};
-use tollgate::writer::{Applied, PartitionEvents, apply, retry};
+use tollgate::writer::{Applied, PartitionEvents, apply, discard, retry};
 
 use crate::ledger::events::{HOUR_MS, Work, at, outbox, partition, tenant, user};
 use crate::ledger::{as_owner, ledger, rows};
@@ -187,10 +187,33 @@ async fn another_request_under_a_booked_id_goes_to_quarantine_with_all_that_foll
     let waiting = ledger.quarantined(false, None, 10).await.unwrap();
     assert_eq!(waiting.iter().map(|event| event.outbox_id).collect::<Vec<_>>(), [at("1-1"), at("1-2")]);
     assert_proven(&ledger).await;
-    ledger.discard_quarantined(partition(&acme), at("1-1"), "anna").await.unwrap();
-    let missing = ledger.discard_quarantined(partition(&acme), at("1-1"), "anna").await.unwrap_err();
+    let unbilled = discard(&ledger, partition(&acme), at("1-1"), "anna", "a test").await.unwrap();
+    assert!(unbilled.starts_with("nothing of"), "{unbilled}");
+    let missing = discard(&ledger, partition(&acme), at("1-1"), "anna", "a test").await.unwrap_err();
     assert!(matches!(missing, LedgerError::Conflict(Conflict::Missing { .. })), "{missing}");
     assert_eq!(ledger.count_quarantined().await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_discard_says_what_it_leaves_unbilled_and_is_audited_with_it_and_its_reason() {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let mut work = Work::new(&acme, "job-1", &[("ocr.page", 600)]);
+    let events = vec![work.reserve(), work.consume(&[200], false)];
+    book(&ledger, &acme, "1-0", events).await.unwrap();
+    let waits = "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
+                 SELECT partition, 0, 0, id, tenant, 'torn', 'a test' FROM reservations";
+    as_owner(&database, waits).await.unwrap();
+    book(&ledger, &acme, "1-2", vec![work.consume(&[500], true)]).await.unwrap();
+    let torn = discard(&ledger, partition(&acme), at("0-0"), "anna", "test data").await.unwrap();
+    assert!(torn.contains("cannot be read"), "{torn}");
+    let unbilled = discard(&ledger, partition(&acme), at("1-2"), "anna", "billed by hand").await.unwrap();
+    assert!(unbilled.starts_with("3 ocr.page of reservation"), "{unbilled}");
+    let audited = "SELECT detail->>'reason' AS r, detail->>'unbilled' AS u FROM audit_log ORDER BY 1";
+    assert_eq!(
+        rows(&database, audited).await,
+        [format!("billed by hand {unbilled}"), format!("test data {torn}")]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

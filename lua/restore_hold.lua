@@ -1,0 +1,57 @@
+#!lua flags=allow-oom
+-- restore_hold: one reservation that is open in the books and not known here, told to a warm tenant alone. Its units are held again
+--               in the counters that are still in its windows, and it falls due as any other.
+-- KEYS     1 meta  2 outbox  3 reservation
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record  5 due bucket ms  6 numbers of the state hashes that the ledger told with it, as bytes
+-- returns  { status, real time, time, '', ... }    DONE    KEPT: known already    COLD: tenant, holders    ALARM: epoch found
+-- event    none: the gate is told what the ledger knows
+-- include statuses
+-- include clock
+-- include due_key
+-- include read_record
+-- include read_body
+-- include measure
+-- include holder_keys
+-- include cold_record
+-- include held_in
+-- include add_hold
+-- include write_counters
+
+-- read
+local meta, reservation = KEYS[1], KEYS[3]
+local prefix = string.sub(meta, 1, -5)
+local epoch = tonumber(ARGV[1])
+local real, now = clock(ARGV[3])
+local found = redis.call('HMGET', meta, 'epoch', 'swept')
+if found[1] ~= ARGV[1] or not found[2] then
+  return { ALARM, real, now, '', found[1] or '' }
+end
+local record = read_record(ARGV[4], epoch)
+read_body(record)
+local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
+local cold = cold_record(holders)
+local due = due_key(prefix, record.expires_at, tonumber(ARGV[5]), tonumber(found[2]))
+redis.call('LLEN', due)
+
+-- check
+if read_record(redis.call('GET', reservation), epoch) then
+  return { KEPT, real, now, '' }
+end
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+if cold then
+  return { COLD, real, now, '', cold.tenant, cold.holders }
+end
+
+-- write
+for _, counter in ipairs(record.counters) do
+  if counter.current and not string.find(ARGV[6], string.char(counter.holder), 1, true) then
+    add_hold(counter, held_in(record, counter), record.expires_at)
+    counter.moved = true
+  end
+end
+redis.call('SET', reservation, ARGV[4])
+redis.call('RPUSH', due, string.sub(reservation, -32))
+write_counters(holders, record.counters)
+return { DONE, real, now, '' }

@@ -1,0 +1,127 @@
+//! A hold that the books have open and a warm gate does not know: told to the gate once, alone, so that it ends as any other.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use serde_json::json;
+use tollgate::writer::discard;
+
+use super::reconciliation::redis_of;
+use crate::ledger::as_owner;
+use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::wait::wait_for;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn app_with(options: AppOptions) -> TestApp {
+    let app = spawn_app_with(options).await;
+    let limits = json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]);
+    app.with_plan(limits, json!([{ "meter": "page", "included": "90" }])).await;
+    app
+}
+
+async fn hold(app: &TestApp, ttl_seconds: u32) -> String {
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": ttl_seconds });
+    app.post_keyed("/v1/reservations", "job", body).await.expect(201).text("/id").to_owned()
+}
+
+async fn usage(app: &TestApp, key: &str) {
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+    app.post_keyed("/v1/usage", key, body).await.expect(201);
+}
+
+fn restores(app: &TestApp) -> String {
+    let text = app.app().operations.metrics_text();
+    let line = text.lines().find(|line| line.starts_with("tollgate_restores_total{kind=\"tenant\"}"));
+    line.unwrap().to_owned()
+}
+
+/// How many of the tenant's reservations are listed with this status, by the books.
+async fn listed(app: &TestApp, status: &str) -> usize {
+    let listed = app.get(&format!("/v1/tenants/acme/reservations?status={status}")).await.expect(200);
+    listed.body["data"].as_array().unwrap().len()
+}
+
+/// A warm tenant that was restored before its hold was booked, as a reserve that waited in quarantine is.
+async fn restored_without_it(app: &TestApp, ttl_seconds: u32) -> String {
+    let id = hold(app, ttl_seconds).await;
+    usage(app, "before").await;
+    app.drained().await;
+    let aside = "CREATE TABLE kept AS SELECT * FROM reservations WHERE state = 'reserved'; \
+                 DELETE FROM reservations WHERE state = 'reserved'";
+    as_owner(&app.database, aside).await.unwrap();
+    redis::cmd("FLUSHALL").exec_async(&mut redis_of(app).await).await.unwrap();
+    usage(app, "after").await;
+    app.drained().await;
+    as_owner(&app.database, "INSERT INTO reservations SELECT * FROM kept").await.unwrap();
+    id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_whose_consume_was_discarded_is_told_once_and_what_is_consumed_then_is_billed() {
+    let app = app_with(AppOptions::default()).await;
+    let id = hold(&app, 3600).await;
+    app.drained().await;
+    let waits = "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
+                 SELECT partition, 0, 0, id, tenant, 'torn', 'a test' FROM reservations";
+    as_owner(&app.database, waits).await.unwrap();
+    let path = format!("/v1/reservations/{id}/consume");
+    app.post(&path, json!({ "amount": "3" })).await.expect(200);
+    wait_for("it waits in quarantine", PATIENCE, async || {
+        (app.app().ledger.count_quarantined().await.unwrap() == 2).then_some(())
+    })
+    .await;
+    let mut redis = redis_of(&app).await;
+    let keys: Vec<String> = redis.keys("tg1:*:rsv:*").await.unwrap();
+    let _: () = redis.del(keys).await.unwrap();
+    let before = restores(&app);
+    let waits = app.post(&path, json!({ "amount": "3" })).await;
+    waits.is_problem(503, "gate_unavailable");
+    assert_eq!(restores(&app), before, "the tenant is not restored for it");
+    let ledger = &app.app().ledger;
+    for event in ledger.quarantined(false, None, 10).await.unwrap() {
+        discard(ledger, event.partition, event.outbox_id, "anna", "a test").await.unwrap();
+    }
+    let consumed = app.post(&path, json!({ "amount": "3" })).await.expect(200);
+    assert_eq!((consumed.text("/status"), &consumed.body["replayed"]), ("consumed", &json!(false)));
+    app.drained().await;
+    assert_eq!(listed(&app, "consumed").await, 1);
+    assert_eq!(restores(&app), before, "the tenant was not restored for it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_booked_behind_the_restore_of_its_tenant_is_known_again_at_its_next_call() {
+    let app = app_with(AppOptions::default()).await;
+    let id = restored_without_it(&app, 3600).await;
+    let before = restores(&app);
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
+    let again = app.post_keyed("/v1/reservations", "job", body).await.expect(200);
+    assert_eq!((again.text("/id"), again.text("/status")), (&*id, "reserved"));
+    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    assert_eq!((quota.text("/quotas/0/consumed"), quota.text("/quotas/0/reserved")), ("2", "5"));
+    let consumed =
+        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3" })).await.expect(200);
+    assert_eq!((consumed.text("/limits/0/consumed"), consumed.text("/limits/0/reserved")), ("5", "0"));
+    assert_eq!(restores(&app), before, "the tenant was not restored for it");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forgotten_hold_expires_although_nobody_calls() {
+    let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
+    let app = app_with(options).await;
+    restored_without_it(&app, 60).await;
+    // What is told late falls due with the next stretch of time.
+    let passed_seconds = Cell::new(300);
+    wait_for("it expires in the books", PATIENCE, async || {
+        passed_seconds.set(passed_seconds.get() + 5);
+        let now = noon + jiff::SignedDuration::from_secs(passed_seconds.get());
+        app.move_clock(&now.to_string()).await;
+        (listed(&app, "expired").await == 1).then_some(())
+    })
+    .await;
+    assert_eq!(app.app().operations.tell_forgotten_holds().await.unwrap(), 0);
+    app.finish().await;
+}
