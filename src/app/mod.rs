@@ -5,13 +5,18 @@ mod demo;
 mod installation;
 mod operator;
 mod options;
+mod parked;
 mod running;
 mod serve;
 mod up;
 
 pub use installation::{DEFAULT_DATA_DIR, InstallationError, Servers, Target, say_installation};
 pub use operator::{quarantine, status, unbilled, verify};
-pub use options::{CheckLine, QuarantineAction, QuarantineLine, Role, ServeOptions, UpOptions, VerifyReport};
+pub use options::{
+    CheckLine, ParkedAction, ParkedLine, ParkedReport, QuarantineAction, QuarantineLine, Role, ServeOptions,
+    UpOptions, VerifyReport,
+};
+pub use parked::parked;
 pub use running::{App, AppError};
 pub use serve::{config_check, migrate, serve};
 pub use up::{SERVICE_FILE, up};

@@ -14,14 +14,14 @@ use crate::ledger::{Damage, Ledger, QuarantineStatus, Quarantined, VerifyOptions
 use crate::settings::Settings;
 
 /// An installation reached for one command, with the servers it may have had to start.
-struct Reached {
-    app: App,
+pub(super) struct Reached {
+    pub(super) app: App,
     settings: Settings,
     embedded: Option<Embedded>,
 }
 
 impl Reached {
-    async fn reach(target: Target) -> anyhow::Result<Self> {
+    pub(super) async fn reach(target: Target) -> anyhow::Result<Self> {
         let (settings, embedded) = match target {
             Target::Config(config) => {
                 let settings = load(config, None)?;
@@ -46,7 +46,7 @@ impl Reached {
         Ok(Self { app, settings, embedded })
     }
 
-    async fn leave(self) -> anyhow::Result<()> {
+    pub(super) async fn leave(self) -> anyhow::Result<()> {
         self.app.stop().await;
         if let Some(embedded) = self.embedded {
             tokio::task::spawn_blocking(move || embedded.stop()).await??;

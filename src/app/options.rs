@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::domain::ids::{OutboxId, Partition};
+use crate::operations::ConflictChoice;
 
 /// What `tollgate up` needs.
 #[derive(Debug, Clone)]
@@ -102,4 +103,50 @@ pub struct QuarantineLine {
     pub reason: String,
     /// `open`, `resolved` or `discarded`.
     pub status: String,
+}
+
+/// What to do with parked calls that the gate will never take.
+#[derive(Debug, Clone)]
+pub enum ParkedAction {
+    /// Show them.
+    List,
+    /// Settle one for good.
+    Resolve {
+        /// Its number.
+        number: i64,
+        /// How.
+        choice: ConflictChoice,
+        /// Why, for the audit log.
+        reason: String,
+    },
+}
+
+/// What an action on parked calls came to.
+#[derive(Debug, Clone)]
+pub struct ParkedReport {
+    /// The calls still in conflict.
+    pub conflicts: Vec<ParkedLine>,
+    /// What is booked as usage of now for the call that was settled, a sentence for each meter.
+    pub booked: Vec<String>,
+}
+
+/// A parked call that the gate will never take.
+#[derive(Debug, Clone)]
+pub struct ParkedLine {
+    /// Its number.
+    pub number: i64,
+    /// Whose.
+    pub tenant: String,
+    /// Of which reservation.
+    pub reservation: String,
+    /// `reserve`, `usage`, `consume` or `release`.
+    pub call: String,
+    /// When it was taken, RFC 3339.
+    pub taken_at: String,
+    /// What it said was used.
+    pub said: String,
+    /// What of that the books do not have.
+    pub missing: String,
+    /// Why the gate does not take it.
+    pub reason: String,
 }

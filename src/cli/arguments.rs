@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use super::output::Format;
+use super::parked::ParkedCommand;
 use super::replay::ReplayArguments;
 use crate::app::DEFAULT_DATA_DIR;
 use crate::clock::Clock;
@@ -72,6 +73,9 @@ pub enum Command {
     /// Look after events that could not be booked.
     #[command(subcommand)]
     Quarantine(QuarantineCommand),
+    /// Settle calls taken while the gate was away that it will never take.
+    #[command(subcommand)]
+    Parked(ParkedCommand),
     /// Print the completion script of a shell.
     Completion {
         /// Which shell.

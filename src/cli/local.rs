@@ -163,7 +163,7 @@ pub(super) async fn quarantine(
     Ok(Exit::Success)
 }
 
-fn target(place: Place, config: Option<PathBuf>) -> Result<Target, Failure> {
+pub(super) fn target(place: Place, config: Option<PathBuf>) -> Result<Target, Failure> {
     Ok(Target::choose(place.data_dir, config)?)
 }
 

@@ -10,6 +10,7 @@ mod failure;
 mod keys;
 mod local;
 mod output;
+mod parked;
 mod policy;
 mod problem;
 mod prompt;
@@ -88,6 +89,7 @@ async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Status(place) => local::status(place, config, output).await,
         Command::Verify(verify) => local::verify(verify, config, output).await,
         Command::Quarantine(command) => local::quarantine(command, config, output).await,
+        Command::Parked(command) => parked::run(command, config, output).await,
         Command::Policy(command) => policy::run(command, config.as_deref(), output).await,
         Command::Key(command) => keys::run(command, config.as_deref(), output).await,
         Command::Report(command) => report::run(command, config.as_deref(), output).await,

@@ -30,12 +30,14 @@ mod next_periods;
 pub mod notices;
 mod number;
 pub mod parked;
+mod parked_conflicts;
 pub mod policy;
 mod policy_write;
 pub mod quarantine;
 pub mod quotas;
 pub mod reconciliations;
 pub mod repeats;
+mod reservation_list;
 pub mod reservations;
 mod retention;
 pub mod snapshot;
@@ -65,6 +67,7 @@ pub use losses::{Loss, LostUnits};
 pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
 pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
+pub use parked_conflicts::{ParkedConflict, Settlement, Settling};
 pub use policy::{
     Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
     StoredObject, StoredPolicy, StoredTenant, TenantPlace, TenantSince, WrittenObject,
@@ -73,7 +76,8 @@ pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quotas::QuotaCapacity;
 pub use reconciliations::{Reconciliation, ReconciliationFilter, ReconciliationPlace};
 pub use repeats::RepeatToUndo;
-pub use reservations::{ReservationFilter, ReservationPlace, ReservationRow};
+pub use reservation_list::{ListedReservation, ReservationFilter, ReservationPlace};
+pub use reservations::ReservationRow;
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
 pub use usage::{Granularity, GroupBy, UsageFigures, UsagePage, UsagePlace, UsageQuery};
 pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};

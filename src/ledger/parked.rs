@@ -74,7 +74,7 @@ pub struct ParkedCounts {
 }
 
 #[derive(QueryableByName)]
-struct Row {
+pub(super) struct Row {
     #[diesel(sql_type = BigInt)]
     number: i64,
     #[diesel(sql_type = Text)]
@@ -89,10 +89,12 @@ struct Row {
     state: String,
 }
 
-const COLUMNS: &str = "SELECT number, tenant, reservation_id, taken_at, payload, state FROM parked";
+/// What a [`Row`] reads of a parked call.
+pub(super) const COLUMNS: &str =
+    "SELECT number, tenant, reservation_id, taken_at, payload, state FROM parked";
 
 impl Row {
-    fn read(self) -> Result<ParkedRow, LedgerError> {
+    pub(super) fn read(self) -> Result<ParkedRow, LedgerError> {
         Ok(ParkedRow {
             number: self.number,
             tenant: number::tenant(&self.tenant)?,
@@ -140,7 +142,7 @@ async fn known(
     Ok(KnownReservation { row, parked: parked.into_iter().map(Row::read).collect::<Result<_, _>>()? })
 }
 
-async fn insert(
+pub(super) async fn insert(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
     parked: &NewParked,

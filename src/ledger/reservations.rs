@@ -12,7 +12,7 @@ use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::codec::Undecodable;
 use crate::domain::entry;
-use crate::domain::ids::{MeterId, OperationId, OutboxId, ReservationId, Subject, TenantId};
+use crate::domain::ids::{OperationId, OutboxId, ReservationId, TenantId};
 use crate::domain::reservation::{BodyRest, Record, ReservationState};
 
 /// A reservation as it is booked.
@@ -36,26 +36,6 @@ pub struct ReservationRow {
     pub resolved_at_ms: Option<i64>,
 }
 
-/// Which reservations of a tenant to list.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ReservationFilter {
-    /// Only in this state.
-    pub state: Option<ReservationState>,
-    /// Only those naming this subject.
-    pub subject: Option<Subject>,
-    /// Only those with a line of this meter.
-    pub meter: Option<MeterId>,
-}
-
-/// A place in a list of reservations, newest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReservationPlace {
-    /// When the reservation was made (unix ms).
-    pub born_at_ms: i64,
-    /// Which one.
-    pub id: ReservationId,
-}
-
 /// A reservation as a transaction leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReservationChange {
@@ -66,7 +46,7 @@ pub(crate) struct ReservationChange {
 }
 
 #[derive(QueryableByName)]
-struct Row {
+pub(super) struct Row {
     #[diesel(sql_type = sql_types::Uuid)]
     id: uuid::Uuid,
     #[diesel(sql_type = Binary)]
@@ -77,11 +57,12 @@ struct Row {
     quarantined: bool,
 }
 
-const COLUMNS: &str = "SELECT r.id, r.record, r.resolved_at, \
-    EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = r.id) AS quarantined FROM reservations r";
+/// What a [`Row`] reads of a reservation `r`.
+pub(super) const COLUMNS: &str = "SELECT r.id, r.record, r.resolved_at, \
+    EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = r.id) AS quarantined";
 
 impl Row {
-    fn read(self) -> Result<ReservationRow, LedgerError> {
+    pub(super) fn read(self) -> Result<ReservationRow, LedgerError> {
         let id = ReservationId::from_bytes(self.id.into_bytes());
         let record = decode(id, &self.record)?;
         Ok(ReservationRow {
@@ -127,11 +108,12 @@ pub(crate) async fn read_one(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
 ) -> Result<Option<ReservationRow>, LedgerError> {
-    let rows: Vec<Row> = sql_query(format!("{COLUMNS} WHERE r.partition = $1 AND r.id = $2"))
-        .bind::<SmallInt, _>(number::of_partition(id.partition()))
-        .bind::<sql_types::Uuid, _>(id.uuid())
-        .load(connection)
-        .await?;
+    let rows: Vec<Row> =
+        sql_query(format!("{COLUMNS} FROM reservations r WHERE r.partition = $1 AND r.id = $2"))
+            .bind::<SmallInt, _>(number::of_partition(id.partition()))
+            .bind::<sql_types::Uuid, _>(id.uuid())
+            .load(connection)
+            .await?;
     rows.into_iter().next().map(Row::read).transpose()
 }
 
@@ -255,36 +237,22 @@ impl Ledger {
         self.read(|connection| read_one(connection, id).boxed()).await
     }
 
-    /// A tenant's reservations, newest first, at most `limit`, from behind `after`.
-    pub async fn reservations_of(
+    /// The newest life of a reservation in the archive: no repeat of it is recognised any more.
+    pub async fn archived_reservation(
         &self,
-        tenant: &TenantId,
-        filter: &ReservationFilter,
-        after: Option<ReservationPlace>,
-        limit: usize,
-    ) -> Result<Vec<ReservationRow>, LedgerError> {
+        id: ReservationId,
+    ) -> Result<Option<ReservationRow>, LedgerError> {
         let query = format!(
-            "{COLUMNS} WHERE r.tenant = $1 AND ($2 IS NULL OR r.state = $2) AND ($3 IS NULL OR $3 = ANY(r.meters)) \
-             AND ($4 IS NULL OR r.subjects && (SELECT array_agg(s.number) FROM subjects s \
-                                                WHERE s.tenant = $1 AND s.kind = $4 AND s.id = $5)) \
-             AND ($6 IS NULL OR (r.born_at, r.id) < ($6, $7)) ORDER BY r.born_at DESC, r.id DESC LIMIT $8"
+            "{COLUMNS} FROM reservations_archive r WHERE r.partition = $1 AND r.id = $2 ORDER BY r.born_at DESC LIMIT 1"
         );
-        let place_at = after.map(|place| instant::from_ms(place.born_at_ms)).transpose()?;
-        let rows = self
+        let rows: Vec<Row> = self
             .read(|connection| {
-                let subject = filter.subject.as_ref();
                 let query = sql_query(query.as_str())
-                    .bind::<Text, _>(tenant.to_string())
-                    .bind::<Nullable<Text>, _>(filter.state.map(ReservationState::as_str))
-                    .bind::<Nullable<Text>, _>(filter.meter.as_ref().map(ToString::to_string))
-                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.kind.to_string()))
-                    .bind::<Nullable<Text>, _>(subject.map(|subject| subject.id.to_string()))
-                    .bind::<Nullable<Timestamptz>, _>(place_at)
-                    .bind::<Nullable<sql_types::Uuid>, _>(after.map(|place| place.id.uuid()))
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+                    .bind::<SmallInt, _>(number::of_partition(id.partition()))
+                    .bind::<sql_types::Uuid, _>(id.uuid());
+                async move { Ok(query.load(connection).await?) }.boxed()
             })
             .await?;
-        rows.into_iter().map(Row::read).collect()
+        rows.into_iter().next().map(Row::read).transpose()
     }
 }

@@ -182,7 +182,7 @@ fn call_of(parked: &ParkedCall) -> Call {
 
 /// How a reservation stands by what the ledger knows: its booked row, or its parked admission, and then its parked calls in order. Those
 /// that the row has already change nothing.
-fn standing(known: &KnownReservation) -> Option<Standing> {
+pub(super) fn standing(known: &KnownReservation) -> Option<Standing> {
     let row = known.row.as_ref();
     let mut found = row.map(|row| Standing { record: row.record.clone() });
     for parked in &known.parked {

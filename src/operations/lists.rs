@@ -1,15 +1,18 @@
 //! Reads of the books: usage, entries, reservations, a page at a time, newest first.
 
 use super::answers::*;
+use super::degraded::standing;
 use super::present::{self, Circumstances, instant};
 use super::requests::{EntriesRequest, Granularity, GroupBy, Page, ReservationsRequest, UsageRequest};
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Amount;
 use crate::domain::entry::EntryFlags;
 use crate::domain::ids::{ReservationId, TenantId};
+use crate::domain::reservation::Record;
+use crate::domain::resolution::Standing;
 use crate::ledger::{
-    self, EntryFilter, EntryPlace, ReservationFilter, ReservationPlace, StoredEntry, UsageFigures,
-    UsagePlace, UsageQuery,
+    self, EntryFilter, EntryPlace, ListedReservation, ParkedState, ReservationFilter, ReservationPlace,
+    StoredEntry, UsageFigures, UsagePlace, UsageQuery,
 };
 
 impl Operations {
@@ -98,23 +101,28 @@ impl Operations {
     ) -> Answer<PageAnswer<ReservationAnswer>> {
         self.known(&request.tenant).await?;
         let filter = ReservationFilter { state: request.state, subject: None, meter: None };
-        let after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
+        let mut after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
         let limit = limit_of(&request.page);
-        let mut rows = self.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
-        let has_more = rows.len() > limit;
-        rows.truncate(limit);
-        let next =
-            rows.last().filter(|_| has_more).map(|row| format!("{}:{}", row.record.head.born_at_ms, row.id));
-        let data = rows
+        let mut found = Vec::with_capacity(limit + 1);
+        // What parked calls changed may not fit the filter: pages are read until one is full.
+        while found.len() <= limit {
+            let listed = self.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
+            let is_last = listed.len() <= limit;
+            after = listed.last().map(|listed| listed.place);
+            found.extend(listed.into_iter().filter_map(|listed| Listed::of(listed, &filter)));
+            if is_last {
+                break;
+            }
+        }
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        let next = found
+            .last()
+            .filter(|_| has_more)
+            .map(|listed| format!("{}:{}", listed.place.born_at_ms, listed.place.id));
+        let data = found
             .into_iter()
-            .map(|row| {
-                let told = Circumstances {
-                    ack_ledger: true,
-                    resolved_at_ms: row.resolved_at_ms,
-                    ..Circumstances::default()
-                };
-                present::reservation(row.id, &row.record, told)
-            })
+            .map(|listed| present::reservation(listed.place.id, &listed.record, listed.told))
             .collect();
         Ok(PageAnswer { data, next, as_of: None })
     }
@@ -130,6 +138,29 @@ impl Operations {
             born_at_ms: born.parse().map_err(|_| bad_cursor())?,
             id: self.ids.parse(id).map_err(|_| bad_cursor())?,
         })
+    }
+}
+
+/// A reservation of a list, as it stands with its parked calls.
+struct Listed {
+    place: ReservationPlace,
+    record: Record,
+    told: Circumstances,
+}
+
+impl Listed {
+    /// Nothing where it does not fit the filter.
+    fn of(listed: ListedReservation, filter: &ReservationFilter) -> Option<Self> {
+        let is_parked = listed.known.parked.iter().any(|row| row.state == ParkedState::Waiting);
+        let Standing { record } = standing(&listed.known)?;
+        let resolved_at_ms = listed.known.row.filter(|_| !is_parked).and_then(|row| row.resolved_at_ms);
+        let told = Circumstances {
+            ack_ledger: true,
+            degraded: is_parked,
+            resolved_at_ms,
+            ..Circumstances::default()
+        };
+        filter.fits(&record).then_some(Self { place: listed.place, record, told })
     }
 }
 

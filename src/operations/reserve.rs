@@ -260,6 +260,19 @@ impl Operations {
         Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
     }
 
+    /// A usage that the gate does not measure before it is parked.
+    pub(super) fn usage_without_gate(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+    ) -> Answer<(ReservationId, Resolved, Record)> {
+        let now_ms = self.gate_now_ms();
+        let prepared = self.prepare(entry, request, "usage")?;
+        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
+        let record = usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms);
+        Ok((prepared.id, resolved, degraded(record)))
+    }
+
     fn prepare(&self, entry: &TenantEntry, request: &ReserveRequest, call: &str) -> Answer<Prepared> {
         if entry.definition.archived {
             return Err(OperationError::field(

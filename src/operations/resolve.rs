@@ -107,7 +107,11 @@ impl Operations {
         id: ReservationId,
         bound: Option<TenantId>,
     ) -> Answer<ReservationAnswer> {
-        let (record, told) = self.found(id, bound.as_ref()).await?;
+        let found = match self.found(id, bound.as_ref()).await {
+            Err(OperationError::NotFound(_)) => self.found_elsewhere(id, bound.as_ref()).await,
+            found => found,
+        };
+        let (record, told) = found?;
         Ok(present::reservation(id, &record, told))
     }
 
@@ -142,6 +146,41 @@ impl Operations {
             },
         };
         Ok((record, Circumstances { resolved_at_ms, ..Circumstances::default() }))
+    }
+
+    /// A reservation that neither the gate nor its row knows: an instance that this one has not heard of parked it, or it is
+    /// archived.
+    async fn found_elsewhere(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<(Record, Circumstances)> {
+        if let Some(parked) = self.with_parked(id, bound, Ok(None)).await? {
+            return Ok(parked);
+        }
+        let row = self.archived(id, bound).await?;
+        let resolved_at_ms = row.resolved_at_ms;
+        Ok((row.record, Circumstances { ack_ledger: true, resolved_at_ms, ..Circumstances::default() }))
+    }
+
+    async fn archived(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<ReservationRow> {
+        let row = self.ledger.archived_reservation(id).await?;
+        row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant)).ok_or_else(not_found)
+    }
+
+    /// What an archived reservation answers to any change: it is resolved for good.
+    async fn refuse_archived(&self, id: ReservationId, bound: Option<&TenantId>) -> OperationError {
+        match self.archived(id, bound).await {
+            Ok(row) => {
+                let told = Circumstances { resolved_at_ms: row.resolved_at_ms, ..Circumstances::default() };
+                let answer = Box::new(present::reservation(id, &row.record, told));
+                match row.state {
+                    ReservationState::Expired => OperationError::Expired(answer),
+                    _ => OperationError::AlreadyResolved(answer),
+                }
+            }
+            Err(error) => error,
+        }
     }
 
     /// Drives one call to its end: restores what is cold, recalls what the gate has forgotten, checks after an alarm.
@@ -350,6 +389,7 @@ impl Operations {
             Ok(row) => self.bring_back(row).await,
             // It may have been taken while the gate was away, by an instance that could not tell this one.
             Err(OperationError::NotFound(_)) if self.replay_unheard(id, bound).await? => Ok(()),
+            Err(OperationError::NotFound(_)) => Err(self.refuse_archived(id, bound).await),
             Err(error) => Err(error),
         }
     }

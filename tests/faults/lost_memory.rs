@@ -18,7 +18,7 @@ async fn redis_connection(app: &TestApp) -> redis::aio::MultiplexedConnection {
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-async fn flush(app: &TestApp) {
+pub(super) async fn flush(app: &TestApp) {
     let mut connection = redis_connection(app).await;
     redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
 }

@@ -2,8 +2,10 @@
 
 mod backlog;
 mod clock_step;
+mod conflicts;
 mod contention;
 mod damage;
+mod forgotten;
 mod frozen_postgres;
 mod frozen_redis;
 mod gate_away;

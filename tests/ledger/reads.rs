@@ -1,7 +1,7 @@
 use tollgate::domain::ids::{Epoch, TenantId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::ledger::{
-    EntryFilter, Granularity, GroupBy, Ledger, LedgerError, ReservationFilter, ReservationPlace, UsageQuery,
+    EntryFilter, Granularity, GroupBy, Ledger, LedgerError, ReservationFilter, UsageQuery,
 };
 
 use super::events::{HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, meter, partition, tenant, user};
@@ -150,11 +150,8 @@ async fn entries_and_reservations_are_listed_newest_first_and_only_the_tenants_o
     let (mut born, mut place) = (Vec::new(), None);
     for _ in 0..4 {
         let page = ledger.reservations_of(&acme, &ReservationFilter::default(), place, 2).await.unwrap();
-        place = page
-            .last()
-            .map(|row| ReservationPlace { born_at_ms: row.record.head.born_at_ms, id: row.id })
-            .or(place);
-        born.extend(page.iter().map(|row| row.record.head.born_at_ms - HOUR_MS));
+        place = page.last().map(|listed| listed.place).or(place);
+        born.extend(page.iter().map(|listed| listed.place.born_at_ms - HOUR_MS));
     }
     assert_eq!(born, [5, 4, 3, 2, 1, 0]);
     let count = async |filter: ReservationFilter| {

@@ -311,6 +311,11 @@ impl TestApp {
         self.given.iter().map(|(key, value)| (name(key), value.clone())).collect()
     }
 
+    /// Runs a command line against the same servers, and waits for its end.
+    pub fn command(&self, arguments: &[&str]) -> std::process::Output {
+        tollgate(arguments).envs(self.variables()).output().expect("the command runs")
+    }
+
     /// Moves the test clock to this RFC 3339 time.
     pub async fn move_clock(&self, to: &str) {
         self.call(Method::PUT, "/v1/admin/clock", serde_json::json!({ "now": to })).await.expect(200);

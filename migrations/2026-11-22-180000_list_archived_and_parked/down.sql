@@ -1,0 +1,2 @@
+DROP INDEX parked_admissions_newest_first;
+DROP INDEX reservations_archive_newest_first;

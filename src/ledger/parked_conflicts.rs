@@ -1,0 +1,181 @@
+//! Parked calls that the gate will never take, until an operator settles each.
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{self, BigInt, Binary, Nullable, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use serde_json::{Value, json};
+
+use super::{BEGIN, Conflict, Ledger, LedgerError, NewParked, audit, notices, number, parked};
+use crate::domain::ids::{ReservationId, TenantId};
+
+/// A parked call that the gate will never take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParkedConflict {
+    /// Its number.
+    pub number: i64,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which reservation.
+    pub reservation: ReservationId,
+    /// `reserve`, `usage`, `consume` or `release`.
+    pub call: String,
+    /// When it was taken (gate time, unix ms).
+    pub taken_at_ms: i64,
+    /// The packed call.
+    pub payload: Vec<u8>,
+    /// Why the gate does not take it.
+    pub reason: String,
+}
+
+/// What becomes of a conflict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Nothing of it is booked.
+    Drop,
+    /// It waits for the gate again.
+    Retry,
+    /// This admission waits for the gate in its place.
+    Usage(ReservationId, NewParked),
+}
+
+impl Settlement {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Retry => "retry",
+            Self::Usage(..) => "usage",
+        }
+    }
+}
+
+/// Who settles a conflict, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settling {
+    /// Who.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// What is booked in its place, for the audit log.
+    pub booked: Value,
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = sql_types::Uuid)]
+    reservation_id: uuid::Uuid,
+    #[diesel(sql_type = Text)]
+    call: String,
+    #[diesel(sql_type = Timestamptz)]
+    taken_at: DateTime<Utc>,
+    #[diesel(sql_type = Binary)]
+    payload: Vec<u8>,
+    #[diesel(sql_type = Text)]
+    reason: String,
+}
+
+const CONFLICTS: &str = "SELECT number, tenant, reservation_id, call, taken_at, payload, reason FROM parked \
+    WHERE state = 'conflict' AND ($1 IS NULL OR number = $1) ORDER BY number LIMIT $2";
+
+const RETRY: &str = "UPDATE parked SET state = 'waiting', reason = NULL, settled_at = NULL WHERE number = $1 AND state = 'conflict'";
+
+/// The audit log keeps what the call said.
+const TAKE_OUT: &str = "DELETE FROM parked WHERE number = $1 AND state = 'conflict'";
+
+impl Row {
+    fn read(self) -> Result<ParkedConflict, LedgerError> {
+        Ok(ParkedConflict {
+            number: self.number,
+            tenant: number::tenant(&self.tenant)?,
+            reservation: ReservationId::from_bytes(self.reservation_id.into_bytes()),
+            call: self.call,
+            taken_at_ms: self.taken_at.timestamp_millis(),
+            payload: self.payload,
+            reason: self.reason,
+        })
+    }
+}
+
+async fn settle(
+    connection: &mut AsyncPgConnection,
+    conflict: &ParkedConflict,
+    settlement: &Settlement,
+    settling: Settling,
+) -> Result<(), LedgerError> {
+    let change = if matches!(settlement, Settlement::Retry) { RETRY } else { TAKE_OUT };
+    if sql_query(change).bind::<BigInt, _>(conflict.number).execute(connection).await? == 0 {
+        return Err(missing(conflict.number));
+    }
+    match settlement {
+        Settlement::Drop => {}
+        Settlement::Retry => {
+            notices::tell(connection, parked::NOTICE, conflict.tenant.as_str(), 0).await?;
+        }
+        Settlement::Usage(id, admission) => parked::insert(connection, *id, admission).await?,
+    }
+    let payload: String = conflict.payload.iter().map(|byte| format!("{byte:02x}")).collect();
+    let detail = json!({
+        "choice": settlement.word(),
+        "reason": settling.reason,
+        "tenant": conflict.tenant.as_str(),
+        "reservation": conflict.reservation.to_string(),
+        "call": conflict.call,
+        "taken_at_ms": conflict.taken_at_ms,
+        "conflict": conflict.reason,
+        "payload": payload,
+        "booked": settling.booked,
+    });
+    let object = format!("parked call {}", conflict.number);
+    audit::note(connection, &settling.actor, "resolve", &object, detail).await
+}
+
+fn missing(number: i64) -> LedgerError {
+    LedgerError::Conflict(Conflict::Missing { kind: "parked call in conflict", id: number.to_string() })
+}
+
+impl Ledger {
+    /// Conflicts in the order in which their calls were taken, at most `limit`.
+    pub async fn parked_conflicts(&self, limit: usize) -> Result<Vec<ParkedConflict>, LedgerError> {
+        self.conflicts(None, limit).await
+    }
+
+    /// One conflict.
+    ///
+    /// Errors: [`super::Conflict::Missing`] when there is none with this number.
+    pub async fn parked_conflict(&self, number: i64) -> Result<ParkedConflict, LedgerError> {
+        let found = self.conflicts(Some(number), 1).await?;
+        found.into_iter().next().ok_or_else(|| missing(number))
+    }
+
+    async fn conflicts(&self, only: Option<i64>, limit: usize) -> Result<Vec<ParkedConflict>, LedgerError> {
+        let rows: Vec<Row> = self
+            .read(|connection| {
+                let query = sql_query(CONFLICTS)
+                    .bind::<Nullable<BigInt>, _>(only)
+                    .bind::<BigInt, _>(number::limit(limit));
+                async move { Ok(query.load(connection).await?) }.boxed()
+            })
+            .await?;
+        rows.into_iter().map(Row::read).collect()
+    }
+
+    /// Settles a conflict, once, and notes it in the audit log.
+    ///
+    /// Errors: [`super::Conflict::Missing`] when it is settled already.
+    pub async fn settle_conflict(
+        &self,
+        conflict: ParkedConflict,
+        settlement: Settlement,
+        settling: Settling,
+    ) -> Result<(), LedgerError> {
+        self.transact(BEGIN, move |connection| {
+            async move { settle(connection, &conflict, &settlement, settling).await }.boxed()
+        })
+        .await
+    }
+}

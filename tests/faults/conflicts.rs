@@ -1,0 +1,91 @@
+//! Parked calls that the gate will never take, settled by an operator.
+
+use serde_json::{Value, json};
+use tollgate::operations::ConflictChoice;
+
+use super::gate_away::{app_with, both, call, counted, hold, limited, park_consume, replayed};
+use crate::ledger::rows;
+use crate::support::app::{AppOptions, TestApp};
+
+/// A reservation with 4 of 10 pages consumed, and a parked consume of 7 that the gate refuses.
+async fn conflict(app: &TestApp) -> (String, i64) {
+    let id = hold(app, "10").await;
+    call(app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.drained().await;
+    park_consume(app, &id, "7").await;
+    app.app().operations.look_for_parked().await.unwrap();
+    replayed(app).await;
+    let number = rows(&app.database, "SELECT number FROM parked WHERE state = 'conflict'").await;
+    (id, number[0].parse().unwrap())
+}
+
+async fn audited(app: &TestApp, number: i64) -> Value {
+    let query = format!("SELECT detail::text FROM audit_log WHERE object = 'parked call {number}'");
+    serde_json::from_str(&rows(&app.database, &query).await[0]).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_conflict_said_and_the_books_lack_becomes_usage_once() {
+    let app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([])).await;
+    let (id, number) = conflict(&app).await;
+    let listed = app.command(&["parked", "list", "--output", "json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!((&listed[0]["reservation"], &listed[0]["said"]), (&json!(id), &json!("7 page")), "{listed}");
+    assert_eq!(listed[0]["not_booked"], "3 page");
+
+    let number_text = number.to_string();
+    let resolve = [
+        "parked",
+        "resolve",
+        number_text.as_str(),
+        "--as",
+        "usage",
+        "--reason",
+        "the client meant 7",
+        "--yes",
+    ];
+    let settled = app.command(&resolve);
+    assert!(settled.status.success(), "{settled:?}");
+    let again = app.command(&resolve);
+    assert!(!again.status.success());
+    let why = String::from_utf8(again.stderr).unwrap();
+    assert!(why.contains(&format!("no parked call in conflict {number}")), "{why}");
+
+    replayed(&app).await;
+    app.drained().await;
+    assert_eq!(counted(&app).await, both("7", "0"));
+    let usage = app.get("/v1/tenants/acme/usage?group_by=meter").await;
+    assert_eq!(usage.text("/data/0/consumed"), "7", "{usage:?}");
+    let note = audited(&app, number).await;
+    assert_eq!((&note["choice"], &note["reason"]), (&json!("usage"), &json!("the client meant 7")));
+    assert_eq!(note["booked"], json!([{ "meter": "page", "amount": "3" }]));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_may_be_dropped_or_tried_again_and_books_nothing() {
+    let app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([])).await;
+    let (id, number) = conflict(&app).await;
+    let operations = &app.app().operations;
+    operations.resolve_conflict(number, ConflictChoice::Retry, "ops", "once more").await.unwrap();
+    replayed(&app).await;
+    let kept = app.app().ledger.count_parked().await.unwrap();
+    assert_eq!(kept.conflicts, 1, "the gate refuses it again");
+    operations.resolve_conflict(number, ConflictChoice::Drop, "ops", "a mistake").await.unwrap();
+    assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
+    assert_eq!(counted(&app).await, both("4", "0"));
+    assert_eq!(audited(&app, number).await["choice"], "retry");
+
+    app.drained().await;
+    park_consume(&app, &id, "3").await;
+    operations.look_for_parked().await.unwrap();
+    replayed(&app).await;
+    let view = operations.parked_conflicts(10).await.unwrap().remove(0);
+    assert!(view.missing.is_empty(), "the books have more: {view:?}");
+    let number = view.conflict.number;
+    operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "all there").await.unwrap_err();
+    operations.resolve_conflict(number, ConflictChoice::Drop, "ops", "all there").await.unwrap();
+    app.finish().await;
+}
