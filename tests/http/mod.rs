@@ -5,6 +5,7 @@ mod authorisation;
 mod batch;
 mod calendars;
 mod connections;
+mod counters;
 mod decisions;
 mod documents;
 mod edge;

@@ -186,21 +186,22 @@ impl Extend<GenerationRow> for Generations {
     }
 }
 
-/// The rows to write when `old` becomes `new`: a shape that nothing defined before begins its next generation.
+/// The rows to write when `old` becomes `new`: a shape that plans or default limits bring and that nothing defined before
+/// begins its next generation. A tenant's own limits begin none, for that would begin every other tenant's counter anew:
+/// which of its counters are new, its resets say.
 ///
-/// Both definitions must hold every tenant that has limits of its own.
+/// Where plans or default limits change, both definitions must hold every tenant that has limits of its own.
 pub fn generations_after(
     old: &Definitions,
     new: &Definitions,
     generations: &Generations,
     now_ms: i64,
 ) -> Vec<GenerationRow> {
-    let defined_before = shapes(old);
-    let comes_into_use = |key: &(CounterName, ShapeHash)| {
-        !defined_before.contains(key) || generations.get(&key.0, key.1).number == 0
-    };
-    let fresh = shapes(new).into_iter().filter(comes_into_use);
-    fresh
+    let of_tenants = old.tenants.values().flat_map(|tenant| &tenant.limits).map(shape_of);
+    let defined_before: BTreeSet<_> = shared_shapes(old).chain(of_tenants).collect();
+    let brought: BTreeSet<_> = shared_shapes(new).filter(|key| !defined_before.contains(key)).collect();
+    brought
+        .into_iter()
         .map(|(counter, shape)| {
             let number = generations.get(&counter, shape).number.saturating_add(1);
             GenerationRow { counter, shape, generation: Generation { number, since_ms: now_ms } }
@@ -208,13 +209,16 @@ pub fn generations_after(
         .collect()
 }
 
-fn shapes(definitions: &Definitions) -> BTreeSet<(CounterName, ShapeHash)> {
-    let limits =
-        definitions.all_limits().map(|limit| (CounterName::of_limit(&limit.id), ShapeHash::of_limit(limit)));
+/// What plans and default limits define.
+fn shared_shapes(definitions: &Definitions) -> impl Iterator<Item = (CounterName, ShapeHash)> {
+    let in_plans = definitions.plans.values().flat_map(|plan| &plan.limits);
     let quotas = definitions.plans.values().flat_map(|plan| &plan.quotas);
-    limits
-        .chain(quotas.map(|quota| (CounterName::of_quota(&quota.meter), ShapeHash::of_quota(&quota.meter))))
-        .collect()
+    let quotas = quotas.map(|quota| (CounterName::of_quota(&quota.meter), ShapeHash::of_quota(&quota.meter)));
+    definitions.limits.values().chain(in_plans).map(shape_of).chain(quotas)
+}
+
+fn shape_of(limit: &Arc<Limit>) -> (CounterName, ShapeHash) {
+    (CounterName::of_limit(&limit.id), ShapeHash::of_limit(limit))
 }
 
 /// A counter of a tenant: its own, or that of one of its subjects which differs from the others.

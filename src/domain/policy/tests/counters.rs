@@ -1,9 +1,11 @@
 use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::domain::policy::counter::{CounterName, GenerationRow, ShapeHash};
 use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
 use crate::domain::reservation::CounterField;
+use crate::domain::tenant::TenantDefinition;
 use proptest::prelude::*;
 
 /// An installation that lives through changes as the storage does it.
@@ -54,6 +56,42 @@ impl Installation {
             .map(|(id, tenant)| (id.clone(), TenantPolicy::new(&after, tenant, &resets[id]).unwrap()));
         let built = built.collect();
         Self { definitions, generations, resets, built }
+    }
+
+    /// As the storage changes one tenant: without a look at the others.
+    fn with_tenant(&self, tenant: &TenantId, definition: Arc<TenantDefinition>, now_ms: i64) -> Self {
+        let alone = |definitions: &Definitions| {
+            let mut alone = definitions.clone();
+            alone.tenants.retain(|id, _| id == tenant);
+            alone
+        };
+        let before = alone(&self.definitions);
+        let mut after = before.clone();
+        after.tenants.insert(tenant.clone(), definition.clone());
+        let rows = generations_after(&before, &after, &self.generations, now_ms);
+        let mut changed = Self {
+            definitions: self.definitions.clone(),
+            generations: self.generations.clone(),
+            resets: self.resets.clone(),
+            built: BTreeMap::new(),
+        };
+        changed.generations.extend(rows);
+        changed.definitions.tenants.insert(tenant.clone(), definition.clone());
+        let policy = changed.policy();
+        let resets = match self.definitions.tenants.get(tenant) {
+            None => Resets::default(),
+            Some(old) => {
+                let was = self.policy();
+                let before = TenantBefore { policy: &was, tenant: old, resets: &self.resets[tenant] };
+                tenant_resets_after(before, &policy, &definition, now_ms).unwrap()
+            }
+        };
+        changed.resets.insert(tenant.clone(), resets);
+        let tenants = changed.definitions.tenants.iter();
+        changed.built = tenants
+            .map(|(id, each)| (id.clone(), TenantPolicy::new(&policy, each, &changed.resets[id]).unwrap()))
+            .collect();
+        changed
     }
 
     /// Every counter that the tenant as a whole and each of `subjects` is counted by: (subject, name) to shape and field.
@@ -191,6 +229,35 @@ struct Seen {
     fields: HashSet<CounterField>,
 }
 
+#[test]
+fn what_happens_to_one_tenant_leaves_the_counters_of_another_alone() {
+    let own = |tenant: &str, window: &str| {
+        let world = json!({ "tenants": [{ "id": tenant, "plan": "free",
+            "limits": [{ "id": "own", "meter": "page", "window": window, "capacity": 1 }] }] });
+        let tenant = TenantId::parse(tenant).unwrap();
+        (tenant.clone(), file(world).merge_into(Definitions::default()).tenants[&tenant].clone())
+    };
+    let mut installation = Installation::new(defined(demo()), NOW_MS);
+    let ((a, a_day), (b, b_day)) = (own("a", "day"), own("b", "day"));
+    installation = installation.with_tenant(&a, a_day, NOW_MS + 1);
+    let counters = installation.counters(&a, NOW_MS + 100);
+    let (_, b_week) = own("b", "week");
+    let (c, _) = own("c", "day");
+    for (tenant, definition) in [(&b, &b_day), (&b, &b_week), (&b, &b_day), (&c, &b_day)] {
+        installation = installation.with_tenant(tenant, definition.clone(), NOW_MS + 50);
+        assert_eq!(installation.counters(&a, NOW_MS + 100), counters);
+    }
+    let in_plan = |definitions: &Definitions| {
+        let world = demo_with(|world| {
+            let own = json!({ "id": "own", "meter": "page", "window": "day", "capacity": 1 });
+            world["plans"][0]["limits"].as_array_mut().unwrap().push(own);
+        });
+        Definitions { plans: world.plans, ..definitions.clone() }
+    };
+    let planned = installation.changed(in_plan(&installation.definitions), NOW_MS + 60);
+    assert_eq!(planned.counters(&a, NOW_MS + 100), counters, "a plan takes up what the tenant has had");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -198,14 +265,20 @@ proptest! {
     /// nothing, the field is one that was never used before. Worlds change at 10, 50, 90 ms ...; limits' dates lie between.
     #[test]
     fn a_counter_goes_on_exactly_while_its_shape_stays(
-        changes in prop::collection::vec(worlds::any_world(), 2..8),
+        changes in prop::collection::vec((worlds::any_world(), any::<bool>()), 2..8),
     ) {
-        let mut installation = Installation::new(changes[0].definitions(), 0);
+        let mut installation = Installation::new(changes[0].0.definitions(), 0);
         let mut seen: HashMap<(TenantId, Option<Subject>, CounterName), Seen> = HashMap::new();
         for tick in 0_usize..36 {
             let at_ms = i64::try_from(tick * 10).unwrap();
-            if let Some(world) = changes.get(tick / 4).filter(|_| tick % 4 == 1) {
-                installation = installation.changed(world.definitions(), at_ms);
+            if let Some((world, is_of_one_tenant)) = changes.get(tick / 4).filter(|_| tick % 4 == 1) {
+                let definitions = world.definitions();
+                installation = match definitions.tenants.first_key_value() {
+                    Some((tenant, definition)) if *is_of_one_tenant => {
+                        installation.with_tenant(tenant, definition.clone(), at_ms)
+                    }
+                    _ => installation.changed(definitions, at_ms),
+                };
             }
             for tenant in installation.definitions.tenants.keys() {
                 let counters = installation.counters(tenant, at_ms);
