@@ -22,8 +22,7 @@
 -- include sequence_of
 -- include read_record
 -- include read_body
--- include measure
--- include holder_keys
+-- include measure_record
 -- include cold_record
 -- include record_values
 -- include pack_event
@@ -80,7 +79,7 @@ local function look(reservation, bucket)
     return 'skipped'
   end
   read_body(record)
-  local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
+  local holders = measure_record(prefix, record, epoch, now)
   if cold_record(holders) then
     return 'postponed'
   end

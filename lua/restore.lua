@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
--- restore: one page of what the ledger knows of a cold tenant or subject; the last page makes it warm.
+-- restore: one page of what the ledger knows of a cold tenant or subject; the last page makes it warm. Of one that only waits, what
+--          is not told stays.
 -- KEYS     1 meta  2 outbox  3 state
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 last page ('1' or '0')  6 ask_until ms  7 records
---          then per record: id (32 hex), record; then, on the last page, per field: name, value
+--          8 fields told  9 counters created inside their window (packed in gate/restore.rs)
+--          then per record: id (32 hex), record; then, on the last page, per field: name, value; the told ones first, then those
+--          that only holds know
 -- returns  { status, real time, time, '' }    DONE    WARM: another restore was first, nothing written    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
 -- include statuses
@@ -10,6 +13,7 @@
 -- include due_key
 -- include read_record
 -- include last_sequence
+-- include new_counters_told
 
 -- read
 local meta, state = KEYS[1], KEYS[3]
@@ -21,10 +25,12 @@ if found[1] ~= ARGV[1] or not found[2] then
   return { ALARM, real, now, '', found[1] or '' }
 end
 local header = redis.call('HGET', state, 'h')
+local of_epoch = header and struct.unpack('<i8', header)
+local waits = of_epoch == -epoch
 local sequence = last_sequence(KEYS[2], ARGV[1])
 local records, record_count = {}, tonumber(ARGV[7])
 for number = 1, record_count do
-  local hex, raw = ARGV[6 + 2 * number], ARGV[7 + 2 * number]
+  local hex, raw = ARGV[8 + 2 * number], ARGV[9 + 2 * number]
   local expires_at = read_record(raw, epoch).expires_at
   local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
   local existing = read_record(redis.call('GET', prefix .. 'rsv:' .. hex), epoch)
@@ -34,7 +40,7 @@ for number = 1, record_count do
 end
 
 -- check
-if header and struct.unpack('<i8', header) == epoch then
+if of_epoch == epoch then
   return { WARM, real, now, '' }
 end
 if real > tonumber(ARGV[2]) then
@@ -49,10 +55,18 @@ for _, record in ipairs(records) do
   end
 end
 if ARGV[5] == '1' then
-  redis.call('DEL', state)
-  for at = 8 + 2 * record_count, #ARGV, 2 do
-    redis.call('HSET', state, ARGV[at], ARGV[at + 1])
+  local ask_until, before = tonumber(ARGV[6]), nil
+  if waits then
+    ask_until = struct.unpack('<i8', header, 17)
+    before = #header > 32 and string.sub(header, 33)
+  else
+    redis.call('DEL', state)
   end
-  redis.call('HSET', state, 'h', struct.pack('<i8i8i8i8', epoch, now, tonumber(ARGV[6]), sequence))
+  local first, told = 10 + 2 * record_count, 2 * tonumber(ARGV[8])
+  for at = first, #ARGV, 2 do
+    redis.call(at < first + told and 'HSET' or 'HSETNX', state, ARGV[at], ARGV[at + 1])
+  end
+  local new_counters = new_counters_told(ARGV[9], now, before)
+  redis.call('HSET', state, 'h', struct.pack('<i8i8i8i8', epoch, now, ask_until, sequence) .. new_counters)
 end
 return { DONE, real, now, '' }

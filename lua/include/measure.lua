@@ -1,15 +1,22 @@
 -- include quota_capacity
+-- include read_header
 -- Reads the state hashes: which are warm, and how each counter stands in its window.
 -- A field with an earlier window reads as zero. Holder 0 is the tenant's and always read, a subject's where a counter needs it.
 local function measure(keys, counters, epoch, now)
-  local tenant = { key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0 }
+  local tenant = {
+    key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
+    waits = false, new_counters = false,
+  }
   local holders = { [0] = tenant }
   for number = 1, #counters do
     local counter = counters[number]
     local holder = holders[counter.holder]
     if not holder then
       local key = keys[counter.holder + 1]
-      holder = { key = key, wanted = { 'HMGET', key, 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0 }
+      holder = {
+        key = key, wanted = { 'HMGET', key, 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
+        waits = false, new_counters = false,
+      }
       holders[counter.holder] = holder
     end
     local wanted = holder.wanted
@@ -23,9 +30,7 @@ local function measure(keys, counters, epoch, now)
     local values = redis.call(unpack(holder.wanted))
     holder.values = values
     if values[1] then
-      local of_epoch
-      of_epoch, holder.restored_at, holder.ask_until = struct.unpack('<i8i8i8', values[1])
-      holder.warm = of_epoch == epoch
+      read_header(holder, values[1], epoch)
     end
   end
   for number = 1, #counters do

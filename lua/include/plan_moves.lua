@@ -15,7 +15,9 @@ local function plan_moves(record, totals, resolves)
           largest = line
         end
       end
-      if counter.reserved < 0 then
+      if counter.reserved < 0 and counter.is_new then
+        counter.reserved = 0
+      elseif counter.reserved < 0 then
         error('counter ' .. counter.field .. ' holds less than the reservation')
       end
       if counter.consumed > 9e15 and largest then

@@ -1,5 +1,6 @@
 -- include read_weights
--- Reads a record's tenant and line rules, and what a tombstone no longer has: subjects, counters, whether it was keyed.
+-- Reads a record's tenant and line rules, and what a tombstone no longer has: subjects, counters, whether it was keyed, where its
+-- tail begins.
 local function read_body(record)
   local raw = record.raw
   local core_length, tenant, at = struct.unpack('<I2Bc0', raw, record.body_at + 16)
@@ -32,8 +33,8 @@ local function read_body(record)
     counters[number] = {
       weights = weights, holder = holder, field = field, window = window, window_end = window_end, cap = cap,
       quota = holder == 0 and 'q' .. field, capacity = nil, consumed = 0, reserved = 0, next_end = 0, missing = true,
-      current = false, later = false, moved = false,
+      current = false, later = false, moved = false, is_new = false,
     }
   end
-  record.keyed = string.byte(raw, at + 1) == 1
+  record.tail, record.keyed = at, string.byte(raw, at + 1) == 1
 end

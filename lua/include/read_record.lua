@@ -26,6 +26,6 @@ local function read_record(raw, epoch)
     state = state, count = count, late = flags % 2 == 1, degraded = flags % 8 >= 4, step = step, epoch = of_epoch,
     expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
     held = held, consumed = consumed, uncharged = uncharged, raw = raw, body_at = at,
-    tenant = false, core_length = 0, lines = false, subjects = false, counters = false, keyed = false,
+    tenant = false, core_length = 0, lines = false, tail = false, named = 0, subjects = false, counters = false, keyed = false,
   }
 end

@@ -7,8 +7,7 @@
 -- include sequence_of
 -- include read_record
 -- include read_body
--- include measure
--- include holder_keys
+-- include measure_record
 -- include cold_record
 -- include record_values
 -- include pack_event
@@ -25,7 +24,7 @@ end
 if not record or (ARGV[5] ~= '' and ARGV[5] ~= record.tenant) then
   return { UNKNOWN, real, now, last_id(outbox) }
 end
-local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
+local holders = measure_record(prefix, record, epoch, now)
 local cold = cold_record(holders)
 local function about_record(status, line, meter)
   return { status, real, now, '', record.raw, line or 0, meter or '' }
@@ -34,7 +33,7 @@ local function is_current(counter)
   return counter.current
 end
 local function unchanged()
-  return { REPLAYED, real, now, '', record.raw, pack_readings(record.counters, is_current) }
+  return { REPLAYED, real, now, '', record.raw, pack_readings(record.counters, is_current, record.named) }
 end
 local function about_cold(counters)
   local holders_cold = cold or { tenant = 0, holders = '' }
@@ -47,5 +46,5 @@ local function write(kind, flags, keyed_ms, unkeyed_ms)
   record.sequence = sequence_of(id, ARGV[1])
   local stored = store(reservation, record, values, format, keyed_ms, unkeyed_ms)
   write_counters(holders, record.counters)
-  return { DONE, real, now, id, record.raw, stored, pack_readings(record.counters, is_current) }
+  return { DONE, real, now, id, record.raw, stored, pack_readings(record.counters, is_current, record.named) }
 end

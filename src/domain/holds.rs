@@ -3,8 +3,51 @@
 use std::collections::HashMap;
 
 use super::amount::Units;
-use super::ids::Subject;
-use super::reservation::{CounterField, Record};
+use super::ids::{MeterId, OperationId, Subject};
+use super::reservation::{BodyRest, CounterField, CounterPlace, Record};
+
+/// A counter that was created inside the window it counts in: reservations of that window count in it though they do not
+/// name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCounter {
+    /// Whose use it counts; none for the whole tenant's.
+    pub subject: Option<Subject>,
+    /// Its field.
+    pub field: CounterField,
+    /// What it counts.
+    pub meter: MeterId,
+    /// The operations that count; none for all.
+    pub operations: Option<Vec<OperationId>>,
+    /// Its window's start and end (unix ms).
+    pub window_ms: (i64, i64),
+}
+
+impl NewCounter {
+    /// What it counts of a reservation that does not name it.
+    fn held_of(&self, record: &Record, rest: &BodyRest) -> Option<Units> {
+        let names = |place: &CounterPlace| {
+            place.field == self.field && subject_of(place, rest) == Some(self.subject.as_ref())
+        };
+        let is_whose = |whose| rest.subjects.iter().any(|(subject, _)| subject == whose);
+        let counts = (self.window_ms.0..self.window_ms.1).contains(&record.head.born_at_ms)
+            && self.subject.as_ref().is_none_or(is_whose)
+            && self
+                .operations
+                .as_ref()
+                .is_none_or(|counted| rest.operation.iter().any(|one| counted.contains(one)))
+            && !rest.counters.iter().any(names);
+        let line = record.body.lines.iter().position(|line| line.meter == self.meter)?;
+        counts.then(|| record.units.get(line).map(|units| units.outstanding()))?
+    }
+}
+
+/// Whose counter a place is, the tenant's or a subject's; nothing for a subject that the reservation does not name.
+fn subject_of<'a>(place: &CounterPlace, rest: &'a BodyRest) -> Option<Option<&'a Subject>> {
+    match usize::from(place.holder).checked_sub(1) {
+        None => Some(None),
+        Some(index) => rest.subjects.get(index).map(|(subject, _)| Some(subject)),
+    }
+}
 
 /// What is held in one window of one counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,35 +63,39 @@ pub struct Held {
 pub struct Holds(HashMap<(Option<Subject>, CounterField, i64), Held>);
 
 impl Holds {
-    /// What these open reservations of one tenant hold.
-    pub fn of<'a>(open: impl IntoIterator<Item = &'a Record>) -> Self {
+    /// What these open reservations of one tenant hold, in the counters that they name and in `new` ones.
+    pub fn of<'a>(open: impl IntoIterator<Item = &'a Record>, new: &[NewCounter]) -> Self {
         let mut holds = Self::default();
         for record in open {
-            holds.add(record);
+            holds.add(record, new);
         }
         holds
     }
 
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: &Record, new: &[NewCounter]) {
         let Some(rest) = &record.body.rest else { return };
+        for counter in new {
+            if let Some(units) = counter.held_of(record, rest) {
+                let key = (counter.subject.clone(), counter.field, counter.window_ms.0);
+                self.add_units(key, units, record.head.expires_at_ms);
+            }
+        }
         for place in &rest.counters {
-            let subject = match usize::from(place.holder).checked_sub(1) {
-                None => None,
-                Some(index) => match rest.subjects.get(index) {
-                    Some((subject, _)) => Some(subject.clone()),
-                    None => continue,
-                },
-            };
+            let Some(subject) = subject_of(place, rest) else { continue };
             let weighted = place.pairs.iter().filter_map(|(line, weight)| {
                 let units = record.units.get(usize::from(*line))?.outstanding();
                 units.get().checked_mul(*weight).and_then(Units::new)
             });
             let sum = weighted.fold(Units::ZERO, |sum, units| sum.checked_add(units).unwrap_or(sum));
-            let key = (subject, place.field, place.window_start_ms);
-            let held = self.0.entry(key).or_insert(Held { units: Units::ZERO, first_end_ms: i64::MAX });
-            held.units = held.units.checked_add(sum).unwrap_or(held.units);
-            held.first_end_ms = held.first_end_ms.min(record.head.expires_at_ms);
+            let key = (subject.cloned(), place.field, place.window_start_ms);
+            self.add_units(key, sum, record.head.expires_at_ms);
         }
+    }
+
+    fn add_units(&mut self, key: (Option<Subject>, CounterField, i64), units: Units, end_ms: i64) {
+        let held = self.0.entry(key).or_insert(Held { units: Units::ZERO, first_end_ms: i64::MAX });
+        held.units = held.units.checked_add(units).unwrap_or(held.units);
+        held.first_end_ms = held.first_end_ms.min(end_ms);
     }
 
     /// What is held in one window of a counter.

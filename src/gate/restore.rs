@@ -2,7 +2,8 @@
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
-use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
+use crate::domain::holds::NewCounter;
+use crate::domain::ids::{Epoch, OperationId, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::reservation::{CounterField, Record, ReservationState, SubjectHash};
 
 use super::Gate;
@@ -55,6 +56,10 @@ pub struct WarmState {
     pub ask_until_ms: i64,
     /// Counters as of the snapshot.
     pub counters: Vec<RestoredCounter>,
+    /// Counters that no policy in force knows, only open holds; a hash that merely waited keeps its own.
+    pub held_only: Vec<RestoredCounter>,
+    /// Those of `counters` that were created inside their window.
+    pub new_counters: Vec<NewCounter>,
     /// Quota capacities (tenant hash only).
     pub capacities: Vec<QuotaCapacity>,
 }
@@ -169,6 +174,9 @@ impl Gate {
         arguments.push(if last.is_some() { b"1".to_vec() } else { b"0".to_vec() });
         arguments.push(last.map_or(0, |warm| warm.ask_until_ms).to_string().into_bytes());
         arguments.push(records.len().to_string().into_bytes());
+        let told = last.map_or(0, |warm| warm.counters.len() + warm.capacities.len());
+        arguments.push(told.to_string().into_bytes());
+        arguments.push(last.iter().flat_map(|warm| &warm.new_counters).flat_map(pack_new_counter).collect());
         for (id, record) in records {
             arguments.push(id.to_hex().into_bytes());
             arguments.push(with_epoch(record, epoch).encode());
@@ -178,8 +186,30 @@ impl Gate {
             for capacity in &warm.capacities {
                 arguments.extend(pack_capacity(capacity)?);
             }
+            arguments.extend(warm.held_only.iter().flat_map(pack_counter));
         }
         self.tell(partition, Script::Restore, state, &arguments).await
+    }
+
+    /// Lets a warm tenant, or one of its subjects, wait until the ledger has told it anew. Answers how far the outbox had come:
+    /// nothing moves behind that. None where the tenant is cold.
+    pub async fn suspend(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        tenant: &TenantId,
+        subject: Option<SubjectHash>,
+        now_ms: Option<i64>,
+    ) -> Result<Option<OutboxId>, GateError> {
+        let mut keys =
+            vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.tenant(partition, tenant)];
+        keys.extend(subject.map(|subject| self.keys.subject(partition, tenant, subject)));
+        let reply = self.run(partition, Script::Suspend, &keys, &self.mutating_in(epoch, now_ms)).await?;
+        match reply.status {
+            Status::Done => Ok(Some(reply.id)),
+            Status::Cold => Ok(None),
+            _ => Err(Undecodable("a status of suspend").into()),
+        }
     }
 
     /// Tells single counters and capacities of a warm tenant or subject; what is known already stays.
@@ -341,6 +371,22 @@ fn pack_counter(counter: &RestoredCounter) -> [Vec<u8>; 2] {
     value.put_8(counter.reserved.get());
     value.put_8(counter.next_hold_ends_at_ms.unwrap_or_default());
     [counter.field.0.to_vec(), value]
+}
+
+/// `I4 length`, then `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` and `Bc0 id` for each.
+fn pack_new_counter(counter: &NewCounter) -> Vec<u8> {
+    let operations = counter.operations.as_deref().unwrap_or_default();
+    let mut packed = Vec::with_capacity(64);
+    packed.extend_from_slice(&counter.field.0);
+    packed.put_8(counter.window_ms.0);
+    packed.put_8(counter.window_ms.1);
+    packed.put_text(counter.meter.as_str());
+    packed.put_2(u16::try_from(operations.len()).unwrap_or(u16::MAX));
+    operations.iter().map(OperationId::as_str).for_each(|id| packed.put_text(id));
+    let mut out = Vec::with_capacity(packed.len() + 4);
+    out.put_4(u32::try_from(packed.len()).unwrap_or(u32::MAX));
+    out.extend_from_slice(&packed);
+    out
 }
 
 /// Name and value of a capacity's field: `i8 version  B parts`, per part `i8 from  i8 amount`, then `i8 until`.

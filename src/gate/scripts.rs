@@ -52,6 +52,8 @@ scripts! {
     PeekRecord = "peek_record", "peek_record";
     /// A page of a cold tenant or subject.
     Restore = "restore", "restore";
+    /// A warm tenant or subject that has to wait for the ledger.
+    Suspend = "suspend", "suspend";
     /// Single counters of a warm one.
     RestoreCounters = "restore_counters", "restore_counters";
     /// One resolved reservation.
@@ -81,9 +83,9 @@ macro_rules! includes {
 }
 
 includes! {
-    "add_hold" "admitting" "append" "before_floor" "body_of" "cap_totals" "clock" "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys" "integer"
-    "kinds" "last_id" "last_sequence" "late_rejected" "measure" "pack_event" "pack_readings" "pack_record"
-    "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_record" "read_totals" "read_weights"
+    "add_hold" "add_new_counters" "admitting" "append" "before_floor" "body_of" "cap_totals" "clock" "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys" "integer"
+    "kinds" "last_id" "last_sequence" "late_rejected" "measure" "measure_record" "new_counters_told" "operation_of" "pack_event" "pack_readings" "pack_record"
+    "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights"
     "record_values" "recorded_checks"
     "refusing_checks" "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store"
     "told_sequence" "write_counters"

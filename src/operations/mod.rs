@@ -46,6 +46,7 @@ mod reserve_answer;
 mod resolve;
 mod restore;
 mod restore_open;
+mod told;
 mod tombstone;
 mod trust;
 mod verify;

@@ -1,6 +1,6 @@
 //! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::catch_up::silent;
 use super::policy_store::TenantEntry;
 use super::present::Counted;
 use super::reserve::counted;
+use super::told::{is_new_quota, new_counters, warm_state};
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
-use crate::domain::holds::Holds;
 use crate::domain::ids::{Epoch, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
@@ -115,7 +115,7 @@ impl Operations {
             }
         }
         if !cold.tenant && cold.holders.is_empty() {
-            self.restore_counters(entry, cold, resolved, subjects).await?;
+            self.restore_counters(entry, cold, resolved, subjects, at_ms).await?;
         }
         Ok(())
     }
@@ -226,12 +226,12 @@ impl Operations {
             quotas.push(self.open_period(tenant, quota).await?);
         }
         let snapshot = self.snapshot(entry, &resolved, None).await?;
+        let ask_until =
+            snapshot.latest_keyed_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
         let warm = WarmState {
-            ask_until_ms: snapshot
-                .latest_keyed_born_at_ms
-                .map_or(0, |born| born + self.options.keyed_memory_ms),
-            counters: restored_counters(&resolved, &snapshot, None),
+            ask_until_ms: ask_until,
             capacities: quotas,
+            ..warm_state(&resolved, &snapshot, None)
         };
         self.send_pages(entry, epoch, &snapshot.open, warm).await?;
         self.metrics.restored(Restored::Tenant, started.elapsed());
@@ -273,9 +273,13 @@ impl Operations {
     ) -> Answer<()> {
         let started = Clock::monotonic();
         let resolved = entry.subject_counters(subject, at_ms);
+        if !new_counters(&resolved, Some(subject)).is_empty()
+            && !self.suspend(entry, epoch, Some(hash)).await?
+        {
+            return Ok(());
+        }
         let snapshot = self.snapshot(entry, &resolved, Some(subject)).await?;
-        let counters = restored_counters(&resolved, &snapshot, Some(subject));
-        let warm = WarmState { counters, ..WarmState::default() };
+        let warm = warm_state(&resolved, &snapshot, Some(subject));
         self.gate
             .restore_subject(entry.partition, epoch, &entry.definition.id, hash, warm, self.script_now())
             .await?;
@@ -290,15 +294,27 @@ impl Operations {
         cold: &Cold,
         resolved: &Resolved,
         subjects: &[(Subject, SubjectHash)],
+        at_ms: i64,
     ) -> Answer<()> {
         let all = counted(resolved, subjects.iter().map(|(subject, _)| subject));
+        let mut told = HashSet::new();
         for index in &cold.counters {
             match all.get(*index) {
-                Some(Counted::Quota(quota)) => self.restore_quota(entry, cold.epoch, quota).await?,
-                Some(Counted::Limit(limit, subject)) => {
-                    let hash = limit.subject.and_then(|index| subjects.get(index)).map(|(_, hash)| *hash);
-                    self.restore_limit(entry, cold.epoch, limit, *subject, hash).await?;
+                Some(Counted::Quota(quota)) if !is_new_quota(quota) => {
+                    self.restore_quota(entry, cold.epoch, quota).await?;
                 }
+                Some(Counted::Quota(_)) if told.insert(None) => {
+                    self.begin_tenant_counters(entry, cold.epoch, at_ms).await?;
+                }
+                Some(Counted::Limit(limit, _)) if told.insert(limit.subject) => {
+                    match limit.subject.and_then(|index| subjects.get(index)) {
+                        Some((subject, hash)) => {
+                            self.restore_subject(entry, cold.epoch, subject, *hash, at_ms).await?;
+                        }
+                        None => self.begin_tenant_counters(entry, cold.epoch, at_ms).await?,
+                    }
+                }
+                Some(_) => {}
                 None => {
                     return Err(OperationError::Internal(
                         "the gate named a counter it was not asked about".into(),
@@ -313,37 +329,12 @@ impl Operations {
         let capacity = self.open_period(&entry.definition.id, quota).await?;
         let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
         let snapshot = self.snapshot(entry, &only, None).await?;
-        let counters = restored_counters(&only, &snapshot, None);
-        self.tell_counters(entry, epoch, Holder::Tenant, counters, vec![capacity]).await
-    }
-
-    async fn restore_limit(
-        &self,
-        entry: &TenantEntry,
-        epoch: Epoch,
-        limit: &ResolvedLimit,
-        subject: Option<&Subject>,
-        hash: Option<SubjectHash>,
-    ) -> Answer<()> {
-        let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
-        let snapshot = self.snapshot(entry, &only, subject).await?;
-        let counters = restored_counters(&only, &snapshot, subject);
-        let holder = hash.map_or(Holder::Tenant, Holder::Subject);
-        self.tell_counters(entry, epoch, holder, counters, Vec::new()).await
-    }
-
-    async fn tell_counters(
-        &self,
-        entry: &TenantEntry,
-        epoch: Epoch,
-        holder: Holder,
-        counters: Vec<RestoredCounter>,
-        capacities: Vec<QuotaCapacity>,
-    ) -> Answer<()> {
+        let told = WarmState { capacities: vec![capacity], ..warm_state(&only, &snapshot, None) };
         let started = Clock::monotonic();
-        let tenant = &entry.definition.id;
-        let told = WarmState { counters, capacities, ..WarmState::default() };
-        self.gate.restore_counters(entry.partition, epoch, tenant, holder, &told, self.script_now()).await?;
+        let (partition, tenant) = (entry.partition, &entry.definition.id);
+        self.gate
+            .restore_counters(partition, epoch, tenant, Holder::Tenant, &told, self.script_now())
+            .await?;
         self.metrics.restored(Restored::Counter, started.elapsed());
         Ok(())
     }
@@ -361,7 +352,7 @@ impl Operations {
             let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
             let snapshot = self.snapshot(entry, &only, of).await?;
             readings.extend(
-                restored_counters(&only, &snapshot, of).first().map(|counter| reading(counter, None)),
+                warm_state(&only, &snapshot, of).counters.first().map(|counter| reading(counter, None)),
             );
         }
         for quota in &resolved.quotas {
@@ -370,7 +361,7 @@ impl Operations {
             let capacity = snapshot.quotas.first().and_then(|state| state.capacity.as_ref());
             let capacity = capacity.and_then(|capacity| capacity.parts.last()).map(|(_, units)| *units);
             readings.extend(
-                restored_counters(&only, &snapshot, None).first().map(|counter| reading(counter, capacity)),
+                warm_state(&only, &snapshot, None).counters.first().map(|counter| reading(counter, capacity)),
             );
         }
         Ok(readings)
@@ -437,42 +428,4 @@ fn counter_ask(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterAsk {
         window_start_ms: limit.window.start_ms,
         window_end_ms: limit.window.end_ms,
     }
-}
-
-/// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it. Counters that only
-/// open reservations know come last, so that resolving these finds what they moved.
-fn restored_counters(
-    resolved: &Resolved,
-    snapshot: &TenantSnapshot,
-    subject: Option<&Subject>,
-) -> Vec<RestoredCounter> {
-    let open = snapshot.open.iter().map(|(_, record)| record);
-    let mut held = Holds::of(open).into_counters_of(subject);
-    let limits = resolved.limits.iter().zip(&snapshot.counters);
-    let limits = limits.map(|(limit, consumed)| (limit.field, limit.window.start_ms, *consumed));
-    let quotas = resolved.quotas.iter().zip(&snapshot.quotas);
-    let quotas = quotas.map(|(quota, state)| (quota.field, quota.window.start_ms, state.consumed));
-    let mut counters: Vec<_> = limits
-        .chain(quotas)
-        .map(|(field, window_start_ms, consumed)| {
-            let held = held.remove(&(field, window_start_ms));
-            let reserved = held.map_or(Units::ZERO, |held| held.units);
-            let next_hold_ends_at_ms = held.map(|held| held.first_end_ms);
-            RestoredCounter { field, window_start_ms, consumed, reserved, next_hold_ends_at_ms }
-        })
-        .collect();
-    for ((field, window_start_ms), held) in held {
-        if counters.iter().all(|counter| counter.field != field) {
-            let consumed = Units::ZERO;
-            let next_hold_ends_at_ms = Some(held.first_end_ms);
-            counters.push(RestoredCounter {
-                field,
-                window_start_ms,
-                consumed,
-                reserved: held.units,
-                next_hold_ends_at_ms,
-            });
-        }
-    }
-    counters
 }

@@ -128,7 +128,7 @@ fn counter_ask(counter: &CounterDescription) -> CounterAsk {
 
 /// The books' figures for each counter told, in order.
 fn figures_of(checkpoint: &Checkpoint, books: &BookFigures) -> Vec<Figures> {
-    let holds = Holds::of(books.open.iter().map(|(_, record)| record));
+    let holds = Holds::of(books.open.iter().map(|(_, record)| record), &[]);
     let mut limits = books.counters.iter();
     let mut quotas = books.quotas.iter().map(|quota| &quota.consumed);
     let figures = checkpoint.told().map(|(counter, _)| {

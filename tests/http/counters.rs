@@ -1,8 +1,19 @@
-//! Counters through changes of policy: which go on.
+//! Counters through changes of policy: which go on, and what a new one counts from its first moment on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::app::{TestApp, spawn_app};
+use tollgate::domain::ids::TenantId;
+use tollgate::ledger::RestoreAsk;
+
+use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::wait::wait_for;
+
+/// In the middle of an hour, a day, a week and a month.
+const NOON_MS: i64 = 1_784_118_600_000;
 
 /// A limit of a tenant's own.
 fn own(window: &str) -> Value {
@@ -42,5 +53,208 @@ async fn a_tenant_made_with_a_limit_of_the_same_id_leaves_anothers_counter_alone
     }
     let more = json!({ "tenant": "a", "meter": "page", "amount": "11" });
     app.post_keyed("/v1/usage", "more", more).await.is_problem(429, "quota_exceeded");
+    app.finish().await;
+}
+
+async fn app_at_noon() -> TestApp {
+    let app = spawn_app_with(AppOptions { test_clock_ms: Some(NOON_MS), ..AppOptions::default() }).await;
+    app.with_plan(json!([]), json!([])).await;
+    app
+}
+
+/// A hold of `acme` on behalf of ada; its id.
+async fn hold(app: &TestApp, key: &str, amount: &str, ttl_seconds: u32) -> String {
+    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": amount, "ttl_seconds": ttl_seconds });
+    app.post_keyed("/v1/reservations", key, body).await.expect(201).text("/id").to_owned()
+}
+
+async fn consume(app: &TestApp, id: &str, amount: &str, is_final: bool) {
+    let body = json!({ "amount": amount, "final": is_final });
+    app.post(&format!("/v1/reservations/{id}/consume"), body).await.expect(200);
+}
+
+/// What the limit shows as consumed and reserved, the subject's where it is one.
+async fn counts(app: &TestApp, limit: &str) -> (String, String) {
+    let quota = app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await.expect(200).body;
+    assert_eq!(quota["source"], "gate");
+    let limits = quota["limits"].as_array().unwrap();
+    let found =
+        limits.iter().find(|each| each["id"] == limit).unwrap_or_else(|| panic!("{limit} in {quota}"));
+    (found["consumed"].as_str().unwrap().to_owned(), found["reserved"].as_str().unwrap().to_owned())
+}
+
+async fn expired(app: &TestApp, id: &str) {
+    wait_for("the hold expires", Duration::from_secs(60), async || {
+        let found = app.get(&format!("/v1/reservations/{id}")).await;
+        (found.text("/status") == "expired").then_some(())
+    })
+    .await;
+}
+
+async fn move_clock(app: &TestApp, to_ms: i64) {
+    app.move_clock(&jiff::Timestamp::from_millisecond(to_ms).unwrap().to_string()).await;
+}
+
+/// Every way in which a limit can begin inside its window, before and after.
+fn beginnings() -> Vec<(&'static str, Value, Value)> {
+    let changed = |field: &str, value: Value| {
+        let mut limit = own("day");
+        limit[field] = value;
+        json!([limit])
+    };
+    let mut of_users = own("day");
+    of_users["scope"] = json!("subject");
+    of_users["subject_kind"] = json!("user");
+    vec![
+        ("made", json!([]), json!([own("day")])),
+        ("window", json!([own("month")]), json!([own("day")])),
+        ("scope", json!([own("day")]), json!([of_users.clone()])),
+        ("scope back", json!([of_users]), json!([own("day")])),
+        ("operations", changed("operations", json!(["ocr"])), json!([own("day")])),
+        ("meter", changed("meter", json!("token")), json!([own("day")])),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_begins_inside_its_window_counts_what_is_open_then() {
+    let app = app_at_noon().await;
+    app.put("/v1/admin/operations/ocr", json!({ "costs": [{ "meter": "page", "base": "1" }] })).await;
+    for (name, before, after) in beginnings() {
+        put_tenant(&app, "acme", before).await;
+        let key = |what: &str| format!("{name}-{what}");
+        let (late, used) =
+            (hold(&app, &key("late"), "2", 1).await, hold(&app, &key("used"), "20", 3600).await);
+        let (freed, grows) =
+            (hold(&app, &key("freed"), "8", 3600).await, hold(&app, &key("grows"), "10", 3600).await);
+        let left = hold(&app, &key("left"), "5", 1800).await;
+        consume(&app, &grows, "4", false).await;
+        let lost_at = app.clock.now_ms() + 2_000;
+        move_clock(&app, lost_at).await;
+        expired(&app, &late).await;
+        put_tenant(&app, "acme", after).await;
+        assert_eq!(counts(&app, "own").await, pair("4", "39"), "{name}");
+        consume(&app, &used, "25", true).await;
+        consume(&app, &grows, "6", false).await;
+        assert_eq!(counts(&app, "own").await, pair("31", "17"), "{name}");
+        app.post(&format!("/v1/reservations/{freed}/release"), json!({ "incurred": "1" })).await.expect(200);
+        consume(&app, &late, "2", true).await;
+        assert_eq!(counts(&app, "own").await, pair("34", "9"), "{name}");
+        let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "58" });
+        app.post_keyed("/v1/usage", &key("above"), body).await.is_problem(429, "quota_exceeded");
+        move_clock(&app, lost_at + 1_800_000).await;
+        expired(&app, &left).await;
+        assert_eq!(counts(&app, "own").await, pair("34", "4"), "{name}");
+        consume(&app, &grows, "10", true).await;
+        assert_eq!(counts(&app, "own").await, pair("38", "0"), "{name}");
+        app.drained().await;
+        app.check_books().await;
+        // The next one finds an empty day.
+        put_tenant(&app, "acme", json!([])).await;
+        move_clock(&app, lost_at + 86_400_000).await;
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_began_inside_its_window_is_the_same_after_a_loss_of_memory() {
+    let app = app_at_noon().await;
+    for (name, before, after) in beginnings().into_iter().take(3) {
+        put_tenant(&app, "acme", before).await;
+        let (used, left) = (
+            hold(&app, &format!("{name}-used"), "20", 3600).await,
+            hold(&app, &format!("{name}-left"), "10", 3600).await,
+        );
+        put_tenant(&app, "acme", after).await;
+        assert_eq!(counts(&app, "own").await, pair("0", "30"), "{name}");
+        let client = redis::Client::open(app.redis.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
+        wait_for("the tenant is restored", Duration::from_secs(30), async || {
+            let quota = app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await;
+            (quota.status == 200 && quota.body["source"] == "gate").then_some(())
+        })
+        .await;
+        assert_eq!(counts(&app, "own").await, pair("0", "30"), "{name}");
+        consume(&app, &used, "15", true).await;
+        app.post(&format!("/v1/reservations/{left}/release"), json!({})).await.expect(200);
+        assert_eq!(counts(&app, "own").await, pair("15", "0"), "{name}");
+        app.drained().await;
+        app.check_books().await;
+        put_tenant(&app, "acme", json!([])).await;
+        move_clock(&app, app.clock.now_ms() + 86_400_000).await;
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
+    let app = Arc::new(spawn_app().await);
+    app.with_plan(json!([]), json!([])).await;
+    let of_tenant = |window: &str| json!({ "id": "own", "meter": "page", "window": window, "capacity": "1000000", "class": "quota" });
+    let tenant = TenantId::parse("acme").unwrap();
+    let of_users = json!({ "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "month",
+                           "capacity": "1000000", "class": "quota" });
+    put_tenant(&app, "acme", json!([of_tenant("month")])).await;
+    let (goes_on, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
+    let callers: Vec<_> = (0..4)
+        .map(|caller| {
+            let (app, goes_on, calls) = (app.clone(), goes_on.clone(), calls.clone());
+            tokio::spawn(async move {
+                for number in 0.. {
+                    if !goes_on.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let (key, ttl_seconds) = (format!("{caller}-{number}"), if number % 5 == 0 { 1 } else { 600 });
+                    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "10", "ttl_seconds": ttl_seconds });
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    let held = app.post_until_answered("/v1/reservations", &key, body).await.expect(201);
+                    let path = format!("/v1/reservations/{}", held.text("/id"));
+                    match number % 5 {
+                        0 | 1 => {}
+                        2 => _ = app.post_until_answered(&format!("{path}/release"), &key, json!({})).await.expect(200),
+                        part => {
+                            let is_final = part == 3;
+                            let body = json!({ "amount": (number % 13).to_string(), "final": is_final });
+                            app.post_until_answered(&format!("{path}/consume"), &key, body).await.expect(200);
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for turn in 0..6 {
+        let enough = calls.load(Ordering::Relaxed) + 60;
+        wait_for("calls go on", Duration::from_secs(60), async || {
+            (calls.load(Ordering::Relaxed) >= enough).then_some(())
+        })
+        .await;
+        let window = if turn % 2 == 0 { "day" } else { "month" };
+        let users =
+            if turn % 3 == 1 { json!([of_tenant(window)]) } else { json!([of_tenant(window), of_users]) };
+        put_tenant(&app, "acme", users).await;
+    }
+    goes_on.store(false, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let app = Arc::into_inner(app).unwrap();
+    wait_for("the short holds expire", Duration::from_secs(60), async || {
+        let open = app.get("/v1/tenants/acme/reservations?status=reserved&limit=1000").await.expect(200).body;
+        let soon_ms = app.clock.now_ms() + 60_000;
+        let ends_ms = |hold: &Value| {
+            hold["expires_at"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond()
+        };
+        let is_short = |hold: &Value| ends_ms(hold) < soon_ms;
+        (!open["data"].as_array().unwrap().iter().any(is_short)).then_some(())
+    })
+    .await;
+    app.drained().await;
+    let ask = RestoreAsk { with_open: true, ..RestoreAsk::default() };
+    let partition = app.app().gate.partition_of(&tenant);
+    let books = app.app().ledger.read_tenant(partition, &tenant, &ask).await.unwrap();
+    let held = books.open.iter().flat_map(|(_, record)| &record.units).map(|units| units.outstanding().get());
+    let used = app.get("/v1/tenants/acme/usage?group_by=meter").await.expect(200);
+    let truth = pair(used.text("/data/0/consumed"), &held.sum::<i64>().to_string());
+    assert_eq!((counts(&app, "own").await, counts(&app, "user").await), (truth.clone(), truth));
     app.finish().await;
 }

@@ -144,6 +144,8 @@ async fn call_every_script(world: &World) {
         now_ms: Some(START_MS),
     };
     gate.repair(&repair).await.unwrap();
+    let subject = gate.subject_hash(tenant, &user("ada"));
+    gate.suspend(partition, world.epoch(), tenant, Some(subject), Some(START_MS)).await.unwrap();
     world.hold(&ask("job")).await;
     let again = (OutboxId { epoch: Epoch(2), sequence: 1 }, world.record("job").await.unwrap());
     super::undo::undo(world, &again, &resolved).await;

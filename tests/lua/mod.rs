@@ -10,4 +10,5 @@ mod release;
 mod repair;
 mod reserve;
 mod restore;
+mod suspend;
 mod undo;

@@ -1,0 +1,28 @@
+-- include read_new_counters
+-- include operation_of
+-- Adds to a record's counters those of one hash that were created inside their window and told while the record was open: they
+-- count it though it does not name them.
+local function add_new_counters(record, number, holder)
+  local named = {}
+  for _, counter in ipairs(record.counters) do
+    named[counter.field] = named[counter.field] or counter.holder == number
+  end
+  for _, counter in ipairs((read_new_counters(holder.new_counters))) do
+    local counts = #counter.operations == 0
+    for _, operation in ipairs(counter.operations) do
+      counts = counts or operation == operation_of(record)
+    end
+    local born_at = record.born_at
+    if counts and not named[counter.field] and born_at >= counter.window and born_at < counter.window_end
+      and born_at <= counter.told_at then
+      for line = 1, record.count do
+        if record.lines[line].meter == counter.meter then
+          record.counters[#record.counters + 1] = {
+            weights = { [line] = 1 }, holder = number, field = counter.field, window = counter.window, is_new = true,
+            consumed = 0, reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false,
+          }
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,21 @@
+-- Reads the counters of one hash that were created inside the window they count in: `B whether a subject's hash of this tenant has
+-- any`, then per counter `i8 told at  I4 length` and `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` with
+-- `Bc0 id` for each, none for all. Told at: what was open then is in the counter. Answers them, and the first byte.
+local function read_new_counters(packed)
+  local counters, length = {}, nil
+  local has_subjects, at = struct.unpack('<B', packed)
+  while at <= #packed do
+    local counter = { operations = {} }
+    local from = at
+    counter.told_at, length, at = struct.unpack('<i8I4', packed, at)
+    local count, next
+    counter.field, counter.window, counter.window_end, counter.meter, count, next = struct.unpack('<c8i8i8Bc0I2', packed, at)
+    for number = 1, count do
+      counter.operations[number], next = struct.unpack('<Bc0', packed, next)
+    end
+    at = at + length
+    counter.packed = string.sub(packed, from, at - 1)
+    counters[#counters + 1] = counter
+  end
+  return counters, has_subjects == 1
+end

@@ -1,0 +1,45 @@
+#!lua flags=allow-oom
+-- suspend: lets a warm hash wait for the ledger, so that what is held and consumed when a counter begins inside its window can be
+--          told whole: nothing moves meanwhile, and whoever meets the hash restores it. Its other counters stay.
+-- KEYS     1 meta  2 outbox  3 tenant's state  4.. the subject's state, where that is to wait and not the tenant's
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)
+-- returns  { status, real time, time, outbox's last id }    DONE    COLD: the tenant is    ALARM: epoch found
+-- event    none
+-- include statuses
+-- include clock
+-- include last_id
+-- include last_sequence
+
+-- read
+local epoch, tenant, subject = tonumber(ARGV[1]), KEYS[3], KEYS[4]
+local real, now = clock(ARGV[3])
+local found = redis.call('HGET', KEYS[1], 'epoch')
+local header = redis.call('HGET', tenant, 'h')
+local of_subject = subject and redis.call('HGET', subject, 'h')
+local last, sequence = last_id(KEYS[2]), last_sequence(KEYS[2], ARGV[1])
+
+-- check
+if found ~= ARGV[1] then
+  return { ALARM, real, now, '', found or '' }
+end
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+if not header or struct.unpack('<i8', header) ~= epoch then
+  return { COLD, real, now, last }
+end
+
+-- write
+local waiting = struct.pack('<i8', -epoch)
+if not subject then
+  redis.call('HSET', tenant, 'h', waiting .. string.sub(header, 9))
+  return { DONE, real, now, last }
+end
+redis.call('HSET', tenant, 'h', string.sub(header, 1, 32) .. '\1' .. string.sub(header, 34))
+local is_of_epoch = of_subject and math.abs(struct.unpack('<i8', of_subject)) == epoch
+if not is_of_epoch then
+  redis.call('DEL', subject)
+  of_subject = struct.pack('<i8i8i8i8', epoch, now, 0, sequence)
+end
+redis.call('HSET', subject, 'h', waiting .. string.sub(of_subject, 9))
+return { DONE, real, now, last }

@@ -1,0 +1,118 @@
+use rstest::rstest;
+use tollgate::domain::holds::NewCounter;
+use tollgate::domain::ids::MeterId;
+use tollgate::gate::{ReserveOutcome, ResolveOutcome, RestoredCounter, WarmState};
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+fn pages(key: &str, amount: i64, name: &[u8; 8]) -> Ask {
+    ask(key, vec![line("ocr.page", amount)], vec![limit(name, 100)])
+}
+
+fn counter(name: &[u8; 8], consumed: i64, reserved: i64) -> RestoredCounter {
+    RestoredCounter {
+        field: field(name),
+        window_start_ms: WINDOW.0,
+        consumed: units(consumed),
+        reserved: units(reserved),
+        next_hold_ends_at_ms: None,
+    }
+}
+
+fn new_counter(name: &[u8; 8]) -> NewCounter {
+    NewCounter {
+        subject: None,
+        field: field(name),
+        meter: MeterId::parse("ocr.page").unwrap(),
+        operations: None,
+        window_ms: WINDOW,
+    }
+}
+
+async fn suspend(world: &World) -> bool {
+    let gate = &world.gate;
+    gate.suspend(world.partition, world.epoch(), &world.tenant, None, Some(START_MS)).await.unwrap().is_some()
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_of_a_tenant_that_waits_moves_or_reaches_the_outbox(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6, b"day-----")).await;
+    let before = world.events().await.len();
+    assert!(suspend(&world).await);
+    assert!(!suspend(&world).await, "it waits already: whoever meets it restores it");
+    assert!(matches!(world.reserve(&pages("b", 1, b"day-----")).await, ReserveOutcome::Cold(_)));
+    for outcome in [
+        world.consume("a", total("2"), false).await,
+        world.consume("a", total("2"), true).await,
+        world.release("a", total("0")).await,
+        world.extend_at(START_MS, "a", TTL_MS * 2).await,
+    ] {
+        assert!(matches!(outcome, ResolveOutcome::Cold(_)), "{outcome:?}");
+    }
+    let report = world.gate.expire(world.partition, Some(START_MS + TTL_MS + BUCKET_MS), 100).await.unwrap();
+    assert_eq!((report.expired, report.postponed), (0, 1));
+    assert_eq!(world.events().await.len(), before);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_a_waiting_tenant_is_not_told_stays_and_holds_from_before_move_its_new_counters(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    for (key, amount) in [("a", 6), ("b", 3), ("c", 1)] {
+        world.hold(&pages(key, amount, b"day-----")).await;
+    }
+    suspend(&world).await;
+    let told = WarmState {
+        counters: vec![counter(b"month---", 0, 10)],
+        held_only: vec![counter(b"day-----", 0, 10)],
+        new_counters: vec![new_counter(b"month---")],
+        ..WarmState::default()
+    };
+    world.warm_up(told).await;
+    world.consume("a", total("4"), true).await;
+    let (day, month) = (limit(b"day-----", 100), limit(b"month---", 100));
+    assert_eq!((world.counts(&day).await, world.counts(&month).await), ((4, 4), (4, 4)));
+    // A second one, told by an instance that knows the first no more.
+    suspend(&world).await;
+    let told = WarmState {
+        counters: vec![counter(b"week----", 4, 4)],
+        new_counters: vec![new_counter(b"week----")],
+        ..WarmState::default()
+    };
+    world.warm_up(told).await;
+    world.hold(&pages("d", 5, b"week----")).await;
+    world.release("b", total("1")).await;
+    assert_eq!(world.sweep(START_MS + TTL_MS + BUCKET_MS).await, 2);
+    for check in [&day, &month] {
+        assert_eq!(world.counts(check).await, (5, 0));
+    }
+    assert_eq!(world.counts(&limit(b"week----", 100)).await, (5, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hold_made_after_a_counter_was_told_moves_only_what_it_names(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    suspend(&world).await;
+    let told = WarmState {
+        counters: vec![counter(b"month---", 0, 0)],
+        new_counters: vec![new_counter(b"month---")],
+        ..WarmState::default()
+    };
+    world.warm_up(told).await;
+    let mut later = pages("a", 6, b"day-----");
+    later.now_ms = START_MS + 1;
+    world.hold(&later).await;
+    world.consume_at(START_MS + 1, "a", total("6"), true).await;
+    assert_eq!(world.counts(&limit(b"month---", 100)).await, (0, 0));
+    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (6, 0));
+}
