@@ -31,8 +31,10 @@ end
 local checks = read_checks(ARGV[5], 1)
 local holders = measure(keys, checks, tonumber(ARGV[1]), now)
 find_cold(holders, checks)
+-- Counted from its window's start on, or told by the ledger since every instance has known it.
 local function is_told(check)
-  return check.known and not check.later
+  local is_whole = check.window >= check.since or holders[check.holder].restored_at >= check.since
+  return check.known and not check.later and is_whole
 end
 
 -- check

@@ -10,7 +10,7 @@
 //! figures     = per counter: i8 consumed  i8 reserved  i8 capacity  i8 next_end  B told
 //! ```
 //! `holder` is 0 for the tenant's counters, n for the n-th subject's. `flags & 1` says a quota, `flags & 2` that only the
-//! operations listed count. A counter that is not `told` was not known to the gate.
+//! operations listed count, `flags & 4` that it began inside its window. A counter that is not `told` was not known to the gate.
 
 use uuid::Uuid;
 
@@ -29,6 +29,7 @@ pub const CHECKPOINT_SUBJECTS_MAX: usize = 64;
 const LAYOUT: u8 = 1;
 const QUOTA: u8 = 1;
 const OPERATIONS: u8 = 2;
+const NEW: u8 = 4;
 
 /// What a counter counts, as far as comparing it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct CounterDescription {
     pub operations: Option<Vec<OperationId>>,
     /// Whether it is a quota, which the books keep by period.
     pub is_quota: bool,
+    /// Whether it began inside its window, so that reservations count in it that do not name it.
+    pub is_new: bool,
     /// Its window's start and end (unix ms).
     pub window_ms: (i64, i64),
 }
@@ -186,7 +189,8 @@ impl Description {
             out.put_text(counter.meter.as_str());
             out.put_byte(counter.decimals.count());
             let listed = if counter.operations.is_some() { OPERATIONS } else { 0 };
-            out.put_byte(listed | if counter.is_quota { QUOTA } else { 0 });
+            let new = if counter.is_new { NEW } else { 0 };
+            out.put_byte(listed | new | if counter.is_quota { QUOTA } else { 0 });
             out.put_8(counter.window_ms.0);
             out.put_8(counter.window_ms.1);
             if let Some(operations) = &counter.operations {
@@ -236,8 +240,8 @@ fn decode_counter(reader: &mut Reader<'_>, subjects: &[Subject]) -> Result<Count
         let next = |_| OperationId::parse(reader.text()?).map_err(|_| Undecodable("operation"));
         Some((0..count).map(next).collect::<Result<_, _>>()?)
     };
-    let is_quota = flags & QUOTA != 0;
-    Ok(CounterDescription { name, field, subject, meter, decimals, operations, is_quota, window_ms })
+    let (is_quota, is_new) = (flags & QUOTA != 0, flags & NEW != 0);
+    Ok(CounterDescription { name, field, subject, meter, decimals, operations, is_quota, is_new, window_ms })
 }
 
 impl Checkpoint {
@@ -297,6 +301,7 @@ mod tests {
             decimals: Decimals::new(2).unwrap(),
             operations: None,
             is_quota: name.starts_with("quota:"),
+            is_new: name == "day",
             window_ms: (1_000, 2_000),
         };
         let mut filtered = counter("hour", Some(user("ada")));

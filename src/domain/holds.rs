@@ -72,7 +72,8 @@ impl Holds {
         holds
     }
 
-    fn add(&mut self, record: &Record, new: &[NewCounter]) {
+    /// Adds what one more open reservation holds.
+    pub fn add(&mut self, record: &Record, new: &[NewCounter]) {
         let Some(rest) = &record.body.rest else { return };
         for counter in new {
             if let Some(units) = counter.held_of(record, rest) {

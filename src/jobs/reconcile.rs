@@ -111,7 +111,7 @@ impl Reconciler<'_> {
                     }
                     renewed = Instant::now();
                 }
-                if let Err(error) = self.operations.take_checkpoint(tenant).await {
+                if let Err(error) = self.operations.take_checkpoints(tenant).await {
                     self.pass_over(tenant, error).await?;
                 }
                 tenants = tenants.saturating_add(1);

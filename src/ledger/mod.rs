@@ -4,6 +4,7 @@
 //! something runs in one transaction in a task of its own, and every wait is bounded ([`LedgerOptions`]).
 //! Instants are unix milliseconds in the interface and `timestamptz` in the tables.
 
+mod active_subjects;
 mod audit;
 pub mod balances;
 mod booked;

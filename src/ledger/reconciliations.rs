@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, BigInt, Bool, Integer, Jsonb, Nullable, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{self, BigInt, Bool, Integer, Jsonb, Nullable, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -256,6 +256,7 @@ impl StoredDifference {
                 meter: MeterId::parse(&self.meter).ok()?,
                 decimals: Decimals::new(self.decimals)?,
                 operations: None,
+                is_new: false,
                 window_ms: self.window_ms,
             },
             gate: figures(self.gate),
@@ -328,14 +329,6 @@ impl Row {
 struct CountRow {
     #[diesel(sql_type = BigInt)]
     count: i64,
-}
-
-#[derive(QueryableByName)]
-struct SubjectRow {
-    #[diesel(sql_type = Text)]
-    kind: String,
-    #[diesel(sql_type = Text)]
-    id: String,
 }
 
 impl Ledger {
@@ -464,39 +457,5 @@ impl Ledger {
             })
             .await?;
         number::unsigned(row.count)
-    }
-
-    /// Subjects of these kinds with usage since an instant (unix ms) or with open holds, at most `limit`; which ones, where
-    /// there are more, differs from call to call.
-    pub async fn active_subjects(
-        &self,
-        tenant: &TenantId,
-        kinds: &[SubjectKind],
-        since_ms: i64,
-        limit: usize,
-    ) -> Result<Vec<Subject>, LedgerError> {
-        let since = instant::from_ms(since_ms)?;
-        let query = "SELECT s.kind, s.id FROM subjects s WHERE s.tenant = $1 AND s.kind = ANY($2) AND s.number IN ( \
-                         SELECT u.subject FROM usage_hourly u WHERE u.tenant = $1 AND u.hour_at >= $3 AND u.subject <> 0 \
-                         UNION SELECT unnest(r.subjects) FROM reservations r WHERE r.tenant = $1 AND r.state = 'reserved') \
-                     ORDER BY random() LIMIT $4";
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query)
-                    .bind::<Text, _>(tenant.to_string())
-                    .bind::<Array<Text>, _>(kinds.iter().map(ToString::to_string).collect::<Vec<_>>())
-                    .bind::<Timestamptz, _>(since)
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<SubjectRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        let read = |row: SubjectRow| {
-            let damaged = |_| LedgerError::Damaged(format!("a subject of {tenant}"));
-            Ok(Subject {
-                kind: SubjectKind::parse(&row.kind).map_err(damaged)?,
-                id: SubjectId::parse(&row.id).map_err(damaged)?,
-            })
-        };
-        rows.into_iter().map(read).collect()
     }
 }

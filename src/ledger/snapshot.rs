@@ -79,7 +79,7 @@ impl Ledger {
         self.transact(BEGIN_LOOK_UP, move |connection| {
             async move {
                 let cursor = cursors::read(connection, partition).await?;
-                let reading = read_figures(connection, &tenant, &ask, None);
+                let reading = read_figures(connection, &tenant, &ask);
                 let latest = read_latest_keyed(connection, &tenant, ask.keyed_since_ms);
                 let (figures, latest_keyed_born_at_ms) = try_join!(reading, latest)?;
                 let BookFigures { open, counters, quotas } = figures;
@@ -98,16 +98,13 @@ pub(crate) struct BookFigures {
     pub(crate) quotas: Vec<QuotaState>,
 }
 
-/// Reads what the books say: the one place, for those who restore a tenant and those who compare it. Refused where more
-/// holds are open than `open_max`.
+/// Reads what the books say: the one place, for those who restore a tenant and those who compare it.
 pub(crate) async fn read_figures(
     connection: &AsyncPgConnection,
     tenant: &TenantId,
     ask: &RestoreAsk,
-    open_max: Option<usize>,
 ) -> Result<BookFigures, LedgerError> {
-    let open =
-        async { if ask.with_open { read_open(connection, tenant, open_max).await } else { Ok(Vec::new()) } };
+    let open = async { if ask.with_open { read_open(connection, tenant).await } else { Ok(Vec::new()) } };
     let counters = read_counters(connection, tenant, &ask.counters);
     let (open, counters, quotas) = try_join!(open, counters, read_quotas(connection, tenant, &ask.quotas))?;
     Ok(BookFigures { open, counters, quotas })
@@ -121,26 +118,53 @@ struct OpenRow {
     record: Vec<u8>,
 }
 
+impl OpenRow {
+    fn read(self) -> Result<(ReservationId, Record), LedgerError> {
+        let id = ReservationId::from_bytes(self.id.into_bytes());
+        let record = Record::decode(&self.record);
+        Ok((id, record.map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))?))
+    }
+}
+
 async fn read_open(
     mut connection: &AsyncPgConnection,
     tenant: &TenantId,
-    most: Option<usize>,
 ) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
-    let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id LIMIT $2";
-    let find = sql_query(query)
-        .bind::<Text, _>(tenant.as_str())
-        .bind::<Nullable<BigInt>, _>(most.map(|most| number::limit(most.saturating_add(1))));
+    let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id";
+    let rows: Vec<OpenRow> =
+        Kept(sql_query(query).bind::<Text, _>(tenant.as_str())).load(&mut connection).await?;
+    rows.into_iter().map(OpenRow::read).collect()
+}
+
+/// The next open holds of a tenant, or of some of its subjects, in the order of their expiry and behind `after` (its expiry in
+/// unix ms), at most `limit`.
+pub(crate) async fn read_open_page(
+    mut connection: &AsyncPgConnection,
+    tenant: &TenantId,
+    subjects: Option<&[&Subject]>,
+    after: Option<(i64, ReservationId)>,
+    limit: usize,
+) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
+    let (after_at, after_id) =
+        after.map(|(ms, id)| Ok::<_, LedgerError>((instant::from_ms(ms)?, id.uuid()))).transpose()?.unzip();
+    let texts = |part: fn(&Subject) -> &str| {
+        subjects.map(|all| all.iter().map(|subject| part(subject)).collect::<Vec<_>>())
+    };
+    let find = sql_query(
+        "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' \
+         AND ($2 IS NULL OR (expires_at, id) > ($2, $3)) \
+         AND ($4::text[] IS NULL OR subjects && (SELECT array_agg(s.number) FROM unnest($4::text[], $5::text[]) AS w(kind, id) \
+                                                 JOIN subjects s ON s.tenant = $1 AND s.kind = w.kind AND s.id = w.id)) \
+         ORDER BY expires_at, id LIMIT $6",
+    )
+    .bind::<Text, _>(tenant.as_str())
+    .bind::<Nullable<Timestamptz>, _>(after_at)
+    .bind::<Nullable<sql_types::Uuid>, _>(after_id)
+    .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.kind.as_str()))
+    .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.id.as_str()))
+    .bind::<BigInt, _>(number::limit(limit));
     let rows: Vec<OpenRow> = Kept(find).load(&mut connection).await?;
-    if most.is_some_and(|most| rows.len() > most) {
-        return Err(LedgerError::Refused("too many open holds to compare".into()));
-    }
-    rows.into_iter()
-        .map(|row| {
-            let id = ReservationId::from_bytes(row.id.into_bytes());
-            let record = Record::decode(&row.record);
-            Ok((id, record.map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))?))
-        })
-        .collect()
+    rows.into_iter().map(OpenRow::read).collect()
 }
 
 #[derive(QueryableByName)]

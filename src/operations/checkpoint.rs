@@ -23,10 +23,12 @@ use crate::ledger::TenantPlace;
 use crate::telemetry::labels::Script;
 
 /// Instances learn of a change of policy within a second; a counter is compared from the first window on that began at
-/// least so long after the counter did.
+/// least so long after the counter did, or once the ledger has told it so long after.
 const POLICY_SPREADS_MS: i64 = 60_000;
 /// How far back a subject's last use may lie for it to be compared.
 const SUBJECTS_SINCE_MS: i64 = 26 * 3_600_000;
+/// How many pages of subjects are compared at one visit of a tenant; the next visit goes on behind them.
+const PAGES_MAX: usize = 32;
 const OPERATIONS_MAX: usize = 255;
 const TENANTS_PAGE: usize = 500;
 
@@ -52,8 +54,19 @@ pub struct TenantsPage {
     pub next: Option<TenantPlace>,
 }
 
+/// A part of a tenant's counters, for one checkpoint.
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    /// With the tenant's own counters.
+    with_tenant: bool,
+    /// With those of subjects whose numbers come behind this.
+    after: i64,
+}
+
 /// The counters of one checkpoint, named for the writer and for the gate.
 struct Named {
+    /// The last subject's number, where there are more.
+    next: Option<i64>,
     description: Description,
     checks: Vec<CounterCheck>,
     hashes: Vec<SubjectHash>,
@@ -72,23 +85,50 @@ impl Operations {
         Ok(TenantsPage { cold: known.len() - warm.len(), warm, next })
     }
 
-    /// Takes a checkpoint of a tenant's counters of class quota; none where the gate knows none that can be compared.
+    /// Takes a checkpoint of a tenant's counters of class quota and of its first active subjects'; none where the gate knows
+    /// none that can be compared.
     pub async fn take_checkpoint(&self, tenant: &TenantId) -> Answer<Option<CheckpointTaken>> {
+        let (taken, _) = self.take_page(tenant, Page { with_tenant: true, after: 0 }).await?;
+        Ok(taken)
+    }
+
+    /// Takes checkpoints of all of a tenant's counters of class quota, a page of subjects at a time: each is compared as of its
+    /// own place. Where the subjects are more than one visit compares, the next one goes on behind them.
+    pub async fn take_checkpoints(&self, tenant: &TenantId) -> Answer<Vec<CheckpointTaken>> {
+        let mut page = Page { with_tenant: true, after: self.compared.resume(tenant) };
+        let mut all = Vec::new();
+        for _ in 0..PAGES_MAX {
+            let (taken, next) = self.take_page(tenant, page).await?;
+            all.extend(taken);
+            let Some(after) = next else { return Ok(all) };
+            page = Page { with_tenant: false, after };
+        }
+        self.compared.leave_at(tenant, page.after);
+        Ok(all)
+    }
+
+    /// The checkpoint of one page, and where the next one begins, if there is more.
+    async fn take_page(
+        &self,
+        tenant: &TenantId,
+        page: Page,
+    ) -> Answer<(Option<CheckpointTaken>, Option<i64>)> {
         let mut at_ms = self.gate_now_ms();
         for _ in 0..ATTEMPTS_MAX {
             // Read before the policy is: a change between the two only makes the writer more careful.
             let policy_version = self.policy.seen_version();
             let entry = self.policy.tenant(tenant).await?;
-            let named = self.name_counters(&entry, policy_version, at_ms).await?;
+            let named = self.name_counters(&entry, policy_version, at_ms, page).await?;
             if named.checks.is_empty() {
-                return Ok(None);
+                return Ok((None, named.next));
             }
             let id = Uuid::from_u128(rand::random());
             match self.send_checkpoint(&entry, &named, id, at_ms).await {
                 Ok(CheckpointOutcome::Told(place)) => {
-                    return Ok(Some(CheckpointTaken { id, tenant: tenant.clone(), place }));
+                    return Ok((Some(CheckpointTaken { id, tenant: tenant.clone(), place }), named.next));
                 }
-                Ok(CheckpointOutcome::Cold | CheckpointOutcome::NothingKnown) => return Ok(None),
+                Ok(CheckpointOutcome::NothingKnown) => return Ok((None, named.next)),
+                Ok(CheckpointOutcome::Cold) => return Ok((None, None)),
                 Ok(CheckpointOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
                 Err(error) => {
@@ -157,16 +197,29 @@ impl Operations {
         entry: &Arc<TenantEntry>,
         policy_version: u64,
         at_ms: i64,
+        page: Page,
     ) -> Answer<Named> {
         let tenant = &entry.definition.id;
-        let mut counters = reconciled(&entry.tenant_counters(at_ms), None);
+        let own = if page.with_tenant { reconciled(&entry.tenant_counters(at_ms), None) } else { Vec::new() };
+        let (mut counters, mut next) = (own, None);
         let kinds: Vec<_> = entry.policy.reconciled_kinds(at_ms).into_iter().collect();
         if !kinds.is_empty() {
             let since_ms = at_ms.saturating_sub(SUBJECTS_SINCE_MS).max(0);
             let most = CHECKPOINT_SUBJECTS_MAX;
-            for subject in self.ledger.active_subjects(tenant, &kinds, since_ms, most).await? {
-                counters.extend(reconciled(&entry.subject_counters(&subject, at_ms), Some(&subject)));
+            let active = self.ledger.active_subjects(tenant, &kinds, since_ms, page.after, most).await?;
+            let is_full = active.len() == most;
+            let mut last = page.after;
+            for (number, subject) in active {
+                let of_subject = reconciled(&entry.subject_counters(&subject, at_ms), Some(&subject));
+                let fits = counters.len() + of_subject.len() <= CHECKPOINT_COUNTERS_MAX;
+                if !fits && last > page.after {
+                    next = Some(last);
+                    break;
+                }
+                counters.extend(of_subject);
+                last = number;
             }
+            next = next.or_else(|| is_full.then_some(last));
         }
         let mut seen = HashSet::new();
         counters.retain(|(counter, _)| seen.insert((counter.subject.clone(), counter.field)));
@@ -178,7 +231,7 @@ impl Operations {
         let checks = description.counters.iter().zip(since);
         let checks = checks.map(|(counter, since_ms)| check(&subjects, counter, since_ms)).collect();
         let hashes = subjects.iter().map(|subject| self.gate.subject_hash(tenant, subject)).collect();
-        Ok(Named { checks, hashes, description })
+        Ok(Named { next, checks, hashes, description })
     }
 }
 
@@ -201,16 +254,19 @@ fn name_of(counter: &CounterDescription) -> String {
     format!("{}{of} (field {})", counter.name, counter.field.as_str())
 }
 
-/// The counters of class quota that have counted from their window's start on, each with when it was created.
+/// The counters of class quota, each with the instant from which on every instance has known it.
 fn reconciled(resolved: &Resolved, subject: Option<&Subject>) -> Vec<(CounterDescription, i64)> {
     let limits = resolved.limits.iter().filter(|limit| limit.limit.class == Class::Quota);
     let limits = limits.map(|limit| (describe_limit(limit, subject), limit.since_ms));
     let quotas = resolved.quotas.iter().map(|quota| (describe_quota(quota), quota.since_ms));
-    let counts_all = |(counter, since_ms): &(CounterDescription, i64)| {
-        counter.window_ms.0 >= since_ms.saturating_add(POLICY_SPREADS_MS)
-            && counter.operations.as_ref().is_none_or(|operations| operations.len() <= OPERATIONS_MAX)
+    let can_be_told = |(counter, _): &(CounterDescription, i64)| {
+        counter.operations.as_ref().is_none_or(|operations| operations.len() <= OPERATIONS_MAX)
     };
-    limits.chain(quotas).filter(counts_all).collect()
+    let known = |(counter, since_ms): (CounterDescription, i64)| {
+        let is_new = since_ms > counter.window_ms.0;
+        (CounterDescription { is_new, ..counter }, since_ms.saturating_add(POLICY_SPREADS_MS))
+    };
+    limits.chain(quotas).filter(can_be_told).map(known).collect()
 }
 
 fn describe_limit(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterDescription {
@@ -222,6 +278,7 @@ fn describe_limit(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterDe
         decimals: limit.decimals,
         operations: limit.limit.operations.clone(),
         is_quota: false,
+        is_new: false,
         window_ms: (limit.window.start_ms, limit.window.end_ms),
     }
 }
@@ -235,6 +292,7 @@ fn describe_quota(quota: &ResolvedQuota) -> CounterDescription {
         decimals: quota.decimals,
         operations: None,
         is_quota: true,
+        is_new: false,
         window_ms: (quota.window.start_ms, quota.window.end_ms),
     }
 }

@@ -7,6 +7,7 @@ pub mod answers;
 mod calendars;
 mod catch_up;
 mod checkpoint;
+mod compared;
 mod conflicts;
 mod cost;
 mod damage;
@@ -139,6 +140,7 @@ pub struct Operations {
     questions: Questions,
     trust: Trust,
     restores: Restores,
+    compared: compared::Compared,
     backlog: Backlog,
     stopping: AtomicBool,
     remembered: Remembered,
@@ -178,6 +180,7 @@ impl Operations {
             questions: Questions::default(),
             trust: Trust::default(),
             restores: Restores::default(),
+            compared: compared::Compared::default(),
             backlog: Backlog::default(),
             stopping: AtomicBool::new(false),
             remembered,

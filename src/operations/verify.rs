@@ -1,5 +1,6 @@
 //! Gate against ledger, counter by counter: part of `tollgate verify`, also while traffic flows.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::checkpoint::{CheckpointTaken, with_damage};
@@ -100,7 +101,7 @@ impl Operations {
             check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);
             let mut taken = Vec::with_capacity(page.warm.len());
             for tenant in &page.warm {
-                let took = self.take_checkpoint(tenant).await.map(|checkpoint| taken.extend(checkpoint));
+                let took = self.take_checkpoints(tenant).await.map(|checkpoints| taken.extend(checkpoints));
                 check.pass_over(tenant, took)?;
             }
             self.report_judged(&taken, &mut check).await?;
@@ -113,6 +114,7 @@ impl Operations {
 
     async fn report_judged(&self, taken: &[CheckpointTaken], check: &mut GateCheck) -> Answer<()> {
         let started = Clock::monotonic();
+        let mut reported = HashSet::new();
         for checkpoint in taken {
             let judged = loop {
                 let judged = self.ledger.reconciliation(&checkpoint.tenant, checkpoint.id, checkpoint.place);
@@ -128,6 +130,8 @@ impl Operations {
                     "tenant {tenant}: the writer has not reached its checkpoint within {} s",
                     JUDGED_WITHIN.as_secs()
                 )),
+                // Of one that a later page has replaced, that page's is found.
+                Some(judged) if !reported.insert(judged.checkpoint) => {}
                 Some(judged) if judged.differences.is_empty() && !judged.detail.is_empty() => {
                     check.undecided.push(format!("tenant {tenant}: {}", judged.detail));
                 }

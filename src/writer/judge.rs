@@ -1,20 +1,23 @@
 //! A checkpoint against the books, as of exactly its place: in the transaction that has booked all before it.
 
+use std::time::{Duration, Instant};
+
 use diesel_async::AsyncPgConnection;
 use futures::{FutureExt, try_join};
 
+use crate::clock::Clock;
 use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
-use crate::domain::holds::Holds;
+use crate::domain::holds::{Holds, NewCounter};
 use crate::domain::ids::Partition;
 use crate::ledger::reconciliations::{Circumstances, circumstances};
-use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures};
+use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures, read_open_page};
 use crate::ledger::{Ledger, LedgerError, Reconciliation, begin_aside, end_aside};
 
 /// The most checkpoints judged in one transaction: what waits behind the partitions' events waits for them too.
 pub(super) const CHECKPOINTS_MAX: usize = 4;
-/// The most open holds that are read to judge one.
-const OPEN_MAX: usize = 20_000;
-/// Judging one takes at most so many statements.
+/// How many open holds are in memory at once while one is judged.
+const OPEN_PAGE: usize = 5_000;
+/// One statement gets this part of the time that judging one checkpoint has.
 const STATEMENTS: u32 = 5;
 /// All of them together get this part of the time that a transaction has; the rest is for booking.
 const PART_OF_TIME: u32 = 2;
@@ -32,8 +35,9 @@ pub(super) async fn judge(
     checkpoint: &Checkpoint,
 ) -> Result<Reconciliation, LedgerError> {
     let most = u32::try_from(CHECKPOINTS_MAX).unwrap_or(u32::MAX);
-    begin_aside(connection, ledger.work_timeout() / (PART_OF_TIME * STATEMENTS * most)).await?;
-    let compared = compare(connection, partition, checkpoint).await;
+    let time = ledger.work_timeout() / (PART_OF_TIME * most);
+    begin_aside(connection, time / STATEMENTS).await?;
+    let compared = compare(connection, partition, checkpoint, time).await;
     end_aside(connection).await?;
     let (around, (differences, state, detail)) = match compared {
         Err(error) if error.is_transient() && !error.is_statement_timeout() => return Err(error),
@@ -62,18 +66,56 @@ async fn compare(
     connection: &AsyncPgConnection,
     partition: Partition,
     checkpoint: &Checkpoint,
+    time: Duration,
 ) -> Result<(Circumstances, Judgement), LedgerError> {
+    let until = Clock::monotonic() + time;
     let tenant = &checkpoint.description.tenant;
     let ask = ask_of(checkpoint);
     // What cannot be read of the books is a judgement, so the circumstances are known all the same.
-    let reading = read_figures(connection, tenant, &ask, Some(OPEN_MAX)).map(Ok);
+    let reading = read_figures(connection, tenant, &ask).map(Ok);
     let (around, books) = try_join!(circumstances(connection, partition, checkpoint), reading)?;
-    let judgement = match books {
-        Ok(books) => decide(checkpoint, &figures_of(checkpoint, &books), &around),
+    let holds = read_holds(connection, checkpoint, until).await;
+    let judgement = match books.and_then(|books| Ok((books, holds?))) {
+        Ok((books, Some(holds))) => decide(checkpoint, &figures_of(checkpoint, &books, &holds), &around),
+        Ok((_, None)) => undecided(TOO_SLOW),
         Err(error @ (LedgerError::Damaged(_) | LedgerError::Refused(_))) => undecided(&why(error)),
         Err(error) => return Err(error),
     };
     Ok((around, judgement))
+}
+
+/// What is held, read in pages: the transaction has the partition's cursor, so that all of them are as of one place. None where
+/// they are more than can be read in time.
+async fn read_holds(
+    connection: &AsyncPgConnection,
+    checkpoint: &Checkpoint,
+    until: Instant,
+) -> Result<Option<Holds>, LedgerError> {
+    let counters = || checkpoint.told().map(|(counter, _)| counter);
+    let new: Vec<NewCounter> = counters().filter(|counter| counter.is_new).map(new_counter).collect();
+    // One of subjects alone needs the holds of these alone.
+    let subjects: Option<Vec<_>> = counters().map(|counter| counter.subject.as_ref()).collect();
+    let (mut holds, mut after) = (Holds::default(), None);
+    while Clock::monotonic() < until {
+        let tenant = &checkpoint.description.tenant;
+        let page = read_open_page(connection, tenant, subjects.as_deref(), after, OPEN_PAGE).await?;
+        page.iter().for_each(|(_, record)| holds.add(record, &new));
+        after = page.last().map(|(id, record)| (record.head.expires_at_ms, *id));
+        if page.len() < OPEN_PAGE {
+            return Ok(Some(holds));
+        }
+    }
+    Ok(None)
+}
+
+fn new_counter(counter: &CounterDescription) -> NewCounter {
+    NewCounter {
+        subject: counter.subject.clone(),
+        field: counter.field,
+        meter: counter.meter.clone(),
+        operations: counter.operations.clone(),
+        window_ms: counter.window_ms,
+    }
 }
 
 fn why(error: LedgerError) -> String {
@@ -111,7 +153,7 @@ fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
             .filter(|counter| counter.is_quota)
             .map(|quota| (quota.meter.clone(), quota.decimals, quota.window_ms.0))
             .collect(),
-        with_open: true,
+        with_open: false,
         keyed_since_ms: 0,
     }
 }
@@ -127,8 +169,7 @@ fn counter_ask(counter: &CounterDescription) -> CounterAsk {
 }
 
 /// The books' figures for each counter told, in order.
-fn figures_of(checkpoint: &Checkpoint, books: &BookFigures) -> Vec<Figures> {
-    let holds = Holds::of(books.open.iter().map(|(_, record)| record), &[]);
+fn figures_of(checkpoint: &Checkpoint, books: &BookFigures, holds: &Holds) -> Vec<Figures> {
     let mut limits = books.counters.iter();
     let mut quotas = books.quotas.iter().map(|quota| &quota.consumed);
     let figures = checkpoint.told().map(|(counter, _)| {

@@ -307,19 +307,76 @@ async fn a_comparison_that_would_take_too_long_is_refused_and_holds_up_no_bookin
     client.batch_execute("ROLLBACK").await.unwrap();
     drop(client);
     connection.await.unwrap().unwrap();
+    assert_eq!(compared(&app, true).await.state, Clean);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_with_more_open_holds_than_are_read_at_once_is_compared_like_any_other() {
+    let app = app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
     let body =
         json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "1", "ttl_seconds": 3600 });
     app.post("/v1/reservations", body).await.expect(201);
     app.drained().await;
     let copies = "INSERT INTO reservations SELECT (json_populate_record(r, json_build_object('id', gen_random_uuid()))).* \
-                  FROM reservations r, generate_series(1, 20000) WHERE r.state = 'reserved'";
+                  FROM reservations r, generate_series(1, 25000) WHERE r.state = 'reserved'";
     crate::ledger::as_owner(&app.database, copies).await.unwrap();
-    let many = compared(&app, true).await;
-    assert_eq!((many.state, many.detail.as_str()), (Refused, "too many open holds to compare"));
+    let many = compared(&app, false).await;
+    let lacking: Vec<_> = many.differences.iter().map(|difference| difference.delta()).collect();
+    assert_eq!(
+        (many.state, lacking),
+        (Drift, vec![(0, 25_000); 3]),
+        "the tenant's, its quota's and the subject's"
+    );
     let drop =
         "DELETE FROM reservations WHERE state = 'reserved' AND id <> ALL (SELECT operation_id FROM entries)";
     crate::ledger::as_owner(&app.database, drop).await.unwrap();
-    assert_eq!(compared(&app, true).await.state, Clean);
+    assert_eq!(compared(&app, false).await.state, Clean);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_active_subject_of_a_tenant_is_compared_and_repaired() {
+    let app = app_with(AppOptions::default()).await;
+    for number in 0..150 {
+        let body =
+            json!({ "tenant": "acme", "subject": format!("user-{number}"), "meter": "page", "amount": "2" });
+        app.post_keyed("/v1/usage", &format!("of-{number}"), body).await.expect(201);
+    }
+    app.drained().await;
+    let mut connection = redis_of(&app).await;
+    let keys: Vec<String> = connection.keys("tg1:*:state:acme:*").await.unwrap();
+    assert_eq!(keys.len(), 150);
+    for key in &keys {
+        tamper(&app, key, 3).await;
+    }
+    let taken = app.app().operations.take_checkpoints(&acme()).await.unwrap();
+    assert_eq!(taken.len(), 3, "64 subjects a page");
+    wait_for("all of them are repaired", Duration::from_secs(60), async || {
+        let repaired = all(&app).await.into_iter().filter(|row| row.state == Repaired);
+        (repaired.map(|row| row.differences.len()).sum::<usize>() == 150).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_ledger_told_after_a_loss_of_memory_is_compared_at_once() {
+    let app = app_with(AppOptions::default()).await;
+    app.move_clock("2026-02-01T12:00:00Z").await;
+    let hold =
+        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "7", "ttl_seconds": 3600 });
+    app.post("/v1/reservations", hold).await.expect(201);
+    let limits =
+        json!([{ "id": "new", "meter": "page", "window": "day", "capacity": "1000000", "class": "quota" }]);
+    app.put("/v1/admin/plans/plan", json!({ "limits": limits, "quotas": [] })).await;
+    usage(&app, "a", 2).await;
+    app.move_clock("2026-02-01T12:05:00Z").await;
+    assert_eq!(app.app().operations.take_checkpoint(&acme()).await.unwrap(), None, "made inside its window");
+    redis::cmd("FLUSHALL").exec_async(&mut redis_of(&app).await).await.unwrap();
+    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "1" });
+    app.post_until_answered("/v1/usage", "b", body).await.expect(201);
+    let judged = compared(&app, true).await;
+    assert_eq!((judged.state, judged.counters), (Clean, 1), "{judged:?}");
     app.finish().await;
 }
 

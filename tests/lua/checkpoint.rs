@@ -32,6 +32,7 @@ fn description(world: &World, checks: &[CounterCheck], subject: Option<&Subject>
         decimals: Decimals::default(),
         operations: None,
         is_quota: false,
+        is_new: false,
         window_ms: WINDOW,
     };
     Description {
