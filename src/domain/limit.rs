@@ -10,8 +10,9 @@ use super::instant::Instant;
 use super::period::WindowKind;
 
 /// Whose use a limit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(default = "tenant")]
 pub enum Scope {
     /// The whole tenant's.
     #[default]
@@ -21,8 +22,9 @@ pub enum Scope {
 }
 
 /// How a limit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(default = "calendar")]
 pub enum Algorithm {
     /// By windows of the calendar, in the tenant's zone.
     #[default]
@@ -30,8 +32,9 @@ pub enum Algorithm {
 }
 
 /// What a limit does when it is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = LimitKind, default = "hard")]
 pub enum Kind {
     /// It refuses.
     #[default]
@@ -39,8 +42,9 @@ pub enum Kind {
 }
 
 /// Whether a limit's count survives the loss of the gate's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = LimitClass, default = "quota")]
 pub enum Class {
     /// Restored from the ledger and reconciled with it.
     #[default]
@@ -114,7 +118,7 @@ impl From<Percent> for u8 {
 }
 
 /// At most `capacity` of a meter per window. The same fields as a default, in a plan and of a tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// Its name; with the tenant, the identity of its counter.
@@ -129,6 +133,7 @@ pub struct Limit {
     pub subject_kind: Option<SubjectKind>,
     /// The operations whose use counts; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1)]
     pub operations: Option<Vec<OperationId>>,
     /// How it counts.
     #[serde(default)]
@@ -157,6 +162,7 @@ pub struct Limit {
     pub until: Option<Instant>,
     /// What a refusal tells the caller besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 500)]
     pub message: Option<Arc<str>>,
 }
 

@@ -22,4 +22,5 @@ pub mod policy;
 pub mod rate;
 pub mod reservation;
 pub mod resolution;
+pub mod schema;
 pub mod tenant;

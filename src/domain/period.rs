@@ -124,7 +124,9 @@ impl From<AnchorDay> for u8 {
 }
 
 /// The stretch of time over which a limit counts, in the tenant's zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowKind {
     /// The local hour.

@@ -55,8 +55,9 @@ impl fmt::Display for Rate {
 }
 
 /// Which way a cost is rounded to its meter's decimals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(default = "up")]
 pub enum Rounding {
     /// Up: a started unit is a unit.
     #[default]

@@ -12,6 +12,7 @@ use super::query::Query;
 use super::state::State;
 use super::version;
 use crate::domain::ids::{OverrideId, TenantId};
+use crate::domain::schema::{StoredOverride, TenantOverride};
 use crate::operations::requests::OverridesRequest;
 
 /// List overrides, newest first.
@@ -23,7 +24,7 @@ use crate::operations::requests::OverridesRequest;
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((status = 200, description = "Overrides, each with its `tenant`.", body = List<serde_json::Value>))
+    responses((status = 200, description = "Overrides, each with its `tenant`.", body = List<TenantOverride>))
 )]
 #[get("/v1/admin/overrides")]
 pub(super) async fn list_overrides(
@@ -45,7 +46,7 @@ pub(super) async fn list_overrides(
         ("id" = String, Path, description = "The override."),
         ("tenant" = String, Query, description = "Whose override."),
     ),
-    responses((status = 200, description = "The override with its `tenant`.", body = Object))
+    responses((status = 200, description = "The override with its `tenant`.", body = StoredOverride))
 )]
 #[get("/v1/admin/overrides/{id}")]
 pub(super) async fn get_override(
@@ -62,13 +63,13 @@ pub(super) async fn get_override(
 #[utoipa::path(
     tag = "admin",
     params(("id" = String, Path, description = "The override.")),
-    request_body(content = Object, example = json!({
-        "tenant": "acme", "level": "tenant", "limit": "ocr-day", "capacity": "5000",
+    request_body(content = TenantOverride, example = json!({
+        "id": "migration", "tenant": "acme", "level": "tenant", "limit": "ocr-day", "capacity": "5000",
         "until": "2027-01-01T00:00:00Z", "reason": "migration week"
     })),
     responses(
-        (status = 201, description = "Created.", body = Object),
-        (status = 200, description = "Replaced.", body = Object),
+        (status = 201, description = "Created.", body = StoredOverride),
+        (status = 200, description = "Replaced.", body = StoredOverride),
     )
 )]
 #[put("/v1/admin/overrides/{id}")]

@@ -2,6 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse};
 
+use super::answer::List;
 use super::auth::Caller;
 use super::body::{BODY_BYTES_MAX, JsonText};
 use super::list::Listing;
@@ -10,7 +11,13 @@ use super::query::Query;
 use super::state::State;
 use super::version;
 use crate::domain::ids::{InvalidId, PlanId};
+use crate::domain::limit::Limit;
+use crate::domain::meter::Meter;
+use crate::domain::operation::Operation;
+use crate::domain::plan::PlanDocument;
 use crate::domain::policy::diff::DefinitionKind;
+use crate::domain::schema::{StoredLimit, StoredMeter, StoredOperation, StoredPlan, StoredTenant};
+use crate::domain::tenant::TenantDocument;
 use crate::operations::FieldError;
 use crate::operations::requests::Precondition;
 
@@ -87,13 +94,12 @@ async fn delete(
 
 /// The four calls of one kind of object, documented each under its own name.
 macro_rules! policy_calls {
-    ($module:ident, $kind:expr, $all:tt, $one:tt, $list_id:tt, $get_id:tt, $put_id:tt, $delete_id:tt, $example:tt) => {
+    ($module:ident, $kind:expr, $all:tt, $one:tt, $list_id:tt, $get_id:tt, $put_id:tt, $delete_id:tt, $document:ty, $stored:ty, $example:tt) => {
         pub(super) mod $module {
-            use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
+            use actix_web::{delete, get, put, web};
             use utoipa_actix_web::service_config::ServiceConfig;
 
-            use super::{BODY_BYTES_MAX, Caller, JsonText, DefinitionKind, Problem, State};
-            use crate::http::answer::List;
+            use super::*;
 
             const KIND: DefinitionKind = $kind;
 
@@ -109,7 +115,7 @@ macro_rules! policy_calls {
                     ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
                     ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
                 ),
-                responses((status = 200, description = "Definitions, each with its `version`.", body = List<serde_json::Value>))
+                responses((status = 200, description = "Definitions, each with its `version`.", body = List<$stored>))
             )]
             #[get($all)]
             pub(super) async fn list_all(
@@ -123,7 +129,7 @@ macro_rules! policy_calls {
             #[utoipa::path(
                 tag = "admin", operation_id = $get_id,
                 params(("id" = String, Path, description = "Which one.")),
-                responses((status = 200, description = "The definition with its `version`.", body = Object))
+                responses((status = 200, description = "The definition with its `version`.", body = $stored))
             )]
             #[get($one)]
             pub(super) async fn get_one(
@@ -142,10 +148,10 @@ macro_rules! policy_calls {
                     ("If-Match" = Option<String>, Header, description = "Only replace the version with this `ETag`."),
                     ("If-None-Match" = Option<String>, Header, description = "`*`: only create, where there is none."),
                 ),
-                request_body(content = Object, example = json!($example)),
+                request_body(content = $document, example = json!($example)),
                 responses(
-                    (status = 201, description = "Created.", body = Object),
-                    (status = 200, description = "Replaced.", body = Object),
+                    (status = 201, description = "Created.", body = $stored),
+                    (status = 200, description = "Replaced.", body = $stored),
                 )
             )]
             #[put($one)]
@@ -183,27 +189,27 @@ macro_rules! policy_calls {
 
 policy_calls!(
     tenants, DefinitionKind::Tenant, "/v1/admin/tenants", "/v1/admin/tenants/{id}",
-    "list_tenants", "get_tenant", "put_tenant", "delete_tenant",
+    "list_tenants", "get_tenant", "put_tenant", "delete_tenant", TenantDocument, StoredTenant,
     { "id": "acme", "plan": "free", "time_zone": "Europe/Berlin", "anchor_day": 1 }
 );
 policy_calls!(
     plans, DefinitionKind::Plan, "/v1/admin/plans", "/v1/admin/plans/{id}",
-    "list_plans", "get_plan", "put_plan", "delete_plan",
+    "list_plans", "get_plan", "put_plan", "delete_plan", PlanDocument, StoredPlan,
     { "id": "free", "limits": [{ "id": "ocr-day", "meter": "ocr.page", "algorithm": "calendar", "window": "day", "capacity": "1000" }],
       "quotas": [{ "meter": "ocr.page", "included": "10000", "mode": "hard" }] }
 );
 policy_calls!(
     meters, DefinitionKind::Meter, "/v1/admin/meters", "/v1/admin/meters/{id}",
-    "list_meters", "get_meter", "put_meter", "delete_meter",
+    "list_meters", "get_meter", "put_meter", "delete_meter", Meter, StoredMeter,
     { "id": "ocr.page", "unit": "page", "decimals": 0 }
 );
 policy_calls!(
     operations, DefinitionKind::Operation, "/v1/admin/operations", "/v1/admin/operations/{id}",
-    "list_operations", "get_operation", "put_operation", "delete_operation",
+    "list_operations", "get_operation", "put_operation", "delete_operation", Operation, StoredOperation,
     { "id": "ocr.submit", "costs": [{ "meter": "ocr.page", "base": "0", "weights": { "pages": "1" }, "factors": { "handwriting": "2" } }] }
 );
 policy_calls!(
     limits, DefinitionKind::Limit, "/v1/admin/limits", "/v1/admin/limits/{id}",
-    "list_limits", "get_limit", "put_limit", "delete_limit",
+    "list_limits", "get_limit", "put_limit", "delete_limit", Limit, StoredLimit,
     { "id": "ocr-user", "meter": "ocr.page", "scope": "subject", "subject_kind": "user", "algorithm": "calendar", "window": "hour", "capacity": "20", "on_gate_failure": "deny" }
 );
