@@ -2,7 +2,7 @@
 
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::PolicyFile;
-use crate::operations::requests::{Precondition, Principal, Role};
+use crate::operations::requests::{ApplyRequest, Principal, Role};
 use crate::operations::{Answer, OperationError, Operations};
 
 const DEMO: &str = include_str!("../../config/demo-policy.toml");
@@ -16,21 +16,8 @@ pub(super) async fn write_demo_policy(operations: &Operations) -> Answer<bool> {
     if !operations.list_policy(DefinitionKind::Meter, one).await?.data.is_empty() {
         return Ok(false);
     }
-    let file = PolicyFile::from_toml(DEMO).map_err(|error| OperationError::Internal(error.to_string()))?;
-    for (kind, id, body) in objects(&file)? {
-        let actor = Principal { key_id: "installation".into(), role: Role::Admin, tenant: None };
-        operations.put_policy(kind, &id, body.to_string().as_bytes(), Precondition::Nothing, &actor).await?;
-    }
+    let policy = PolicyFile::from_toml(DEMO).map_err(|error| OperationError::Internal(error.to_string()))?;
+    let actor = Principal { key_id: "installation".into(), role: Role::Admin, tenant: None };
+    operations.apply_policy(ApplyRequest { policy, ..ApplyRequest::default() }, &actor).await?;
     Ok(true)
-}
-
-type Object = (DefinitionKind, String, serde_json::Value);
-
-fn objects(file: &PolicyFile) -> Answer<Vec<Object>> {
-    let value = serde_json::to_value(file).map_err(|error| OperationError::Internal(error.to_string()))?;
-    let all = DefinitionKind::ALL.into_iter().flat_map(|kind| {
-        let items = value[kind.list_name()].as_array().cloned().unwrap_or_default();
-        items.into_iter().map(move |item| (kind, item["id"].as_str().unwrap_or_default().to_owned(), item))
-    });
-    Ok(all.collect())
 }

@@ -212,18 +212,18 @@ pub enum PolicyCommand {
     Diff {
         /// The policy file (TOML).
         file: PathBuf,
-        /// Also delete what the file does not name.
+        /// Also delete what the file, or a list in it, does not name.
         #[arg(long, value_enum, value_name = "KIND")]
         prune: Vec<PruneKind>,
         /// Which service.
         #[command(flatten)]
         connect: Connect,
     },
-    /// Create and change what a file names; nothing is deleted without --prune.
+    /// Create and change what a file names, all of it or nothing; nothing is deleted without --prune.
     Apply {
         /// The policy file (TOML).
         file: PathBuf,
-        /// Also delete what the file does not name. Tenants are never deleted.
+        /// Also delete what the file, or a list in it, does not name. Tenants are never deleted.
         #[arg(long, value_enum, value_name = "KIND")]
         prune: Vec<PruneKind>,
         /// Do not ask.
@@ -248,10 +248,16 @@ pub enum PruneKind {
     Meters,
     /// Operations.
     Operations,
-    /// Default limits.
+    /// Limits: default ones, and those that a list in the file leaves out.
     Limits,
     /// Plans that no tenant is on.
     Plans,
+    /// Quotas that a plan of the file leaves out.
+    Quotas,
+    /// Subjects with a plan of their own that a tenant of the file leaves out.
+    Subjects,
+    /// Overrides that a tenant of the file leaves out.
+    Overrides,
 }
 
 /// `key …`.

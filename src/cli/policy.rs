@@ -1,29 +1,31 @@
 //! `tollgate policy`: the policy of a running service as a file.
 //!
-//! The difference is worked out here by the pure core; what changes is then written object by object, each only if
-//! nobody has changed it since it was read.
+//! The service works out what a file changes, and changes exactly that at once, or nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
-use reqwest::header::IF_MATCH;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
+use toml::de::{DeTable, DeValue};
 
 use super::arguments::{Connect, PolicyCommand, PruneKind};
-use super::client::{Client, encoded};
+use super::client::{Client, parse};
 use super::connection::{Connection, Prefer};
 use super::failure::{Exit, Failure};
 use super::output::{self, Format, Table};
+use super::problem;
 use super::prompt;
 use crate::domain::field_error::{FieldError, read_json};
-use crate::domain::policy::diff::{self, Action, Applied, Change, DefinitionKind};
+use crate::domain::policy::diff::{Action, Change, DefinitionKind};
 use crate::domain::policy::document::{Definitions, PolicyFile, export};
+use crate::domain::policy::edit::Prune;
+use crate::operations::answers::AppliedPolicy;
 
+const APPLY: &str = "/v1/admin/policy";
 const CORRECT: &str = "correct the file; nothing was changed";
 
 /// Runs a `policy` command.
@@ -34,23 +36,23 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     match command {
         PolicyCommand::Export { connect } => {
-            let stored = Stored::read(&client(&connect, config)?).await?;
-            output::print(&export_text(&stored.definitions, format)?)?;
+            let stored = stored(&client(&connect, config)?).await?;
+            output::print(&export_text(&stored, format)?)?;
         }
         PolicyCommand::Diff { file, prune, connect } => {
             let file = File::read(&file)?;
-            let applied = Stored::read(&client(&connect, config)?).await?.apply(file, &prune)?;
-            output::print(&changes_text(&applied.changes, format)?)?;
+            let found = file.ask(&client(&connect, config)?, &prune, None).await?;
+            output::print(&changes_text(&found.changes, format)?)?;
         }
         PolicyCommand::Apply { file, prune, yes, connect } => {
             let file = File::read(&file)?;
             let client = client(&connect, config)?;
-            let stored = Stored::read(&client).await?;
-            let applied = stored.apply(file, &prune)?;
-            output::print(&changes_text(&applied.changes, format)?)?;
-            if !applied.changes.is_empty() {
-                prompt::confirm(&format!("Apply these {} changes?", applied.changes.len()), yes)?;
-                write(&client, &stored, &applied).await?;
+            let found = file.ask(&client, &prune, None).await?;
+            output::print(&changes_text(&found.changes, format)?)?;
+            if !found.changes.is_empty() {
+                prompt::confirm(&format!("Apply these {} changes?", found.changes.len()), yes)?;
+                let applied = file.ask(&client, &prune, Some(&found.digest)).await?;
+                eprintln!("{} changes applied as version {}", applied.changes.len(), applied.version);
             }
         }
     }
@@ -62,29 +64,14 @@ fn client(connect: &Connect, config: Option<&Path>) -> Result<Client, Failure> {
 }
 
 /// The policy as the service has it.
-struct Stored {
-    definitions: Definitions,
-    versions: BTreeMap<(DefinitionKind, String), u64>,
-}
-
-impl Stored {
-    async fn read(client: &Client) -> Result<Self, Failure> {
-        let mut versions = BTreeMap::new();
-        let definitions = Definitions {
-            meters: by_id(list(client, DefinitionKind::Meter, &mut versions).await?, |it| &it.id),
-            operations: by_id(list(client, DefinitionKind::Operation, &mut versions).await?, |it| &it.id),
-            limits: by_id(list(client, DefinitionKind::Limit, &mut versions).await?, |it| &it.id),
-            plans: by_id(list(client, DefinitionKind::Plan, &mut versions).await?, |it| &it.id),
-            tenants: by_id(list(client, DefinitionKind::Tenant, &mut versions).await?, |it| &it.id),
-        };
-        Ok(Self { definitions, versions })
-    }
-
-    fn apply(&self, file: File, prune: &[PruneKind]) -> Result<Applied, Failure> {
-        let prune: BTreeSet<DefinitionKind> = prune.iter().map(|kind| kind.definition_kind()).collect();
-        diff::apply(&self.definitions, file.policy, &prune)
-            .map_err(|errors| file_failure(&file.path, &file.text, &errors))
-    }
+async fn stored(client: &Client) -> Result<Definitions, Failure> {
+    Ok(Definitions {
+        meters: by_id(list(client, DefinitionKind::Meter).await?, |it| &it.id),
+        operations: by_id(list(client, DefinitionKind::Operation).await?, |it| &it.id),
+        limits: by_id(list(client, DefinitionKind::Limit).await?, |it| &it.id),
+        plans: by_id(list(client, DefinitionKind::Plan).await?, |it| &it.id),
+        tenants: by_id(list(client, DefinitionKind::Tenant).await?, |it| &it.id),
+    })
 }
 
 /// A policy file with its text, so that errors can name a line.
@@ -92,17 +79,55 @@ impl Stored {
 struct File {
     path: PathBuf,
     text: String,
-    policy: PolicyFile,
+    /// As it is written: what it leaves out stays out.
+    policy: Value,
 }
 
 impl File {
     fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
-        match PolicyFile::from_toml(&text) {
-            Ok(policy) => Ok(Self { path: path.to_owned(), text, policy }),
-            Err(error) => Err(Failure::new(decoder_message(path, &text, &error)).remedy(CORRECT)),
+        let wrong = |error: FieldError| Failure::new(decoder_message(path, &text, &error)).remedy(CORRECT);
+        PolicyFile::from_toml(&text).map_err(wrong)?;
+        let policy = toml::from_str(&text).map_err(|error| wrong(FieldError::new("", error.message())))?;
+        Ok(Self { path: path.to_owned(), text, policy })
+    }
+
+    /// Asks what the file changes or, with the digest of an answer, has exactly that changed.
+    async fn ask(
+        &self,
+        client: &Client,
+        prune: &[PruneKind],
+        agreed: Option<&str>,
+    ) -> Result<AppliedPolicy, Failure> {
+        let prune: Vec<Prune> = prune.iter().map(|kind| kind.prune()).collect();
+        let mut body = json!({ "policy": self.policy, "prune": prune, "dry_run": agreed.is_none() });
+        if let Some(digest) = agreed {
+            body["expected_digest"] = digest.into();
         }
+        let reply = client.reply(Method::POST, APPLY, None, Some(body.to_string())).await?;
+        match reply.status {
+            200 => parse(APPLY, &reply.body),
+            422 => Err(self.refused(&problem::field_errors(&reply.body))),
+            status => Err(problem::failure(&format!("POST {APPLY}"), status, &reply.body)),
+        }
+    }
+
+    /// Each error with its line.
+    fn refused(&self, errors: &[FieldError]) -> Failure {
+        let describe = |error: &FieldError| {
+            let pointer = error.pointer.strip_prefix("/policy").unwrap_or(&error.pointer);
+            let line = line_of(&self.text, pointer).map_or_else(String::new, |line| format!(":{line}"));
+            let field = if pointer.is_empty() { String::new() } else { format!(" {pointer}") };
+            format!("{}{line}{field}: {}", self.path.display(), error.message)
+        };
+        let lines: Vec<String> = errors.iter().map(describe).collect();
+        let prunes = errors.iter().any(|error| error.message.contains("or prune "));
+        Failure::new(lines.join("\n  ")).remedy(if prunes {
+            "complete the file, or pass --prune with what may go; nothing was changed"
+        } else {
+            CORRECT
+        })
     }
 }
 
@@ -116,32 +141,29 @@ fn decoder_message(path: &Path, text: &str, error: &FieldError) -> String {
 }
 
 impl PruneKind {
-    fn definition_kind(self) -> DefinitionKind {
+    fn prune(self) -> Prune {
         match self {
-            Self::Meters => DefinitionKind::Meter,
-            Self::Operations => DefinitionKind::Operation,
-            Self::Limits => DefinitionKind::Limit,
-            Self::Plans => DefinitionKind::Plan,
+            Self::Meters => Prune::Meters,
+            Self::Operations => Prune::Operations,
+            Self::Limits => Prune::Limits,
+            Self::Plans => Prune::Plans,
+            Self::Quotas => Prune::Quotas,
+            Self::Subjects => Prune::Subjects,
+            Self::Overrides => Prune::Overrides,
         }
     }
 }
 
-async fn list<T: DeserializeOwned>(
-    client: &Client,
-    kind: DefinitionKind,
-    versions: &mut BTreeMap<(DefinitionKind, String), u64>,
-) -> Result<Vec<T>, Failure> {
+async fn list<T: DeserializeOwned>(client: &Client, kind: DefinitionKind) -> Result<Vec<T>, Failure> {
     let path = format!("/v1/admin/{}", kind.list_name());
     let objects: Vec<Value> = client.list(&path).await?;
     let read = |mut object: Value| {
-        let mut read_only = |field: &str| object.as_object_mut().and_then(|fields| fields.remove(field));
-        let version = read_only("version");
-        // What is still to come follows from what was asked for last.
-        read_only("calendars");
-        let id = object.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if let Some(version) = version.as_ref().and_then(Value::as_u64) {
-            versions.insert((kind, id.clone()), version);
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("version");
+            // What is still to come follows from what was asked for last.
+            fields.remove("calendars");
         }
+        let id = object.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         read_json(&object).map_err(|error| {
             Failure::new(format!(
                 "{path}: the {kind} `{id}` is not what this command line understands: {error}"
@@ -156,24 +178,31 @@ fn by_id<Id: Ord + Clone, T>(items: Vec<T>, id: impl Fn(&T) -> &Id) -> BTreeMap<
     items.into_iter().map(|item| (id(&item).clone(), Arc::new(item))).collect()
 }
 
-fn file_failure(path: &Path, text: &str, errors: &[FieldError]) -> Failure {
-    let describe = |error: &FieldError| {
-        let line = line_of(text, &error.pointer).map_or_else(String::new, |line| format!(":{line}"));
-        let field = if error.pointer.is_empty() { String::new() } else { format!(" {}", error.pointer) };
-        format!("{}{line}{field}: {}", path.display(), error.message)
-    };
-    let lines: Vec<String> = errors.iter().map(describe).collect();
-    Failure::new(lines.join("\n  ")).remedy(CORRECT)
-}
-
-/// The line on which the item that a pointer leads into begins: the n-th `[[list]]` of the file.
+/// The line of the field that a pointer leads to, or of the nearest around it that the file has.
 fn line_of(text: &str, pointer: &str) -> Option<usize> {
-    let mut steps = pointer.strip_prefix('/')?.split('/');
-    let heading = format!("[[{}]]", steps.next()?);
-    let index: usize = steps.next()?.parse().ok()?;
-    let headings =
-        text.lines().enumerate().filter(|(_, line)| line.split('#').next().map(str::trim) == Some(&heading));
-    headings.map(|(number, _)| number + 1).nth(index)
+    let root = DeValue::Table(DeTable::parse(text).ok()?.into_inner());
+    let (mut here, mut found) = (&root, None);
+    for step in pointer.strip_prefix('/')?.split('/') {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        let (start, inner) = match here {
+            DeValue::Table(fields) => {
+                let Some((name, value)) = fields.iter().find(|(name, _)| name.get_ref() == &step) else {
+                    break;
+                };
+                (name.span().start, value)
+            }
+            DeValue::Array(items) => {
+                let Some(value) = step.parse().ok().and_then(|index: usize| items.get(index)) else {
+                    break;
+                };
+                (value.span().start, value)
+            }
+            _ => break,
+        };
+        found = Some(start);
+        here = inner.get_ref();
+    }
+    Some(text.get(..found?)?.matches('\n').count() + 1)
 }
 
 fn export_text(definitions: &Definitions, format: Format) -> Result<String, Failure> {
@@ -195,67 +224,20 @@ fn changes_text(changes: &[Change], format: Format) -> Result<String, Failure> {
     }
     let mut table = Table::new(&["action", "kind", "id", "field", "before", "after"]);
     for change in changes {
-        let action = match change.action {
-            Action::Create => "create",
-            Action::Change => "change",
-            Action::Delete => "delete",
+        let row = |action: Action, rest: [String; 3]| {
+            [action.as_str().to_owned(), change.kind.to_string(), change.id.clone()].into_iter().chain(rest)
         };
-        let head = [action.to_owned(), change.kind.to_string(), change.id.clone()];
         // A new or deleted definition is shown by its name: the file, or `policy export`, has its fields.
         if change.action != Action::Change {
-            table.row(head.iter().cloned().chain(["", "", ""].map(str::to_owned)));
+            table.row(row(change.action, Default::default()));
             continue;
         }
         for field in &change.fields {
             let text = |value: &Option<String>| value.clone().unwrap_or_default();
-            let cells = [field.pointer.clone(), text(&field.before), text(&field.after)];
-            table.row(head.iter().cloned().chain(cells));
+            table.row(row(field.action, [field.pointer.clone(), text(&field.before), text(&field.after)]));
         }
     }
     table.render(format)
-}
-
-/// Creates and changes in the order of dependence, then deletes in the opposite order.
-async fn write(client: &Client, stored: &Stored, applied: &Applied) -> Result<(), Failure> {
-    let (deletions, writes): (Vec<&Change>, Vec<&Change>) =
-        applied.changes.iter().partition(|change| change.action == Action::Delete);
-    let mut done = 0;
-    for (change, method) in writes
-        .into_iter()
-        .map(|it| (it, Method::PUT))
-        .chain(deletions.into_iter().rev().map(|it| (it, Method::DELETE)))
-    {
-        let body = definition(&applied.definitions, change)?;
-        let path = format!("/v1/admin/{}/{}", change.kind.list_name(), encoded(&change.id));
-        let version =
-            stored.versions.get(&(change.kind, change.id.clone())).map(|version| format!("\"{version}\""));
-        let header = version.as_deref().map(|version| (IF_MATCH, version));
-        client.call(method, &path, header, body).await.map_err(|failure| Failure {
-            message: format!("{} (after {done} of {} changes)", failure.message, applied.changes.len()),
-            ..failure
-        })?;
-        done += 1;
-    }
-    eprintln!("{done} changes applied");
-    Ok(())
-}
-
-/// The whole definition as it is to be, as JSON; none for a deletion.
-fn definition(definitions: &Definitions, change: &Change) -> Result<Option<String>, Failure> {
-    fn find<Id: Ord + std::borrow::Borrow<str>, T: Serialize>(
-        map: &BTreeMap<Id, Arc<T>>,
-        id: &str,
-    ) -> Option<serde_json::Result<String>> {
-        map.get(id).map(|definition| serde_json::to_string(definition.as_ref()))
-    }
-    let found = match change.kind {
-        DefinitionKind::Meter => find(&definitions.meters, &change.id),
-        DefinitionKind::Operation => find(&definitions.operations, &change.id),
-        DefinitionKind::Limit => find(&definitions.limits, &change.id),
-        DefinitionKind::Plan => find(&definitions.plans, &change.id),
-        DefinitionKind::Tenant => find(&definitions.tenants, &change.id),
-    };
-    found.transpose().map_err(|error| Failure::new(format!("{} {}: {error}", change.kind, change.id)))
 }
 
 #[cfg(test)]
@@ -276,11 +258,6 @@ id = "acme"
 plan = "free"
 "#;
 
-    fn stored(text: &str) -> Stored {
-        let definitions = PolicyFile::from_toml(text).unwrap().merge_into(Definitions::default());
-        Stored { definitions, versions: BTreeMap::new() }
-    }
-
     fn file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
@@ -288,23 +265,10 @@ plan = "free"
     }
 
     #[test]
-    fn what_was_exported_changes_nothing_when_applied() {
-        let stored = stored(FILE);
-        let exported = file(&export_text(&stored.definitions, Format::Table).unwrap());
-        assert_eq!(stored.apply(File::read(exported.path()).unwrap(), &[]).unwrap().changes, []);
-    }
-
-    #[test]
-    fn a_file_naming_one_tenant_deletes_none() {
-        let stored = stored(&format!("{FILE}[[tenants]]\nid = \"beta\"\n"));
-        let one = file("[[tenants]]\nid = \"acme\"\nplan = \"free\"\ntime_zone = \"Europe/Berlin\"\n");
-        let applied = stored.apply(File::read(one.path()).unwrap(), &[]).unwrap();
-        assert_eq!(applied.definitions.tenants.len(), 2);
-        let text = changes_text(&applied.changes, Format::Csv).unwrap();
-        assert_eq!(
-            text,
-            "action,kind,id,field,before,after\nchange,tenant,acme,/time_zone,UTC,Europe/Berlin\n"
-        );
+    fn what_is_sent_is_what_the_file_says_and_no_more() {
+        let one = file("[[tenants]]\nid = \"acme\"\nplan = \"free\"\n");
+        let sent = File::read(one.path()).unwrap().policy;
+        assert_eq!(sent, serde_json::json!({ "tenants": [{ "id": "acme", "plan": "free" }] }));
     }
 
     #[test]
@@ -312,22 +276,45 @@ plan = "free"
         let wrong = file(&FILE.replace("capacity = \"10\"", "capacity = \"-1\""));
         let message = File::read(wrong.path()).unwrap_err().message;
         assert!(message.contains(":8 /plans/0/limits/0/capacity: must not be negative"), "{message}");
-        let dangling = file(&FILE.replace("plan = \"free\"", "plan = \"gold\""));
-        let message = stored("").apply(File::read(dangling.path()).unwrap(), &[]).unwrap_err().message;
-        assert!(message.contains(":10 /tenants/0/plan"), "{message}");
     }
 
     #[test]
-    fn definitions_are_sent_whole() {
-        let stored = stored(FILE);
-        let change = Change {
-            kind: DefinitionKind::Tenant,
-            id: "acme".into(),
-            action: Action::Change,
-            fields: vec![],
+    fn a_pointer_leads_to_the_line_of_its_field_or_of_what_is_around_it() {
+        for (pointer, line) in [
+            ("/meters/0/unit", Some(4)),
+            ("/plans/0/limits/0/capacity", Some(8)),
+            ("/plans/0/limits/3", Some(8)),
+            ("/tenants/0/plan", Some(12)),
+            ("/tenants/acme/plan", Some(10)),
+            ("/operations/ocr", None),
+        ] {
+            assert_eq!(line_of(FILE, pointer), line, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn a_removal_is_shown_as_such() {
+        let field = |action, pointer: &str, before: Option<&str>, after: Option<&str>| {
+            let (before, after) = (before.map(str::to_owned), after.map(str::to_owned));
+            crate::domain::policy::diff::FieldChange { action, pointer: pointer.into(), before, after }
         };
-        let body = definition(&stored.definitions, &change).unwrap().unwrap();
-        let body: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!((&body["id"], &body["overrides"]), (&"acme".into(), &serde_json::json!([])));
+        let change =
+            |action, id: &str, fields| Change { kind: DefinitionKind::Plan, id: id.into(), action, fields };
+        let changes = [
+            change(
+                Action::Change,
+                "free",
+                vec![
+                    field(Action::Change, "/limits/day/capacity", Some("10"), Some("20")),
+                    field(Action::Delete, "/limits/hour", Some("5"), None),
+                ],
+            ),
+            change(Action::Delete, "old", vec![]),
+        ];
+        assert_eq!(
+            changes_text(&changes, Format::Csv).unwrap(),
+            "action,kind,id,field,before,after\nchange,plan,free,/limits/day/capacity,10,20\n\
+             delete,plan,free,/limits/hour,5,\ndelete,plan,old,,,\n"
+        );
     }
 }

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::failure::{Exit, Failure};
+use crate::domain::field_error::FieldError;
 
 #[derive(Debug, Default, Deserialize)]
 struct Problem {
@@ -35,6 +36,15 @@ pub(super) fn failure(what: &str, status: u16, body: &[u8]) -> Failure {
         Some(remedy) => failure.remedy(remedy),
         None => failure,
     }
+}
+
+/// The fields that a problem document names.
+pub(super) fn field_errors(body: &[u8]) -> Vec<FieldError> {
+    let problem: Problem = serde_json::from_slice(body).unwrap_or_default();
+    let detail = problem.detail;
+    let named: Vec<_> =
+        problem.errors.into_iter().map(|error| FieldError::new(error.pointer, error.message)).collect();
+    if named.is_empty() { vec![FieldError::new("", detail)] } else { named }
 }
 
 fn message(what: &str, status: u16, problem: &Problem) -> String {

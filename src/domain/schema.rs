@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use utoipa::openapi::schema::{
-    AdditionalProperties, KnownFormat, Object, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, SchemaType,
-    Type,
+    AdditionalProperties, ArrayBuilder, KnownFormat, Object, ObjectBuilder, OneOfBuilder, Schema,
+    SchemaFormat, SchemaType, Type,
 };
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
@@ -141,12 +141,42 @@ with_one_more! {
     StoredLimit: Limit, "version": version();
     /// A plan as an answer shows it.
     StoredPlan: PlanDefinition, "version": version();
-    /// A tenant as an answer shows it.
-    StoredTenant: TenantDefinition, "version": version();
     /// An override with the tenant that it belongs to.
     TenantOverride: Override, "tenant": RefOr::Ref(Ref::from_schema_name(TenantId::name()));
     /// An override as an answer shows it.
     StoredOverride: TenantOverride, "version": version();
+}
+
+/// A tenant as an answer shows it.
+pub struct StoredTenant;
+
+impl PartialSchema for StoredTenant {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = with_property(TenantDefinition::schema(), "version", version());
+        if let RefOr::T(Schema::Object(object)) = &mut schema {
+            object.properties.insert("calendars".to_owned(), calendars());
+        }
+        schema
+    }
+}
+
+impl ToSchema for StoredTenant {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((Instant::name().into_owned(), Instant::schema()));
+        TenantDefinition::schemas(schemas);
+    }
+}
+
+fn calendars() -> RefOr<Schema> {
+    let reference = |name: std::borrow::Cow<'static, str>| RefOr::<Schema>::Ref(Ref::from_schema_name(name));
+    let calendar = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property("from", reference(Instant::name()))
+        .property("time_zone", reference(<Zone as ToSchema>::name()))
+        .property("anchor_day", reference(AnchorDay::name()));
+    let description =
+        "While a change of zone or anchor day is still to come: what holds now, and what from when.";
+    ArrayBuilder::new().items(calendar).description(Some(description)).into()
 }
 
 fn version() -> RefOr<Schema> {

@@ -106,7 +106,7 @@ pub struct TenantDefinition {
     /// Its plan; absent: only default limits and its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
-    /// Where its days begin, as it was asked for last: [`Calendars`](super::period::Calendars) say when it holds.
+    /// Where its days begin, as it was asked for last; its dated calendars say when it holds.
     #[serde(default)]
     pub time_zone: Zone,
     /// On which day of the month its billing periods begin, likewise.

@@ -22,6 +22,9 @@ pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The largest body of a batch.
 pub(super) const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
+/// The largest policy file: some ten thousand tenants.
+pub(super) const POLICY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// How much of a body that is too large is read to its end, so that the caller sees the answer and not a reset.
 const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
 

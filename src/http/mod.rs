@@ -9,6 +9,7 @@ mod admin_jobs;
 mod admin_keys;
 mod admin_overrides;
 mod admin_policy;
+mod admin_policy_file;
 mod answer;
 mod auth;
 mod batch;

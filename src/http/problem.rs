@@ -320,7 +320,9 @@ impl From<OperationError> for Problem {
             }
             OperationError::AmountDecreased { .. } => Self::new(Code::AmountDecreased, detail),
             OperationError::InUse(_) => Self::new(Code::InUse, detail),
-            OperationError::PreconditionFailed { .. } => Self::new(Code::PreconditionFailed, detail),
+            OperationError::PreconditionFailed { .. } | OperationError::DifferenceMoved => {
+                Self::new(Code::PreconditionFailed, detail)
+            }
             OperationError::Refused(refusal) => Self::refused(*refusal),
             OperationError::GateUnavailable(cause) => {
                 tracing::warn!(%cause, "the gate could not decide");

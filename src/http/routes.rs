@@ -4,8 +4,8 @@ use actix_web::http::Method;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    admin_clock, admin_gate, admin_jobs, admin_keys, admin_overrides, admin_policy, batch, docs, health,
-    reports, reservations, tenants, usage,
+    admin_clock, admin_gate, admin_jobs, admin_keys, admin_overrides, admin_policy, admin_policy_file, batch,
+    docs, health, reports, reservations, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -91,6 +91,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
     route(Method::GET, "/v1/reports/usage", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
+    route(Method::POST, "/v1/admin/policy", Access::Admin),
     route(Method::GET, "/v1/admin/tenants", Access::AdminRead),
     route(Method::GET, "/v1/admin/tenants/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/tenants/{id}", Access::Admin),
@@ -145,6 +146,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(tenants::list_reservations)
         .service(reports::report_usage)
         .service(reports::report_reconciliation)
+        .service(admin_policy_file::apply_policy)
         .configure(admin_policy::tenants::configure)
         .configure(admin_policy::plans::configure)
         .configure(admin_policy::meters::configure)

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::requests::Role;
+use crate::domain::policy::diff::Change;
 
 /// A limit as an answer shows it.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -507,4 +508,17 @@ pub struct JobRunAnswer {
     pub succeeded: Option<bool>,
     /// What it came to, in words; null while it runs.
     pub outcome: Option<String>,
+}
+
+/// What applying a policy file has changed, or would.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AppliedPolicy {
+    /// The version of the policy now.
+    pub version: u64,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// What names these changes and no others: sent as `expected_digest`, exactly they are made.
+    pub digest: String,
+    /// What changes; what stays as it is, is left out.
+    pub changes: Vec<Change>,
 }

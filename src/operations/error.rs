@@ -49,6 +49,9 @@ pub enum OperationError {
         /// The version it has.
         current: u64,
     },
+    /// What was agreed to is not what would happen any more (412 `precondition_failed`).
+    #[error("the difference is not the one that was looked at: look at it again")]
+    DifferenceMoved,
     /// A limit or quota refuses (402 or 429).
     #[error("{}", .0.detail)]
     Refused(Box<Refusal>),

@@ -100,6 +100,8 @@ impl Operations {
                     },
                 )?;
             let mut definition = stored.definition;
+            // Shown only: what is still to come of a change of calendar follows from what was asked for last.
+            definition.as_object_mut().and_then(|fields| fields.remove("calendars"));
             let mut overrides = definition["overrides"].as_array().cloned().unwrap_or_default();
             let created = change(&mut overrides)?;
             definition["overrides"] = Value::Array(overrides);

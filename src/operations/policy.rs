@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::answers::{PageAnswer, PolicyAnswer};
-use super::policy_change::Target;
+use super::answers::{AppliedPolicy, PageAnswer, PolicyAnswer};
+use super::policy_change::{Target, Terms};
 use super::policy_draft::internal;
 use super::policy_store::TenantEntry;
-use super::requests::{Page, Precondition, Principal, Role};
+use super::requests::{ApplyRequest, Page, Precondition, Principal, Role};
 use super::{Answer, FieldError, OperationError, Operations};
 use crate::domain::field_error::read_json;
 use crate::domain::ids::{PlanId, TenantId};
-use crate::domain::policy::diff::DefinitionKind;
+use crate::domain::policy::diff::{DefinitionKind, digest};
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Edit;
 use crate::ledger::TenantPlace;
@@ -29,7 +29,8 @@ impl Operations {
         actor: &Principal,
     ) -> Answer<PolicyAnswer> {
         let edit = Edit::put(document(kind, id, body)?);
-        let changed = self.change_policy(edit, Some(Target { kind, id, precondition }), actor).await?;
+        let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
+        let changed = self.change_policy(edit, terms, actor).await?;
         let definition = changed.settled.definitions.json(kind, id).ok_or_else(|| missing(kind, id))?;
         let mut definition = definition.map_err(internal)?;
         if let (DefinitionKind::Tenant, Some(calendars)) = (kind, changed.settled.calendars.get(id)) {
@@ -71,8 +72,8 @@ impl Operations {
         precondition: Precondition,
         actor: &Principal,
     ) -> Answer<()> {
-        let deleting =
-            self.change_policy(Edit::delete(kind, id), Some(Target { kind, id, precondition }), actor);
+        let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
+        let deleting = self.change_policy(Edit::delete(kind, id), terms, actor);
         deleting.await.map(drop).map_err(|error| match error {
             OperationError::Invalid(errors) => {
                 let why = errors.first().map(ToString::to_string).unwrap_or_default();
@@ -80,6 +81,19 @@ impl Operations {
             }
             other => other,
         })
+    }
+
+    /// Makes all the changes of a file, or says what they would be: all of them or none, under one version.
+    ///
+    /// Errors: everything that is wrong with it, pointing into the file.
+    pub async fn apply_policy(&self, request: ApplyRequest, actor: &Principal) -> Answer<AppliedPolicy> {
+        let ApplyRequest { policy, prune, dry_run, expected_digest } = request;
+        let edit = Edit::apply(policy, prune).map_err(OperationError::Invalid)?;
+        let terms = Terms { target: None, dry_run, agreed: expected_digest };
+        let changed = self.change_policy(edit, terms, actor).await?;
+        let changes = changed.settled.changes;
+        let version = changed.written.map_or(changed.base, |written| written.version);
+        Ok(AppliedPolicy { version, dry_run, digest: digest(&changes), changes })
     }
 
     /// A page of objects with their versions: tenants newest first, the other kinds by id.

@@ -49,12 +49,25 @@ pub(super) struct Target<'a> {
     pub(super) precondition: Precondition,
 }
 
+/// How a change is made.
+#[derive(Default)]
+pub(super) struct Terms<'a> {
+    /// The one definition that it is about.
+    pub(super) target: Option<Target<'a>>,
+    /// It is worked out and not made.
+    pub(super) dry_run: bool,
+    /// The digest of the changes that were agreed to.
+    pub(super) agreed: Option<String>,
+}
+
 /// A change that is made, or that there was nothing to make of.
 pub(super) struct Changed {
     /// What was written; nothing where all was as it should be.
     pub(super) written: Option<PolicyWritten>,
     /// The version of the target before.
     pub(super) version_before: Option<u64>,
+    /// The version of the policy before.
+    pub(super) base: u64,
     pub(super) settled: Settled,
 }
 
@@ -63,25 +76,28 @@ impl Operations {
     pub(super) async fn change_policy(
         &self,
         edit: Edit,
-        target: Option<Target<'_>>,
+        terms: Terms<'_>,
         actor: &Principal,
     ) -> Answer<Changed> {
         // Two that read all tenants would only get in each other's way.
-        let _turn = if edit.is_of_tenants_only() { None } else { Some(self.policy.turn().await) };
+        let _turn =
+            if edit.is_of_tenants_only() || terms.dry_run { None } else { Some(self.policy.turn().await) };
         let mut attempts = Attempts::new();
         loop {
-            let draft = self.draft(&edit, actor).await?;
-            let version_before = check_target(&draft, &edit, target.as_ref())?;
-            self.check_books(&draft).await?;
-            if draft.errors().is_empty() && !draft.changes_anything() {
-                return Ok(Changed { written: None, version_before, settled: draft.settled() });
+            let mut draft = self.draft(&edit, actor).await?;
+            let version_before = check_target(&draft, &edit, terms.target.as_ref())?;
+            self.refuse(&draft).await?;
+            if terms.dry_run || !draft.changes_anything() {
+                let (base, settled) = (draft.base(), draft.settled());
+                return Ok(Changed { written: None, version_before, base, settled });
             }
+            terms.agreed.iter().for_each(|digest| draft.agree_to(digest.clone()));
             let (base, with_tenants) = (draft.base(), draft.concerns_all_tenants());
             match self.ledger.change_policy(base, with_tenants, move |since| draft.finish(since)).await {
                 Ok(done) => {
                     let (written, settled) = done?;
                     self.after_change(base, &written, &settled).await?;
-                    return Ok(Changed { written: Some(written), version_before, settled });
+                    return Ok(Changed { written: Some(written), version_before, base, settled });
                 }
                 Err(LedgerError::Conflict(Conflict::PolicyMoved { .. } | Conflict::Version { .. })) => {
                     self.policy.refresh().await?;
@@ -142,14 +158,15 @@ impl Operations {
         }
     }
 
-    /// What is fixed once it was booked stays.
-    async fn check_books(&self, draft: &Draft) -> Answer<()> {
-        for (meter, errors) in draft.meters_that_must_be_unused() {
+    /// Names everything that speaks against the change, the books too.
+    async fn refuse(&self, draft: &Draft) -> Answer<()> {
+        let mut errors = draft.errors();
+        for (meter, wrong) in draft.meters_that_must_be_unused() {
             if self.ledger.is_meter_booked(&meter).await? {
-                return Err(OperationError::Invalid(errors));
+                errors.extend(wrong);
             }
         }
-        Ok(())
+        if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }
     }
 
     /// The instance that made a change sees it before it answers.

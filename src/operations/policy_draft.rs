@@ -13,7 +13,7 @@ use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::meter::Meter;
 use crate::domain::period::{Calendars, DatedCalendar};
 use crate::domain::policy::counter::{GenerationRow, Resets, generations_after};
-use crate::domain::policy::diff::{DefinitionKind, changes};
+use crate::domain::policy::diff::{Change, DefinitionKind, changes, digest};
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::edit::{Checks, Edit};
 use crate::domain::policy::resets::{TenantBefore, resets_of_all, tenant_resets_after};
@@ -28,6 +28,8 @@ use crate::ledger::{
 pub(super) struct Draft {
     edit: Edit,
     actor: String,
+    /// The digest of the changes that were agreed to, where they were.
+    agreed: Option<String>,
     now_ms: i64,
     /// The policy before and after, without tenants.
     before: Policy,
@@ -60,6 +62,8 @@ enum Outcome {
 
 /// What a change comes to.
 pub(super) struct Settled {
+    /// What becomes another, without those tenants that it does not name.
+    pub(super) changes: Vec<Change>,
     /// The definitions afterwards, without those tenants that it does not name.
     pub(super) definitions: Definitions,
     /// The calendars of the tenants that it names and does not make.
@@ -84,6 +88,7 @@ impl Draft {
         Self {
             edit,
             actor,
+            agreed: None,
             now_ms,
             before,
             then,
@@ -93,6 +98,11 @@ impl Draft {
             outcomes: BTreeMap::new(),
             fresh: Vec::new(),
         }
+    }
+
+    /// Only the changes of this digest are made.
+    pub(super) fn agree_to(&mut self, digest: String) {
+        self.agreed = Some(digest);
     }
 
     /// The version it was prepared on.
@@ -255,16 +265,18 @@ impl Draft {
         errors
     }
 
-    /// The meters of which the change alters what is fixed once they are used, with what is wrong then.
+    /// The meters of which the change alters what is fixed once they are used, or that it deletes, with what is wrong then.
     pub(super) fn meters_that_must_be_unused(&self) -> Vec<(MeterId, Vec<FieldError>)> {
         let (before, then) = (&self.before.definitions().meters, &self.then.definitions().meters);
-        let fixed = before.iter().filter_map(|(id, old)| {
-            let errors = old.change_needs_unused(then.get(id)?);
+        let fixed = before.iter().map(|(id, old)| {
+            let errors = match then.get(id) {
+                Some(new) => old.change_needs_unused(new),
+                None => vec![FieldError::new("", "is in the books; set `archived` instead of deleting it")],
+            };
             let at = self.edit.pointer(DefinitionKind::Meter, id.as_str());
-            let errors: Vec<_> = errors.into_iter().map(|error| error.under(&at)).collect();
-            (!errors.is_empty()).then(|| (id.clone(), errors))
+            (id.clone(), errors.into_iter().map(|error| error.under(&at)).collect())
         });
-        fixed.collect()
+        fixed.filter(|(_, errors): &(_, Vec<_>)| !errors.is_empty()).collect()
     }
 
     /// The change as it is written, once nothing else can move: `since` are the tenants that have changed meanwhile.
@@ -294,6 +306,9 @@ impl Draft {
             actor: std::mem::take(&mut self.actor),
         };
         let settled = self.settled();
+        if self.agreed.is_some_and(|agreed| agreed != digest(&settled.changes)) {
+            return Err(OperationError::DifferenceMoved);
+        }
         let tenants = self.outcomes.into_values().filter_map(|outcome| match outcome {
             Outcome::Written(change) => Some(change),
             _ => None,
@@ -304,7 +319,8 @@ impl Draft {
 
     /// What the change comes to, as far as it is worked out.
     pub(super) fn settled(&self) -> Settled {
-        let mut definitions = self.then.definitions().clone();
+        let (mut before, mut definitions) =
+            (self.before.definitions().clone(), self.then.definitions().clone());
         let mut calendars = BTreeMap::new();
         for id in self.edit.tenants() {
             let old = self.kept.get(&id).and_then(|kept| Some(&kept.read.as_ref()?.0));
@@ -314,14 +330,18 @@ impl Draft {
                     let stay = || Calendars::of(kept.calendars.clone(), tenant.calendar());
                     calendars.insert(id.clone(), changed.unwrap_or_else(stay));
                 }
-                definitions.tenants.insert(id, tenant);
+                definitions.tenants.insert(id.clone(), tenant);
+            }
+            if let Some(tenant) = old {
+                before.tenants.insert(id, tenant.clone());
             }
         }
+        let changes = changes(&before, &definitions);
         let unresolved = self.outcomes.iter().filter_map(|(id, outcome)| match outcome {
             Outcome::Unresolved(why) => Some((id.clone(), why.clone())),
             _ => None,
         });
-        Settled { definitions, calendars, unresolved: unresolved.collect() }
+        Settled { changes, definitions, calendars, unresolved: unresolved.collect() }
     }
 
     /// What is written besides tenants, each against the version it was read at.

@@ -1,8 +1,12 @@
 //! What callers ask for, already parsed: http turns bodies into these, the verbs take nothing else.
 
+use std::collections::BTreeSet;
+
 use crate::domain::amount::Amount;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
+use crate::domain::policy::document::PolicyFile;
+use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
@@ -232,6 +236,19 @@ pub struct QuotaRequest {
     pub tenant: TenantId,
     /// Also the limits of this subject.
     pub subject: Option<Subject>,
+}
+
+/// `POST /v1/admin/policy`.
+#[derive(Debug, Clone, Default)]
+pub struct ApplyRequest {
+    /// What is created and replaced.
+    pub policy: PolicyFile,
+    /// What goes where the file does not name it.
+    pub prune: BTreeSet<Prune>,
+    /// Say what would change, and change nothing.
+    pub dry_run: bool,
+    /// Make only the changes of this digest.
+    pub expected_digest: Option<String>,
 }
 
 /// What a key may do.

@@ -108,6 +108,65 @@ async fn applying_a_file_that_names_one_tenant_deletes_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plan_in_a_file_without_some_of_its_limits_removes_none_unless_they_are_pruned() {
+    let app = spawn_app().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    let limit =
+        |id: &str| format!("{{ id = \"{id}\", meter = \"page\", window = \"day\", capacity = \"5\" }}");
+    let file = |ids: &[&str]| {
+        let limits: Vec<String> = ids.iter().map(|id| limit(id)).collect();
+        let text = format!(
+            "[[meters]]\nid = \"page\"\nunit = \"page\"\n\n[[plans]]\nid = \"free\"\nlimits = [{}]\n",
+            limits.join(", ")
+        );
+        std::fs::write(&path, text).unwrap();
+    };
+    let path = path.to_str().unwrap();
+    file(&["a", "b", "c", "d"]);
+    let (code, _, error) = against(&app, &["policy", "apply", path, "--yes"]).await;
+    assert_eq!(code, 0, "{error}");
+    file(&["a"]);
+    for command in [vec!["policy", "diff", path], vec!["policy", "apply", path, "--yes"]] {
+        let (code, _, error) = against(&app, &command).await;
+        assert_eq!(code, 1, "{error}");
+        for gone in ["b", "c", "d"] {
+            let expected = format!("policy.toml:7 /plans/0/limits: would remove `{gone}`");
+            assert!(error.contains(&expected), "{error}");
+        }
+        assert!(error.contains("--prune"), "{error}");
+    }
+    let prune = ["policy", "apply", path, "--yes", "--prune", "limits", "--output", "csv"];
+    let (code, out, error) = against(&app, &prune).await;
+    assert_eq!(code, 0, "{error}");
+    for gone in ["b", "c", "d"] {
+        assert!(out.contains(&format!("delete,plan,free,/limits/{gone},")), "{out}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_a_forbidden_change_is_refused_with_its_line_and_keeps_nothing() {
+    let app = spawn_app().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    let good = "[[meters]]\nid = \"page\"\nunit = \"page\"\nwithout_limit = \"unlimited\"\n[[tenants]]\nid = \"acme\"\n";
+    std::fs::write(&path, good).unwrap();
+    let words = ["policy", "apply", path.to_str().unwrap(), "--yes"];
+    assert_eq!(against(&app, &words).await.0, 0);
+    let usage = serde_json::json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
+    app.post_keyed("/v1/usage", "k", usage).await.expect(201);
+    let forbidden =
+        "[[meters]]\nid = \"new\"\nunit = \"page\"\n\n[[meters]]\nid = \"page\"\nunit = \"sheet\"\n";
+    std::fs::write(&path, forbidden).unwrap();
+    for words in [&["policy", "diff", words[2]][..], &words] {
+        let (code, _, error) = against(&app, words).await;
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains("policy.toml:7 /meters/1/unit: is fixed"), "{error}");
+    }
+    assert_eq!(app.get("/v1/admin/meters/new").await.status, 404, "half of a file is nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_shown_once_listed_without_its_secret_and_stops_when_revoked() {
     let app = spawn_app().await;
     let words = ["key", "create", "--name", "worker", "--role", "service", "--output", "json"];

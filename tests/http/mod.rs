@@ -18,6 +18,8 @@ mod metrics;
 mod movements;
 mod periods;
 mod policy_changes;
+mod policy_document;
+mod policy_file;
 mod precedence;
 mod proxies;
 mod repeats;

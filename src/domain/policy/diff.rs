@@ -1,18 +1,19 @@
-//! What a policy file would change, field by field, and the definitions once it has.
+//! What makes one policy of another, field by field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::document::{Definitions, PolicyFile};
-use super::edit::{Checks, Edit};
-use crate::domain::field_error::{FieldError, child};
+use super::document::Definitions;
+use crate::domain::field_error::child;
 
 /// What sort of thing a definition defines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionKind {
     /// A meter.
@@ -65,8 +66,10 @@ impl fmt::Display for DefinitionKind {
     }
 }
 
-/// What happens to a definition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+/// What happens to a definition, or to a part of one.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It is new.
@@ -77,9 +80,22 @@ pub enum Action {
     Delete,
 }
 
-/// One field that becomes another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+impl Action {
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Change => "change",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// One field that becomes another, or one item of a list that comes or goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct FieldChange {
+    /// What happens.
+    pub action: Action,
     /// A pointer into the definition; items of a list are named by their id rather than by their place.
     pub pointer: String,
     /// Its text before; none if it was not there.
@@ -88,8 +104,9 @@ pub struct FieldChange {
     pub after: Option<String>,
 }
 
-/// What happens to one definition, with every field that changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What happens to one definition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = PolicyChange)]
 pub struct Change {
     /// What sort of definition.
     pub kind: DefinitionKind,
@@ -97,35 +114,26 @@ pub struct Change {
     pub id: String,
     /// What happens.
     pub action: Action,
-    /// The fields that change, in order of their pointers.
+    /// Of one that changes: what in it does, in order of the pointers.
     pub fields: Vec<FieldChange>,
 }
 
-/// A policy file worked out against what is stored: ready to be shown, then stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
-    /// All definitions afterwards.
-    pub definitions: Definitions,
-    /// What changes; what stays as it is, is left out.
-    pub changes: Vec<Change>,
-}
-
-/// Works out what `file` does to `current`; of the kinds in `prune`, what the file does not name is deleted.
-///
-/// Everything afterwards is checked: errors are those of [`Checks`].
-pub fn apply(
-    current: &Definitions,
-    file: PolicyFile,
-    prune: &BTreeSet<DefinitionKind>,
-) -> Result<Applied, Vec<FieldError>> {
-    let edit = Edit::apply(file, prune)?;
-    let after = edit.after(current);
-    let errors = Checks::new(&edit, current, &after).all();
-    if !errors.is_empty() {
-        return Err(errors);
+/// What names these changes and no others, as text: whoever has looked at them can ask for exactly them.
+pub fn digest(changes: &[Change]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for change in changes {
+        for text in [change.kind.as_str(), &change.id, change.action.as_str()] {
+            hasher.update(text.as_bytes()).update(&[0]);
+        }
+        for field in &change.fields {
+            for text in [Some(&field.pointer), field.before.as_ref(), field.after.as_ref()] {
+                hasher.update(&[u8::from(text.is_some())]);
+                hasher.update(text.map_or(&[], |text| text.as_bytes())).update(&[0]);
+            }
+        }
+        hasher.update(&[2]);
     }
-    let changes = changes(current, &after);
-    Ok(Applied { definitions: after, changes })
+    hasher.finalize().to_hex()[..32].to_owned()
 }
 
 /// What makes `after` of `before`: definitions in the order of [`DefinitionKind::ALL`], then by id.
@@ -162,45 +170,53 @@ fn compare<Id: Ord + fmt::Display, T: Serialize + PartialEq>(
 }
 
 fn field_changes<T: Serialize>(before: Option<&T>, after: Option<&T>) -> Vec<FieldChange> {
-    let (before, after) = (texts(before), texts(after));
-    let pointers: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let changed = pointers.into_iter().filter(|pointer| before.get(*pointer) != after.get(*pointer));
-    changed
-        .map(|pointer| FieldChange {
-            pointer: pointer.clone(),
-            before: before.get(pointer).cloned(),
-            after: after.get(pointer).cloned(),
-        })
-        .collect()
-}
-
-/// Every leaf of a definition by its pointer, as text.
-fn texts<T: Serialize>(definition: Option<&T>) -> BTreeMap<String, String> {
-    let mut texts = BTreeMap::new();
-    if let Some(Ok(value)) = definition.map(serde_json::to_value) {
-        collect(&value, "", &mut texts);
+    let mut found = Vec::new();
+    // What is new or gone is named as a whole.
+    if let (Some(Ok(before)), Some(Ok(after))) =
+        (before.map(serde_json::to_value), after.map(serde_json::to_value))
+    {
+        compare_values("", Some(&before), Some(&after), &mut found);
     }
-    texts
+    found
 }
 
-fn collect(value: &Value, pointer: &str, texts: &mut BTreeMap<String, String>) {
+fn compare_values(
+    pointer: &str,
+    before: Option<&Value>,
+    after: Option<&Value>,
+    found: &mut Vec<FieldChange>,
+) {
+    if before == after {
+        return;
+    }
+    if let (Some(before), Some(after)) = (before.and_then(parts), after.and_then(parts)) {
+        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        for name in names {
+            let inner = child(pointer, name);
+            compare_values(&inner, before.get(name).copied(), after.get(name).copied(), found);
+        }
+        return;
+    }
+    let action = match (before, after) {
+        (None, _) => Action::Create,
+        (_, None) => Action::Delete,
+        _ => Action::Change,
+    };
+    let (before, after) = (before.map(text), after.map(text));
+    found.push(FieldChange { action, pointer: pointer.to_owned(), before, after });
+}
+
+/// The parts of a value by name: the fields of a table, the items of a list whose items have names.
+fn parts(value: &Value) -> Option<BTreeMap<String, &Value>> {
     match value {
-        Value::Object(fields) => {
-            fields.iter().for_each(|(name, value)| collect(value, &child(pointer, name), texts));
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                let name = item_name(item).unwrap_or_else(|| index.to_string());
-                collect(item, &child(pointer, &name), texts);
-            }
-        }
-        Value::String(text) => {
-            texts.insert(pointer.to_owned(), text.clone());
-        }
-        other => {
-            texts.insert(pointer.to_owned(), other.to_string());
-        }
+        Value::Object(fields) => Some(fields.iter().map(|(name, value)| (name.clone(), value)).collect()),
+        Value::Array(items) => items.iter().map(|item| Some((item_name(item)?, item))).collect(),
+        _ => None,
     }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// What names an item of a list: its id (a subject's after its kind), or the meter of a quota or cost.

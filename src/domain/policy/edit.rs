@@ -4,12 +4,62 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::diff::DefinitionKind;
 use super::document::{Definitions, PolicyFile};
 use super::validate::{Validator, repeated};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::TenantId;
-use crate::domain::tenant::TenantDefinition;
+use crate::domain::limit::Limit;
+use crate::domain::tenant::{Override, SubjectPlan, TenantDefinition};
+
+/// What goes where a file does not name it: definitions of a kind, or items of a list that the file has. Never tenants.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Prune {
+    /// Meters that are not in the books.
+    Meters,
+    /// Operations.
+    Operations,
+    /// Limits: default ones, and those in the lists of plans and tenants.
+    Limits,
+    /// Plans that no tenant is on.
+    Plans,
+    /// Quotas of plans.
+    Quotas,
+    /// Subjects with a plan of their own.
+    Subjects,
+    /// Overrides of tenants.
+    Overrides,
+}
+
+impl Prune {
+    /// The word of the API and the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Meters => "meters",
+            Self::Operations => "operations",
+            Self::Limits => "limits",
+            Self::Plans => "plans",
+            Self::Quotas => "quotas",
+            Self::Subjects => "subjects",
+            Self::Overrides => "overrides",
+        }
+    }
+
+    fn of(kind: DefinitionKind) -> Option<Self> {
+        match kind {
+            DefinitionKind::Meter => Some(Self::Meters),
+            DefinitionKind::Operation => Some(Self::Operations),
+            DefinitionKind::Limit => Some(Self::Limits),
+            DefinitionKind::Plan => Some(Self::Plans),
+            DefinitionKind::Tenant => None,
+        }
+    }
+}
 
 /// A change of the policy before it is known what it meets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,26 +67,20 @@ pub struct Edit {
     file: PolicyFile,
     /// Where in the file each definition stands.
     places: BTreeMap<(DefinitionKind, String), usize>,
-    /// Whether errors of what is written point into the file, or into the one definition that it has.
-    points_into_file: bool,
-    prune: BTreeSet<DefinitionKind>,
+    /// Whether it is a file, into which errors point, and whose lists take nothing out unless told to; else it is one
+    /// definition, which replaces the one before.
+    is_file: bool,
+    prune: BTreeSet<Prune>,
     delete: Option<(DefinitionKind, String)>,
 }
 
 impl Edit {
-    /// Creates and replaces what `file` names; of the kinds in `prune`, what it does not name goes.
+    /// Creates and replaces what `file` names; of what is in `prune`, what it does not name goes.
     ///
-    /// Errors of the file by itself: a definition that it has twice, a kind that is never pruned.
-    pub fn apply(file: PolicyFile, prune: &BTreeSet<DefinitionKind>) -> Result<Self, Vec<FieldError>> {
-        let mut errors = repeated_ids(&file);
-        if prune.contains(&DefinitionKind::Tenant) {
-            let message = "tenants are never pruned; archive or delete one by its id";
-            errors.push(FieldError::new("/tenants", message));
-        }
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        Ok(Self { points_into_file: true, prune: prune.clone(), ..Self::put(file) })
+    /// Errors: the file has a definition twice.
+    pub fn apply(file: PolicyFile, prune: BTreeSet<Prune>) -> Result<Self, Vec<FieldError>> {
+        let errors = repeated_ids(&file);
+        if errors.is_empty() { Ok(Self { is_file: true, prune, ..Self::put(file) }) } else { Err(errors) }
     }
 
     /// Creates or replaces the one definition of `file`; errors point into that.
@@ -73,7 +117,8 @@ impl Edit {
         if let Some((kind, id)) = &self.delete {
             after.remove(*kind, id);
         }
-        let keeps = |kind: DefinitionKind, id: &str| !self.prune.contains(&kind) || self.writes(kind, id);
+        let is_pruned = |kind| Prune::of(kind).is_some_and(|what| self.prune.contains(&what));
+        let keeps = |kind: DefinitionKind, id: &str| !is_pruned(kind) || self.writes(kind, id);
         after.meters.retain(|id, _| keeps(DefinitionKind::Meter, id.as_str()));
         after.operations.retain(|id, _| keeps(DefinitionKind::Operation, id.as_str()));
         after.limits.retain(|id, _| keeps(DefinitionKind::Limit, id.as_str()));
@@ -111,7 +156,7 @@ impl Edit {
     pub fn pointer(&self, kind: DefinitionKind, id: &str) -> String {
         let list = kind.list_name();
         match self.places.get(&(kind, id.to_owned())) {
-            Some(_) if !self.points_into_file => String::new(),
+            Some(_) if !self.is_file => String::new(),
             Some(place) => format!("/{list}/{place}"),
             None => format!("/{list}/{id}"),
         }
@@ -146,7 +191,42 @@ impl<'a> Checks<'a> {
         ));
         errors.extend(self.of(DefinitionKind::Limit, &before.limits, &after.limits, Validator::limit));
         errors.extend(self.of(DefinitionKind::Plan, &before.plans, &after.plans, Validator::plan));
+        for (id, plan) in &after.plans {
+            if let Some(was) = before.plans.get(id).filter(|was| *was != plan) {
+                let at = self.edit.pointer(DefinitionKind::Plan, id.as_str());
+                let left_out = self
+                    .left_out("limits", Prune::Limits, &was.limits, &plan.limits, |limit| {
+                        limit.id.to_string()
+                    })
+                    .into_iter()
+                    .chain(self.left_out("quotas", Prune::Quotas, &was.quotas, &plan.quotas, |quota| {
+                        quota.meter.to_string()
+                    }));
+                errors.extend(left_out.map(|error| error.under(&at)));
+            }
+        }
         errors
+    }
+
+    /// What a list of a file would take out without being told to.
+    fn left_out<T>(
+        &self,
+        list: &str,
+        what: Prune,
+        before: &[T],
+        after: &[T],
+        name: impl Fn(&T) -> String,
+    ) -> Vec<FieldError> {
+        if !self.edit.is_file || self.edit.prune.contains(&what) {
+            return Vec::new();
+        }
+        let kept: BTreeSet<String> = after.iter().map(&name).collect();
+        let gone = before.iter().map(&name).filter(|name| !kept.contains(name));
+        gone.map(|name| {
+            let message = format!("would remove `{name}`: write it too, or prune {}", what.as_str());
+            FieldError::new(format!("/{list}"), message)
+        })
+        .collect()
     }
 
     fn of<Id: Ord + Borrow<str>, T>(
@@ -179,6 +259,26 @@ impl<'a> Checks<'a> {
         {
             let known = self.before.1.tenant(was, Some(was));
             errors.retain(|error| !known.contains(error));
+        }
+        if let Some(was) = before.filter(|was| *was != after) {
+            let of_limits = |limit: &Arc<Limit>| limit.id.to_string();
+            errors.extend(self.left_out("limits", Prune::Limits, &was.limits, &after.limits, of_limits));
+            let of_subjects = |named: &SubjectPlan| format!("{}:{}", named.kind, named.id);
+            errors.extend(self.left_out(
+                "subjects",
+                Prune::Subjects,
+                &was.subjects,
+                &after.subjects,
+                of_subjects,
+            ));
+            let of_overrides = |each: &Override| each.id.to_string();
+            errors.extend(self.left_out(
+                "overrides",
+                Prune::Overrides,
+                &was.overrides,
+                &after.overrides,
+                of_overrides,
+            ));
         }
         let at = self.edit.pointer(DefinitionKind::Tenant, id);
         errors.into_iter().map(|error| error.under(&at)).collect()

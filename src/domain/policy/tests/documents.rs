@@ -1,8 +1,7 @@
 use super::*;
 use crate::domain::ids::{MeterId, PlanId};
-use crate::domain::policy::diff::{Action, DefinitionKind, changes};
+use crate::domain::policy::diff::{Action, DefinitionKind, changes, digest};
 use crate::domain::policy::document::export;
-use crate::domain::policy::edit::{Checks, Edit};
 use proptest::prelude::*;
 
 fn pointers(value: Value) -> Vec<String> {
@@ -10,7 +9,7 @@ fn pointers(value: Value) -> Vec<String> {
     for (list, items) in value.as_object().unwrap() {
         world[list] = items.clone();
     }
-    match try_apply(&Definitions::default(), world) {
+    match apply(&Definitions::default(), world, &[]) {
         Ok(_) => Vec::new(),
         Err(errors) => errors.into_iter().map(|error| error.pointer).collect(),
     }
@@ -140,17 +139,17 @@ fn overrides_name_every_fault() {
 #[test]
 fn nobody_new_is_put_on_an_archived_plan_but_who_is_on_it_stays() {
     let current = defined(demo());
-    let archived = try_apply(&current, json!({ "plans": [{ "id": "free", "archived": true }] })).unwrap();
-    let after = archived.definitions;
+    let archived = apply(&current, json!({ "plans": [{ "id": "free", "archived": true }] }), &[]).unwrap();
+    let after = archived;
     assert_eq!(
         after.plans[&PlanId::parse("free").unwrap()].limits.len(),
         1,
         "an absent list is left as it is"
     );
-    let errors = try_apply(&after, json!({ "tenants": [{ "id": "new", "plan": "free" }] })).unwrap_err();
+    let errors = apply(&after, json!({ "tenants": [{ "id": "new", "plan": "free" }] }), &[]).unwrap_err();
     assert_eq!(errors[0].pointer, "/tenants/0/plan");
     assert!(
-        try_apply(&after, json!({ "tenants": [{ "id": "acme", "plan": "free", "anchor_day": 2 }] })).is_ok()
+        apply(&after, json!({ "tenants": [{ "id": "acme", "plan": "free", "anchor_day": 2 }] }), &[]).is_ok()
     );
 }
 
@@ -161,7 +160,7 @@ fn an_absent_list_is_left_and_an_empty_one_empties() {
     world["tenants"][0]["subjects"] = json!([{ "kind": "user", "id": "vip", "plan": "premium" }]);
     let current = defined(world);
     let tenant = |document: Value| {
-        let after = try_apply(&current, json!({ "tenants": [document] })).unwrap().definitions;
+        let after = Edit::put(file(json!({ "tenants": [document] }))).after(&current);
         after.tenants.values().next().unwrap().as_ref().clone()
     };
     let kept = tenant(json!({ "id": "acme", "plan": "premium" }));
@@ -187,40 +186,95 @@ fn a_change_of_decimals_is_refused_where_a_capacity_would_no_longer_fit() {
     world["limits"] = json!([limit(json!({ "meter": "token", "capacity": "0.25" }))]);
     let current = defined(world);
     let errors =
-        try_apply(&current, json!({ "meters": [{ "id": "token", "unit": "token", "decimals": 1 }] }));
+        apply(&current, json!({ "meters": [{ "id": "token", "unit": "token", "decimals": 1 }] }), &[]);
     assert_eq!(errors.unwrap_err()[0].pointer, "/limits/x/capacity", "not in the file, so named by its id");
 }
 
 #[test]
 fn a_diff_names_each_field_with_its_texts_before_and_after() {
     let current = defined(demo());
-    let changed = file(json!({
+    let changed = json!({
         "plans": [{ "id": "free", "limits": [{ "id": "page-day", "meter": "page", "window": "day", "capacity": "150" }] }],
         "tenants": [{ "id": "beta" }],
-    }));
-    let changes = apply(&current, changed, &BTreeSet::new()).unwrap().changes;
+    });
+    let changes = changes(&current, &apply(&current, changed, &[]).unwrap());
     let summary: Vec<_> = changes.iter().map(|c| (c.kind, c.id.as_str(), c.action)).collect();
     let free = (DefinitionKind::Plan, "free", Action::Change);
     assert_eq!(summary, [free, (DefinitionKind::Tenant, "beta", Action::Create)], "acme is not deleted");
     let [field] = changes[0].fields.as_slice() else { panic!("{changes:?}") };
-    assert_eq!(field.pointer, "/limits/page-day/capacity");
+    assert_eq!((field.action, field.pointer.as_str()), (Action::Change, "/limits/page-day/capacity"));
     assert_eq!((field.before.as_deref(), field.after.as_deref()), (Some("100"), Some("150")));
+}
+
+#[test]
+fn a_diff_names_an_item_that_goes_as_a_removal() {
+    let current = defined(demo());
+    let fewer = json!({ "plans": [{ "id": "free", "quotas": [] }] });
+    let changes = changes(&current, &apply(&current, fewer, &[Prune::Quotas]).unwrap());
+    let [field] = changes[0].fields.as_slice() else { panic!("{changes:?}") };
+    assert_eq!((field.action, field.pointer.as_str()), (Action::Delete, "/quotas/page"));
+    assert!(field.before.as_deref().unwrap().contains("1000"), "{field:?}");
+    assert_eq!(field.after, None);
+}
+
+#[test]
+fn a_list_of_a_file_takes_nothing_out_unless_told_to() {
+    let mut world = demo();
+    let vip = json!([{ "kind": "user", "id": "vip", "plan": "premium" }]);
+    world["tenants"][0]["subjects"] = vip;
+    world["tenants"][0]["limits"] = json!([limit(json!({}))]);
+    world["tenants"][0]["overrides"] =
+        json!([{ "id": "a", "level": "tenant", "limit": "x", "capacity": "5" }]);
+    let current = defined(world);
+    let emptied = json!({
+        "plans": [{ "id": "free", "limits": [], "quotas": [] }],
+        "tenants": [{ "id": "acme", "plan": "free", "limits": [], "subjects": [], "overrides": [] }],
+    });
+    let errors = apply(&current, emptied.clone(), &[]).unwrap_err();
+    let said: Vec<_> = errors.iter().map(|error| (error.pointer.as_str(), error.message.as_str())).collect();
+    let would = |what: &str, prune: &str| format!("would remove `{what}`: write it too, or prune {prune}");
+    let expected = [
+        ("/plans/0/limits", would("page-day", "limits")),
+        ("/plans/0/quotas", would("page", "quotas")),
+        ("/tenants/0/limits", would("x", "limits")),
+        ("/tenants/0/subjects", would("user:vip", "subjects")),
+        ("/tenants/0/overrides", would("a", "overrides")),
+    ];
+    assert_eq!(said, expected.iter().map(|(at, text)| (*at, text.as_str())).collect::<Vec<_>>());
+    let put = Edit::put(file(json!({ "plans": [{ "id": "free", "limits": [], "quotas": [] }] })));
+    assert_eq!(
+        Checks::new(&put, &current, &put.after(&current)).all(),
+        [],
+        "a definition by itself replaces"
+    );
+}
+
+#[test]
+fn changes_have_a_digest_of_their_own() {
+    let current = defined(demo());
+    let digest_of = |value: Value| digest(&changes(&current, &apply(&current, value, &[]).unwrap()));
+    let beta = digest_of(json!({ "tenants": [{ "id": "beta" }] }));
+    assert_eq!(beta, digest_of(json!({ "tenants": [{ "id": "beta" }] })));
+    assert_ne!(beta, digest_of(json!({ "tenants": [{ "id": "gamma" }] })));
+    let capacity = |capacity: &str| {
+        let limits = json!([{ "id": "page-day", "meter": "page", "window": "day", "capacity": capacity }]);
+        digest_of(json!({ "plans": [{ "id": "free", "limits": limits }] }))
+    };
+    assert_ne!(capacity("150"), capacity("151"));
 }
 
 #[test]
 fn only_what_is_asked_for_is_pruned_and_nothing_that_is_in_use() {
     let current = defined(demo());
-    let prune = |value: Value, kinds: &[DefinitionKind]| {
-        apply(&current, file(value), &kinds.iter().copied().collect())
-    };
-    let applied = prune(json!({ "plans": [{ "id": "free" }] }), &[DefinitionKind::Plan]).unwrap();
-    let [change] = applied.changes.as_slice() else { panic!("{:?}", applied.changes) };
+    let free = json!({ "plans": [{ "id": "free" }] });
+    let after = apply(&current, free, &[Prune::Plans]).unwrap();
+    let changes = changes(&current, &after);
+    let [change] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!((change.id.as_str(), change.action), ("premium", Action::Delete));
-    let errors = prune(json!({}), &[DefinitionKind::Plan]).unwrap_err();
+    let errors = apply(&current, json!({}), &[Prune::Plans]).unwrap_err();
     assert_eq!(errors[0].pointer, "/tenants/acme/plan");
-    let errors = prune(json!({}), &[DefinitionKind::Meter, DefinitionKind::Limit]).unwrap_err();
+    let errors = apply(&current, json!({}), &[Prune::Meters, Prune::Limits]).unwrap_err();
     assert!(errors.iter().any(|error| error.pointer == "/operations/ocr/costs/0/meter"), "{errors:?}");
-    assert_eq!(prune(json!({}), &[DefinitionKind::Tenant]).unwrap_err()[0].pointer, "/tenants");
 }
 
 #[test]

@@ -5,13 +5,11 @@ mod documents;
 mod resolution;
 mod worlds;
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use super::counter::{Generations, Resets, generations_after};
-use super::diff::{Applied, apply};
 use super::document::{Definitions, PolicyFile};
+use super::edit::{Checks, Edit, Prune};
 use super::resolve::Resolved;
 use super::snapshot::Policy;
 use super::tenant_policy::TenantPolicy;
@@ -26,12 +24,16 @@ fn file(value: Value) -> PolicyFile {
     read_json(&value).unwrap()
 }
 
-fn try_apply(current: &Definitions, value: Value) -> Result<Applied, Vec<FieldError>> {
-    apply(current, file(value), &BTreeSet::new())
+/// The definitions once a file has been applied.
+fn apply(current: &Definitions, value: Value, prune: &[Prune]) -> Result<Definitions, Vec<FieldError>> {
+    let edit = Edit::apply(file(value), prune.iter().copied().collect())?;
+    let after = edit.after(current);
+    let errors = Checks::new(&edit, current, &after).all();
+    if errors.is_empty() { Ok(after) } else { Err(errors) }
 }
 
 fn defined(value: Value) -> Definitions {
-    try_apply(&Definitions::default(), value).unwrap().definitions
+    apply(&Definitions::default(), value, &[]).unwrap()
 }
 
 fn policy(definitions: &Definitions) -> Policy {

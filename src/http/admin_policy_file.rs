@@ -1,0 +1,78 @@
+//! `/v1/admin/policy`: a whole policy file, applied at once or not at all.
+
+use std::collections::BTreeSet;
+
+use actix_web::{HttpResponse, post, web};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::answer::json;
+use super::auth::Caller;
+use super::body::{JsonText, POLICY_BYTES_MAX};
+use super::json;
+use super::problem::Problem;
+use super::state::State;
+use crate::domain::policy::document::PolicyFile;
+use crate::domain::policy::edit::Prune;
+use crate::operations::OperationError;
+use crate::operations::answers::AppliedPolicy;
+use crate::operations::requests::ApplyRequest;
+
+/// A policy file to apply.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({
+    "policy": { "plans": [{ "id": "free", "limits": [
+        { "id": "ocr-day", "meter": "ocr.page", "algorithm": "calendar", "window": "day", "capacity": "1000" }] }] },
+    "prune": ["limits"], "dry_run": true
+}))]
+pub(super) struct ApplyBody {
+    /// What is created and replaced. A list that stands here (`limits` of a plan) must name all that is stored in it, unless
+    /// `prune` says that the rest goes; an absent one is left as it is.
+    policy: PolicyFile,
+    /// What goes where the file does not name it. Tenants never do.
+    #[serde(default)]
+    prune: BTreeSet<Prune>,
+    /// Say what would change, and change nothing.
+    #[serde(default)]
+    #[schema(default = false)]
+    dry_run: bool,
+    /// The `digest` of an answer: exactly the changes that it named are made, or none (412).
+    #[serde(default)]
+    expected_digest: Option<String>,
+}
+
+/// Apply a policy file: all of it under one version, or nothing. Everything that is wrong is named at once.
+#[utoipa::path(
+    tag = "admin",
+    request_body = ApplyBody,
+    responses(
+        (status = 200, description = "What has changed, or with `dry_run` would.", body = AppliedPolicy),
+        (status = 412, description = "`precondition_failed`: the changes would be others than those of `expected_digest`.",
+         body = super::problem::ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+#[post("/v1/admin/policy")]
+pub(super) async fn apply_policy(
+    state: web::Data<State>,
+    caller: Caller,
+    body: JsonText<POLICY_BYTES_MAX>,
+) -> Result<HttpResponse, Problem> {
+    let body: ApplyBody = json::typed(&body.0)?;
+    let ApplyBody { policy, prune, dry_run, expected_digest } = body;
+    let request = ApplyRequest { policy, prune, dry_run, expected_digest };
+    let operations = state.operations.clone();
+    let applied =
+        state.mutate(Box::pin(async move { operations.apply_policy(request, &caller.0).await })).await?;
+    json(HttpResponse::Ok(), &applied.map_err(in_policy)?)
+}
+
+/// Errors point into the body, of which the file is a part.
+fn in_policy(error: OperationError) -> Problem {
+    Problem::from(match error {
+        OperationError::Invalid(errors) => {
+            OperationError::Invalid(errors.into_iter().map(|error| error.under("/policy")).collect())
+        }
+        other => other,
+    })
+}
