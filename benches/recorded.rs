@@ -176,6 +176,7 @@ impl World {
             ttl_ms: 60_000,
             max_life_ms: DAY_MS,
             valid: window,
+            may_be_known: false,
             ledger_asked: false,
             now_ms: None,
         };

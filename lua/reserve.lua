@@ -23,7 +23,7 @@ local amounts = {}
 for line = 1, line_count do
   amounts[line], at = struct.unpack('<i8', ARGV[5], at)
 end
-local keyed, ledger_asked = flags % 2 == 1, flags >= 2
+local keyed, ledger_asked, may_be_known = flags % 2 == 1, flags % 4 >= 2, flags >= 4
 local checks = read_checks(ARGV[5], at)
 local expires_at = mode == USAGE and now or now + math.min(ttl, max_life)
 local due = find_due(expires_at, due_ms)
@@ -54,7 +54,7 @@ end
 if cold then
   return { COLD, real, now, last_id(outbox), cold.tenant, cold.holders, cold.counters }
 end
-if keyed and not ledger_asked and now < holders[0].ask_until then
+if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(outbox) }
 end
 local refusing = refusing_checks(amounts, checks)

@@ -176,6 +176,7 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         ack_timeout: Duration::from_millis(settings.ledger.ack_timeout_ms),
         restore_wait: Duration::from_millis(settings.ledger.restore_wait_ms),
         parked_calls_max: settings.ledger.parked_calls_max,
+        horizon_ms: milliseconds(settings.ledger.idempotency_horizon_days.saturating_mul(86_400_000)),
         keyed_memory_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
         deny_without_limit: settings.policy.without_limit == WithoutLimit::Deny,
         unknown_tenant_plan,
@@ -264,6 +265,8 @@ impl App {
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
+        app.operations.load_key_filters().await;
+        app.spawn(app.operations.clone().follow_key_filters(app.stopping()));
         app.spawn(watch_losses(app.operations.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings)?;

@@ -248,6 +248,43 @@ pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError
     Ok(booking)
 }
 
+/// What an event of a life that the books did not take adds to them: all that it consumed beyond what is booked, late.
+pub fn book_rise(event: &Event, before: &Record) -> Result<Booking, BookError> {
+    let (head, booked) = (event.head(), &before.head);
+    if before.units.len() != event.units().len() {
+        return Err(BookError::OtherLines { booked: before.units.len(), found: event.units().len() });
+    }
+    let mut after = before.clone();
+    after.head = Head {
+        state: ReservationState::Consumed,
+        late: true,
+        degraded: booked.degraded || head.degraded,
+        step: booked.step.saturating_add(1),
+        epoch: head.epoch,
+        last_sequence: head.last_sequence,
+        ..*booked
+    };
+    for (line, now) in after.units.iter_mut().zip(event.units()) {
+        *line = LineUnits::new(line.held, line.consumed.max(now.consumed));
+    }
+    check_instants(event, &after)?;
+    let mut booking = Booking { movements: Vec::new(), after, first_consumed: Vec::new() };
+    for line in 0..booking.after.units.len() {
+        book_line(&mut booking, Some(before), line, false)?;
+    }
+    Ok(booking)
+}
+
+/// Whether units say more was consumed than `before` has.
+pub fn consumed_beyond(before: &Record, units: &[LineUnits]) -> bool {
+    units.iter().zip(&before.units).any(|(now, was)| now.consumed > was.consumed)
+}
+
+/// Whether anything was consumed.
+pub fn has_consumed(record: &Record) -> bool {
+    record.units.iter().any(|line| line.consumed > Units::ZERO)
+}
+
 /// The part of a record that only a whole one has.
 pub fn rest(record: &Record) -> Result<&BodyRest, BookError> {
     record.body.rest.as_ref().ok_or(BookError::Incomplete)

@@ -12,6 +12,7 @@ pub mod folded;
 pub mod holds;
 pub mod ids;
 pub mod instant;
+pub mod key_filter;
 pub mod limit;
 pub mod meter;
 pub mod operation;

@@ -86,6 +86,8 @@ pub struct ReserveCall<'a> {
     pub max_life_ms: i64,
     /// The span in which all windows of the call are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),
+    /// The ledger may know the call's key from before the gate's memory.
+    pub may_be_known: bool,
     /// The ledger was asked and does not know the call's key.
     pub ledger_asked: bool,
     /// The test clock's time in unix ms; none for Redis's own.
@@ -180,7 +182,7 @@ pub enum ReserveOutcome {
     },
     /// The ledger must tell the gate first.
     Cold(Cold),
-    /// The call may be a retry from before a loss: ask the ledger, then call with `ledger_asked`.
+    /// The call may be a retry from before a loss, or before the gate's memory: ask the ledger, then call with `ledger_asked`.
     AskLedger {
         /// The outbox's last id: the ledger must have booked up to it before it is asked.
         last_id: OutboxId,
@@ -192,6 +194,7 @@ const WEIGHTED: u8 = 16;
 const RATE: u8 = 32;
 const KEYED: u8 = 1;
 const LEDGER_ASKED: u8 = 2;
+const MAY_BE_KNOWN: u8 = 4;
 
 impl Gate {
     /// Holds the call's amounts, counts them as usage, or says why not. One round trip.
@@ -265,7 +268,8 @@ fn pack_call(call: &ReserveCall<'_>, options: &GateOptions) -> Vec<u8> {
         ReserveMode::DryRun => 2,
         ReserveMode::Usage => 3,
     });
-    out.put_byte(if keyed { KEYED } else { 0 } | if call.ledger_asked { LEDGER_ASKED } else { 0 });
+    let flags = [(keyed, KEYED), (call.ledger_asked, LEDGER_ASKED), (call.may_be_known, MAY_BE_KNOWN)];
+    out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
     out.put_8(call.ttl_ms);
     out.put_8(call.max_life_ms);
     out.put_8(call.valid.0);

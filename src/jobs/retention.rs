@@ -9,11 +9,19 @@ const CHUNK: usize = 1_000;
 
 /// Archives reservations resolved longer ago than the horizon, and drops old runs of jobs, settled comparisons, repeats of
 /// past epochs, damages and leases that ended; chunk by chunk, each a short transaction. A step that fails holds up no other. Answers what it came to, in words.
-pub(super) async fn clear(now_ms: i64, ledger: &Ledger, horizon_days: u64) -> Answer<String> {
+pub(super) async fn clear(
+    now_ms: i64,
+    longest_late_ms: i64,
+    ledger: &Ledger,
+    horizon_days: u64,
+) -> Answer<String> {
     let horizon_ms = i64::try_from(horizon_days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
     let resolved_before_ms = now_ms.saturating_sub(horizon_ms).max(0);
+    // What expired stays for as long as it may be consumed late.
+    let expired_before_ms = resolved_before_ms.min(now_ms.saturating_sub(longest_late_ms)).max(0);
+    let archived = ledger.archive_reservations(resolved_before_ms, expired_before_ms, CHUNK).await;
     let steps = [
-        ("reservations archived", ledger.archive_reservations(resolved_before_ms, CHUNK).await),
+        ("reservations archived", archived),
         ("runs dropped", ledger.drop_job_runs(KEPT_DAYS, CHUNK).await),
         ("comparisons dropped", ledger.drop_reconciliations(KEPT_DAYS, CHUNK).await),
         ("repeats dropped", ledger.drop_repeats(CHUNK).await),

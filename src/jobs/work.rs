@@ -16,13 +16,15 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 4] = [Job::Restore, Job::Periods, Job::Partitions, Job::Retention];
+pub(super) const ALL: [Job; 5] = [Job::Restore, Job::Periods, Job::Partitions, Job::Keys, Job::Retention];
 
 const MINUTE_MS: i64 = 60_000;
 const MONTHS_AHEAD_MS: i64 = 62 * 24 * 60 * MINUTE_MS;
 /// How often a run tries again by itself while a server does not answer.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long sealing keys waits for the books to have what the gate had when it began.
+const BOOKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A job's name in the ledger.
 pub(super) fn name(job: Job) -> &'static str {
@@ -30,6 +32,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Restore => RESTORE,
         Job::Periods => PERIODS,
         Job::Partitions => "partitions",
+        Job::Keys => "keys",
         Job::Retention => "retention",
     }
 }
@@ -44,7 +47,7 @@ pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
         Job::Restore => MINUTE_MS,
         Job::Periods => 5 * MINUTE_MS,
-        Job::Partitions | Job::Retention => 60 * MINUTE_MS,
+        Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
 }
@@ -88,8 +91,13 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
             let made = ledger.ensure_month_partitions(now_ms, now_ms.saturating_add(MONTHS_AHEAD_MS)).await?;
             Ok(format!("made {made} months"))
         }
+        Job::Keys => {
+            let (sealed, merged) = operations.seal_keys(BOOKS_WITHIN).await?;
+            Ok(format!("sealed {sealed} keys and merged {merged} partitions"))
+        }
         Job::Retention => {
-            retention::clear(operations.now_ms(), ledger, options.idempotency_horizon_days).await
+            let (now_ms, late_ms) = (operations.now_ms(), operations.longest_late_ms());
+            retention::clear(now_ms, late_ms, ledger, options.idempotency_horizon_days).await
         }
     }
 }

@@ -6,7 +6,9 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
-use super::{BEGIN, Ledger, LedgerError, ReservationRow, instant, notices, number, reservations};
+use super::{
+    BEGIN, Ledger, LedgerError, ReservationRow, instant, key_filters, notices, number, reservations,
+};
 use crate::domain::ids::{ReservationId, TenantId};
 
 /// The kind of notice that tells of parked calls; its id is their tenant.
@@ -160,6 +162,9 @@ pub(super) async fn insert(
     .bind::<Nullable<Binary>, _>(parked.fingerprint.as_ref().map(<[u8; 16]>::as_slice))
     .execute(connection)
     .await?;
+    if parked.fingerprint.is_some() {
+        key_filters::add(connection, &[id]).await?;
+    }
     notices::tell(connection, NOTICE, parked.tenant.as_str(), 0).await
 }
 

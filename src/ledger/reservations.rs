@@ -231,6 +231,22 @@ pub(crate) async fn write_many(
     Ok(())
 }
 
+/// Moves a reservation to the archive, so that its id may begin another life.
+pub(crate) async fn archive(
+    mut connection: &AsyncPgConnection,
+    id: ReservationId,
+) -> Result<(), LedgerError> {
+    sql_query(
+        "WITH moved AS (DELETE FROM reservations WHERE partition = $1 AND id = $2 RETURNING *) \
+         INSERT INTO reservations_archive SELECT m.*, now() FROM moved m",
+    )
+    .bind::<SmallInt, _>(number::of_partition(id.partition()))
+    .bind::<sql_types::Uuid, _>(id.uuid())
+    .execute(&mut connection)
+    .await?;
+    Ok(())
+}
+
 impl Ledger {
     /// A reservation by its id, of whichever tenant: the caller compares the tenant before it tells anything.
     pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {

@@ -26,6 +26,7 @@ const TENANTS: &str = "WITH RECURSIVE t AS ( \
 const ARCHIVE: &str = "WITH old AS ( \
         SELECT r.partition, r.id, r.tenant FROM reservations r \
         WHERE r.tenant = $1 AND r.born_at < $2 AND (r.born_at, r.id) > ($3, $4) AND r.resolved_at < $2 AND r.state <> 'reserved' \
+          AND (r.state <> 'expired' OR r.resolved_at < $6) \
           AND NOT EXISTS (SELECT FROM quarantine q WHERE q.reservation_id = r.id AND q.status = 'open') \
         ORDER BY r.born_at, r.id LIMIT $5 FOR UPDATE SKIP LOCKED), \
     moved AS (DELETE FROM reservations r USING old o \
@@ -70,13 +71,18 @@ struct MovedRow {
 impl Ledger {
     /// Moves the reservations that were resolved before this instant (unix ms) to the archive, tenant by tenant, at most
     /// `chunk` in one transaction. Answers how many.
-    pub async fn archive_reservations(&self, before_ms: i64, chunk: usize) -> Result<usize, LedgerError> {
-        let before = instant::from_ms(before_ms)?;
+    pub async fn archive_reservations(
+        &self,
+        before_ms: i64,
+        expired_before_ms: i64,
+        chunk: usize,
+    ) -> Result<usize, LedgerError> {
+        let (before, expired_before) = (instant::from_ms(before_ms)?, instant::from_ms(expired_before_ms)?);
         let (mut archived, mut after) = (0, String::new());
         loop {
             let page = self.tenants_behind(&after, before).await?;
             for tenant in page.iter().filter(|tenant| tenant.is_old) {
-                archived += self.archive_tenant(&tenant.tenant, before, chunk).await?;
+                archived += self.archive_tenant(&tenant.tenant, before, expired_before, chunk).await?;
             }
             match page.into_iter().next_back() {
                 Some(last) => after = last.tenant,
@@ -104,6 +110,7 @@ impl Ledger {
         &self,
         tenant: &str,
         before: DateTime<Utc>,
+        expired_before: DateTime<Utc>,
         chunk: usize,
     ) -> Result<usize, LedgerError> {
         let (mut archived, mut after) = (0, (DateTime::UNIX_EPOCH, Uuid::nil()));
@@ -113,7 +120,8 @@ impl Ledger {
                 .bind::<Timestamptz, _>(before)
                 .bind::<Timestamptz, _>(after.0)
                 .bind::<sql_types::Uuid, _>(after.1)
-                .bind::<BigInt, _>(number::limit(chunk));
+                .bind::<BigInt, _>(number::limit(chunk))
+                .bind::<Timestamptz, _>(expired_before);
             let moved: Vec<MovedRow> = self
                 .transact(BEGIN, move |connection| async move { Ok(query.load(connection).await?) }.boxed())
                 .await?;

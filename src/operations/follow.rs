@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Answer, Operations};
 use crate::domain::ids::TenantId;
-use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, parked};
+use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
 
 /// Notices that come together are answered by one reading ...
 const GATHER_FOR: Duration = Duration::from_millis(10);
@@ -67,6 +67,10 @@ impl Operations {
                     return false;
                 }
                 "key" => told(self.keys.memory.follow(&self.ledger).await),
+                key_filters::NOTICE => {
+                    self.key_filters.ring();
+                    return false;
+                }
                 "job" => self.ring_jobs(),
                 "tenant" => {
                     if let Ok(tenant) = TenantId::parse(&id) {

@@ -19,6 +19,7 @@ mod forgotten;
 mod health;
 mod instance;
 mod jobs;
+mod key_filters;
 mod key_memory;
 mod keys;
 mod lists;
@@ -83,6 +84,7 @@ use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use admission::Backlog;
 use damage::PassedOver;
+use key_filters::KeyFilters;
 use keys::Keys;
 use losses::Remembered;
 use parking::Parking;
@@ -108,6 +110,8 @@ pub struct OperationsOptions {
     pub parked_calls_max: u64,
     /// For how long the gate remembers keyed calls, in ms.
     pub keyed_memory_ms: i64,
+    /// For how long the ledger recognises repeats, in ms.
+    pub horizon_ms: i64,
     /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
     pub deny_without_limit: bool,
     /// The plan on which an unknown tenant is created at first use; none: it is refused.
@@ -147,6 +151,7 @@ pub struct Operations {
     jobs_bell: Notify,
     parking: Parking,
     passed_over: PassedOver,
+    key_filters: KeyFilters,
 }
 
 impl Operations {
@@ -187,6 +192,7 @@ impl Operations {
             jobs_bell: Notify::new(),
             parking: Parking::default(),
             passed_over: PassedOver::default(),
+            key_filters: KeyFilters::default(),
         };
         // First of all: nothing may be done by a clock that is not trusted.
         operations.watch_gate().await;

@@ -2,11 +2,11 @@
 
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
-use crate::domain::ids::{Epoch, ReservationId};
-use crate::domain::reservation::ReservationState;
+use crate::domain::ids::{Epoch, OutboxId, ReservationId};
+use crate::domain::reservation::{Record, ReservationState};
 use crate::gate::HoldOutcome;
-use crate::ledger::ReservationRow;
-use crate::telemetry::labels::Restored;
+use crate::ledger::{ReservationRow, Unbooked};
+use crate::telemetry::labels::{Asked, Restored};
 
 /// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
 const EPOCHS_MAX: usize = 4;
@@ -14,12 +14,30 @@ const EPOCHS_MAX: usize = 4;
 const TELLS_MAX: usize = 4;
 
 impl Operations {
-    /// A keyed call that the gate does not know, of a tenant that had keyed calls before a loss: if the ledger has the
-    /// reservation, the gate gets it back. The tenant is warm, so its restore has waited for all that came before.
-    pub(super) async fn recall(&self, id: ReservationId) -> Answer<()> {
-        match self.ledger.reservation(id).await? {
-            Some(row) => self.bring_back(row).await,
-            None => Ok(()),
+    /// A keyed call that the gate does not know, and the ledger may: of a tenant that had keyed calls before a loss, or from
+    /// before the gate's memory. If the ledger has the reservation, the gate gets it back; what is not booked and known all
+    /// the same is answered. Whoever lacks a filter waits for the books first: what the gate forgot may not be in them yet.
+    pub(super) async fn recall(&self, id: ReservationId, last_id: OutboxId) -> Answer<Option<Record>> {
+        if !self.knows_old_keys() {
+            self.catch_up(id.partition(), last_id).await?;
+        }
+        if let Some(row) = self.ledger.reservation(id).await? {
+            self.metrics.key_asked(Asked::Known);
+            self.bring_back(row).await?;
+            return Ok(None);
+        }
+        match self.ledger.unbooked_admission(id).await? {
+            Unbooked::No => {
+                self.metrics.key_asked(Asked::New);
+                Ok(None)
+            }
+            Unbooked::Admitted(record) => {
+                self.metrics.key_asked(Asked::Known);
+                Ok(Some(*record))
+            }
+            Unbooked::Unreadable => Err(OperationError::GateUnavailable(
+                "what this key was used for waits in quarantine and cannot be read".into(),
+            )),
         }
     }
 

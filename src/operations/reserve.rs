@@ -170,6 +170,7 @@ impl Operations {
                 ttl_ms: prepared.ttl_ms,
                 max_life_ms: prepared.max_life_ms,
                 valid: (valid.start_ms, valid.end_ms),
+                may_be_known: !ledger_asked && self.may_know(prepared.id),
                 ledger_asked,
                 now_ms: self.script_now(),
             };
@@ -180,9 +181,22 @@ impl Operations {
                     ledger_asked = key_of(request).is_none();
                     Box::pin(self.restore_cold(entry, &cold, &resolved, &prepared.subjects, at_ms)).await?;
                 }
-                Ok(ReserveOutcome::AskLedger { .. }) => {
-                    Box::pin(self.recall(prepared.id)).await?;
-                    ledger_asked = true;
+                Ok(ReserveOutcome::AskLedger { last_id }) => {
+                    match Box::pin(self.recall(prepared.id, last_id)).await? {
+                        None => ledger_asked = true,
+                        Some(record) => {
+                            let outcome = known_as(&prepared, record, at_ms);
+                            let policy_now_ms = at_ms;
+                            return Ok(Decided {
+                                prepared,
+                                resolved,
+                                body,
+                                outcome,
+                                policy_now_ms,
+                                degraded: true,
+                            });
+                        }
+                    }
                 }
                 Err(GateError::Alarm { partition, reason }) => {
                     Box::pin(self.after_alarm(partition, &reason)).await?;
@@ -476,6 +490,15 @@ fn with_rules(resolved: &Resolved, places: impl Iterator<Item = CounterPlace>) -
         .zip(rules)
         .map(|(place, (class, since_ms, capacity))| CounterCheck { place, class, since_ms, capacity })
         .collect()
+}
+
+/// What a call comes to whose key was used for an admission that is not booked.
+fn known_as(prepared: &Prepared, record: Record, now_ms: i64) -> ReserveOutcome {
+    if prepared.fingerprint.repeats(&record.body.fingerprint) {
+        ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms }
+    } else {
+        ReserveOutcome::KeyReused { record }
+    }
 }
 
 fn degraded(mut record: Record) -> Record {

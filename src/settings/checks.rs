@@ -73,7 +73,7 @@ impl Found<'_> {
             ("writer.flush_timeout_ms", writer.flush_timeout_ms, 0, HOUR_MS),
             ("ledger.ack_timeout_ms", ledger.ack_timeout_ms, 1, HOUR_MS),
             ("ledger.restore_wait_ms", ledger.restore_wait_ms, 1, HOUR_MS),
-            ("ledger.idempotency_horizon_days", ledger.idempotency_horizon_days, 31, 36_500),
+            ("ledger.idempotency_horizon_days", ledger.idempotency_horizon_days, 31, 400),
             ("ledger.parked_calls_max", ledger.parked_calls_max, 0, 100_000_000),
             ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),
             ("reconciliation.checkpoints_per_second", reconciliation.checkpoints_per_second, 1, 10_000),

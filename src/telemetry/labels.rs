@@ -119,6 +119,16 @@ label! {
 }
 
 label! {
+    /// What the ledger said of a key that the gate did not know.
+    Asked, "found" {
+        /// It was used before.
+        Known = "known",
+        /// It is new.
+        New = "new",
+    }
+}
+
+label! {
     /// What a checkpoint's comparison came to.
     Judged, "result" {
         /// Every counter equals the books.
@@ -209,6 +219,8 @@ label! {
         Periods = "periods",
         /// Months of the entries are made ahead.
         Partitions = "partitions",
+        /// Keys that were used are sealed into filters.
+        Keys = "keys",
         /// Old rows are archived or dropped.
         Retention = "retention",
     }

@@ -13,8 +13,8 @@ use prometheus_client::{
 };
 
 use super::labels::{
-    Alarm, BreakerState, Call, Drift, Guarded, Job, Judged, Label, Outcome, Repaired, Restored, Script,
-    StatusClass,
+    Alarm, Asked, BreakerState, Call, Drift, Guarded, Job, Judged, Label, Outcome, Repaired, Restored,
+    Script, StatusClass,
 };
 use super::text_format::older;
 
@@ -55,6 +55,9 @@ struct Handles {
     acknowledged_lost: Counter,
     restores: Cells<Restored, Counter>,
     restore_seconds: Cells<Restored, Histogram>,
+    key_asks: Cells<Asked, Counter>,
+    key_filter_bytes: Gauge,
+    keys_sealed: Seconds,
     breakers: Cells<Guarded, Gauge>,
     clock_trusted: Gauge,
     clock_difference: Seconds,
@@ -145,6 +148,13 @@ impl Metrics {
                 "Events that this instance acknowledged and the books never had",
             ),
             restores: counters(&mut registry, "restores", "What the ledger told the gate anew"),
+            key_asks: counters(&mut registry, "key_asks", "Keyed calls asked of the ledger before admission"),
+            key_filter_bytes: gauge(&mut registry, "key_filter_bytes", "Memory of the filters of keys"),
+            keys_sealed: seconds(
+                &mut registry,
+                "keys_sealed",
+                "Up to when all keys are in a filter, unix time",
+            ),
             restore_seconds: histograms(&mut registry, "restore", "How long a restore took", || {
                 Histogram::new(RESTORE_SECONDS)
             }),
@@ -261,6 +271,18 @@ impl Metrics {
     pub fn restored(&self, kind: Restored, took: Duration) {
         self.0.restores.with(kind, |counter| counter.inc());
         self.0.restore_seconds.with(kind, |histogram| histogram.observe(took.as_secs_f64()));
+    }
+
+    /// Counts a keyed call that was asked of the ledger before it was admitted.
+    pub fn key_asked(&self, found: Asked) {
+        self.0.key_asks.with(found, |counter| counter.inc());
+    }
+
+    /// Sets what the filters of keys take, and up to when all keys are in them (unix ms).
+    pub fn key_filters(&self, bytes: usize, sealed_ms: Option<i64>) {
+        self.0.key_filter_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        let sealed = Duration::from_millis(sealed_ms.unwrap_or_default().unsigned_abs());
+        self.0.keys_sealed.set(sealed.as_secs_f64());
     }
 
     /// Sets the state of a server's circuit breaker.
@@ -483,6 +505,8 @@ mod tests {
             "tollgate_acknowledged_events_lost_total 0",
             "tollgate_restores_total{kind=\"tenant\"} 0",
             "tollgate_restore_seconds_count{kind=\"counter\"} 0",
+            "tollgate_key_asks_total{found=\"new\"} 0",
+            "tollgate_key_filter_bytes 0",
             "tollgate_breaker_state{server=\"redis\"} 0",
             "tollgate_gate_clock_trusted 0",
             "tollgate_gate_clock_difference_seconds 0.0",

@@ -17,7 +17,7 @@ use crate::ledger::chain::Chain;
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
-    balances, entries, gaps, losses, quarantine, reconciliations, repeats, reservations, usage,
+    balances, entries, gaps, key_filters, losses, quarantine, reconciliations, repeats, reservations, usage,
 };
 
 /// The next events of one partition.
@@ -244,6 +244,10 @@ pub(super) async fn write(
 ) -> Result<(), LedgerError> {
     let chained = |(partition, rows)| (Chain::Outbox(partition), rows);
     let entries: Vec<_> = plan.entries.into_iter().map(chained).collect();
+    for life in &plan.ended {
+        reservations::write_many(connection, life.planned.as_slice()).await?;
+        reservations::archive(connection, life.id).await?;
+    }
     try_join!(
         reservations::write_many(connection, &plan.reservations),
         balances::add(connection, &plan.balances),
@@ -251,6 +255,7 @@ pub(super) async fn write(
         quarantine::add(connection, &plan.refused),
         gaps::add(connection, &plan.gaps),
         repeats::add(connection, &plan.repeats),
+        key_filters::add(connection, &plan.keys),
         entries::append(connection, entries, booked_at),
     )?;
     Ok(())

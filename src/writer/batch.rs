@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::lives::{Meeting, meet};
 use super::outbox::OutboxEntry;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
-use crate::domain::entry::{Account, BookError, Booking, Entry, book, is_bookable_instant, rest};
+use crate::domain::entry::{Account, BookError, Booking, Entry, book, book_rise, is_bookable_instant, rest};
 use crate::domain::event::{self, Change, Event};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::reservation::{Record, ReservationState};
@@ -179,11 +180,22 @@ fn subjects_of_record(record: &Record) -> impl Iterator<Item = TenantSubject> + 
 pub(crate) struct Plan {
     pub(crate) entries: BTreeMap<Partition, Vec<Entry>>,
     pub(crate) reservations: Vec<ReservationChange>,
+    /// Lives that make room for another of the same id, in order, before that is written.
+    pub(crate) ended: Vec<EndedLife>,
+    /// The keyed operations that become known by it.
+    pub(crate) keys: Vec<ReservationId>,
     pub(crate) balances: BalanceChanges,
     pub(crate) usage: UsageChanges,
     pub(crate) refused: Vec<Refused>,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) gaps: Vec<gaps::Found>,
+}
+
+/// A life that goes to the archive before its horizon; with what is planned of it in the same transaction.
+#[derive(Debug)]
+pub(crate) struct EndedLife {
+    pub(crate) id: ReservationId,
+    pub(crate) planned: Option<ReservationChange>,
 }
 
 impl Plan {
@@ -211,6 +223,8 @@ struct Planner {
 
 enum Standing {
     Bookable(Box<Booking>),
+    /// What is booked under its id makes room for it.
+    NewLife(Box<Booking>),
     /// The tenant has it in the books already.
     Repeat(TenantId),
 }
@@ -230,6 +244,13 @@ impl Planner {
     fn take_event(&mut self, arrival: &Arrival, event: &Event) -> Result<(), String> {
         match self.judge(arrival, event)? {
             Standing::Bookable(booking) => self.write(arrival.partition, event, *booking)?,
+            Standing::NewLife(booking) => {
+                let id = event.reservation;
+                let planned = self.changed.get(&id).and_then(|index| self.plan.reservations.get(*index));
+                let ended = EndedLife { id, planned: planned.cloned() };
+                self.write(arrival.partition, event, *booking)?;
+                self.plan.ended.push(ended);
+            }
             Standing::Repeat(tenant) => self.plan.repeats.push(Repeat {
                 partition: arrival.partition,
                 outbox_id: arrival.outbox_id,
@@ -259,13 +280,17 @@ impl Planner {
             return Err("the reservation belongs to another partition".into());
         }
         let before = self.standing(event.reservation);
-        if let Some(before) = before
-            && is_known(event, before)?
-        {
-            return Ok(Standing::Repeat(before.body.tenant.clone()));
-        }
-        let booking = book(event, before).map_err(|error| error.to_string())?;
-        Ok(Standing::Bookable(Box::new(booking)))
+        let meeting = before.map_or(Ok(Meeting::Next), |before| meet(event, before))?;
+        let booking = match (meeting, before) {
+            (Meeting::Known, Some(before)) => return Ok(Standing::Repeat(before.body.tenant.clone())),
+            (Meeting::NewLife, _) => {
+                let booking = book(event, None).map_err(|error| error.to_string())?;
+                return Ok(Standing::NewLife(Box::new(booking)));
+            }
+            (Meeting::Rise, Some(before)) => book_rise(event, before),
+            (_, before) => book(event, before),
+        };
+        Ok(Standing::Bookable(Box::new(booking.map_err(|error| error.to_string())?)))
     }
 
     fn write(&mut self, partition: Partition, event: &Event, booking: Booking) -> Result<(), String> {
@@ -295,6 +320,10 @@ impl Planner {
 
     /// One row per reservation and transaction, however many of its events are in the batch.
     fn change(&mut self, event: &Event, booking: Booking, subjects: Vec<i64>) {
+        let is_keyed = booking.after.body.rest.as_ref().is_some_and(|rest| rest.keyed);
+        if is_keyed && begun(event).is_some() {
+            self.plan.keys.push(event.reservation);
+        }
         let resolved = booking.after.head.state != ReservationState::Reserved;
         let change = ReservationChange {
             id: event.reservation,
@@ -315,6 +344,7 @@ impl Planner {
         let reservation = arrival.reservation();
         let tenant = reservation.and_then(|id| self.tenant_of(id, &arrival));
         self.known.waiting.extend(reservation);
+        self.plan.keys.extend(reservation);
         self.plan.refused.push(Refused {
             partition: arrival.partition,
             outbox_id: arrival.outbox_id,
@@ -329,28 +359,6 @@ impl Planner {
         let record = arrival.begun().or_else(|| self.standing(id));
         record.map(|record| record.body.tenant.clone())
     }
-}
-
-/// Whether the books have this event's change already; an error when they have another one in its place.
-fn is_known(event: &Event, before: &Record) -> Result<bool, String> {
-    if let Change::Reserve(record) | Change::Usage(record) = &event.change {
-        let same = record.body.fingerprint.repeats(&before.body.fingerprint)
-            && record.body.tenant == before.body.tenant;
-        return if same { Ok(true) } else { Err("another request with this id is booked".into()) };
-    }
-    let (head, booked) = (event.head(), &before.head);
-    if head.step > booked.step {
-        return Ok(false);
-    }
-    let units = event.units();
-    let same = head.step == booked.step && head.state == booked.state && units == before.units;
-    let passed = head.step < booked.step
-        && units.len() == before.units.len()
-        && units
-            .iter()
-            .zip(&before.units)
-            .all(|(now, was)| now.held == was.held && now.consumed <= was.consumed);
-    if same || passed { Ok(true) } else { Err("it differs from what is booked as this step".into()) }
 }
 
 #[cfg(test)]

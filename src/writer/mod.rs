@@ -10,6 +10,7 @@ mod discard;
 mod fail_point;
 mod gate_outbox;
 mod judge;
+mod lives;
 mod outbox;
 mod pace;
 mod position;

@@ -13,6 +13,7 @@ mod killed_service;
 mod late_attempt;
 mod lost_in_a_call;
 mod lost_memory;
+mod old_keys;
 mod reconciliation;
 mod replay;
 mod safety_tail;

@@ -101,6 +101,8 @@ pub struct Ask {
     pub max_life_ms: i64,
     /// In which times the windows are current.
     pub valid: (i64, i64),
+    /// Whether a filter knows its key.
+    pub may_be_known: bool,
     /// Whether the ledger was asked.
     pub ledger_asked: bool,
     /// The clock.
@@ -120,6 +122,7 @@ pub fn ask(key: &str, lines: Vec<Line>, checks: Vec<CounterCheck>) -> Ask {
         ttl_ms: TTL_MS,
         max_life_ms: 600_000,
         valid: WINDOW,
+        may_be_known: false,
         ledger_asked: false,
         now_ms: START_MS,
     }
@@ -283,6 +286,7 @@ impl World {
                 ttl_ms: ask.ttl_ms,
                 max_life_ms: ask.max_life_ms,
                 valid: ask.valid,
+                may_be_known: ask.may_be_known,
                 ledger_asked: ask.ledger_asked,
                 now_ms: Some(ask.now_ms),
             })

@@ -18,18 +18,41 @@ async fn resolved_reservations_are_archived_after_their_time_and_the_books_stay_
         events.extend([done.reserve(), done.consume(&[100], true)]);
     }
     book(&ledger, &acme, "1-0", events).await?;
-    assert_eq!(ledger.archive_reservations(HOUR_MS - DAY_MS, 100).await?, 0, "none is old enough");
+    assert_eq!(
+        ledger.archive_reservations(HOUR_MS - DAY_MS, HOUR_MS - DAY_MS, 100).await?,
+        0,
+        "none is old enough"
+    );
     for name in ["beta", "gamma"] {
         let mut done = Work::new(&tenant(name), "done", &[("ocr.page", 100)]);
         let from = ledger.cursor(partition(&tenant(name))).await?.sequence + 1;
         book(&ledger, &tenant(name), &format!("1-{from}"), vec![done.reserve(), done.release(&[0])]).await?;
     }
     let before_ms = HOUR_MS + DAY_MS;
-    assert_eq!(ledger.archive_reservations(before_ms, 2).await?, 7, "of every tenant, chunk by chunk");
-    assert_eq!(ledger.archive_reservations(before_ms, 2).await?, 0);
+    assert_eq!(
+        ledger.archive_reservations(before_ms, before_ms, 2).await?,
+        7,
+        "of every tenant, chunk by chunk"
+    );
+    assert_eq!(ledger.archive_reservations(before_ms, before_ms, 2).await?, 0);
     let left = "SELECT (SELECT string_agg(state, ' ') FROM reservations) AS kept, (SELECT count(*) FROM reservations_archive) AS old";
     assert_eq!(rows(&database, left).await, ["reserved 7"]);
     assert_proven(&ledger).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_expired_stays_for_as_long_as_it_may_be_consumed_late() -> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let (mut expired, mut done) =
+        (Work::new(&acme, "expired", &[("ocr.page", 600)]), Work::new(&acme, "done", &[("ocr.page", 600)]));
+    let events = vec![expired.reserve(), expired.expire(), done.reserve(), done.release(&[0])];
+    book(&ledger, &acme, "1-0", events).await?;
+    let later_ms = HOUR_MS + DAY_MS;
+    assert_eq!(ledger.archive_reservations(later_ms, HOUR_MS - 1, 100).await?, 1);
+    assert_eq!(rows(&database, "SELECT state FROM reservations").await, ["expired"]);
+    assert_eq!(ledger.archive_reservations(later_ms, later_ms, 100).await?, 1);
     Ok(())
 }
 
@@ -52,7 +75,7 @@ async fn a_key_used_again_after_its_archival_is_archived_again_and_the_books_sta
         let applied = book(&ledger, &acme, &format!("1-{}", 2 * life), events).await?;
         assert_eq!((applied.events, applied.repeats), (2, 0), "{applied:?}");
         assert_proven(&ledger).await;
-        assert_eq!(ledger.archive_reservations(HOUR_MS + DAY_MS, 100).await?, 1);
+        assert_eq!(ledger.archive_reservations(HOUR_MS + DAY_MS, HOUR_MS + DAY_MS, 100).await?, 1);
         assert_proven(&ledger).await;
     }
     assert_eq!(

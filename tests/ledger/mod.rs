@@ -1,6 +1,7 @@
 //! The ledger on a real Postgres: schema, queries, constraints, proof.
 
 pub mod events;
+mod key_filters;
 mod migrations;
 mod policy;
 mod proof;

@@ -298,6 +298,21 @@ async fn a_keyed_call_after_a_loss_asks_the_ledger_first(#[values(Mode::Alone, M
 
 #[rstest]
 #[tokio::test]
+async fn a_keyed_call_that_a_filter_knows_asks_the_ledger_unless_the_gate_knows_it_too(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let maybe = |key: &str| Ask { may_be_known: true, ..pages(key, 1, 10) };
+    let asked = world.reserve(&maybe("a")).await;
+    assert!(matches!(asked, ReserveOutcome::AskLedger { .. }), "{asked:?}");
+    let more_than_fits = world.reserve(&Ask { may_be_known: true, ..pages("b", 11, 10) }).await;
+    assert!(matches!(more_than_fits, ReserveOutcome::AskLedger { .. }), "before it is refused");
+    world.hold(&Ask { ledger_asked: true, ..maybe("a") }).await;
+    assert!(matches!(world.reserve(&maybe("a")).await, ReserveOutcome::Replayed { .. }));
+}
+
+#[rstest]
+#[tokio::test]
 async fn sums_are_exact_up_to_the_largest_amount(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::cold(mode).await;
     let counter = RestoredCounter {

@@ -1,0 +1,1 @@
+DROP TABLE key_seal, key_filters, key_stretches, booked_keys;

@@ -1,0 +1,263 @@
+//! Keys that are used again once the gate has forgotten them: for the whole horizon they are the same job.
+
+use serde_json::{Value, json};
+use tollgate::app::Role;
+
+use super::reconciliation::redis_of;
+use crate::ledger::rows;
+use crate::support::app::{Answered, AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::wait::wait_for;
+
+const RESERVE: &str = "/v1/reservations";
+const USAGE: &str = "/v1/usage";
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+async fn with_limits(app: &TestApp) {
+    app.with_plan(
+        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]),
+        json!([{ "meter": "page", "included": "900" }]),
+    )
+    .await;
+}
+
+fn pages(amount: u32) -> Value {
+    json!({ "tenant": "acme", "meter": "page", "amount": amount.to_string() })
+}
+
+/// Every tombstone ends, as after a day.
+async fn forget(app: &TestApp) {
+    let mut connection = redis_of(app).await;
+    let keys: Vec<String> = redis::cmd("KEYS").arg("tg1:*:rsv:*").query_async(&mut connection).await.unwrap();
+    if !keys.is_empty() {
+        redis::cmd("DEL").arg(keys).exec_async(&mut connection).await.unwrap();
+    }
+}
+
+async fn seal(app: &TestApp) {
+    app.drained().await;
+    app.app().operations.seal_keys(PATIENCE).await.unwrap();
+}
+
+fn asks(app: &TestApp, found: &str) -> u64 {
+    let metrics = app.app().operations.metrics_text();
+    let name = format!("tollgate_key_asks_total{{found=\"{found}\"}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+}
+
+/// One job of each kind, resolved: path, key, body, and how it stands.
+async fn jobs(app: &TestApp) -> Vec<(&'static str, &'static str, Value, Answered, &'static str)> {
+    let short = |amount: u32| {
+        let mut body = pages(amount);
+        body["ttl_seconds"] = json!(1);
+        body
+    };
+    let mut jobs = Vec::new();
+    for (path, key, body, end) in [
+        (RESERVE, "consumed", pages(5), "consumed"),
+        (RESERVE, "released", pages(6), "released"),
+        (RESERVE, "expired", short(7), "expired"),
+        (USAGE, "usage", pages(8), "consumed"),
+    ] {
+        let first = app.post_keyed(path, key, body.clone()).await.expect(201);
+        let id = first.text("/id").to_owned();
+        match key {
+            "consumed" => {
+                app.post(&format!("{RESERVE}/{id}/consume"), json!({ "amount": "4" })).await.expect(200);
+            }
+            "released" => {
+                app.post(&format!("{RESERVE}/{id}/release"), json!({})).await.expect(200);
+            }
+            _ => {}
+        }
+        wait_for("it is resolved", PATIENCE, async || {
+            let found = app.get(&format!("{RESERVE}/{id}")).await;
+            (found.text("/status") == end).then_some(())
+        })
+        .await;
+        jobs.push((path, key, body, first, end));
+    }
+    jobs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_the_gate_has_forgotten_is_the_same_job_on_every_instance_also_after_a_restart() {
+    let mut app = spawn_app().await;
+    with_limits(&app).await;
+    let jobs = jobs(&app).await;
+    seal(&app).await;
+    let second = app.another_instance().await;
+    for round in 0..3 {
+        if round == 2 {
+            app.restart().await;
+        }
+        for (path, key, body, first, status) in &jobs {
+            forget(&app).await;
+            // By the other instance too, which has its filters from the ledger.
+            let url = if round == 1 { second.url() } else { app.url() };
+            let post = async |body: &Value| {
+                let request = app.client().post(format!("{url}{path}")).bearer_auth(app.admin_key());
+                let request = request.header("Idempotency-Key", *key).json(body);
+                crate::support::app::answered(request.send().await.unwrap()).await
+            };
+            let mut other = body.clone();
+            other["amount"] = json!("99");
+            post(&other).await.is_problem(422, "idempotency_key_reused");
+            forget(&app).await;
+            let again = post(body).await.expect(200);
+            assert_eq!(
+                (&again.body["replayed"], again.text("/status")),
+                (&json!(true), *status),
+                "{key} in round {round}: {again:?}"
+            );
+            for field in ["id", "expires_at"] {
+                assert_eq!(again.body[field], first.body[field], "{key}: {again:?}");
+            }
+        }
+    }
+    second.stop().await;
+    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    assert_eq!((quota.text("/quotas/0/consumed"), quota.text("/quotas/0/reserved")), ("12", "0"));
+    let untouched =
+        "SELECT (SELECT count(*) FROM repeats) AS repeats, (SELECT count(*) FROM quarantine) AS waiting";
+    assert_eq!(rows(&app.database, untouched).await, ["0 0"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_keys_are_not_asked_of_the_ledger_while_the_filters_are_held() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    for number in 0..50 {
+        app.post_keyed(USAGE, &format!("before-{number}"), pages(1)).await.expect(201);
+    }
+    seal(&app).await;
+    let before = asks(&app, "new");
+    for number in 0..200 {
+        app.post_keyed(USAGE, &format!("after-{number}"), pages(1)).await.expect(201);
+    }
+    let asked = asks(&app, "new") - before;
+    assert!(asked <= 4, "{asked} of 200 new keys asked");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_lacks_a_filter_asks_for_every_key_and_admits_none_while_it_cannot() {
+    let timeouts = [
+        ("redis.response_timeout_ms", "2000"),
+        ("ledger.ack_timeout_ms", "2000"),
+        ("ledger.restore_wait_ms", "2000"),
+        ("http.request_timeout_ms", "2500"),
+    ];
+    let settings = timeouts.map(|(key, value)| (key, value.to_owned())).to_vec();
+    let app = spawn_app_with(AppOptions {
+        test_clock_ms: Some(1_790_000_000_000),
+        settings,
+        own_postgres: true,
+        ..AppOptions::default()
+    })
+    .await;
+    with_limits(&app).await;
+    app.post_keyed(USAGE, "old", pages(3)).await.expect(201);
+    seal(&app).await;
+    app.post_keyed(USAGE, "new", pages(2)).await.expect(201);
+    app.drained().await;
+    forget(&app).await;
+    // Nobody has sealed for a day: an instance without jobs, and without news of those that have them.
+    let lacking = app.one_with(&[Role::Http, Role::Writer]).await;
+    let post = async |key: &str, amount: u32| {
+        let request = app.client().post(format!("{}{USAGE}", lacking.url())).bearer_auth(app.admin_key());
+        let request = request.header("Idempotency-Key", key).json(&pages(amount));
+        crate::support::app::answered(request.send().await.unwrap()).await
+    };
+    post("warm", 1).await.expect(201);
+    let frozen = app.database.freeze();
+    post("while the filters suffice", 1).await.expect(201);
+    app.clock.advance_to(app.clock.now_ms() + 25 * 3_600_000).unwrap();
+    for key in ["old", "new", "never used"] {
+        let answer = post(key, 3).await;
+        assert_eq!(answer.status, 503, "{key}: {answer:?}");
+    }
+    drop(frozen);
+    let until_answered = async |key: &str, amount: u32| {
+        wait_for("the ledger answers again", PATIENCE, async || {
+            let answer = post(key, amount).await;
+            (answer.status != 503).then_some(answer)
+        })
+        .await
+    };
+    assert_eq!(until_answered("old", 3).await.expect(200).body["replayed"], true);
+    assert_eq!(until_answered("new", 2).await.expect(200).body["replayed"], true, "it was never sealed");
+    // One of its calls may have gone on after its caller was sent away.
+    assert!(matches!(until_answered("never used", 3).await.status, 200 | 201));
+    lacking.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_horizon_a_key_means_a_new_job_and_not_before() {
+    let app =
+        spawn_app_with(AppOptions { test_clock_ms: Some(1_790_000_000_000), ..AppOptions::default() }).await;
+    with_limits(&app).await;
+    let first = app.post_keyed(USAGE, "job", pages(3)).await.expect(201);
+    seal(&app).await;
+    let at = |days: i64| {
+        jiff::Timestamp::from_millisecond(1_790_000_000_000 + days * 86_400_000).unwrap().to_string()
+    };
+    app.move_clock(&at(34)).await;
+    forget(&app).await;
+    let again = app.post_until_answered(USAGE, "job", pages(3)).await.expect(200);
+    assert_eq!((&again.body["replayed"], again.text("/id")), (&json!(true), first.text("/id")));
+    app.move_clock(&at(36)).await;
+    wait_for("it is archived", PATIENCE, async || {
+        let archived = rows(&app.database, "SELECT count(*) FROM reservations_archive").await;
+        (archived == ["1"]).then_some(())
+    })
+    .await;
+    forget(&app).await;
+    let anew = app.post_until_answered(USAGE, "job", pages(4)).await.expect(201);
+    assert_eq!(anew.text("/id"), first.text("/id"));
+    app.drained().await;
+    assert_eq!(rows(&app.database, "SELECT count(*) FROM quarantine").await, ["0"]);
+    assert_eq!(rows(&app.database, "SELECT sum(consumed)::float8 AS c FROM balances").await, ["7"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_admitted_wrongly_is_billed_once_whenever_it_is_consumed() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    let mut billed = 0;
+    // Consumed at once, and once the gate has taken the repeat back; after a first life that consumed, and one that did not.
+    for (key, first_total, waits) in [("a", 4, false), ("b", 4, true), ("c", 0, false), ("d", 0, true)] {
+        let job = app.post_keyed(RESERVE, key, pages(5)).await.expect(201);
+        let path = format!("{RESERVE}/{}", job.text("/id"));
+        if first_total > 0 {
+            app.post(&format!("{path}/consume"), json!({ "amount": "4" })).await.expect(200);
+        } else {
+            app.post(&format!("{path}/release"), json!({})).await.expect(200);
+        }
+        app.drained().await;
+        forget(&app).await;
+        // Not sealed yet, so that nobody knows the key.
+        app.post_keyed(RESERVE, key, pages(5)).await.expect(201);
+        if waits {
+            app.drained().await;
+            wait_for("what came again is taken back", PATIENCE, async || {
+                app.app().ledger.repeats_to_undo(None, 10).await.unwrap().is_empty().then_some(())
+            })
+            .await;
+        }
+        app.post(&format!("{path}/consume"), json!({ "amount": "4" })).await.expect(200);
+        billed += 4;
+        app.drained().await;
+        wait_for("gate and books agree", PATIENCE, async || {
+            let quota = app.get("/v1/tenants/acme/quota").await;
+            let figures = (quota.text("/quotas/0/consumed"), quota.text("/quotas/0/reserved"));
+            (figures == (billed.to_string().as_str(), "0")).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(rows(&app.database, "SELECT count(*) FROM quarantine").await, ["0"]);
+    assert_eq!(rows(&app.database, "SELECT sum(consumed)::float8 AS c FROM balances").await, ["16"]);
+    app.finish().await;
+}

@@ -1,0 +1,153 @@
+//! Keys sealed into filters, in the order of booking.
+
+use std::time::Instant;
+
+use tollgate::domain::ids::ReservationId;
+use tollgate::domain::key_filter::{KeyFilter, key_hash};
+use tollgate::ledger::{FilterPlace, Ledger, Unbooked};
+
+use super::events::{HOUR_MS, PARTITIONS, Work, partition, tenant};
+use super::{as_owner, ledger, rows};
+use crate::writer::apply::book;
+
+const DAY_MS: i64 = 86_400_000;
+
+fn jobs(name: &str, from: u32, count: u32) -> Vec<Work> {
+    let job = |number: u32| Work::new(&tenant(name), &format!("job-{number}"), &[("ocr.page", 100)]);
+    (from..from + count).map(job).collect()
+}
+
+async fn book_jobs(ledger: &Ledger, name: &str, jobs: &[Work]) {
+    let next = ledger.cursor(partition(&tenant(name))).await.unwrap();
+    let from = format!("1-{}", if next.epoch.0 == 0 { 0 } else { next.sequence + 1 });
+    book(ledger, &tenant(name), &from, jobs.iter().map(Work::reserve).collect()).await.unwrap();
+}
+
+/// Whether the filters there are may know it.
+async fn known(ledger: &Ledger, id: ReservationId) -> bool {
+    let places = ledger.key_filters().await.unwrap().places;
+    let filters = ledger.read_key_filters(&places).await.unwrap();
+    assert_eq!(filters.len(), places.len(), "what is listed is there");
+    let mut filters = filters.iter();
+    filters.any(|(place, filter)| place.partition == id.partition() && filter.contains(key_hash(id)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_booked_is_sealed_once_and_merged_without_what_is_past_its_horizon() {
+    let (database, ledger) = ledger().await;
+    assert_eq!(ledger.key_filters().await.unwrap().sealed_ms, None, "nothing is sealed at first");
+    let (old, new) = (jobs("acme", 0, 30), jobs("acme", 30, 30));
+    book_jobs(&ledger, "acme", &old).await;
+    assert_eq!(ledger.seal_keys(HOUR_MS).await.unwrap(), 30);
+    assert_eq!(ledger.seal_keys(HOUR_MS + 1).await.unwrap(), 0);
+    let listed = ledger.key_filters().await.unwrap();
+    assert_eq!(listed.sealed_ms, Some(HOUR_MS + 1));
+    let acme = partition(&tenant("acme"));
+    assert_eq!(listed.places, [FilterPlace { partition: acme, number: 1, is_merged: false }]);
+    book_jobs(&ledger, "acme", &new).await;
+    assert!(!known(&ledger, new[0].id).await, "it is booked, and not sealed yet");
+    ledger.seal_keys(HOUR_MS + DAY_MS).await.unwrap();
+    let waiting = ledger.mergeable_keys().await.unwrap();
+    assert_eq!((waiting.len(), waiting[0].stretches, waiting[0].keys, waiting[0].merged), (1, 2, 60, 0));
+    assert_eq!(ledger.merge_keys(acme, HOUR_MS + DAY_MS, 0).await.unwrap(), 60);
+    let stretch = FilterPlace { partition: acme, number: 1, is_merged: false };
+    let gone = ledger.read_key_filters(&[stretch]).await.unwrap();
+    assert!(gone.is_empty(), "its keys are in the merged one");
+    for work in old.iter().chain(&new) {
+        assert!(known(&ledger, work.id).await);
+    }
+    assert_eq!(ledger.merge_keys(acme, HOUR_MS + 36 * DAY_MS, HOUR_MS + 1).await.unwrap(), 30);
+    for work in &new {
+        assert!(known(&ledger, work.id).await);
+    }
+    let listed = ledger.key_filters().await.unwrap();
+    assert_eq!(listed.places, [FilterPlace { partition: acme, number: 2, is_merged: true }]);
+    book_jobs(&ledger, "acme", &jobs("acme", 60, 1)).await;
+    ledger.seal_keys(HOUR_MS + 2 * DAY_MS).await.unwrap();
+    assert_eq!(ledger.key_filters().await.unwrap().places.len(), 2);
+    assert_eq!(ledger.merge_keys(acme, HOUR_MS + 90 * DAY_MS, HOUR_MS + 80 * DAY_MS).await.unwrap(), 0);
+    assert_eq!(ledger.key_filters().await.unwrap().places, [], "all are past their horizon");
+    assert_eq!(rows(&database, "SELECT count(*) FROM booked_keys").await, ["0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_every_partition_and_of_quarantine_are_sealed_and_unkeyed_ones_are_not() {
+    let (_database, ledger) = ledger().await;
+    let names: Vec<String> = (0..40).map(|number| format!("tenant-{number}")).collect();
+    let mut ids = Vec::new();
+    for name in &names {
+        let mut job = jobs(name, 0, 2);
+        job[1].rest().keyed = false;
+        ids.push((job[0].id, true));
+        ids.push((job[1].id, false));
+        book_jobs(&ledger, name, &job).await;
+    }
+    let mut broken = jobs("tenant-0", 7, 1);
+    broken[0].rest().hour_start_ms = i64::MAX;
+    book_jobs(&ledger, "tenant-0", &broken).await;
+    ids.push((broken[0].id, true));
+    ledger.seal_keys(HOUR_MS).await.unwrap();
+    let listed = ledger.key_filters().await.unwrap();
+    assert_eq!(listed.places.len(), usize::from(PARTITIONS), "one of each partition");
+    let mut taken_for_known = 0;
+    for (id, is_known) in ids {
+        let known = known(&ledger, id).await;
+        assert!(known || !is_known, "{id}");
+        taken_for_known += u32::from(known && !is_known);
+    }
+    assert!(taken_for_known < 2, "{taken_for_known} of 40");
+    let unbooked = ledger.unbooked_admission(broken[0].id).await.unwrap();
+    assert!(matches!(unbooked, Unbooked::Admitted(record) if record.units == broken[0].record.units));
+    assert_eq!(ledger.unbooked_admission(jobs("x", 0, 1)[0].id).await.unwrap(), Unbooked::No);
+    let mut orphan = jobs("tenant-1", 9, 1);
+    let part = orphan[0].consume(&[1], false);
+    let next = ledger.cursor(partition(&tenant("tenant-1"))).await.unwrap().sequence + 1;
+    book(&ledger, &tenant("tenant-1"), &format!("1-{next}"), vec![part]).await.unwrap();
+    assert_eq!(ledger.unbooked_admission(orphan[0].id).await.unwrap(), Unbooked::Unreadable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_booked_before_there_were_filters_is_sealed_first() {
+    let (database, ledger) = ledger().await;
+    let job = jobs("acme", 0, 3);
+    book_jobs(&ledger, "acme", &job).await;
+    let folder = format!("{}/migrations/2026-11-22-140000_create_key_filters", env!("CARGO_MANIFEST_DIR"));
+    for script in ["down.sql", "up.sql"] {
+        let statements = std::fs::read_to_string(format!("{folder}/{script}")).unwrap();
+        as_owner(&database, &statements).await.unwrap();
+    }
+    assert_eq!(ledger.seal_keys(HOUR_MS).await.unwrap(), 3);
+    assert!(known(&ledger, job[2].id).await);
+}
+
+/// Keys as derived ids have them.
+fn keys(count: u64, from: u64) -> Vec<u64> {
+    let hash = |number: u64| *blake3::hash(&number.to_le_bytes()).as_bytes();
+    (from..from + count).map(|number| u64::from_le_bytes(hash(number)[..8].try_into().unwrap())).collect()
+}
+
+/// A partition of an installation with half a million keyed calls a day: 34 days merged, and every hour since.
+#[test]
+fn all_filters_together_take_two_bytes_a_key_and_answer_in_a_microsecond() {
+    let (merged, hourly, hours) = (270_000, 330, 24);
+    let mut filters = vec![KeyFilter::compact(keys(merged, 0)).unwrap()];
+    for hour in 0..hours {
+        filters.push(KeyFilter::sharp(keys(hourly, merged + hour * hourly)).unwrap());
+    }
+    let count = usize::try_from(merged + hourly * hours).unwrap();
+    let bytes: usize = filters.iter().map(KeyFilter::bytes).sum();
+    assert!(bytes <= 2 * count, "{bytes} bytes for {count} keys");
+    let fresh = keys(100_000, 1 << 40);
+    let knows = |key: &u64| filters.iter().any(|filter| filter.contains(*key));
+    let asks = fresh.iter().filter(|key| knows(key)).count();
+    assert!(asks * 1000 <= fresh.len() * 5, "{asks} of {} fresh keys ask", fresh.len());
+    // The quickest of several rounds: what others do on this machine is no cost of the filters'.
+    let round = |keys: &[u64]| {
+        let started = Instant::now();
+        let known = keys.iter().filter(|key| knows(key)).count();
+        (started.elapsed(), known)
+    };
+    let quickest = fresh.chunks(2_000).map(|chunk| round(chunk).0).min().unwrap() / 2_000;
+    println!("{bytes} bytes for {count} keys, {asks} of {} fresh ones ask, {quickest:?} a call", fresh.len());
+    assert!(quickest.as_nanos() <= 1_000, "{quickest:?} a call");
+}
