@@ -14,7 +14,7 @@ use crate::support::wait::wait_for;
 async fn archive(app: &TestApp) {
     app.drained().await;
     let later_ms = Clock::system().now_ms() + 1000;
-    assert!(app.app().ledger.archive_reservations(later_ms, 100).await.unwrap() > 0);
+    assert!(app.app().ledger.archive_reservations(later_ms, later_ms, 100).await.unwrap() > 0);
     flush(app).await;
     wait_for("the gate answers again", Duration::from_secs(60), async || {
         (app.get("/v1/tenants/acme/quota").await.body["source"] == "gate").then_some(())

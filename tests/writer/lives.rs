@@ -48,6 +48,7 @@ fn life(id: &str, day: i64, meaning: u8, steps: &[Step]) -> Vec<Vec<u8>> {
     let mut work = Work::new(&tenant("acme"), id, &[("ocr.page", 250)]);
     work.record.body.fingerprint.0 = [meaning; 16];
     work.record.head.born_at_ms = HOUR_MS + day * DAY_MS;
+    work.rest().hour_start_ms += day * DAY_MS;
     let mut events = vec![work.reserve()];
     for step in steps {
         events.push(match *step {
