@@ -194,12 +194,17 @@ impl Account {
 
     fn refused(&self, request: &Request, refusing: &[usize]) -> Expected {
         let Action::Admit { admission, .. } = &request.action else { panic!("only admissions are refused") };
-        let counters = refusing.iter().map(|at| &self.model.counters[*at]);
-        let mut needed = counters.map(|counter| {
+        // A part of a best effort would have been granted: only what has nothing left refuses it.
+        let is_best = admission.mode == Mode::Best;
+        let counter = |at: &usize| &self.model.counters[*at];
+        let left = |counter: &Counter| counter.capacity - counter.consumed - counter.reserved;
+        let refusing: Vec<usize> =
+            refusing.iter().copied().filter(|at| !is_best || left(counter(at)) < 1).collect();
+        let needed = |counter: &Counter| -> i64 {
             let weighted = counter.weights.iter().zip(admission.amounts);
-            (weighted.map(|(weight, amount)| weight * amount).sum::<i64>(), counter.capacity)
-        });
-        let exceeds = needed.any(|(needed, capacity)| needed > capacity);
+            if is_best { 1 } else { weighted.map(|(weight, amount)| weight * amount).sum() }
+        };
+        let exceeds = refusing.iter().map(counter).any(|counter| needed(counter) > counter.capacity);
         let (status, code) = if exceeds { (402, "exceeds_plan") } else { (429, "quota_exceeded") };
         let by: Vec<_> = refusing.iter().map(|at| json!({ "id": self.counters[*at] })).collect();
         Expected { status, body: json!({ "code": code, "refused_by": by }) }
