@@ -6,7 +6,7 @@ use super::present::Circumstances;
 use super::resolve::Resolving;
 use super::{Answer, Operations};
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
-use crate::domain::limit::OnGateFailure;
+use crate::domain::limit::{Class, OnGateFailure};
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::Record;
@@ -40,14 +40,19 @@ pub(super) fn allows_without_gate(resolved: &Resolved) -> bool {
         && resolved.limits.iter().all(|limit| limit.limit.on_gate_failure == OnGateFailure::Allow)
 }
 
-/// How long the counters of an admission live: those of its limits, in order.
+/// How long the counters of an admission live: those of its limits in order, then those of its quotas.
 pub(super) fn lives_of(resolved: &Resolved) -> Vec<CounterLife> {
-    let life = |limit: &crate::domain::policy::ResolvedLimit| CounterLife {
+    let limits = resolved.limits.iter().map(|limit| CounterLife {
         window_end_ms: limit.window.end_ms,
         since_ms: limit.since_ms,
-        starts_fresh: limit.limit.class == crate::domain::limit::Class::Rate,
-    };
-    resolved.limits.iter().map(life).collect()
+        starts_fresh: limit.limit.class == Class::Rate,
+    });
+    let quotas = resolved.quotas.iter().map(|quota| CounterLife {
+        window_end_ms: quota.window.end_ms,
+        since_ms: quota.since_ms,
+        starts_fresh: false,
+    });
+    limits.chain(quotas).collect()
 }
 
 impl Operations {

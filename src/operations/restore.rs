@@ -137,22 +137,16 @@ impl Operations {
         record: &Record,
     ) -> Answer<()> {
         let Some(rest) = &record.body.rest else { return Ok(()) };
-        let mut resolved = entry.tenant_counters(self.gate_now_ms());
-        resolved.quotas.clear();
         let mut cold = cold.clone();
         let wanted: Vec<_> = cold.counters.iter().filter_map(|index| rest.counters.get(*index)).collect();
-        for (number, (subject, _)) in rest.subjects.iter().enumerate() {
-            let own = entry.subject_counters(subject, self.gate_now_ms()).limits;
-            resolved
-                .limits
-                .extend(own.into_iter().map(|limit| ResolvedLimit { subject: Some(number), ..limit }));
-        }
+        let mut resolved = counters_now(entry, &rest.subjects, self.gate_now_ms());
         resolved.limits.retain(|limit| wanted.iter().any(|place| is_place(limit, place)));
-        cold.counters = (0..resolved.limits.len()).collect();
+        resolved.quotas.retain(|quota| wanted.iter().any(|place| is_quota_place(quota, place)));
+        cold.counters = (0..resolved.limits.len() + resolved.quotas.len()).collect();
         self.restore_cold(entry, &cold, &resolved, &rest.subjects, self.gate_now_ms()).await
     }
 
-    /// Counters that no limit in force counts any more are left as they are; the others live as they were told.
+    /// Counters that no limit and no quota in force counts any more are left as they are; the others live as they were told.
     pub(super) fn lives_now(
         &self,
         entry: &TenantEntry,
@@ -160,13 +154,11 @@ impl Operations {
         lives: &[CounterLife],
     ) -> Vec<CounterLife> {
         let Some(rest) = &record.body.rest else { return Vec::new() };
-        let now_ms = self.gate_now_ms();
-        let mut in_force = entry.tenant_counters(now_ms).limits;
-        for (number, (subject, _)) in rest.subjects.iter().enumerate() {
-            let own = entry.subject_counters(subject, now_ms).limits;
-            in_force.extend(own.into_iter().map(|limit| ResolvedLimit { subject: Some(number), ..limit }));
-        }
-        let known = |place: &CounterPlace| in_force.iter().any(|limit| is_place(limit, place));
+        let in_force = counters_now(entry, &rest.subjects, self.gate_now_ms());
+        let known = |place: &CounterPlace| {
+            in_force.limits.iter().any(|limit| is_place(limit, place))
+                || in_force.quotas.iter().any(|quota| is_quota_place(quota, place))
+        };
         let places = rest.counters.iter().zip(lives);
         places
             .map(|(place, life)| CounterLife {
@@ -403,6 +395,20 @@ impl Operations {
 }
 
 /// Whether the limit counts in this place now.
+/// Every counter in force for the tenant and these subjects.
+fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms: i64) -> Resolved {
+    let mut resolved = entry.tenant_counters(at_ms);
+    for (number, (subject, _)) in subjects.iter().enumerate() {
+        let own = entry.subject_counters(subject, at_ms).limits;
+        resolved.limits.extend(own.into_iter().map(|limit| ResolvedLimit { subject: Some(number), ..limit }));
+    }
+    resolved
+}
+
+fn is_quota_place(quota: &ResolvedQuota, place: &CounterPlace) -> bool {
+    place.holder == 0 && quota.field == place.field && quota.window.start_ms == place.window_start_ms
+}
+
 fn is_place(limit: &ResolvedLimit, place: &CounterPlace) -> bool {
     let holder = limit.subject.map_or(0, |number| number + 1);
     limit.field == place.field

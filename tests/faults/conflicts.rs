@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tollgate::operations::ConflictChoice;
 
 use super::gate_away::{app_with, both, call, counted, hold, limited, park_consume, replayed};
+use super::lost_memory::flush;
 use crate::ledger::rows;
 use crate::support::app::{AppOptions, TestApp};
 
@@ -60,6 +61,29 @@ async fn what_a_conflict_said_and_the_books_lack_becomes_usage_once() {
     let note = audited(&app, number).await;
     assert_eq!((&note["choice"], &note["reason"]), (&json!("usage"), &json!("the client meant 7")));
     assert_eq!(note["booked"], json!([{ "meter": "page", "amount": "3" }]));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_of_a_conflict_counts_in_the_quota_too_and_after_a_loss_of_memory() {
+    let app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([{ "meter": "page", "included": "90" }])).await;
+    let operations = &app.app().operations;
+    for (forgets, consumed) in [(false, "7"), (true, "14")] {
+        let (_, number) = conflict(&app).await;
+        if forgets {
+            app.drained().await;
+            flush(&app).await;
+        }
+        operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
+        operations.look_for_parked().await.unwrap();
+        replayed(&app).await;
+        app.drained().await;
+        assert_eq!(operations.parked_conflicts(10).await.unwrap().len(), 0);
+        assert_eq!(counted(&app).await, both(consumed, "0"));
+        let quota = app.get("/v1/tenants/acme/quota").await;
+        assert_eq!(quota.text("/quotas/0/consumed"), consumed, "{quota:?}");
+    }
     app.finish().await;
 }
 
