@@ -2,16 +2,20 @@
 //! such call is parked in the ledger until the gate has it.
 
 use super::parking::both_away;
+use super::policy_store::TenantEntry;
 use super::present::Circumstances;
+use super::requests::ReserveRequest;
+use super::reserve::{Decided, Prepared, USAGE, usage_record};
 use super::resolve::Resolving;
 use super::{Answer, Operations};
+use crate::domain::amount::Units;
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
 use crate::domain::limit::{Class, OnGateFailure};
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::Record;
+use crate::domain::reservation::{Body, LineUnits, Record, ReservationState};
 use crate::domain::resolution::{Refusal, Standing, Totals, Verdict};
-use crate::gate::{GateError, ResolveOutcome};
+use crate::gate::{GateError, ReserveMode, ReserveOutcome, ResolveOutcome};
 use crate::ledger::{KnownReservation, NewParked, ParkedState};
 use crate::telemetry::labels::Call;
 
@@ -56,6 +60,53 @@ pub(super) fn lives_of(resolved: &Resolved) -> Vec<CounterLife> {
 }
 
 impl Operations {
+    /// While the gate is away: admitted and parked where every limit allows that, without being measured.
+    pub(super) async fn decide_without_gate(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        prepared: Prepared,
+        away: GateError,
+    ) -> Answer<Decided> {
+        let now_ms = self.gate_now_ms();
+        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
+        // By a clock that is not trusted it would be admitted into a wrong window.
+        if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
+            return Err(away.into());
+        }
+        let record = match mode {
+            ReserveMode::Usage => usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms),
+            _ => held_record(&body, &prepared, now_ms),
+        };
+        let expires_at_ms = record.head.expires_at_ms;
+        let outcome = match self.park_admission(prepared.id, degraded(record), lives_of(&resolved)).await? {
+            Admission::Parked => ReserveOutcome::Admitted {
+                granted: prepared.units.clone(),
+                expires_at_ms,
+                event: OutboxId::default(),
+                now_ms,
+                readings: Vec::new(),
+            },
+            Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
+            Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
+        };
+        Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
+    }
+
+    /// A usage that the gate does not measure before it is parked.
+    pub(super) fn usage_without_gate(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+    ) -> Answer<(ReservationId, Resolved, Record)> {
+        let now_ms = self.gate_now_ms();
+        let prepared = self.prepare(entry, request, USAGE)?;
+        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
+        let record = usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms);
+        Ok((prepared.id, resolved, degraded(record)))
+    }
+
     /// Parks an admission, unless the ledger knows its id.
     pub(super) async fn park_admission(
         &self,
@@ -174,6 +225,20 @@ impl Operations {
             _ => Ok(self.row_of(id, bound).await?.record),
         }
     }
+}
+
+fn degraded(mut record: Record) -> Record {
+    record.head.degraded = true;
+    record
+}
+
+fn held_record(body: &Body, prepared: &Prepared, now_ms: i64) -> Record {
+    let expires_at_ms = now_ms.saturating_add(prepared.ttl_ms.min(prepared.max_life_ms));
+    let mut record = usage_record(body, &prepared.units, OutboxId::default(), expires_at_ms, now_ms);
+    record.head.state = ReservationState::Reserved;
+    record.head.latest_expiry_ms = now_ms.saturating_add(prepared.max_life_ms);
+    record.units = prepared.units.iter().map(|units| LineUnits::new(*units, Units::ZERO)).collect();
+    record
 }
 
 fn call_of(parked: &ParkedCall) -> Call {

@@ -10,6 +10,7 @@ mod checkpoint;
 mod compared;
 mod conflicts;
 mod cost;
+mod counters;
 mod damage;
 mod degraded;
 mod error;

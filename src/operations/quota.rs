@@ -1,10 +1,11 @@
 //! What a tenant has left: read at the gate, or from the ledger when the gate is away.
 
 use super::answers::*;
+use super::counters::checks_of;
 use super::policy_store::TenantEntry;
 use super::present::{amount, instant};
 use super::requests::QuotaRequest;
-use super::reserve::{ATTEMPTS_MAX, checks_of};
+use super::reserve::ATTEMPTS_MAX;
 use super::reserve_answer::limit_answers;
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Units;

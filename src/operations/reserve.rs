@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::answers::*;
 use super::cost::{Line, lines_of};
-use super::degraded::{Admission, allows_without_gate, lives_of};
+use super::counters::{checks, places};
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
-use super::present::{self, Circumstances, Counted};
+use super::present::{self, Circumstances};
 use super::repeat::{Repeat, key_reused};
 use super::requests::{Ack, Mode, ReserveRequest};
 use super::reserve_answer::limit_answers;
@@ -15,16 +15,12 @@ use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
-use crate::domain::limit::Class;
 use crate::domain::meter::WithoutLimit;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{
-    Body, BodyRest, CounterPlace, Head, LineUnits, OnExcess, PlaceCapacity, Record, ReservationState,
-    SUBJECTS_MAX, SubjectHash,
+    Body, BodyRest, Head, LineUnits, Record, ReservationState, SUBJECTS_MAX, SubjectHash,
 };
-use crate::gate::{
-    CheckCapacity, CounterCheck, CounterClass, GateError, ReserveCall, ReserveMode, ReserveOutcome,
-};
+use crate::gate::{GateError, ReserveCall, ReserveMode, ReserveOutcome};
 use crate::telemetry::labels::{Call, Script};
 
 /// How often a call is tried again after the gate asked for fresh windows, a restore, or a check of the node.
@@ -34,7 +30,7 @@ const TTL_SECONDS_MAX: u32 = 86_400;
 
 /// The calls that a key belongs to.
 const RESERVE: &str = "reserve";
-const USAGE: &str = "usage";
+pub(super) const USAGE: &str = "usage";
 
 /// A request made ready: costed, named, with everything that does not change between attempts.
 pub(super) struct Prepared {
@@ -240,54 +236,12 @@ impl Operations {
         self.remembered.note(entry.partition, acknowledged);
     }
 
-    /// While the gate is away: admitted and parked where every limit allows that, without being measured.
-    async fn decide_without_gate(
+    pub(super) fn prepare(
         &self,
         entry: &TenantEntry,
         request: &ReserveRequest,
-        mode: ReserveMode,
-        prepared: Prepared,
-        away: GateError,
-    ) -> Answer<Decided> {
-        let now_ms = self.gate_now_ms();
-        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
-        // By a clock that is not trusted it would be admitted into a wrong window.
-        if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
-            return Err(away.into());
-        }
-        let record = match mode {
-            ReserveMode::Usage => usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms),
-            _ => held_record(&body, &prepared, now_ms),
-        };
-        let expires_at_ms = record.head.expires_at_ms;
-        let outcome = match self.park_admission(prepared.id, degraded(record), lives_of(&resolved)).await? {
-            Admission::Parked => ReserveOutcome::Admitted {
-                granted: prepared.units.clone(),
-                expires_at_ms,
-                event: OutboxId::default(),
-                now_ms,
-                readings: Vec::new(),
-            },
-            Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
-            Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
-        };
-        Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
-    }
-
-    /// A usage that the gate does not measure before it is parked.
-    pub(super) fn usage_without_gate(
-        &self,
-        entry: &TenantEntry,
-        request: &ReserveRequest,
-    ) -> Answer<(ReservationId, Resolved, Record)> {
-        let now_ms = self.gate_now_ms();
-        let prepared = self.prepare(entry, request, "usage")?;
-        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
-        let record = usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms);
-        Ok((prepared.id, resolved, degraded(record)))
-    }
-
-    fn prepare(&self, entry: &TenantEntry, request: &ReserveRequest, call: &str) -> Answer<Prepared> {
+        call: &str,
+    ) -> Answer<Prepared> {
         if entry.definition.archived {
             return Err(OperationError::field(
                 "/tenant",
@@ -334,7 +288,7 @@ impl Operations {
         })
     }
 
-    fn resolve(
+    pub(super) fn resolve(
         &self,
         entry: &TenantEntry,
         request: &ReserveRequest,
@@ -414,84 +368,6 @@ pub(super) fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
     request.key.as_ref().filter(|_| !request.dry_run)
 }
 
-/// Every counter of a resolution in the order the gate is asked: limits, then quotas.
-pub(super) fn counted<'a>(
-    resolved: &'a Resolved,
-    subjects: impl IntoIterator<Item = &'a Subject>,
-) -> Vec<Counted<'a>> {
-    let subjects: Vec<_> = subjects.into_iter().collect();
-    let limits = resolved
-        .limits
-        .iter()
-        .map(|limit| Counted::Limit(limit, limit.subject.and_then(|index| subjects.get(index)).copied()));
-    limits.chain(resolved.quotas.iter().map(Counted::Quota)).collect()
-}
-
-fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterPlace> {
-    let capped =
-        |line: usize| prepared.lines.get(line).is_some_and(|line| line.meter.on_excess == OnExcess::Cap);
-    let pairs = |line: usize| u8::try_from(line).map(|line| (line, 1)).into_iter().collect();
-    let limits = resolved.limits.iter().map(|limit| CounterPlace {
-        holder: holder_of(limit.subject),
-        field: limit.field,
-        window_start_ms: limit.window.start_ms,
-        cap: capped(limit.line).then_some((limit.window.end_ms, PlaceCapacity::Limit(limit.capacity))),
-        pairs: pairs(limit.line),
-    });
-    let quotas = resolved.quotas.iter().map(|quota| CounterPlace {
-        holder: 0,
-        field: quota.field,
-        window_start_ms: quota.window.start_ms,
-        cap: capped(quota.line).then_some((quota.window.end_ms, PlaceCapacity::Quota)),
-        pairs: pairs(quota.line),
-    });
-    limits.chain(quotas).collect()
-}
-
-/// The same counters to read alone: no line moves them.
-pub(super) fn checks_of(resolved: &Resolved) -> Vec<CounterCheck> {
-    let limits = resolved.limits.iter().map(|limit| (holder_of(limit.subject), limit.field, limit.window));
-    let quotas = resolved.quotas.iter().map(|quota| (0, quota.field, quota.window));
-    let places = limits.chain(quotas).map(|(holder, field, window)| CounterPlace {
-        holder,
-        field,
-        window_start_ms: window.start_ms,
-        cap: None,
-        pairs: vec![(0, 1)],
-    });
-    with_rules(resolved, places)
-}
-
-/// The hash a limit counts in: 0 is the tenant's, n the n-th subject's.
-fn holder_of(subject: Option<usize>) -> u8 {
-    subject.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX))
-}
-
-fn checks(resolved: &Resolved, body: &Body) -> Vec<CounterCheck> {
-    with_rules(resolved, body.rest.iter().flat_map(|rest| rest.counters.iter().cloned()))
-}
-
-fn with_rules(resolved: &Resolved, places: impl Iterator<Item = CounterPlace>) -> Vec<CounterCheck> {
-    let rules =
-        resolved
-            .limits
-            .iter()
-            .map(|limit| {
-                let class = match limit.limit.class {
-                    Class::Quota => CounterClass::Quota,
-                    Class::Rate => CounterClass::Rate,
-                };
-                (class, limit.since_ms, CheckCapacity::Limit(limit.capacity))
-            })
-            .chain(resolved.quotas.iter().map(|quota| {
-                (CounterClass::Quota, quota.since_ms, CheckCapacity::Quota { field: quota.field })
-            }));
-    places
-        .zip(rules)
-        .map(|(place, (class, since_ms, capacity))| CounterCheck { place, class, since_ms, capacity })
-        .collect()
-}
-
 /// What a call comes to whose key was used for an admission that is not booked.
 fn known_as(prepared: &Prepared, record: Record, now_ms: i64) -> ReserveOutcome {
     if prepared.fingerprint.repeats(&record.body.fingerprint) {
@@ -501,21 +377,14 @@ fn known_as(prepared: &Prepared, record: Record, now_ms: i64) -> ReserveOutcome 
     }
 }
 
-fn degraded(mut record: Record) -> Record {
-    record.head.degraded = true;
-    record
-}
-
-fn held_record(body: &Body, prepared: &Prepared, now_ms: i64) -> Record {
-    let expires_at_ms = now_ms.saturating_add(prepared.ttl_ms.min(prepared.max_life_ms));
-    let mut record = usage_record(body, &prepared.units, OutboxId::default(), expires_at_ms, now_ms);
-    record.head.state = ReservationState::Reserved;
-    record.head.latest_expiry_ms = now_ms.saturating_add(prepared.max_life_ms);
-    record.units = prepared.units.iter().map(|units| LineUnits::new(*units, Units::ZERO)).collect();
-    record
-}
-
-fn usage_record(body: &Body, granted: &[Units], event: OutboxId, expires_at_ms: i64, now_ms: i64) -> Record {
+/// A usage as the gate writes it down: consumed at once.
+pub(super) fn usage_record(
+    body: &Body,
+    granted: &[Units],
+    event: OutboxId,
+    expires_at_ms: i64,
+    now_ms: i64,
+) -> Record {
     Record {
         head: Head {
             state: ReservationState::Consumed,

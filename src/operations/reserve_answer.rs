@@ -1,10 +1,11 @@
 //! From the gate's decision about a reserve to its answer.
 
 use super::answers::*;
+use super::counters::counted;
 use super::present;
 use super::refusal::{Asked, refusal};
 use super::requests::{Mode, ReserveRequest};
-use super::reserve::{Decided, Prepared, counted};
+use super::reserve::{Decided, Prepared};
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Units;
 use crate::domain::ids::Subject;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
 use super::catch_up::silent;
+use super::counters::counted;
 use super::policy_store::TenantEntry;
 use super::present::Counted;
-use super::reserve::counted;
 use super::told::{is_new_quota, new_counters, warm_state};
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::checkpoint::{CheckpointTaken, with_damage};
+use super::counters::{checks_of, counted};
 use super::policy_store::TenantEntry;
-use super::reserve::{checks_of, counted};
 use super::{Answer, OperationError, Operations, present};
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, TenantId};
