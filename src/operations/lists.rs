@@ -23,7 +23,9 @@ impl Operations {
         let (from_ms, to_ms) =
             (request.from_ms.unwrap_or(start_ms), request.to_ms.unwrap_or(now_ms.saturating_add(1)));
         if from_ms >= to_ms {
-            return Err(OperationError::field("/from", "must be before to"));
+            return Err(OperationError::Malformed(
+                "`from` must be before `to`; where absent, they are the start of the period and now".into(),
+            ));
         }
         let limit = limit_of(&request.page);
         let query = UsageQuery {

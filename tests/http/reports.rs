@@ -46,6 +46,8 @@ async fn a_bound_finance_key_sees_its_tenant_only() {
 #[case("group_by=colour")]
 #[case("granularity=minute")]
 #[case("cursor=forged")]
+#[case("from=2999-01-01T00:00:00Z")]
+#[case("to=1999-01-01T00:00:00Z")]
 #[tokio::test]
 async fn a_wrong_parameter_is_400(#[case] query: &str) {
     let world = World::empty().await;
