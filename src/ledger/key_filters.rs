@@ -158,8 +158,10 @@ struct ParkedRow {
 pub enum Unbooked {
     /// Nothing.
     No,
-    /// It was admitted with this record, and waits in quarantine or for the gate.
-    Admitted(Box<Record>),
+    /// It was admitted with this record at the gate, and its event waits in quarantine.
+    Quarantined(Box<Record>),
+    /// It was admitted with this record while the gate was away, and waits for the gate.
+    Parked(Box<Record>),
     /// Something of it waits in quarantine that cannot be read.
     Unreadable,
 }
@@ -305,7 +307,7 @@ async fn unbooked(connection: &mut AsyncPgConnection, id: ReservationId) -> Resu
             sequence: number::unsigned(row.sequence)?,
         };
         return Ok(match Event::decode(place, &row.event).map(|event| event.change) {
-            Ok(Change::Reserve(record) | Change::Usage(record)) => Unbooked::Admitted(Box::new(record)),
+            Ok(Change::Reserve(record) | Change::Usage(record)) => Unbooked::Quarantined(Box::new(record)),
             _ => Unbooked::Unreadable,
         });
     }
@@ -317,7 +319,7 @@ async fn unbooked(connection: &mut AsyncPgConnection, id: ReservationId) -> Resu
     .await?;
     Ok(match parked.into_iter().next().map(|row| ParkedCall::decode(&row.payload)) {
         None => Unbooked::No,
-        Some(Ok(ParkedCall::Admit { record, .. })) => Unbooked::Admitted(Box::new(record)),
+        Some(Ok(ParkedCall::Admit { record, .. })) => Unbooked::Parked(Box::new(record)),
         Some(_) => Unbooked::Unreadable,
     })
 }

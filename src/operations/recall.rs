@@ -13,11 +13,18 @@ const EPOCHS_MAX: usize = 4;
 /// How often an open one is told at most, each time after what was found cold.
 const TELLS_MAX: usize = 4;
 
+/// An admission that is not booked.
+pub(super) struct Recalled {
+    pub(super) record: Record,
+    /// It is in the ledger all the same: it waits there for the gate.
+    pub(super) is_parked: bool,
+}
+
 impl Operations {
     /// A keyed call that the gate does not know, and the ledger may: of a tenant that had keyed calls before a loss, or from
     /// before the gate's memory. If the ledger has the reservation, the gate gets it back; what is not booked and known all
     /// the same is answered. Whoever lacks a filter waits for the books first: what the gate forgot may not be in them yet.
-    pub(super) async fn recall(&self, id: ReservationId, last_id: OutboxId) -> Answer<Option<Record>> {
+    pub(super) async fn recall(&self, id: ReservationId, last_id: OutboxId) -> Answer<Option<Recalled>> {
         if !self.knows_old_keys() {
             self.catch_up(id.partition(), last_id).await?;
         }
@@ -31,9 +38,13 @@ impl Operations {
                 self.metrics.key_asked(Asked::New);
                 Ok(None)
             }
-            Unbooked::Admitted(record) => {
+            Unbooked::Quarantined(record) => {
                 self.metrics.key_asked(Asked::Known);
-                Ok(Some(*record))
+                Ok(Some(Recalled { record: *record, is_parked: false }))
+            }
+            Unbooked::Parked(record) => {
+                self.metrics.key_asked(Asked::Known);
+                Ok(Some(Recalled { record: *record, is_parked: true }))
             }
             Unbooked::Unreadable => Err(OperationError::GateUnavailable(
                 "what this key was used for waits in quarantine and cannot be read".into(),

@@ -8,6 +8,7 @@ use super::counters::{checks, places};
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
 use super::present::{self, Circumstances};
+use super::recall::Recalled;
 use super::repeat::{Repeat, key_reused};
 use super::requests::{Ack, Mode, ReserveRequest};
 use super::reserve_answer::limit_answers;
@@ -180,7 +181,7 @@ impl Operations {
                 Ok(ReserveOutcome::AskLedger { last_id }) => {
                     match Box::pin(self.recall(prepared.id, last_id)).await? {
                         None => ledger_asked = true,
-                        Some(record) => {
+                        Some(Recalled { record, is_parked }) => {
                             let outcome = known_as(&prepared, record, at_ms);
                             let policy_now_ms = at_ms;
                             return Ok(Decided {
@@ -189,7 +190,7 @@ impl Operations {
                                 body,
                                 outcome,
                                 policy_now_ms,
-                                degraded: true,
+                                degraded: is_parked,
                             });
                         }
                     }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tollgate::app::Role;
 
+use super::lost_memory::flush;
 use super::reconciliation::redis_of;
 use crate::ledger::rows;
 use crate::support::app::{Answered, AppOptions, TestApp, spawn_app, spawn_app_with};
@@ -260,4 +261,35 @@ async fn a_job_admitted_wrongly_is_billed_once_whenever_it_is_consumed() {
     assert_eq!(rows(&app.database, "SELECT count(*) FROM quarantine").await, ["0"]);
     assert_eq!(rows(&app.database, "SELECT sum(consumed)::float8 AS c FROM balances").await, ["16"]);
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_that_waits_in_quarantine_is_not_acknowledged_by_the_ledger_once_the_gate_has_forgotten_it() {
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    app.post_keyed(USAGE, "before", pages(1)).await.expect(201);
+    app.drained().await;
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN; LOCK TABLE reservations IN EXCLUSIVE MODE").await.unwrap();
+    let used = app.post_keyed(USAGE, "job", pages(5)).await.expect(201);
+    // Its event waits behind one that cannot be booked.
+    let waits = format!(
+        "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
+         SELECT partition, 9, 9, '{}', tenant, 'torn', 'a test' FROM reservations LIMIT 1; COMMIT",
+        used.text("/id")
+    );
+    client.batch_execute(&waits).await.unwrap();
+    wait_for("it waits in quarantine", PATIENCE, async || {
+        (app.app().ledger.count_quarantined().await.unwrap() == 2).then_some(())
+    })
+    .await;
+    flush(&app).await;
+    let mut body = pages(5);
+    body["ack"] = json!("ledger");
+    let again = app.post_keyed(USAGE, "job", body).await;
+    again.is_problem(503, "ledger_timeout");
+    let at_the_gate = app.post_keyed(USAGE, "job", pages(5)).await.expect(200);
+    assert_eq!((at_the_gate.text("/id"), at_the_gate.text("/ack")), (used.text("/id"), "gate"));
 }

@@ -97,7 +97,7 @@ async fn keys_of_every_partition_and_of_quarantine_are_sealed_and_unkeyed_ones_a
     }
     assert!(taken_for_known < 2, "{taken_for_known} of 40");
     let unbooked = ledger.unbooked_admission(broken[0].id).await.unwrap();
-    assert!(matches!(unbooked, Unbooked::Admitted(record) if record.units == broken[0].record.units));
+    assert!(matches!(unbooked, Unbooked::Quarantined(record) if record.units == broken[0].record.units));
     assert_eq!(ledger.unbooked_admission(jobs("x", 0, 1)[0].id).await.unwrap(), Unbooked::No);
     let mut orphan = jobs("tenant-1", 9, 1);
     let part = orphan[0].consume(&[1], false);
