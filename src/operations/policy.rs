@@ -138,15 +138,19 @@ impl Operations {
     async fn create_on(&self, id: &TenantId, plan: &PlanId) -> Answer<()> {
         let body = serde_json::json!({ "id": id, "plan": plan });
         let actor = Principal { key_id: "installation".into(), role: Role::Admin, tenant: None };
-        self.put_policy(
+        let body = body.to_string();
+        let made = self.put_policy(
             DefinitionKind::Tenant,
             id.as_str(),
-            body.to_string().as_bytes(),
-            Precondition::Nothing,
+            body.as_bytes(),
+            Precondition::Absent,
             &actor,
-        )
-        .await?;
-        Ok(())
+        );
+        match made.await {
+            // Somebody made it meanwhile, and said more of it.
+            Ok(_) | Err(OperationError::PreconditionFailed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

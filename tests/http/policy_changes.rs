@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_postgres::{Client, NoTls};
 
 use super::{Caller, until};
-use crate::support::app::{Answered, TestApp, spawn_app};
+use crate::support::app::{Answered, AppOptions, TestApp, spawn_app, spawn_app_with};
 use crate::support::wait::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,6 +94,27 @@ async fn a_tenant_made_twice_at_once_is_made_once_and_changed_once() {
     second.await.unwrap().expect(200);
     let stored = app.get("/v1/admin/tenants/new").await.expect(200);
     assert_eq!((stored.text("/limits/0/capacity"), &stored.body["anchor_day"]), ("7", &json!(3)));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn the_first_call_of_a_tenant_leaves_it_as_it_is_being_made() {
+    let settings = vec![("policy.unknown_tenant", "plan".to_owned())];
+    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    app.with_plan(day("10"), json!([])).await;
+    app.put("/v1/admin/plans/large", json!({ "limits": day("1000") })).await;
+    let watch = connect(&app).await;
+    let held = Held::new(&app).await;
+    let made = put(&app, "/v1/admin/tenants/new", json!({ "plan": "large" }));
+    waiting(&watch, 1).await;
+    let caller = Caller::admin(&app);
+    let body = json!({ "tenant": "new", "meter": "page", "amount": "50" });
+    let used = tokio::spawn(async move { caller.post_keyed("/v1/usage", "job", body).await });
+    waiting(&watch, 2).await;
+    held.let_go().await;
+    made.await.unwrap().expect(201);
+    used.await.unwrap().expect(201);
+    assert_eq!(app.get("/v1/admin/tenants/new").await.expect(200).text("/plan"), "large");
     app.finish().await;
 }
 
