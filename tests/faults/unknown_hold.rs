@@ -44,14 +44,20 @@ async fn listed(app: &TestApp, status: &str) -> usize {
 }
 
 /// A warm tenant that was restored before its hold was booked, as a reserve that waited in quarantine is.
-async fn restored_without_it(app: &TestApp, ttl_seconds: u32) -> String {
+/// The states named are torn at once when the gate forgets, so that no restore comes between.
+async fn restored_without_it(app: &TestApp, ttl_seconds: u32, torn: &[String]) -> String {
     let id = hold(app, ttl_seconds).await;
     usage(app, "before").await;
     app.drained().await;
-    let aside = "CREATE TABLE kept AS SELECT * FROM reservations WHERE state = 'reserved'; \
-                 DELETE FROM reservations WHERE state = 'reserved'";
+    let aside = "CREATE TABLE kept AS SELECT * FROM reservations WHERE state = 'reserved' AND tenant = 'acme'; \
+                 DELETE FROM reservations WHERE state = 'reserved' AND tenant = 'acme'";
     as_owner(&app.database, aside).await.unwrap();
-    redis::cmd("FLUSHALL").exec_async(&mut redis_of(app).await).await.unwrap();
+    let mut lost = redis::pipe();
+    lost.atomic().cmd("FLUSHALL");
+    for state in torn {
+        lost.cmd("SET").arg(state).arg("torn");
+    }
+    lost.exec_async(&mut redis_of(app).await).await.unwrap();
     usage(app, "after").await;
     app.drained().await;
     as_owner(&app.database, "INSERT INTO reservations SELECT * FROM kept").await.unwrap();
@@ -93,7 +99,7 @@ async fn a_hold_whose_consume_was_discarded_is_told_once_and_what_is_consumed_th
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_booked_behind_the_restore_of_its_tenant_is_known_again_at_its_next_call() {
     let app = app_with(AppOptions::default()).await;
-    let id = restored_without_it(&app, 3600).await;
+    let id = restored_without_it(&app, 3600, &[]).await;
     let before = restores(&app);
     let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
     let again = app.post_keyed("/v1/reservations", "job", body).await.expect(200);
@@ -107,21 +113,40 @@ async fn a_hold_booked_behind_the_restore_of_its_tenant_is_known_again_at_its_ne
     app.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_forgotten_hold_expires_although_nobody_calls() {
-    let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
-    let app = app_with(options).await;
-    restored_without_it(&app, 60).await;
+/// Moves the clock on from `noon` until the hold has expired in the books.
+async fn expires(app: &TestApp, noon: jiff::Timestamp) {
     // What is told late falls due with the next stretch of time.
     let passed_seconds = Cell::new(300);
     wait_for("it expires in the books", PATIENCE, async || {
         passed_seconds.set(passed_seconds.get() + 5);
         let now = noon + jiff::SignedDuration::from_secs(passed_seconds.get());
         app.move_clock(&now.to_string()).await;
-        (listed(&app, "expired").await == 1).then_some(())
+        (listed(app, "expired").await == 1).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forgotten_hold_expires_although_nobody_calls() {
+    let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
+    let app = app_with(options).await;
+    restored_without_it(&app, 60, &[]).await;
+    expires(&app, noon).await;
     assert_eq!(app.app().operations.tell_forgotten_holds().await.unwrap(), 0);
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_cannot_be_restored_keeps_no_forgotten_hold_of_another_open() {
+    let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
+    let app = app_with(options).await;
+    app.put("/v1/admin/tenants/torn", json!({ "plan": "plan" })).await;
+    let body = json!({ "tenant": "torn", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
+    app.post("/v1/reservations", body).await.expect(201);
+    app.drained().await;
+    let state: Vec<String> = redis_of(&app).await.keys("tg1:*:state:torn").await.unwrap();
+    restored_without_it(&app, 60, &state).await;
+    expires(&app, noon).await;
 }
