@@ -1,25 +1,21 @@
 //! The bodies of the gate's calls, and their way into requests that cannot be wrong.
 
+mod checks;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::json::{self, Object, escaped};
+use checks::*;
+
+use super::json::{self, Object};
 use super::problem::Problem;
 use crate::domain::amount::Amount;
-use crate::domain::ids::{IdempotencyKey, MeterId, OperationId, Subject, SubjectId, SubjectKind, TenantId};
-use crate::domain::reservation::{LINES_MAX, SUBJECTS_MAX};
+use crate::domain::ids::{IdempotencyKey, MeterId, OperationId, SubjectId, SubjectKind, TenantId};
 use crate::operations::FieldError;
-use crate::operations::requests::{Ack, Mode, ReserveRequest, Totals, Work};
-
-const METADATA_KEYS_MAX: usize = 50;
-const METADATA_BYTES_MAX: usize = 8 * 1024;
-const ATTRIBUTES_MAX: usize = 50;
-const TEXT_CHARACTERS_MAX: usize = 255;
-const TTL_SECONDS_MAX: u32 = 86_400;
-const INTEGER_MAX: u64 = (1 << 53) - 1;
+use crate::operations::requests::{Ack, Mode, ReserveRequest, Totals};
 
 /// How much of a reserve must fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -394,158 +390,6 @@ impl ReserveBody {
             }),
             _ => Err(Problem::fields(faults)),
         }
-    }
-}
-
-/// The three ways of naming the work, of which a call uses one.
-struct WorkForms {
-    operation: Option<OperationId>,
-    attributes: Option<Map<String, Value>>,
-    lines: Lines,
-    meter: Option<MeterId>,
-    amount: Option<Amount>,
-}
-
-impl WorkForms {
-    fn work(self, faults: &mut Vec<FieldError>) -> Option<Work> {
-        let by_line = self.meter.is_some() || self.amount.is_some();
-        if by_line && self.lines.is_some() {
-            faults
-                .push(FieldError::new("/lines", "name the amounts once: `lines`, or `meter` with `amount`"));
-        }
-        if self.attributes.is_some() && (by_line || self.lines.is_some()) {
-            faults.push(FieldError::new(
-                "/attributes",
-                "belong to an operation that is costed, not to amounts",
-            ));
-        }
-        match (self.lines, self.meter, self.amount) {
-            (Some(lines), ..) => {
-                let lines = checked_lines(lines, faults);
-                check_above_zero(&lines, "/lines", faults);
-                Some(Work::Lines { lines, operation: self.operation })
-            }
-            (None, Some(meter), Some(amount)) => {
-                if amount.is_zero() {
-                    faults.push(FieldError::new("/amount", "must be more than 0"));
-                }
-                Some(Work::Lines { lines: vec![(meter, amount)], operation: self.operation })
-            }
-            (None, Some(_), None) => missing(faults, "/amount", "is required with `meter`"),
-            (None, None, Some(_)) => missing(faults, "/meter", "is required with `amount`"),
-            (None, None, None) => {
-                let attributes = self.attributes.unwrap_or_default();
-                check_attributes(&attributes, faults);
-                let Some(operation) = self.operation else {
-                    return missing(
-                        faults,
-                        "/operation",
-                        "name the work: `operation`, `lines`, or `meter` with `amount`",
-                    );
-                };
-                Some(Work::Operation { operation, attributes })
-            }
-        }
-    }
-}
-
-fn missing(faults: &mut Vec<FieldError>, pointer: &str, message: &str) -> Option<Work> {
-    faults.push(FieldError::new(pointer, message));
-    None
-}
-
-fn wrong(pointer: &str, message: &str) -> Problem {
-    Problem::fields(vec![FieldError::new(pointer, message)])
-}
-
-fn sound<T>(value: T, faults: Vec<FieldError>) -> Result<T, Problem> {
-    if faults.is_empty() { Ok(value) } else { Err(Problem::fields(faults)) }
-}
-
-fn checked_lines(lines: Vec<Object<LineBody>>, faults: &mut Vec<FieldError>) -> Vec<(MeterId, Amount)> {
-    if lines.is_empty() || lines.len() > LINES_MAX {
-        faults.push(FieldError::new("/lines", format!("must be 1 to {LINES_MAX} lines")));
-        return Vec::new();
-    }
-    let mut checked: Vec<(MeterId, Amount)> = Vec::with_capacity(lines.len());
-    for (index, Object(line)) in lines.into_iter().enumerate() {
-        if checked.iter().any(|(meter, _)| *meter == line.meter) {
-            faults.push(FieldError::new(format!("/lines/{index}/meter"), "each meter may come once"));
-        }
-        checked.push((line.meter, line.amount));
-    }
-    checked
-}
-
-fn check_above_zero(lines: &[(MeterId, Amount)], pointer: &str, faults: &mut Vec<FieldError>) {
-    for (index, _) in lines.iter().enumerate().filter(|(_, (_, amount))| amount.is_zero()) {
-        faults.push(FieldError::new(format!("{pointer}/{index}/amount"), "must be more than 0"));
-    }
-}
-
-fn checked_subjects(
-    subject: Option<SubjectId>,
-    subjects: Option<BTreeMap<SubjectKind, SubjectId>>,
-    faults: &mut Vec<FieldError>,
-) -> Vec<Subject> {
-    match (subject, subjects) {
-        (Some(_), Some(_)) => {
-            faults.push(FieldError::new("/subject", "name the subjects once: `subject` or `subjects`"));
-            Vec::new()
-        }
-        (Some(id), None) => {
-            SubjectKind::parse("user").map(|kind| vec![Subject { kind, id }]).unwrap_or_default()
-        }
-        (None, Some(subjects)) if subjects.len() > SUBJECTS_MAX => {
-            faults.push(FieldError::new("/subjects", format!("must be at most {SUBJECTS_MAX} subjects")));
-            Vec::new()
-        }
-        (None, subjects) => {
-            subjects.unwrap_or_default().into_iter().map(|(kind, id)| Subject { kind, id }).collect()
-        }
-    }
-}
-
-/// Attributes feed exact cost rules: no fractions as JSON numbers, no nesting.
-fn check_attributes(attributes: &Map<String, Value>, faults: &mut Vec<FieldError>) {
-    if attributes.len() > ATTRIBUTES_MAX {
-        faults.push(FieldError::new("/attributes", format!("must be at most {ATTRIBUTES_MAX} attributes")));
-    }
-    for (name, value) in attributes {
-        let message = match value {
-            Value::Bool(_) | Value::String(_) => continue,
-            Value::Number(number) if number.as_u64().is_some_and(|n| n <= INTEGER_MAX) => continue,
-            Value::Number(number) if number.as_i64().is_some_and(|n| n < 0) => "must not be negative",
-            Value::Number(_) => "must be an integer below 2^53, or a decimal string",
-            _ => "must be a number, a boolean or a text",
-        };
-        faults.push(FieldError::new(format!("/attributes/{}", escaped(name)), message));
-    }
-}
-
-fn check_metadata(metadata: Option<&Map<String, Value>>, faults: &mut Vec<FieldError>) {
-    let Some(metadata) = metadata else { return };
-    if metadata.len() > METADATA_KEYS_MAX {
-        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_KEYS_MAX} keys")));
-    }
-    if serde_json::to_vec(metadata).is_ok_and(|bytes| bytes.len() > METADATA_BYTES_MAX) {
-        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_BYTES_MAX} bytes")));
-    }
-}
-
-fn check_text(text: Option<&str>, pointer: &str, faults: &mut Vec<FieldError>) {
-    let is_fine = |text: &str| {
-        (1..=TEXT_CHARACTERS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control)
-    };
-    if text.is_some_and(|text| !is_fine(text)) {
-        let message = format!("must be 1 to {TEXT_CHARACTERS_MAX} characters without control characters");
-        faults.push(FieldError::new(pointer, message));
-    }
-}
-
-fn check_ttl(ttl_seconds: Option<u32>, faults: &mut Vec<FieldError>) {
-    if ttl_seconds.is_some_and(|ttl| !(1..=TTL_SECONDS_MAX).contains(&ttl)) {
-        faults.push(FieldError::new("/ttl_seconds", format!("must be 1 to {TTL_SECONDS_MAX}")));
     }
 }
 

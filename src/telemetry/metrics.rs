@@ -1,17 +1,14 @@
 //! The metrics, as OpenMetrics text. Handles are looked up once, so that observing is an atomic addition.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::text::encode,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
-    registry::{Registry, Unit},
+    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram, info::Info},
+    registry::Registry,
 };
 
+use super::handles::*;
 use super::labels::{
     Alarm, Asked, BreakerState, Call, Drift, Guarded, Job, Judged, Label, Outcome, Repaired, Restored,
     Script, StatusClass,
@@ -21,15 +18,9 @@ use super::text_format::older;
 /// A gate call takes tenths of milliseconds; its time-out ends the scale.
 const GATE_SECONDS: [f64; 14] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-const HTTP_SECONDS: [f64; 14] =
-    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 const RESTORE_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 const BATCH_EVENTS: [f64; 12] =
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0];
-
-type Seconds = Gauge<f64, AtomicU64>;
-type Requests = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
-type Pair = (&'static str, &'static str);
 
 /// Every metric of the service. Cheap to clone; clones count together.
 #[derive(Clone)]
@@ -43,7 +34,7 @@ struct Handles {
     outbox_entries: Gauge,
     outbox_bytes: Gauge,
     outbox_oldest: Seconds,
-    outbox_tails: Family<[(&'static str, String); 1], Seconds>,
+    outbox_tails: Tails,
     writer_lag: Gauge,
     writer_batch: Histogram,
     booked: Counter,
@@ -73,24 +64,6 @@ struct Handles {
     parked_conflicting: Gauge,
     policy_version: Gauge,
     job_ages: Cells<Job, Seconds>,
-}
-
-/// A handle for each value of a label.
-struct Cells<L, M> {
-    handles: Vec<M>,
-    label: std::marker::PhantomData<L>,
-}
-
-impl<L: Label, M> Cells<L, M> {
-    fn new(handle: impl Fn(L) -> M) -> Self {
-        Self { handles: L::ALL.iter().map(|&value| handle(value)).collect(), label: std::marker::PhantomData }
-    }
-
-    fn with<R>(&self, value: L, observe: impl FnOnce(&M) -> R) {
-        if let Some(handle) = self.handles.get(value.index()) {
-            observe(handle);
-        }
-    }
 }
 
 impl Metrics {
@@ -388,88 +361,6 @@ impl fmt::Debug for Metrics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Metrics")
     }
-}
-
-fn decisions(registry: &mut Registry) -> Vec<Cells<Outcome, Counter>> {
-    let family = Family::<[Pair; 2], Counter>::default();
-    registry.register("decisions", "Calls by how they ended", family.clone());
-    Call::ALL
-        .iter()
-        .map(|&call| {
-            Cells::new(|outcome| family.get_or_create_owned(&[pair(call), pair::<Outcome>(outcome)]))
-        })
-        .collect()
-}
-
-fn http_requests(registry: &mut Registry) -> Requests {
-    let family = Family::new_with_constructor((|| Histogram::new(HTTP_SECONDS)) as fn() -> Histogram);
-    registry.register_with_unit("http_request", "How long a request took", Unit::Seconds, family.clone());
-    family
-}
-
-fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
-    let counter = Counter::default();
-    registry.register(name, help, counter.clone());
-    counter
-}
-
-fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
-    let gauge = Gauge::default();
-    registry.register(name, help, gauge.clone());
-    gauge
-}
-
-fn seconds(registry: &mut Registry, name: &str, help: &str) -> Seconds {
-    let gauge = Seconds::default();
-    registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
-    gauge
-}
-
-fn seconds_each<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Seconds> {
-    let family = Family::<[Pair; 1], Seconds>::default();
-    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
-    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
-}
-
-fn tails(registry: &mut Registry) -> Family<[(&'static str, String); 1], Seconds> {
-    let family = Family::default();
-    let help = "For how long booked events are still in a partition's outbox";
-    registry.register_with_unit("outbox_tail", help, Unit::Seconds, Family::clone(&family));
-    family
-}
-
-fn histogram(registry: &mut Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    let histogram = Histogram::new(buckets.iter().copied());
-    registry.register(name, help, histogram.clone());
-    histogram
-}
-
-fn counters<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Counter> {
-    let family = Family::<[Pair; 1], Counter>::default();
-    registry.register(name, help, family.clone());
-    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
-}
-
-fn gauges<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Gauge> {
-    let family = Family::<[Pair; 1], Gauge>::default();
-    registry.register(name, help, family.clone());
-    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
-}
-
-/// Histograms of seconds.
-fn histograms<L: Label>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    constructor: fn() -> Histogram,
-) -> Cells<L, Histogram> {
-    let family = Family::<[Pair; 1], Histogram, fn() -> Histogram>::new_with_constructor(constructor);
-    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
-    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
-}
-
-fn pair<L: Label>(value: L) -> Pair {
-    (L::NAME, value.text())
 }
 
 fn saturating(count: u64) -> i64 {

@@ -1,6 +1,7 @@
 //! What the service tells about itself: log lines and metrics. Neither ever holds a secret, and no metric names a
 //! tenant or a subject.
 
+mod handles;
 pub mod labels;
 mod metrics;
 mod text_format;

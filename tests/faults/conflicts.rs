@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use tollgate::operations::ConflictChoice;
 
 use super::gate_away::{app_with, both, call, counted, hold, limited, park_consume, replayed};
-use super::lost_memory::flush;
 use crate::ledger::rows;
 use crate::support::app::{AppOptions, TestApp};
 
@@ -73,7 +72,7 @@ async fn usage_of_a_conflict_counts_in_the_quota_too_and_after_a_loss_of_memory(
         let (_, number) = conflict(&app).await;
         if forgets {
             app.drained().await;
-            flush(&app).await;
+            app.redis.flush().await;
         }
         operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
         operations.look_for_parked().await.unwrap();

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use tollgate::domain::ids::TenantId;
 
 use super::gate_away;
-use super::reconciliation::redis_of;
 use crate::ledger::{as_owner, rows};
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
 use crate::support::wait::wait_for;
@@ -40,7 +39,7 @@ async fn hold(app: &TestApp, tenant: &str) -> String {
 
 /// The only key of this pattern.
 async fn key(app: &TestApp, pattern: &str) -> String {
-    let mut keys: Vec<String> = redis_of(app).await.keys(pattern).await.unwrap();
+    let mut keys: Vec<String> = app.redis.connection().await.keys(pattern).await.unwrap();
     assert_eq!(keys.len(), 1, "{keys:?}");
     keys.remove(0)
 }
@@ -52,7 +51,7 @@ async fn record_key(app: &TestApp, id: &str) -> String {
 /// A key that every script about the tenant fails at.
 async fn with_torn_state(app: &TestApp, tenant: &str) {
     let state = key(app, &format!("tg1:*:state:{tenant}")).await;
-    let mut redis = redis_of(app).await;
+    let mut redis = app.redis.connection().await;
     let _: () = redis.del(&state).await.unwrap();
     let _: () = redis.set(&state, "torn").await.unwrap();
 }
@@ -85,7 +84,7 @@ async fn a_damaged_record_stops_no_expiry_is_reported_and_expires_once_it_is_men
         hold(&app, tenant).await;
     }
     let place = record_key(&app, &torn).await;
-    let mut redis = redis_of(&app).await;
+    let mut redis = app.redis.connection().await;
     let whole: Vec<u8> = redis.get(&place).await.unwrap();
     let _: () = redis.set(&place, "torn").await.unwrap();
     app.move_clock(AFTER_EXPIRY).await;
@@ -131,7 +130,7 @@ async fn after_a_loss_a_tenant_that_cannot_be_restored_keeps_no_other_waiting() 
     }
     app.drained().await;
     let state = key(&app, "tg1:*:state:acme").await;
-    let mut redis = redis_of(&app).await;
+    let mut redis = app.redis.connection().await;
     // At once, so that no restore comes between.
     let mut lost = redis::pipe();
     lost.atomic().cmd("FLUSHALL").cmd("SET").arg(&state).arg("torn");
@@ -169,7 +168,7 @@ async fn an_operation_that_cannot_be_taken_back_keeps_no_other_counted_twice() {
     as_owner(&app.database, torn).await.unwrap();
     let damaged = "UPDATE reservations SET record = 'torn' WHERE tenant = 'acme'";
     as_owner(&app.database, damaged).await.unwrap();
-    let mut redis = redis_of(&app).await;
+    let mut redis = app.redis.connection().await;
     for tenant in ["beta", "gamma"] {
         let keys: Vec<String> = redis.keys("tg1:*:rsv:*").await.unwrap();
         let _: () = redis.del(keys).await.unwrap();
@@ -210,7 +209,7 @@ async fn a_parked_call_that_the_gate_fails_at_keeps_no_other_from_it() {
     gate_away::limited(&app, "allow", json!([])).await;
     let (torn, whole) = (gate_away::hold(&app, "5").await, gate_away::hold(&app, "5").await);
     app.drained().await;
-    let mut redis = redis_of(&app).await;
+    let mut redis = app.redis.connection().await;
     let _: () = redis.set(record_key(&app, &torn).await, "torn").await.unwrap();
     let frozen = gate_away::Frozen::new(&app.redis);
     for id in [&torn, &whole] {

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use tollgate::clock::Clock;
 
 use super::gate_away::{Frozen, app_with, call, hold, limited, pages, replayed, usage};
-use super::lost_memory::flush;
 use crate::support::app::{Answered, AppOptions, TestApp};
 use crate::support::wait::wait_for;
 
@@ -15,7 +14,7 @@ async fn archive(app: &TestApp) {
     app.drained().await;
     let later_ms = Clock::system().now_ms() + 1000;
     assert!(app.app().ledger.archive_reservations(later_ms, later_ms, 100).await.unwrap() > 0);
-    flush(app).await;
+    app.redis.flush().await;
     wait_for("the gate answers again", Duration::from_secs(60), async || {
         (app.get("/v1/tenants/acme/quota").await.body["source"] == "gate").then_some(())
     })

@@ -13,16 +13,6 @@ use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
 
-async fn redis_connection(app: &TestApp) -> redis::aio::MultiplexedConnection {
-    let client = redis::Client::open(app.redis.url()).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
-}
-
-pub(super) async fn flush(app: &TestApp) {
-    let mut connection = redis_connection(app).await;
-    redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
-}
-
 async fn with_limits(app: &TestApp) {
     let limits = json!([
         { "id": "day", "meter": "page", "window": "day", "capacity": "100" },
@@ -46,7 +36,7 @@ async fn after_flushall_quota_answers_are_right_again_and_limits_hold() {
     app.drained().await;
     let before = app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await.body;
 
-    flush(&app).await;
+    app.redis.flush().await;
 
     let after = app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await.body;
     assert_eq!(after["limits"], before["limits"]);
@@ -77,7 +67,7 @@ async fn after_flushall_the_limits_of_every_partition_hold_whichever_is_asked_fi
     }
     app.drained().await;
     for first in 0..tenants.len() {
-        flush(&app).await;
+        app.redis.flush().await;
         // Once the first has been asked, nothing but its own epoch tells that a partition has lost its memory.
         for tenant in tenants.iter().cycle().skip(first).take(tenants.len()) {
             app.post_keyed("/v1/usage", "too-much", usage(tenant, "20")).await.expect(429);
@@ -96,7 +86,7 @@ async fn after_flushall_a_repeat_of_keyed_work_is_still_the_same_reservation() {
     app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "15" })).await;
     let open = app.post_keyed("/v1/reservations", "job-2", reserve(10)).await;
     app.drained().await;
-    flush(&app).await;
+    app.redis.flush().await;
     for _ in 0..2 {
         let again = app.post_keyed("/v1/reservations", "job-1", reserve(20)).await;
         assert_eq!((again.status, again.body["status"].as_str()), (200, Some("consumed")), "{again:?}");
@@ -126,7 +116,7 @@ async fn after_flushall_a_consume_that_a_cap_had_cut_is_still_a_repeat_when_it_c
         let consume = json!({ "amount": "80", "final": is_final, "ack": "ledger" });
         let first = app.post(&path, consume.clone()).await.expect(200);
         assert_ne!(first.text("/lines/0/uncharged"), "", "{first:?}");
-        flush(&app).await;
+        app.redis.flush().await;
         // There is room again for what was cut, but it was answered.
         app.post(&format!("/v1/reservations/{}/release", other.text("/id")), json!({})).await.expect(200);
         let again = app.post(&path, consume).await.expect(200);
@@ -159,10 +149,10 @@ async fn after_flushall_a_late_part_is_known_and_takes_a_larger_total() {
     };
     let said = |status: &str, total: &str, is_repeat| (status.to_owned(), total.to_owned(), is_repeat);
     assert_eq!(consume("5", false).await, said("expired", "5", false));
-    flush(&app).await;
+    app.redis.flush().await;
     assert_eq!(consume("5", false).await, said("expired", "5", true));
     assert_eq!(consume("12", false).await, said("expired", "12", false));
-    flush(&app).await;
+    app.redis.flush().await;
     assert_eq!(consume("15", true).await, said("consumed", "15", false));
     let quota = app.get("/v1/tenants/acme/quota").await.body;
     assert_eq!(
@@ -198,7 +188,7 @@ async fn after_flushall_a_hold_that_names_a_subject_expires_although_nobody_asks
         json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "7", "ttl_seconds": 1 });
     app.post("/v1/reservations", hold).await;
     app.drained().await;
-    flush(&app).await;
+    app.redis.flush().await;
     let reserved = async || {
         let quota = app.get("/v1/tenants/acme/quota").await.body;
         quota["quotas"][0]["reserved"].as_str().map(str::to_owned)
@@ -221,8 +211,7 @@ async fn an_outbox_that_lost_the_event_booked_last_gets_a_new_epoch_and_goes_on(
         async move { app.post_keyed("/v1/usage", &key, body).await }
     };
     assert_eq!(usage("first").await.status, 201);
-    let client = redis::Client::open(app.redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = app.redis.connection().await;
     let keys: Vec<String> =
         redis::cmd("KEYS").arg("tg1:*:outbox").query_async(&mut connection).await.unwrap();
     let last: redis::streams::StreamRangeReply = redis::cmd("XREVRANGE")
@@ -253,7 +242,7 @@ async fn a_ledger_set_back_beyond_the_outbox_and_a_restarted_redis_leave_nobody_
     }
     app.stop().await;
     // The event that the ledger believes to have booked last is no longer in the outbox, the one behind it is.
-    let mut connection = redis_connection(&app).await;
+    let mut connection = app.redis.connection().await;
     let keys: Vec<String> =
         redis::cmd("KEYS").arg("tg1:*:outbox").query_async(&mut connection).await.unwrap();
     redis::cmd("XTRIM").arg(&keys[0]).arg(&["MAXLEN", "1"]).exec_async(&mut connection).await.unwrap();
@@ -278,7 +267,7 @@ async fn what_was_acknowledged_and_lost_is_reported_in_units_by_the_instance_tha
         .await
         .expect(200);
     app.post_keyed("/v1/usage", "lost", usage("3")).await.expect(201);
-    flush(&app).await;
+    app.redis.flush().await;
     wait_for("the tenant is served again", Duration::from_secs(30), async || {
         (app.post_keyed("/v1/usage", "kept", usage("2")).await.status < 300).then_some(())
     })
@@ -308,7 +297,7 @@ async fn what_was_lost_of_a_partition_that_nobody_calls_any_more_is_reported_too
     with_limits(&app).await;
     let usage = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
     app.post_keyed("/v1/usage", "lost", usage.clone()).await.expect(201);
-    flush(&app).await;
+    app.redis.flush().await;
     let writer = app.another_instance_with(&[Role::Writer]).await;
     let lost = wait_for("the loss is told", Duration::from_secs(30), async || {
         let lost = app.app().ledger.lost_units().await.ok()?;
@@ -419,7 +408,7 @@ async fn what_a_writer_has_in_hand_when_the_memory_goes_is_in_the_restored_count
         (waiting_for_locks(&app).await >= 1).then_some(())
     })
     .await;
-    flush(&app).await;
+    app.redis.flush().await;
     let let_go = async {
         wait_for("the tenant is restored, or its restore waits", Duration::from_secs(30), async || {
             (is_warm(&app).await || waiting_for_locks(&app).await >= 2).then_some(())
@@ -436,7 +425,7 @@ async fn what_a_writer_has_in_hand_when_the_memory_goes_is_in_the_restored_count
 
 /// Whether the gate has the tenant's counters.
 async fn is_warm(app: &TestApp) -> bool {
-    let mut connection = redis_connection(app).await;
+    let mut connection = app.redis.connection().await;
     let keys: Vec<String> =
         redis::cmd("KEYS").arg("tg1:*:state:acme").query_async(&mut connection).await.unwrap();
     !keys.is_empty()

@@ -3,8 +3,6 @@
 use serde_json::{Value, json};
 use tollgate::app::Role;
 
-use super::lost_memory::flush;
-use super::reconciliation::redis_of;
 use crate::ledger::rows;
 use crate::support::app::{Answered, AppOptions, TestApp, spawn_app, spawn_app_with};
 use crate::support::wait::wait_for;
@@ -27,7 +25,7 @@ fn pages(amount: u32) -> Value {
 
 /// Every tombstone ends, as after a day.
 async fn forget(app: &TestApp) {
-    let mut connection = redis_of(app).await;
+    let mut connection = app.redis.connection().await;
     let keys: Vec<String> = redis::cmd("KEYS").arg("tg1:*:rsv:*").query_async(&mut connection).await.unwrap();
     if !keys.is_empty() {
         redis::cmd("DEL").arg(keys).exec_async(&mut connection).await.unwrap();
@@ -164,7 +162,7 @@ async fn an_instance_that_lacks_a_filter_asks_for_every_key_and_admits_none_whil
     app.drained().await;
     forget(&app).await;
     // Nobody has sealed for a day: an instance without jobs, and without news of those that have them.
-    let lacking = app.one_with(&[Role::Http, Role::Writer]).await;
+    let lacking = app.another_instance_with(&[Role::Http, Role::Writer]).await;
     let post = async |key: &str, amount: u32| {
         let request = app.client().post(format!("{}{USAGE}", lacking.url())).bearer_auth(app.admin_key());
         let request = request.header("Idempotency-Key", key).json(&pages(amount));
@@ -285,7 +283,7 @@ async fn usage_that_waits_in_quarantine_is_not_acknowledged_by_the_ledger_once_t
         (app.app().ledger.count_quarantined().await.unwrap() == 2).then_some(())
     })
     .await;
-    flush(&app).await;
+    app.redis.flush().await;
     let mut body = pages(5);
     body["ack"] = json!("ledger");
     let again = app.post_keyed(USAGE, "job", body).await;

@@ -90,8 +90,7 @@ async fn a_final_total_reaches_a_gate_that_has_no_memory_left_for_the_partial_on
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;
     app.drained().await;
-    let client = redis::Client::open(app.redis.url()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut redis = app.redis.connection().await;
     let mut memory = async |bytes: &str| {
         redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec_async(&mut redis).await.unwrap();
     };

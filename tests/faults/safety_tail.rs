@@ -5,14 +5,13 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use crate::faults::reconciliation::redis_of;
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
 use crate::support::process::tollgate;
 use crate::support::wait::wait_for;
 
 /// How many events each outbox holds, the fullest first.
 async fn lengths(app: &TestApp) -> Vec<usize> {
-    let mut connection = redis_of(app).await;
+    let mut connection = app.redis.connection().await;
     let outboxes: Vec<String> = connection.keys("tg1:*:outbox").await.unwrap();
     let mut lengths: Vec<usize> = Vec::new();
     for outbox in outboxes {

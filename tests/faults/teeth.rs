@@ -89,8 +89,7 @@ async fn one_changed_balance_is_found_and_named() {
 async fn one_changed_counter_is_found_and_named() {
     let app = spawn_app().await;
     used(&app).await;
-    let client = redis::Client::open(app.redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = app.redis.connection().await;
     let keys: Vec<String> = connection.keys("tg1:*:state:acme").await.unwrap();
     let fields: Vec<(Vec<u8>, Vec<u8>)> = connection.hgetall(&keys[0]).await.unwrap();
     let (name, mut value) = fields.into_iter().find(|(name, _)| name.len() == 8).unwrap();

@@ -7,7 +7,6 @@ use redis::AsyncCommands;
 use serde_json::json;
 use tollgate::writer::discard;
 
-use super::reconciliation::redis_of;
 use crate::ledger::as_owner;
 use crate::support::app::{AppOptions, TestApp, spawn_app_with};
 use crate::support::wait::wait_for;
@@ -57,7 +56,7 @@ async fn restored_without_it(app: &TestApp, ttl_seconds: u32, torn: &[String]) -
     for state in torn {
         lost.cmd("SET").arg(state).arg("torn");
     }
-    lost.exec_async(&mut redis_of(app).await).await.unwrap();
+    lost.exec_async(&mut app.redis.connection().await).await.unwrap();
     usage(app, "after").await;
     app.drained().await;
     as_owner(&app.database, "INSERT INTO reservations SELECT * FROM kept").await.unwrap();
@@ -78,7 +77,7 @@ async fn a_hold_whose_consume_was_discarded_is_told_once_and_what_is_consumed_th
         (app.app().ledger.count_quarantined().await.unwrap() == 2).then_some(())
     })
     .await;
-    let mut redis = redis_of(&app).await;
+    let mut redis = app.redis.connection().await;
     let keys: Vec<String> = redis.keys("tg1:*:rsv:*").await.unwrap();
     let _: () = redis.del(keys).await.unwrap();
     let before = restores(&app);
@@ -146,7 +145,7 @@ async fn a_tenant_that_cannot_be_restored_keeps_no_forgotten_hold_of_another_ope
     let body = json!({ "tenant": "torn", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
     app.post("/v1/reservations", body).await.expect(201);
     app.drained().await;
-    let state: Vec<String> = redis_of(&app).await.keys("tg1:*:state:torn").await.unwrap();
+    let state: Vec<String> = app.redis.connection().await.keys("tg1:*:state:torn").await.unwrap();
     restored_without_it(&app, 60, &state).await;
     expires(&app, noon).await;
 }

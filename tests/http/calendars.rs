@@ -59,12 +59,6 @@ async fn standing(app: &TestApp) -> (String, String, String, Vec<(String, String
     (text("/period/start"), text("/period/end"), text("/quotas/0/consumed"), windows)
 }
 
-async fn flush(app: &TestApp) {
-    let client = redis::Client::open(app.redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
-}
-
 /// Compares the tenant's counters with the books.
 async fn compare(app: &TestApp) {
     let acme: TenantId = "acme".parse().unwrap();
@@ -112,7 +106,7 @@ async fn a_change_of_zone_or_anchor_leaves_what_is_open_and_holds_from_the_end_o
     let before = (start, end, used, windows);
     assert_eq!(use_pages(&app, "22").await, 429, "nothing is granted again: 50 less 20 and 9 is 21");
     app.drained().await;
-    flush(&app).await;
+    app.redis.flush().await;
     assert_eq!(standing(&app).await, before, "restored before the change holds");
     app.move_clock("2026-03-31T23:59:30Z").await;
     assert_eq!(use_pages(&app, "1").await, 201);
@@ -130,7 +124,7 @@ async fn a_change_of_zone_or_anchor_leaves_what_is_open_and_holds_from_the_end_o
     compare(&app).await;
     let after = standing(&app).await;
     app.drained().await;
-    flush(&app).await;
+    app.redis.flush().await;
     assert_eq!(standing(&app).await, after, "restored after it holds");
     app.move_clock(period_end).await;
     let (start, _, used, _) = standing(&app).await;

@@ -166,9 +166,7 @@ async fn a_counter_that_began_inside_its_window_is_the_same_after_a_loss_of_memo
         );
         put_tenant(&app, "acme", after).await;
         assert_eq!(counts(&app, "own").await, pair("0", "30"), "{name}");
-        let client = redis::Client::open(app.redis.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
+        app.redis.flush().await;
         wait_for("the tenant is restored", Duration::from_secs(30), async || {
             let quota = app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await;
             (quota.status == 200 && quota.body["source"] == "gate").then_some(())

@@ -45,8 +45,7 @@ async fn metrics_are_on_the_operators_listener_and_name_no_tenant() {
 async fn readiness_tells_that_redis_takes_no_writes() {
     let app = spawn_app().await;
     let anyone = Caller::admin(&app).with_key(None);
-    let mut redis =
-        redis::Client::open(app.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = app.redis.connection().await;
     let mut memory = async |bytes: &str| {
         redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec_async(&mut redis).await.unwrap();
     };

@@ -54,9 +54,7 @@ async fn two_instances_that_restore_a_tenant_at_once_count_nothing_twice_and_hol
     }
     for round in 0..3 {
         app.drained().await;
-        let client = redis::Client::open(app.redis.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
+        app.redis.flush().await;
         let calls =
             (0..8).map(|number| {
                 let (caller, body) = (callers[number % 2].clone(), reserve.clone());

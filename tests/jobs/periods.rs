@@ -77,9 +77,7 @@ async fn a_tenant_restored_on_the_last_day_is_told_of_both_periods() {
     app.move_clock("2026-03-31T12:06:00Z").await;
     delivered(&app).await;
     app.drained().await;
-    let client = redis::Client::open(app.redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
+    app.redis.flush().await;
     let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
     assert_eq!(
         (quota.text("/quotas/0/remaining"), quota.text("/quotas/0/granted")),

@@ -9,12 +9,6 @@ use crate::support::wait::wait_for;
 
 const TENANTS: usize = 5;
 
-async fn flush(app: &TestApp) {
-    let client = redis::Client::open(app.redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
-}
-
 /// Several tenants, each with a hold that names a subject.
 async fn with_holds(app: &TestApp, ttl_seconds: u32) {
     let limits = json!([
@@ -43,7 +37,7 @@ async fn after_a_loss_holds_expire_although_nobody_calls() {
     let app = spawn_app().await;
     with_holds(&app, 2).await;
     app.drained().await;
-    flush(&app).await;
+    app.redis.flush().await;
     all_expired(&app).await;
     app.finish().await;
 }
@@ -53,7 +47,7 @@ async fn an_instance_that_only_answers_calls_leaves_the_restore_to_one_with_jobs
     let app = spawn_app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
     with_holds(&app, 2).await;
     app.drained().await;
-    flush(&app).await;
+    app.redis.flush().await;
     // The instance without jobs meets the loss and issues the epochs; then it restores one tenant, as it is asked for it.
     app.get("/v1/tenants/quiet0/quota").await.expect(200);
     let worker = app.another_instance_with(&[tollgate::app::Role::Jobs]).await;
@@ -108,7 +102,7 @@ async fn a_restore_of_open_holds_ends_when_memory_is_lost_again_and_the_next_one
         let operations = operations.clone();
         async move { operations.restore_open_holds().await }
     });
-    flush(&app).await;
+    app.redis.flush().await;
     // The other instance issues the epochs; the one that restores has met no alarm.
     let other = app.another_instance_with(&[]).await;
     let ended = tokio::time::timeout(Duration::from_secs(20), restoring).await.expect("it ends").unwrap();

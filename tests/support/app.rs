@@ -286,11 +286,6 @@ impl TestApp {
         }
     }
 
-    /// Starts one more instance with these roles on the same servers.
-    pub async fn one_with(&self, roles: &[Role]) -> App {
-        App::start(&self.settings, self.clock.clone(), roles).await.expect("one more instance")
-    }
-
     /// Makes commands that serve on the same servers in a process of its own, by a test clock that starts where this one is
     /// by then; the answer needs nothing of this.
     pub fn serving(&self, roles: &'static str, listen: String) -> impl Fn() -> Command + Send + use<> {

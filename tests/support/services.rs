@@ -62,6 +62,17 @@ impl Drop for Frozen {
 }
 
 impl TestRedis {
+    /// Empties it.
+    pub async fn flush(&self) {
+        redis::cmd("FLUSHALL").exec_async(&mut self.connection().await).await.expect("it is emptied");
+    }
+
+    /// A connection to it.
+    pub async fn connection(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.url()).expect("a URL");
+        client.get_multiplexed_async_connection().await.expect("a connection")
+    }
+
     /// Freezes the server until the answer is dropped.
     pub fn freeze(&self) -> Frozen {
         self.server.pause().expect("it is frozen");

@@ -1,222 +1,19 @@
 //! The loop, killed at each step and going on; on outboxes that are kept by hand and on real ones in `gate`.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tollgate::domain::ids::{Epoch, OutboxId, Partition, TenantId};
+use tollgate::domain::ids::{Epoch, Partition};
 use tollgate::ledger::{Conflict, Ledger, LedgerError, Rest};
-use tollgate::writer::{
-    Alarm, FailPoint, FailPoints, Outbox, OutboxEntry, OutboxError, PartitionEvents, Standing, Watch, Writer,
-    WriterOptions, apply,
-};
+use tollgate::writer::{Alarm, FailPoint, FailPoints, PartitionEvents, Writer, WriterOptions, apply};
 
 use super::apply::assert_proven;
+use super::by_hand::{Alarms, Busy, Hand, Impatient, drain, options, writer};
 use crate::ledger::events::{Work, at, partition, tenant};
 use crate::ledger::{ledger, rows};
 use crate::support::services::TestDatabase;
 use crate::support::wait::wait_for;
-
-/// Outboxes kept by hand.
-#[derive(Clone, Default)]
-pub(super) struct Hand {
-    streams: Arc<Mutex<BTreeMap<Partition, Vec<OutboxEntry>>>>,
-    published: Arc<Mutex<BTreeMap<Partition, OutboxId>>>,
-    adopted: Arc<Mutex<BTreeMap<Partition, Epoch>>>,
-}
-
-impl Hand {
-    pub(super) fn append(&self, partition: Partition, epoch: u64, event: Vec<u8>) {
-        let mut streams = self.streams.lock().unwrap();
-        let stream = streams.entry(partition).or_default();
-        let last = stream.last().map(|(id, _)| *id).filter(|id| id.epoch.0 == epoch);
-        let sequence = last.map_or(0, |id| id.sequence + 1);
-        stream.push((at(&format!("{epoch}-{sequence}")), event));
-    }
-
-    /// How many bytes the events of all partitions take.
-    pub(super) fn bytes(&self) -> u64 {
-        let streams = self.streams.lock().unwrap();
-        streams.values().flatten().map(|(_, event)| event.len() as u64).sum()
-    }
-
-    fn adopt(&self, partition: Partition, epoch: u64) {
-        self.adopted.lock().unwrap().insert(partition, Epoch(epoch));
-    }
-
-    /// Loses its last event.
-    fn lose_last(&self, partition: Partition) -> OutboxEntry {
-        self.streams.lock().unwrap().get_mut(&partition).unwrap().pop().unwrap()
-    }
-
-    fn lose(&self, partition: Partition) {
-        self.streams.lock().unwrap().remove(&partition);
-    }
-
-    pub(super) fn ids(&self, partition: Partition) -> Vec<String> {
-        let streams = self.streams.lock().unwrap();
-        streams.get(&partition).into_iter().flatten().map(|(id, _)| id.to_string()).collect()
-    }
-}
-
-impl Outbox for Hand {
-    async fn read(
-        &self,
-        from: &[(Partition, OutboxId)],
-        count: usize,
-    ) -> Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError> {
-        let streams = self.streams.lock().unwrap();
-        let read = |(partition, from): &(Partition, OutboxId)| {
-            let stream = streams.get(partition).into_iter().flatten();
-            (*partition, stream.filter(|(id, _)| id >= from).take(count).cloned().collect())
-        };
-        Ok(from.iter().map(read).collect())
-    }
-
-    async fn epochs(&self, partitions: &[Partition]) -> Result<Vec<(Partition, Option<Epoch>)>, OutboxError> {
-        let adopted = self.adopted.lock().unwrap();
-        Ok(partitions.iter().map(|partition| (*partition, adopted.get(partition).copied())).collect())
-    }
-
-    async fn wait(
-        &self,
-        after: &[(Partition, OutboxId)],
-        timeout: Duration,
-    ) -> Result<Vec<Partition>, OutboxError> {
-        let news: Vec<_> = {
-            let streams = self.streams.lock().unwrap();
-            let has_news = |(partition, place): &&(Partition, OutboxId)| {
-                let last = streams.get(partition).and_then(|stream| stream.last());
-                last.is_some_and(|(id, _)| id > place)
-            };
-            after.iter().filter(has_news).map(|(partition, _)| *partition).collect()
-        };
-        if news.is_empty() {
-            tokio::time::sleep(timeout).await;
-        }
-        Ok(news)
-    }
-
-    async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
-        self.published.lock().unwrap().extend(booked.iter().copied());
-        Ok(())
-    }
-
-    async fn standing(
-        &self,
-        up_to: &[(Partition, OutboxId)],
-    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
-        let streams = self.streams.lock().unwrap();
-        let standing = |(partition, place): &(Partition, OutboxId)| {
-            let booked = streams.get(partition).into_iter().flatten().filter(|(id, _)| id <= place);
-            let standing = booked.map(|(last, event)| Standing {
-                last: *last,
-                age: Duration::ZERO,
-                bytes: event.len() as u64,
-            });
-            (*partition, standing.collect())
-        };
-        Ok(up_to.iter().map(standing).collect())
-    }
-
-    async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
-        if let Some(stream) = self.streams.lock().unwrap().get_mut(&partition) {
-            stream.retain(|(id, _)| *id >= below);
-        }
-        Ok(())
-    }
-}
-
-#[derive(Clone, Default)]
-pub(super) struct Alarms(Arc<Mutex<Vec<Alarm>>>);
-
-impl Alarms {
-    fn all(&self) -> Vec<Alarm> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-impl Watch for Alarms {
-    fn alarm(&self, alarm: &Alarm) {
-        self.0.lock().unwrap().push(alarm.clone());
-    }
-}
-
-/// Alarms of a writer for whose books somebody waits all the time.
-#[derive(Clone, Default)]
-struct Impatient(Alarms);
-
-impl Watch for Impatient {
-    fn alarm(&self, alarm: &Alarm) {
-        self.0.alarm(alarm);
-    }
-
-    async fn wanted(&self) {}
-}
-
-/// Outboxes of which one has news whenever the writer waits.
-struct Busy {
-    hand: Hand,
-    tenant: TenantId,
-    jobs: AtomicU64,
-}
-
-impl Outbox for Busy {
-    async fn read(
-        &self,
-        from: &[(Partition, OutboxId)],
-        count: usize,
-    ) -> Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError> {
-        self.hand.read(from, count).await
-    }
-
-    async fn epochs(&self, partitions: &[Partition]) -> Result<Vec<(Partition, Option<Epoch>)>, OutboxError> {
-        self.hand.epochs(partitions).await
-    }
-
-    async fn wait(&self, _: &[(Partition, OutboxId)], _: Duration) -> Result<Vec<Partition>, OutboxError> {
-        let job = format!("job-{}", self.jobs.fetch_add(1, Ordering::SeqCst));
-        let place = partition(&self.tenant);
-        self.hand.append(place, 1, Work::new(&self.tenant, &job, &[("ocr.page", 1)]).reserve());
-        Ok(vec![place])
-    }
-
-    async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
-        self.hand.publish(booked).await
-    }
-
-    async fn standing(
-        &self,
-        up_to: &[(Partition, OutboxId)],
-    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
-        self.hand.standing(up_to).await
-    }
-
-    async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {
-        self.hand.trim(partition, below).await
-    }
-}
-
-pub(super) fn options(owner: &str) -> WriterOptions {
-    WriterOptions {
-        owner: owner.into(),
-        safety_tail: Duration::ZERO,
-        batch_events: 64,
-        ..WriterOptions::default()
-    }
-}
-
-fn writer(hand: &Hand, ledger: &Ledger, alarms: &Alarms) -> Writer<Hand, Alarms> {
-    Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("one"))
-}
-
-pub(super) async fn drain(writer: &mut Writer<Hand, Alarms>) {
-    while {
-        let pass = writer.pass().await.unwrap();
-        pass.more || pass.applied.events > 0
-    } {}
-}
 
 const SUMS: &str = "SELECT sum(available)::float8 AS a, sum(reserved)::float8 AS r, sum(consumed)::float8 AS c FROM balances";
 
@@ -393,7 +190,7 @@ async fn a_rest_that_is_never_booked_is_given_up_and_nobody_waits_for_it() {
     hand.append(place, 1, Work::new(&acme, "job-1", &[("ocr.page", 100)]).reserve());
     assert!(!ledger.cursor_row(place).await.unwrap().settles(at("1-1")), "it is still being booked");
     // The ledger went back beyond what the outbox keeps, and a new epoch without any event yet was issued.
-    hand.streams.lock().unwrap().get_mut(&place).unwrap().remove(0);
+    hand.lose_at(place, 0);
     ledger.raise_epochs(&[(place, at("1-0").epoch)], "node-1").await.unwrap();
     let mut late = Writer::new(hand.clone(), ledger.clone(), alarms.clone(), options("one"));
     late.pass().await.unwrap();
@@ -476,7 +273,7 @@ async fn what_was_given_up_is_never_booked_though_another_had_read_it_or_it_turn
         PartitionEvents { partition: place, booked: at("1-0"), events: vec![lost.clone()], gaps: vec![] };
     let late = apply(&ledger, vec![read_before], &Arc::new(FailPoints::default())).await;
     assert!(matches!(late, Err(LedgerError::Conflict(Conflict::CursorMoved(_)))), "{late:?}");
-    hand.streams.lock().unwrap().get_mut(&place).unwrap().push(lost);
+    hand.put_back(place, lost);
     let acme = tenant("acme");
     hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());
     drain(&mut writer(&hand, &ledger, &alarms)).await;
@@ -513,7 +310,7 @@ async fn a_gap_is_recorded_and_told_and_the_partition_goes_on() {
     for n in 0..4 {
         hand.append(place, 1, Work::new(&acme, &format!("job-{n}"), &[("ocr.page", 100)]).reserve());
     }
-    hand.streams.lock().unwrap().get_mut(&place).unwrap().remove(2);
+    hand.lose_at(place, 2);
     drain(&mut writer(&hand, &ledger, &alarms)).await;
     assert_eq!(alarms.all(), [Alarm::Gap { partition: place, after: at("1-1"), found: at("1-3") }]);
     let gaps = ledger.gaps(10).await.unwrap();
@@ -530,7 +327,7 @@ async fn a_consume_whose_partial_one_was_lost_still_ends_at_its_total() {
     let mut work = Work::new(&acme, "job", &[("ocr.page", 600)]);
     let events = [work.reserve(), work.consume(&[100], false), work.consume(&[250], true)];
     events.into_iter().for_each(|event| hand.append(place, 1, event));
-    hand.streams.lock().unwrap().get_mut(&place).unwrap().remove(1);
+    hand.lose_at(place, 1);
     drain(&mut writer(&hand, &ledger, &alarms)).await;
     assert_eq!(rows(&database, SUMS).await, ["-2.5 0 2.5"]);
     assert_proven(&ledger).await;

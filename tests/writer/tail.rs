@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::ledger::Ledger;
 use tollgate::writer::{Writer, WriterOptions};
 
-use super::run::{Alarms, Hand, drain, options};
+use super::by_hand::{Alarms, Hand, drain, options};
 use crate::ledger::events::{Work, partition, tenant};
 use crate::ledger::ledger;
 

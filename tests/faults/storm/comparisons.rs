@@ -11,9 +11,7 @@ use tollgate::domain::checkpoint::ReconciliationState::{Clean, Repaired};
 use tollgate::domain::ids::TenantId;
 
 use super::{PATIENCE, sized};
-use crate::faults::reconciliation::{
-    Traffic, acme, all, app_with, compared_of, redis_of, usage, with_tenants,
-};
+use crate::faults::reconciliation::{Traffic, acme, all, app_with, compared_of, usage, with_tenants};
 use crate::support::app::{AppOptions, TestApp};
 use crate::support::wait::wait_for;
 
@@ -23,7 +21,7 @@ const TAMPER: &str = "local value = redis.call('HGET', KEYS[1], ARGV[1]) \
     redis.call('HSET', KEYS[1], ARGV[1], string.sub(value, 1, 8) .. struct.pack('<i8', consumed) .. string.sub(value, 17))";
 
 async fn tamper(app: &TestApp, tenant: &TenantId, by: i64) {
-    let mut connection = redis_of(app).await;
+    let mut connection = app.redis.connection().await;
     let keys: Vec<String> = connection.keys(format!("tg1:*:state:{tenant}")).await.unwrap();
     let fields: Vec<Vec<u8>> = connection.hkeys(&keys[0]).await.unwrap();
     let field = fields.into_iter().find(|name| name.len() == 8).unwrap();
@@ -34,7 +32,7 @@ async fn tamper(app: &TestApp, tenant: &TenantId, by: i64) {
 
 /// Takes the tenant's latest event out of its outbox.
 async fn delete_latest_event(app: &TestApp, tenant: &TenantId) {
-    let mut connection = redis_of(app).await;
+    let mut connection = app.redis.connection().await;
     let outboxes: Vec<String> = connection.keys("tg1:*:outbox").await.unwrap();
     for outbox in outboxes {
         let latest: StreamRangeReply = connection.xrevrange_count(&outbox, "+", "-", 1_000).await.unwrap();
@@ -76,7 +74,7 @@ async fn compared_every_second_under_full_load_no_tenant_differs_until_it_is_tam
     let (count, seconds) = sized((50, 60), (10, 4));
     let settings = vec![("http.workers", "2".to_owned())];
     let app = app_with(AppOptions { settings, without_writer: true, ..AppOptions::default() }).await;
-    let mut writer = app.one_with(&[Role::Writer]).await;
+    let mut writer = app.another_instance_with(&[Role::Writer]).await;
     with_tenants(&app, count).await;
     usage(&app, "a", 20).await;
     let tenants: Vec<_> =
@@ -109,7 +107,7 @@ async fn compared_every_second_under_full_load_no_tenant_differs_until_it_is_tam
     delete_latest_event(&app, &acme()).await;
     usage(&app, "c", 3).await;
     let place = app.app().operations.take_checkpoint(&acme()).await.unwrap().unwrap();
-    writer = app.one_with(&[Role::Writer]).await;
+    writer = app.another_instance_with(&[Role::Writer]).await;
     let drift = wait_for("the drift is repaired", PATIENCE, async || {
         let judged = app.app().ledger.reconciliation(&acme(), place.id, place.place).await.unwrap()?;
         (judged.state == Repaired).then_some(judged)

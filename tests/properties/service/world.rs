@@ -44,7 +44,7 @@ impl World {
             ..AppOptions::default()
         };
         let app = spawn_app_with(options).await;
-        let writer = app.one_with(&[Role::Writer]).await;
+        let writer = app.another_instance_with(&[Role::Writer]).await;
         let serving = app.serving(ROLES, "127.0.0.1:0".to_owned());
         let service = block_in_place(|| Service::start(serving));
         Self { app, service, writer: Some(writer), starting: None, sequences: 0, forgotten: BTreeSet::new() }
@@ -162,7 +162,7 @@ impl World {
             () = self.app.drained() => {}
         }
         killed.stop().await;
-        self.writer = Some(self.app.one_with(&[Role::Writer]).await);
+        self.writer = Some(self.app.another_instance_with(&[Role::Writer]).await);
     }
 
     async fn all_run(&mut self, strikes: &[Strike]) {

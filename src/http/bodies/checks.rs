@@ -1,0 +1,184 @@
+//! What a field may hold, alone and beside others; every fault is named by its field.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{LineBody, Lines};
+use crate::domain::amount::Amount;
+use crate::domain::ids::{MeterId, OperationId, Subject, SubjectId, SubjectKind};
+use crate::domain::reservation::{LINES_MAX, SUBJECTS_MAX};
+use crate::http::json::{Object, escaped};
+use crate::http::problem::Problem;
+use crate::operations::FieldError;
+use crate::operations::requests::Work;
+
+const METADATA_KEYS_MAX: usize = 50;
+pub(super) const METADATA_BYTES_MAX: usize = 8 * 1024;
+const ATTRIBUTES_MAX: usize = 50;
+const TEXT_CHARACTERS_MAX: usize = 255;
+const TTL_SECONDS_MAX: u32 = 86_400;
+const INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// The three ways of naming the work, of which a call uses one.
+pub(super) struct WorkForms {
+    pub(super) operation: Option<OperationId>,
+    pub(super) attributes: Option<Map<String, Value>>,
+    pub(super) lines: Lines,
+    pub(super) meter: Option<MeterId>,
+    pub(super) amount: Option<Amount>,
+}
+
+impl WorkForms {
+    /// The work; nothing where a fault was noted.
+    pub(super) fn work(self, faults: &mut Vec<FieldError>) -> Option<Work> {
+        let by_line = self.meter.is_some() || self.amount.is_some();
+        if by_line && self.lines.is_some() {
+            faults
+                .push(FieldError::new("/lines", "name the amounts once: `lines`, or `meter` with `amount`"));
+        }
+        if self.attributes.is_some() && (by_line || self.lines.is_some()) {
+            faults.push(FieldError::new(
+                "/attributes",
+                "belong to an operation that is costed, not to amounts",
+            ));
+        }
+        match (self.lines, self.meter, self.amount) {
+            (Some(lines), ..) => {
+                let lines = checked_lines(lines, faults);
+                check_above_zero(&lines, "/lines", faults);
+                Some(Work::Lines { lines, operation: self.operation })
+            }
+            (None, Some(meter), Some(amount)) => {
+                if amount.is_zero() {
+                    faults.push(FieldError::new("/amount", "must be more than 0"));
+                }
+                Some(Work::Lines { lines: vec![(meter, amount)], operation: self.operation })
+            }
+            (None, Some(_), None) => missing(faults, "/amount", "is required with `meter`"),
+            (None, None, Some(_)) => missing(faults, "/meter", "is required with `amount`"),
+            (None, None, None) => {
+                let attributes = self.attributes.unwrap_or_default();
+                check_attributes(&attributes, faults);
+                let Some(operation) = self.operation else {
+                    return missing(
+                        faults,
+                        "/operation",
+                        "name the work: `operation`, `lines`, or `meter` with `amount`",
+                    );
+                };
+                Some(Work::Operation { operation, attributes })
+            }
+        }
+    }
+}
+
+fn missing(faults: &mut Vec<FieldError>, pointer: &str, message: &str) -> Option<Work> {
+    faults.push(FieldError::new(pointer, message));
+    None
+}
+
+/// A problem of one field.
+pub(super) fn wrong(pointer: &str, message: &str) -> Problem {
+    Problem::fields(vec![FieldError::new(pointer, message)])
+}
+
+/// The value, unless there are faults.
+pub(super) fn sound<T>(value: T, faults: Vec<FieldError>) -> Result<T, Problem> {
+    if faults.is_empty() { Ok(value) } else { Err(Problem::fields(faults)) }
+}
+
+/// The lines, each meter once.
+pub(super) fn checked_lines(
+    lines: Vec<Object<LineBody>>,
+    faults: &mut Vec<FieldError>,
+) -> Vec<(MeterId, Amount)> {
+    if lines.is_empty() || lines.len() > LINES_MAX {
+        faults.push(FieldError::new("/lines", format!("must be 1 to {LINES_MAX} lines")));
+        return Vec::new();
+    }
+    let mut checked: Vec<(MeterId, Amount)> = Vec::with_capacity(lines.len());
+    for (index, Object(line)) in lines.into_iter().enumerate() {
+        if checked.iter().any(|(meter, _)| *meter == line.meter) {
+            faults.push(FieldError::new(format!("/lines/{index}/meter"), "each meter may come once"));
+        }
+        checked.push((line.meter, line.amount));
+    }
+    checked
+}
+
+fn check_above_zero(lines: &[(MeterId, Amount)], pointer: &str, faults: &mut Vec<FieldError>) {
+    for (index, _) in lines.iter().enumerate().filter(|(_, (_, amount))| amount.is_zero()) {
+        faults.push(FieldError::new(format!("{pointer}/{index}/amount"), "must be more than 0"));
+    }
+}
+
+/// The subjects, named in one way.
+pub(super) fn checked_subjects(
+    subject: Option<SubjectId>,
+    subjects: Option<BTreeMap<SubjectKind, SubjectId>>,
+    faults: &mut Vec<FieldError>,
+) -> Vec<Subject> {
+    match (subject, subjects) {
+        (Some(_), Some(_)) => {
+            faults.push(FieldError::new("/subject", "name the subjects once: `subject` or `subjects`"));
+            Vec::new()
+        }
+        (Some(id), None) => {
+            SubjectKind::parse("user").map(|kind| vec![Subject { kind, id }]).unwrap_or_default()
+        }
+        (None, Some(subjects)) if subjects.len() > SUBJECTS_MAX => {
+            faults.push(FieldError::new("/subjects", format!("must be at most {SUBJECTS_MAX} subjects")));
+            Vec::new()
+        }
+        (None, subjects) => {
+            subjects.unwrap_or_default().into_iter().map(|(kind, id)| Subject { kind, id }).collect()
+        }
+    }
+}
+
+/// Attributes feed exact cost rules: no fractions as JSON numbers, no nesting.
+pub(super) fn check_attributes(attributes: &Map<String, Value>, faults: &mut Vec<FieldError>) {
+    if attributes.len() > ATTRIBUTES_MAX {
+        faults.push(FieldError::new("/attributes", format!("must be at most {ATTRIBUTES_MAX} attributes")));
+    }
+    for (name, value) in attributes {
+        let message = match value {
+            Value::Bool(_) | Value::String(_) => continue,
+            Value::Number(number) if number.as_u64().is_some_and(|n| n <= INTEGER_MAX) => continue,
+            Value::Number(number) if number.as_i64().is_some_and(|n| n < 0) => "must not be negative",
+            Value::Number(_) => "must be an integer below 2^53, or a decimal string",
+            _ => "must be a number, a boolean or a text",
+        };
+        faults.push(FieldError::new(format!("/attributes/{}", escaped(name)), message));
+    }
+}
+
+/// The caller's notes are bounded.
+pub(super) fn check_metadata(metadata: Option<&Map<String, Value>>, faults: &mut Vec<FieldError>) {
+    let Some(metadata) = metadata else { return };
+    if metadata.len() > METADATA_KEYS_MAX {
+        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_KEYS_MAX} keys")));
+    }
+    if serde_json::to_vec(metadata).is_ok_and(|bytes| bytes.len() > METADATA_BYTES_MAX) {
+        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_BYTES_MAX} bytes")));
+    }
+}
+
+/// A short text of one line.
+pub(super) fn check_text(text: Option<&str>, pointer: &str, faults: &mut Vec<FieldError>) {
+    let is_fine = |text: &str| {
+        (1..=TEXT_CHARACTERS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+    };
+    if text.is_some_and(|text| !is_fine(text)) {
+        let message = format!("must be 1 to {TEXT_CHARACTERS_MAX} characters without control characters");
+        faults.push(FieldError::new(pointer, message));
+    }
+}
+
+/// How long a hold may be asked to live.
+pub(super) fn check_ttl(ttl_seconds: Option<u32>, faults: &mut Vec<FieldError>) {
+    if ttl_seconds.is_some_and(|ttl| !(1..=TTL_SECONDS_MAX).contains(&ttl)) {
+        faults.push(FieldError::new("/ttl_seconds", format!("must be 1 to {TTL_SECONDS_MAX}")));
+    }
+}

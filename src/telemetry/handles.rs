@@ -1,0 +1,133 @@
+//! How metrics are registered, and their handles kept: one for each value of a label, looked up once.
+
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use super::labels::{Call, Label, Outcome};
+
+const HTTP_SECONDS: [f64; 14] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Seconds with fractions.
+pub(super) type Seconds = Gauge<f64, AtomicU64>;
+/// Requests by route and class of status.
+pub(super) type Requests = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
+/// Seconds by partition.
+pub(super) type Tails = Family<[(&'static str, String); 1], Seconds>;
+type Pair = (&'static str, &'static str);
+
+/// A handle for each value of a label.
+pub(super) struct Cells<L, M> {
+    handles: Vec<M>,
+    label: PhantomData<L>,
+}
+
+impl<L: Label, M> Cells<L, M> {
+    fn new(handle: impl Fn(L) -> M) -> Self {
+        Self { handles: L::ALL.iter().map(|&value| handle(value)).collect(), label: PhantomData }
+    }
+
+    /// Observes with the handle of a value.
+    pub(super) fn with<R>(&self, value: L, observe: impl FnOnce(&M) -> R) {
+        if let Some(handle) = self.handles.get(value.index()) {
+            observe(handle);
+        }
+    }
+}
+
+/// A counter of every call and every way it may end.
+pub(super) fn decisions(registry: &mut Registry) -> Vec<Cells<Outcome, Counter>> {
+    let family = Family::<[Pair; 2], Counter>::default();
+    registry.register("decisions", "Calls by how they ended", family.clone());
+    Call::ALL
+        .iter()
+        .map(|&call| {
+            Cells::new(|outcome| family.get_or_create_owned(&[pair(call), pair::<Outcome>(outcome)]))
+        })
+        .collect()
+}
+
+/// Requests by route and class of status.
+pub(super) fn http_requests(registry: &mut Registry) -> Requests {
+    let family = Family::new_with_constructor((|| Histogram::new(HTTP_SECONDS)) as fn() -> Histogram);
+    registry.register_with_unit("http_request", "How long a request took", Unit::Seconds, family.clone());
+    family
+}
+
+/// A counter, at zero.
+pub(super) fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+/// A gauge, at zero.
+pub(super) fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+/// A gauge of seconds, at zero.
+pub(super) fn seconds(registry: &mut Registry, name: &str, help: &str) -> Seconds {
+    let gauge = Seconds::default();
+    registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
+    gauge
+}
+
+/// A gauge of seconds for each value of a label.
+pub(super) fn seconds_each<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Seconds> {
+    let family = Family::<[Pair; 1], Seconds>::default();
+    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+}
+
+/// How long each partition keeps what is booked.
+pub(super) fn tails(registry: &mut Registry) -> Tails {
+    let family = Tails::default();
+    let help = "For how long booked events are still in a partition's outbox";
+    registry.register_with_unit("outbox_tail", help, Unit::Seconds, family.clone());
+    family
+}
+
+/// A histogram with these bounds.
+pub(super) fn histogram(registry: &mut Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+    let histogram = Histogram::new(buckets.iter().copied());
+    registry.register(name, help, histogram.clone());
+    histogram
+}
+
+/// A counter for each value of a label.
+pub(super) fn counters<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Counter> {
+    let family = Family::<[Pair; 1], Counter>::default();
+    registry.register(name, help, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+}
+
+/// A gauge for each value of a label.
+pub(super) fn gauges<L: Label>(registry: &mut Registry, name: &str, help: &str) -> Cells<L, Gauge> {
+    let family = Family::<[Pair; 1], Gauge>::default();
+    registry.register(name, help, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+}
+
+/// A histogram of seconds for each value of a label.
+pub(super) fn histograms<L: Label>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    constructor: fn() -> Histogram,
+) -> Cells<L, Histogram> {
+    let family = Family::<[Pair; 1], Histogram, fn() -> Histogram>::new_with_constructor(constructor);
+    registry.register_with_unit(name, help, Unit::Seconds, family.clone());
+    Cells::new(|value| family.get_or_create_owned(&[pair(value)]))
+}
+
+fn pair<L: Label>(value: L) -> Pair {
+    (L::NAME, value.text())
+}
