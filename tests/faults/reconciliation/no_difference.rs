@@ -34,6 +34,12 @@ async fn what_the_ledger_told_after_a_loss_of_memory_is_compared_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_a_drift() {
     let app = app_with(AppOptions::default()).await;
+    // Later it would seal the keys of this test, and the ledger would be asked for them.
+    wait_for("the hour's job seals the keys of before", Duration::from_secs(30), async || {
+        let jobs = app.app().operations.list_jobs().await.ok()?;
+        jobs.iter().any(|job| job.name == "keys" && job.next_due == "2026-02-01T01:00:00Z").then_some(())
+    })
+    .await;
     let body =
         json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "20", "ttl_seconds": 3600 });
     let first = app.post_keyed("/v1/reservations", "job", body.clone()).await.expect(201);
