@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
@@ -13,6 +13,7 @@ use super::replay::ReplayArguments;
 use crate::app::DEFAULT_DATA_DIR;
 use crate::clock::Clock;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
+use crate::domain::policy::edit::Prune;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -214,7 +215,7 @@ pub enum PolicyCommand {
         file: PathBuf,
         /// Also delete what the file, or a list in it, does not name.
         #[arg(long, value_enum, value_name = "KIND")]
-        prune: Vec<PruneKind>,
+        prune: Vec<Prune>,
         /// Which service.
         #[command(flatten)]
         connect: Connect,
@@ -225,7 +226,7 @@ pub enum PolicyCommand {
         file: PathBuf,
         /// Also delete what the file, or a list in it, does not name. Tenants are never deleted.
         #[arg(long, value_enum, value_name = "KIND")]
-        prune: Vec<PruneKind>,
+        prune: Vec<Prune>,
         /// Do not ask.
         #[arg(long)]
         yes: bool,
@@ -241,23 +242,23 @@ pub enum PolicyCommand {
     },
 }
 
-/// What `--prune` may delete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PruneKind {
-    /// Meters that are not in the books.
-    Meters,
-    /// Operations.
-    Operations,
-    /// Limits: default ones, and those that a list in the file leaves out.
-    Limits,
-    /// Plans that no tenant is on.
-    Plans,
-    /// Quotas that a plan of the file leaves out.
-    Quotas,
-    /// Subjects with a plan of their own that a tenant of the file leaves out.
-    Subjects,
-    /// Overrides that a tenant of the file leaves out.
-    Overrides,
+impl ValueEnum for Prune {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Meters => "Meters that are not in the books",
+            Self::Operations => "Operations",
+            Self::Limits => "Limits: default ones, and those that a list in the file leaves out",
+            Self::Plans => "Plans that no tenant is on",
+            Self::Quotas => "Quotas that a plan of the file leaves out",
+            Self::Subjects => "Subjects with a plan of their own that a tenant of the file leaves out",
+            Self::Overrides => "Overrides that a tenant of the file leaves out",
+        };
+        Some(PossibleValue::new(self.as_str()).help(help))
+    }
 }
 
 /// `key …`.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toml::de::{DeTable, DeValue};
 
-use super::arguments::{Connect, PolicyCommand, PruneKind};
+use super::arguments::{Connect, PolicyCommand};
 use super::client::{Client, parse};
 use super::connection::{Connection, Prefer};
 use super::failure::{Exit, Failure};
@@ -97,10 +97,9 @@ impl File {
     async fn ask(
         &self,
         client: &Client,
-        prune: &[PruneKind],
+        prune: &[Prune],
         agreed: Option<&str>,
     ) -> Result<AppliedPolicy, Failure> {
-        let prune: Vec<Prune> = prune.iter().map(|kind| kind.prune()).collect();
         let mut body = json!({ "policy": self.policy, "prune": prune, "dry_run": agreed.is_none() });
         if let Some(digest) = agreed {
             body["expected_digest"] = digest.into();
@@ -138,20 +137,6 @@ fn decoder_message(path: &Path, text: &str, error: &FieldError) -> String {
     let line = before.matches('\n').count() + 1;
     let field = if error.pointer.is_empty() { String::new() } else { format!(" {}", error.pointer) };
     format!("{}:{line}{field}: {}", path.display(), decoder.message())
-}
-
-impl PruneKind {
-    fn prune(self) -> Prune {
-        match self {
-            Self::Meters => Prune::Meters,
-            Self::Operations => Prune::Operations,
-            Self::Limits => Prune::Limits,
-            Self::Plans => Prune::Plans,
-            Self::Quotas => Prune::Quotas,
-            Self::Subjects => Prune::Subjects,
-            Self::Overrides => Prune::Overrides,
-        }
-    }
 }
 
 async fn list<T: DeserializeOwned>(client: &Client, kind: DefinitionKind) -> Result<Vec<T>, Failure> {

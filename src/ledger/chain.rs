@@ -109,16 +109,22 @@ pub(crate) async fn heads(
     Ok(heads)
 }
 
-#[derive(QueryableByName)]
-struct BatchRow {
+/// A batch as it is stored.
+#[derive(Debug, Clone, QueryableByName)]
+pub(super) struct BatchRow {
     #[diesel(sql_type = SmallInt)]
-    chain: i16,
+    pub(super) chain: i16,
     #[diesel(sql_type = BigInt)]
-    number: i64,
+    pub(super) number: i64,
     #[diesel(sql_type = Integer)]
-    rows: i32,
+    pub(super) rows: i32,
     #[diesel(sql_type = Binary)]
-    hash: Vec<u8>,
+    pub(super) hash: Vec<u8>,
+    /// The hash of the batch before it.
+    #[diesel(sql_type = Binary)]
+    pub(super) previous: Vec<u8>,
+    #[diesel(sql_type = Timestamptz)]
+    pub(super) booked_at: DateTime<Utc>,
 }
 
 impl BatchRow {
@@ -132,10 +138,10 @@ impl BatchRow {
 }
 
 /// Of each chain, by its index.
-const HEADS: &str = "SELECT c.chain, b.number, b.rows, b.hash FROM unnest($1::smallint[]) AS c(chain) \
-    JOIN LATERAL (SELECT number, rows, hash FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true";
+const HEADS: &str = "SELECT b.* FROM unnest($1::smallint[]) AS c(chain) \
+    JOIN LATERAL (SELECT chain, number, rows, hash, previous, booked_at FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true";
 
-const AT: &str = "SELECT b.chain, b.number, b.rows, b.hash FROM unnest($1::smallint[], $2::bigint[]) AS p(chain, number) \
+const AT: &str = "SELECT b.chain, b.number, b.rows, b.hash, b.previous, b.booked_at FROM unnest($1::smallint[], $2::bigint[]) AS p(chain, number) \
     JOIN batches b ON b.chain = p.chain AND b.number = p.number";
 
 impl Ledger {

@@ -71,6 +71,20 @@ async fn call(app: &TestApp, at: &App, method: Method, path: &str, body: Value) 
     answered(request.send().await.unwrap()).await
 }
 
+/// Its metrics show that the clock is not trusted, and one alarm.
+fn tells_its_doubt(at: &App) {
+    let metrics = at.operations.metrics_text();
+    assert!(metrics.contains("tollgate_gate_clock_trusted 0"), "{metrics}");
+    assert!(metrics.contains("tollgate_alarms_total{alarm=\"clock\"} 1"), "{metrics}");
+}
+
+/// An operator accepts a clock that was in doubt.
+async fn accept_time(app: &TestApp, at: &App) -> Answered {
+    let accepted = call(app, at, Method::POST, "/v1/admin/gate/accept-time", Value::Null).await.expect(200);
+    assert_eq!(accepted.body["was_in_doubt"], true, "{accepted:?}");
+    accepted
+}
+
 async fn becomes_ready(app: &TestApp, at: &App, status: &str) -> Answered {
     wait_for("readiness follows the clock", Duration::from_secs(20), async || {
         let answer = call(app, at, Method::GET, "/readyz?verbose", Value::Null).await;
@@ -98,13 +112,9 @@ async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_o
     call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.is_problem(503, "gate_unavailable");
     let consume = format!("/v1/reservations/{}/consume", hold.text("/id"));
     call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
-    let metrics = behind.operations.metrics_text();
-    assert!(metrics.contains("tollgate_gate_clock_trusted 0"), "{metrics}");
-    assert!(metrics.contains("tollgate_alarms_total{alarm=\"clock\"} 1"), "{metrics}");
+    tells_its_doubt(&behind);
 
-    let accepted =
-        call(&app, &behind, Method::POST, "/v1/admin/gate/accept-time", Value::Null).await.expect(200);
-    assert_eq!(accepted.body["was_in_doubt"], true, "{accepted:?}");
+    let accepted = accept_time(&app, &behind).await;
     assert!(accepted.body["difference_ms"].as_i64().unwrap() > 3_500_000, "{accepted:?}");
     becomes_ready(&app, &behind, "ok").await;
 
@@ -154,13 +164,9 @@ async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_not
     assert_eq!(state_of(&due).await.1.state.to_string(), "reserved");
     let consume = format!("/v1/reservations/{}/consume", kept.text("/id"));
     call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
-    let metrics = behind.operations.metrics_text();
-    assert!(metrics.contains("tollgate_gate_clock_trusted 0"), "{metrics}");
-    assert!(metrics.contains("tollgate_alarms_total{alarm=\"clock\"} 1"), "{metrics}");
+    tells_its_doubt(&behind);
 
-    let accepted =
-        call(&app, &behind, Method::POST, "/v1/admin/gate/accept-time", Value::Null).await.expect(200);
-    assert_eq!(accepted.body["was_in_doubt"], true, "{accepted:?}");
+    accept_time(&app, &behind).await;
     becomes_ready(&app, &behind, "ok").await;
     assert_eq!(behind.operations.expire_due(partition).await.unwrap().expired, 1);
     behind.stop().await;

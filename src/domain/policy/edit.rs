@@ -37,6 +37,17 @@ pub enum Prune {
 }
 
 impl Prune {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Meters,
+        Self::Operations,
+        Self::Limits,
+        Self::Plans,
+        Self::Quotas,
+        Self::Subjects,
+        Self::Overrides,
+    ];
+
     /// The word of the API and the command line.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -2,32 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
-use diesel::sql_types::{BigInt, Binary, Integer, SmallInt, Timestamptz};
+use diesel::sql_types::{BigInt, SmallInt};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 
 use super::{Check, FAULTS_MAX, Fault};
-use crate::ledger::chain::BatchHash;
+use crate::ledger::chain::{BatchHash, BatchRow};
 use crate::ledger::entries::{COLUMNS, EntryRow};
 use crate::ledger::{Ledger, LedgerError};
-
-#[derive(Debug, Clone, QueryableByName)]
-struct BatchRow {
-    #[diesel(sql_type = SmallInt)]
-    chain: i16,
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-    #[diesel(sql_type = Integer)]
-    rows: i32,
-    #[diesel(sql_type = Binary)]
-    hash: Vec<u8>,
-    #[diesel(sql_type = Binary)]
-    previous: Vec<u8>,
-    #[diesel(sql_type = Timestamptz)]
-    booked_at: DateTime<Utc>,
-}
 
 #[derive(QueryableByName)]
 struct HeadRow {
