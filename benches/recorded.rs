@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate::domain::amount::{Amount, Decimals, Units};
 use tollgate::domain::ids::{
-    Epoch, IdempotencyKey, MeterId, Partition, ReservationId, ReservationIds, TenantId,
+    Epoch, IdempotencyKey, MeterId, OutboxId, Partition, ReservationId, ReservationIds, TenantId,
 };
 use tollgate::domain::reservation::{Body, BodyRest, CounterField, CounterPlace, LineRule, OnExcess, OnLate};
 use tollgate::gate::{
@@ -125,6 +125,7 @@ impl World {
         };
         let warm = WarmState { capacities: vec![capacity], ..WarmState::default() };
         let page = RestorePage {
+            as_of: OutboxId::default(),
             partition: self.partition,
             epoch: self.gate.epoch(self.partition).unwrap(),
             tenant: &self.tenant,
@@ -177,6 +178,7 @@ impl World {
             max_life_ms: DAY_MS,
             valid: window,
             may_be_known: false,
+            subject_windows_end_ms: 0,
             ledger_asked: false,
             now_ms: None,
         };

@@ -80,7 +80,7 @@ local function look(reservation, bucket)
   end
   read_body(record)
   local holders = measure_record(prefix, record, epoch, now)
-  if cold_record(holders) then
+  if cold_record(holders, record) then
     return 'postponed'
   end
   return release_holds(record) and 'expired' or 'inconsistent', record, holders

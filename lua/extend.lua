@@ -10,6 +10,7 @@
 -- include resolving
 -- include due_key
 -- include held_in
+-- include outlive
 
 -- read
 local expires_at = math.min(now + tonumber(ARGV[6]), record.latest_expiry)
@@ -46,4 +47,9 @@ record.step = record.step + 1
 record.expires_at = expires_at
 local answer = write(EVENT_EXTEND, 0)
 redis.call('RPUSH', due, string.sub(reservation, -32))
+for number, holder in pairs(holders) do
+  if number > 0 and holder.warm then
+    outlive(holder, expires_at, now, ARGV[3] == '')
+  end
+end
 return answer

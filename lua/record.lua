@@ -20,8 +20,10 @@ for line = 1, line_count do
   amounts[line], at = struct.unpack('<i8', ARGV[5], at)
 end
 end_count, at = struct.unpack('<B', ARGV[5], at)
+local windows_end = 0
 for number = 1, end_count do
   ends[number], at = struct.unpack('<i8', ARGV[5], at)
+  windows_end = math.max(windows_end, ends[number])
 end
 local checks = read_checks(ARGV[5], at)
 local due = find_due(expires_at, due_ms)
@@ -71,4 +73,4 @@ for line = 1, line_count do
   record.held[line] = is_usage and 0 or amounts[line]
   record.consumed[line] = is_usage and amounts[line] or 0
 end
-return { DONE, real, now, admit(record, due, tombstone, holders, checks) }
+return { DONE, real, now, admit(record, due, tombstone, holders, checks, windows_end) }

@@ -17,8 +17,8 @@
 local ALL_OR_NOTHING, BEST_EFFORT, DRY_RUN, USAGE = 0, 1, 2, 3
 
 -- read
-local mode, flags, ttl, max_life, valid_from, valid_until, tombstone, due_ms, line_count, at =
-  struct.unpack('<BBi8i8i8i8i8i8B', ARGV[5])
+local mode, flags, ttl, max_life, valid_from, valid_until, windows_end, tombstone, due_ms, line_count, at =
+  struct.unpack('<BBi8i8i8i8i8i8i8B', ARGV[5])
 local amounts = {}
 for line = 1, line_count do
   amounts[line], at = struct.unpack('<i8', ARGV[5], at)
@@ -91,5 +91,5 @@ for number = 1, #checks do
   end
   check.moved = true
 end
-local id = admit(record, due, tombstone, holders, checks)
+local id = admit(record, due, tombstone, holders, checks, windows_end)
 return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_current) }

@@ -1,12 +1,14 @@
 #!lua flags=allow-oom
--- restore: one page of what the ledger knows of a cold tenant or subject; the last page makes it warm. Of one that only waits, what
---          is not told stays.
--- KEYS     1 meta  2 outbox  3 state
+-- restore: one page of what the ledger knows of a cold tenant; the last page makes it warm. Of one that only waits, what is not
+--          told stays.
+-- KEYS     1 meta  2 outbox  3 tenant's state
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 last page ('1' or '0')  6 ask_until ms  7 records
 --          8 fields told  9 counters created inside their window (packed in gate/restore.rs)
+--          10 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
+--          11 filter of the subjects that may have use or holds ('' = nobody has, '?' = everybody may)  12 when it ends (unix ms)
 --          then per record: id (32 hex), record; then, on the last page, per field: name, value; the told ones first, then those
 --          that only holds know
--- returns  { status, real time, time, '' }    DONE    WARM: another restore was first, nothing written    ALARM: epoch found
+-- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first, nothing written    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
 -- include statuses
 -- include clock
@@ -14,6 +16,7 @@
 -- include read_record
 -- include last_sequence
 -- include new_counters_told
+-- include told_sequence
 
 -- read
 local meta, state = KEYS[1], KEYS[3]
@@ -30,7 +33,7 @@ local waits = of_epoch == -epoch
 local sequence = last_sequence(KEYS[2], ARGV[1])
 local records, record_count = {}, tonumber(ARGV[7])
 for number = 1, record_count do
-  local hex, raw = ARGV[8 + 2 * number], ARGV[9 + 2 * number]
+  local hex, raw = ARGV[11 + 2 * number], ARGV[12 + 2 * number]
   local expires_at = read_record(raw, epoch).expires_at
   local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
   local existing = read_record(redis.call('GET', prefix .. 'rsv:' .. hex), epoch)
@@ -40,7 +43,7 @@ for number = 1, record_count do
 end
 
 -- check
-if of_epoch == epoch then
+if of_epoch == epoch or (waits and told_sequence(header) > tonumber(ARGV[10])) then
   return { WARM, real, now, '' }
 end
 if real > tonumber(ARGV[2]) then
@@ -56,17 +59,26 @@ for _, record in ipairs(records) do
 end
 if ARGV[5] == '1' then
   local ask_until, before = tonumber(ARGV[6]), nil
+  local length = ARGV[11] == '?' and -1 or #ARGV[11]
+  local filter = string.gsub(state, 'state:', 'known:', 1)
+  redis.call('DEL', filter)
   if waits then
     ask_until = struct.unpack('<i8', header, 17)
-    before = #header > 32 and string.sub(header, 33)
+    before = #header > 40 and string.sub(header, 41)
   else
     redis.call('DEL', state)
   end
-  local first, told = 10 + 2 * record_count, 2 * tonumber(ARGV[8])
+  local first, told = 13 + 2 * record_count, 2 * tonumber(ARGV[8])
   for at = first, #ARGV, 2 do
     redis.call(at < first + told and 'HSET' or 'HSETNX', state, ARGV[at], ARGV[at + 1])
   end
   local new_counters = new_counters_told(ARGV[9], now, before)
-  redis.call('HSET', state, 'h', struct.pack('<i8i8i8i8', epoch, now, ask_until, sequence) .. new_counters)
+  redis.call('HSET', state, 'h', struct.pack('<i8i8i8i8i8', epoch, now, ask_until, sequence, length) .. new_counters)
+  if length > 0 then
+    redis.call('SET', filter, ARGV[11])
+    if ARGV[3] == '' then
+      redis.call('PEXPIREAT', filter, ARGV[12])
+    end
+  end
 end
 return { DONE, real, now, '' }

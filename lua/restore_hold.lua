@@ -29,7 +29,16 @@ end
 local record = read_record(ARGV[4], epoch)
 read_body(record)
 local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
-local cold = cold_record(holders)
+-- What is missing would start at zero, without this hold.
+for _, counter in ipairs(record.counters) do
+  local holder = holders[counter.holder]
+  holder.cold = holder.cold or (holder.untold and counter.missing)
+end
+local cold = cold_record(holders, record)
+local function is_told(counter)
+  return string.find(ARGV[6], string.char(counter.holder), 1, true)
+    and redis.call('HEXISTS', holders[counter.holder].key, 'r' .. counter.field) == 1
+end
 local due = due_key(prefix, record.expires_at, tonumber(ARGV[5]), tonumber(found[2]))
 redis.call('LLEN', due)
 
@@ -46,7 +55,7 @@ end
 
 -- write
 for _, counter in ipairs(record.counters) do
-  if counter.current and not string.find(ARGV[6], string.char(counter.holder), 1, true) then
+  if counter.current and not is_told(counter) then
     add_hold(counter, held_in(record, counter), record.expires_at)
     counter.moved = true
   end

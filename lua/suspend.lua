@@ -9,6 +9,7 @@
 -- include clock
 -- include last_id
 -- include last_sequence
+-- include integer
 
 -- read
 local epoch, tenant, subject = tonumber(ARGV[1]), KEYS[3], KEYS[4]
@@ -30,16 +31,24 @@ if not header or struct.unpack('<i8', header) ~= epoch then
 end
 
 -- write
-local waiting = struct.pack('<i8', -epoch)
+-- A header says from which event on its hash waits.
+local function waiting(before)
+  return struct.pack('<i8', -epoch) .. string.sub(before, 9, 24) .. struct.pack('<i8', sequence) .. string.sub(before, 33)
+end
 if not subject then
-  redis.call('HSET', tenant, 'h', waiting .. string.sub(header, 9))
+  redis.call('HSET', tenant, 'h', waiting(header))
   return { DONE, real, now, last }
 end
-redis.call('HSET', tenant, 'h', string.sub(header, 1, 32) .. '\1' .. string.sub(header, 34))
-local is_of_epoch = of_subject and math.abs(struct.unpack('<i8', of_subject)) == epoch
-if not is_of_epoch then
+local whole = #header < 40 and string.sub(header, 1, 32) .. struct.pack('<i8', -1) or header
+redis.call('HSET', tenant, 'h', string.sub(whole, 1, 40) .. '\1' .. string.sub(whole, 42))
+local state = of_subject and struct.unpack('<i8', of_subject)
+if state == epoch then
+  redis.call('HSET', subject, 'h', waiting(of_subject))
+elseif state ~= -epoch then
   redis.call('DEL', subject)
-  of_subject = struct.pack('<i8i8i8i8', epoch, now, 0, sequence)
+  redis.call('HSET', subject, 'h', waiting(struct.pack('<i8i8i8i8i8', epoch, now, 0, sequence, 0)))
+  if ARGV[3] == '' then
+    redis.call('PEXPIREAT', subject, integer(now + 3600000))
+  end
 end
-redis.call('HSET', subject, 'h', waiting .. string.sub(of_subject, 9))
 return { DONE, real, now, last }

@@ -13,6 +13,7 @@
 -- include pack_event
 -- include pack_record
 -- include write_counters
+-- include keep_subjects
 -- include partition
 -- What reserve and record read next: what there is of the reservation.
 local existing = read_record(redis.call('GET', reservation), epoch)
@@ -34,8 +35,9 @@ local function find_due(expires_at, due_ms)
   redis.call('LLEN', due)
   return due
 end
--- Appends the event of a new record, stores that and the counters as they stand in memory. Returns the event's id.
-local function admit(record, due, tombstone, holders, checks)
+-- Appends the event of a new record, stores that and the counters as they stand in memory, of windows that end by then.
+-- Returns the event's id.
+local function admit(record, due, tombstone, holders, checks, windows_end)
   local is_usage = record.state == STATE_CONSUMED
   local values, format = record_values(record)
   local kind = is_usage and EVENT_USAGE or EVENT_RESERVE
@@ -48,6 +50,7 @@ local function admit(record, due, tombstone, holders, checks)
     redis.call('SET', reservation, pack_record(values, format, sequence, ARGV[6]))
     redis.call('RPUSH', due, string.sub(reservation, -32))
   end
+  keep_subjects(holders, epoch, math.max(windows_end, record.expires_at), now, ARGV[3] == '')
   write_counters(holders, checks)
   return id
 end

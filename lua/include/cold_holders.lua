@@ -1,8 +1,8 @@
--- The subject hashes, as bytes, that are not of this epoch.
+-- The subject hashes, as bytes, of which the ledger must tell first.
 local function cold_holders(holders)
   local cold = ''
   for holder, state in pairs(holders) do
-    if holder > 0 and not state.warm then
+    if state.cold then
       cold = cold .. string.char(holder)
     end
   end

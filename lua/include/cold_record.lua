@@ -1,9 +1,18 @@
 -- include cold_holders
+-- include knows_subject
 -- What the gate does not know of a record's hashes: nothing, or whether the tenant is cold and the cold subject hashes, as bytes.
-local function cold_record(holders)
-  local cold = cold_holders(holders)
-  if holders[0].warm and cold == '' then
-    return nil
+-- What a record from before its tenant's restore moved may be missing. What a later one moved is missing only where its window
+-- is over.
+local function cold_record(holders, record)
+  if not holders[0].warm then
+    return { tenant = 1, holders = '' }
   end
-  return { tenant = holders[0].warm and 0 or 1, holders = cold }
+  for _, counter in ipairs(record.counters) do
+    local holder = holders[counter.holder]
+    if holder.untold and counter.missing and math.max(counter.window, record.born_at) < holder.restored_at then
+      holder.cold = holder.cold or knows_subject(holders[0], holder)
+    end
+  end
+  local cold = cold_holders(holders)
+  return cold ~= '' and { tenant = 0, holders = cold } or nil
 end

@@ -1,21 +1,27 @@
 -- include cold_holders
+-- include reads_zero
 -- What the gate does not know of the checks: nothing, or whether the tenant is cold, the cold subject hashes and the
--- cold counters of warm ones, as bytes. Marks each check whose figures are known.
+-- cold counters of the others, as bytes. Marks each check whose figures are known.
 local function find_cold(holders, checks)
-  local warm, cold, counters = holders[0].warm, cold_holders(holders), ''
+  if not holders[0].warm then
+    return { tenant = 1, holders = '', counters = '' }
+  end
+  local counters = ''
   for number = 1, #checks do
     local check = checks[number]
     local holder = holders[check.holder]
-    if warm and holder.warm then
-      check.known = check.capacity ~= nil
-        and (not check.missing or check.rate or check.window >= math.max(holder.restored_at, check.since))
-      if not check.known then
+    check.known = check.capacity ~= nil and not holder.waits and (not check.missing or reads_zero(holders, check))
+    if not check.known and not holder.waits then
+      if holder.untold then
+        holder.cold = true
+      else
         counters = counters .. string.char(number - 1)
       end
     end
   end
-  if warm and cold == '' and counters == '' then
+  local cold = cold_holders(holders)
+  if cold == '' and counters == '' then
     return nil
   end
-  return { tenant = warm and 0 or 1, holders = cold, counters = counters }
+  return { tenant = 0, holders = cold, counters = counters }
 end

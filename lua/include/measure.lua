@@ -1,11 +1,12 @@
 -- include quota_capacity
 -- include read_header
 -- Reads the state hashes: which are warm, and how each counter stands in its window.
--- A field with an earlier window reads as zero. Holder 0 is the tenant's and always read, a subject's where a counter needs it.
+-- A field with an earlier window reads as zero. Holder 0 is the tenant's and always read, a subject's where a counter needs it;
+-- one that is missing, or that a script made, says nothing of the time before its tenant was restored.
 local function measure(keys, counters, epoch, now)
   local tenant = {
     key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
-    waits = false, new_counters = false,
+    waits = false, new_counters = false, untold = false, cold = false,
   }
   local holders = { [0] = tenant }
   for number = 1, #counters do
@@ -15,7 +16,7 @@ local function measure(keys, counters, epoch, now)
       local key = keys[counter.holder + 1]
       holder = {
         key = key, wanted = { 'HMGET', key, 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
-        waits = false, new_counters = false,
+        waits = false, new_counters = false, untold = false, cold = false,
       }
       holders[counter.holder] = holder
     end
@@ -31,6 +32,14 @@ local function measure(keys, counters, epoch, now)
     holder.values = values
     if values[1] then
       read_header(holder, values[1], epoch)
+    end
+  end
+  for number, holder in pairs(holders) do
+    if holder.waits then
+      holder.cold = true
+    elseif number > 0 and (not holder.warm or holder.ask_until == -1) then
+      holder.untold = tenant.warm
+      holder.restored_at = holder.warm and holder.restored_at or tenant.restored_at
     end
   end
   for number = 1, #counters do

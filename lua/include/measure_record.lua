@@ -16,12 +16,12 @@ local function measure_record(prefix, record, epoch, now)
   local _, has_subjects = read_new_counters(tenant.new_counters)
   for number = 1, has_subjects and #record.subjects or 0 do
     local header = redis.call('HGET', keys[number + 1], 'h')
-    local holder = { key = keys[number + 1], warm = false, waits = false, new_counters = false }
+    local holder = { key = keys[number + 1], warm = false, waits = false, new_counters = false, untold = false, cold = false }
     if header then
       read_header(holder, header, epoch)
     end
     if holder.waits then
-      holders[number] = holder
+      holder.cold, holders[number] = true, holder
     elseif holder.warm and holder.new_counters then
       add_new_counters(record, number, holder)
     end

@@ -25,7 +25,7 @@ if not record or (ARGV[5] ~= '' and ARGV[5] ~= record.tenant) then
   return { UNKNOWN, real, now, last_id(outbox) }
 end
 local holders = measure_record(prefix, record, epoch, now)
-local cold = cold_record(holders)
+local cold = cold_record(holders, record)
 local function about_record(status, line, meter)
   return { status, real, now, '', record.raw, line or 0, meter or '' }
 end

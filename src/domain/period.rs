@@ -222,6 +222,11 @@ impl Windows {
         }
     }
 
+    /// When the last of them ends.
+    pub fn last_end_ms(&self) -> i64 {
+        WindowKind::ALL.iter().fold(i64::MIN, |last, kind| last.max(self.get(*kind).end_ms))
+    }
+
     /// The instants at which all five are what they are here.
     pub fn valid(&self) -> Window {
         WindowKind::ALL.iter().map(|kind| self.get(*kind)).fold(self.hour, |valid, window| Window {

@@ -86,6 +86,8 @@ pub struct ReserveCall<'a> {
     pub max_life_ms: i64,
     /// The span in which all windows of the call are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),
+    /// When the last window of a subject's counter ends (unix ms); 0 where none is asked about.
+    pub subject_windows_end_ms: i64,
     /// The ledger may know the call's key from before the gate's memory.
     pub may_be_known: bool,
     /// The ledger was asked and does not know the call's key.
@@ -257,7 +259,8 @@ pub(super) fn check_places(
     Ok(())
 }
 
-/// Layout: `B mode  B flags  i8 ttl  i8 max_life  i8 valid_from  i8 valid_until  i8 tombstone  i8 due_bucket  B lines  i8 each`,
+/// Layout: `B mode  B flags  i8 ttl  i8 max_life  i8 valid_from  i8 valid_until  i8 subject_windows_end  i8 tombstone  i8 due_bucket
+/// B lines  i8 each`,
 /// then the counters as [`pack_checks`] has them.
 fn pack_call(call: &ReserveCall<'_>, options: &GateOptions) -> Vec<u8> {
     let keyed = call.body.rest.as_ref().is_some_and(|rest| rest.keyed);
@@ -274,6 +277,7 @@ fn pack_call(call: &ReserveCall<'_>, options: &GateOptions) -> Vec<u8> {
     out.put_8(call.max_life_ms);
     out.put_8(call.valid.0);
     out.put_8(call.valid.1);
+    out.put_8(call.subject_windows_end_ms);
     out.put_8(if keyed { options.tombstone_keyed_ms } else { options.tombstone_unkeyed_ms });
     out.put_8(options.due_bucket_ms);
     out.put_byte(u8::try_from(call.amounts.len()).unwrap_or(u8::MAX));

@@ -1,4 +1,4 @@
-//! What the ledger tells the gate: `adopt`, `restore`, `capacity`, `publish`.
+//! What the ledger tells the gate: `adopt`, `restore` and its kin, `capacity`, `publish`.
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
@@ -9,11 +9,15 @@ use crate::domain::reservation::{CounterField, Record, ReservationState, Subject
 use super::Gate;
 use super::call::{Reply, time_argument};
 use super::error::GateError;
+use super::known_subjects::KnownSubjects;
 use super::scripts::Script;
 use super::status::Status;
 
 /// The most records of one page.
 pub const PAGE_RECORDS_MAX: usize = 500;
+
+/// How much longer than it is needed the filter of a tenant's subjects is kept.
+const KEPT_LONGER_MS: i64 = 3_600_000;
 
 /// The most parts of a quota's capacity.
 pub const CAPACITY_PARTS_MAX: usize = 16;
@@ -54,6 +58,8 @@ pub struct QuotaCapacity {
 pub struct WarmState {
     /// Keyed calls of an unknown id ask the ledger until then (unix ms); 0 for never.
     pub ask_until_ms: i64,
+    /// The last event that is in these figures (subject hash only): one that waits for later ones does not take them.
+    pub as_of: OutboxId,
     /// Counters as of the snapshot.
     pub counters: Vec<RestoredCounter>,
     /// Counters that no policy in force knows, only open holds; a hash that merely waited keeps its own.
@@ -62,6 +68,10 @@ pub struct WarmState {
     pub new_counters: Vec<NewCounter>,
     /// Quota capacities (tenant hash only).
     pub capacities: Vec<QuotaCapacity>,
+    /// Which subjects had use or holds (tenant hash only).
+    pub subjects: KnownSubjects,
+    /// When the windows and the holds in it have ended (unix ms; subject hash only): it is kept for an hour longer.
+    pub needed_until_ms: i64,
 }
 
 /// One page of a tenant's restore. All pages of a snapshot go in order; only the last makes the tenant warm.
@@ -73,6 +83,8 @@ pub struct RestorePage<'a> {
     pub epoch: Epoch,
     /// The tenant.
     pub tenant: &'a TenantId,
+    /// The last event that is in the snapshot: a tenant that waits for later ones does not take it.
+    pub as_of: OutboxId,
     /// Open reservations, at most [`PAGE_RECORDS_MAX`]; they get the page's epoch.
     pub records: &'a [(ReservationId, Record)],
     /// Given on the last page.
@@ -140,26 +152,6 @@ impl Gate {
 
     /// Writes one page of a cold tenant's restore; the last one makes it warm.
     pub async fn restore_page(&self, page: &RestorePage<'_>) -> Result<RestoreOutcome, GateError> {
-        let state = self.keys.tenant(page.partition, page.tenant);
-        self.restore(page, state).await
-    }
-
-    /// Makes one cold subject hash warm.
-    pub async fn restore_subject(
-        &self,
-        partition: Partition,
-        epoch: Epoch,
-        tenant: &TenantId,
-        subject: SubjectHash,
-        warm: WarmState,
-        now_ms: Option<i64>,
-    ) -> Result<RestoreOutcome, GateError> {
-        let state = self.keys.subject(partition, tenant, subject);
-        let page = RestorePage { partition, epoch, tenant, records: &[], last: Some(warm), now_ms };
-        self.restore(&page, state).await
-    }
-
-    async fn restore(&self, page: &RestorePage<'_>, state: String) -> Result<RestoreOutcome, GateError> {
         let RestorePage { partition, epoch, records, now_ms, .. } = *page;
         let last = page.last.as_ref();
         let malformed = |reason| GateError::Malformed { script: "restore", reason };
@@ -169,6 +161,11 @@ impl Gate {
         if records.iter().any(|(id, record)| !is_open(record) || id.partition() != partition) {
             return Err(malformed("a page carries open reservations of the partition only"));
         }
+        let (known, known_until_ms) = match last.map(|warm| &warm.subjects) {
+            None | Some(KnownSubjects::Nobody) => (Vec::new(), 0),
+            Some(KnownSubjects::Everybody) => (b"?".to_vec(), 0),
+            Some(KnownSubjects::Some { filter, until_ms }) => (filter.as_bytes().to_vec(), *until_ms),
+        };
         let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.push(self.options.due_bucket_ms.to_string().into_bytes());
         arguments.push(if last.is_some() { b"1".to_vec() } else { b"0".to_vec() });
@@ -177,6 +174,9 @@ impl Gate {
         let told = last.map_or(0, |warm| warm.counters.len() + warm.capacities.len());
         arguments.push(told.to_string().into_bytes());
         arguments.push(last.iter().flat_map(|warm| &warm.new_counters).flat_map(pack_new_counter).collect());
+        arguments.push(booked_in(epoch, page.as_of).to_string().into_bytes());
+        arguments.push(known);
+        arguments.push(known_until_ms.saturating_add(KEPT_LONGER_MS).to_string().into_bytes());
         for (id, record) in records {
             arguments.push(id.to_hex().into_bytes());
             arguments.push(with_epoch(record, epoch).encode());
@@ -188,7 +188,28 @@ impl Gate {
             }
             arguments.extend(warm.held_only.iter().flat_map(pack_counter));
         }
-        self.tell(partition, Script::Restore, state, &arguments).await
+        self.tell(partition, Script::Restore, vec![self.keys.tenant(partition, page.tenant)], &arguments)
+            .await
+    }
+
+    /// Tells one subject of a warm tenant. Counters that a script has moved since the tenant's restore stay.
+    pub async fn restore_subject(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        tenant: &TenantId,
+        subject: SubjectHash,
+        warm: WarmState,
+        now_ms: Option<i64>,
+    ) -> Result<RestoreOutcome, GateError> {
+        let mut arguments = self.mutating_in(epoch, now_ms);
+        arguments.push(warm.needed_until_ms.to_string().into_bytes());
+        arguments.push(warm.counters.len().to_string().into_bytes());
+        arguments.push(warm.new_counters.iter().flat_map(pack_new_counter).collect());
+        arguments.push(booked_in(epoch, warm.as_of).to_string().into_bytes());
+        arguments.extend(warm.counters.iter().chain(&warm.held_only).flat_map(pack_counter));
+        let keys = vec![self.keys.subject(partition, tenant, subject), self.keys.tenant(partition, tenant)];
+        self.tell(partition, Script::RestoreSubject, keys, &arguments).await
     }
 
     /// Lets a warm tenant, or one of its subjects, wait until the ledger has told it anew. Answers how far the outbox had come:
@@ -212,13 +233,12 @@ impl Gate {
         }
     }
 
-    /// Tells single counters and capacities of a warm tenant or subject; what is known already stays.
+    /// Tells single counters and capacities of a warm tenant; what is known already stays.
     pub async fn restore_counters(
         &self,
         partition: Partition,
         epoch: Epoch,
         tenant: &TenantId,
-        holder: Holder,
         warm: &WarmState,
         now_ms: Option<i64>,
     ) -> Result<RestoreOutcome, GateError> {
@@ -232,13 +252,10 @@ impl Gate {
         if warm.counters.is_empty() {
             return Ok(RestoreOutcome::Done);
         }
-        let state = match holder {
-            Holder::Tenant => self.keys.tenant(partition, tenant),
-            Holder::Subject(hash) => self.keys.subject(partition, tenant, hash),
-        };
         let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.extend(warm.counters.iter().flat_map(pack_counter));
-        self.tell(partition, Script::RestoreCounters, state, &arguments).await
+        self.tell(partition, Script::RestoreCounters, vec![self.keys.tenant(partition, tenant)], &arguments)
+            .await
     }
 
     /// Tells one resolved reservation; it is remembered as long as any tombstone.
@@ -263,7 +280,7 @@ impl Gate {
         let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.push(kept.encode());
         arguments.push(if keyed { keyed_ms } else { unkeyed_ms });
-        self.tell(partition, Script::RestoreRecord, self.keys.reservation(id), &arguments).await
+        self.tell(partition, Script::RestoreRecord, vec![self.keys.reservation(id)], &arguments).await
     }
 
     /// Tells a warm tenant one open reservation that it does not know. `told` are the numbers of the state hashes that the ledger has
@@ -318,7 +335,7 @@ impl Gate {
     ) -> Result<RestoreOutcome, GateError> {
         let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.extend(pack_capacity(capacity)?);
-        self.tell(partition, Script::Capacity, self.keys.tenant(partition, tenant), &arguments).await
+        self.tell(partition, Script::Capacity, vec![self.keys.tenant(partition, tenant)], &arguments).await
     }
 
     /// Publishes the position up to which the ledger has committed the partition's events; it only rises.
@@ -338,10 +355,11 @@ impl Gate {
         &self,
         partition: Partition,
         script: Script,
-        key: String,
+        told: Vec<String>,
         arguments: &[Vec<u8>],
     ) -> Result<RestoreOutcome, GateError> {
-        let keys = [self.keys.meta(partition), self.keys.outbox(partition), key];
+        let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
+        keys.extend(told);
         let reply: Reply = self.run(partition, script, &keys, arguments).await?;
         match reply.status {
             Status::Done => Ok(RestoreOutcome::Done),
@@ -371,6 +389,11 @@ fn pack_counter(counter: &RestoredCounter) -> [Vec<u8>; 2] {
     value.put_8(counter.reserved.get());
     value.put_8(counter.next_hold_ends_at_ms.unwrap_or_default());
     [counter.field.0.to_vec(), value]
+}
+
+/// How far the outbox has come in an epoch by this event; -1 where that is of another.
+fn booked_in(epoch: Epoch, as_of: OutboxId) -> i64 {
+    if as_of.epoch == epoch { i64::try_from(as_of.sequence).unwrap_or(i64::MAX) } else { -1 }
 }
 
 /// `I4 length`, then `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` and `Bc0 id` for each.

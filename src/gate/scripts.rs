@@ -50,11 +50,13 @@ scripts! {
     Peek = "peek", "peek";
     /// Reads one reservation.
     PeekRecord = "peek_record", "peek_record";
-    /// A page of a cold tenant or subject.
+    /// A page of a cold tenant.
     Restore = "restore", "restore";
+    /// One subject of a warm tenant.
+    RestoreSubject = "restore_subject", "restore_subject";
     /// A warm tenant or subject that has to wait for the ledger.
     Suspend = "suspend", "suspend";
-    /// Single counters of a warm one.
+    /// Single quotas of a warm tenant.
     RestoreCounters = "restore_counters", "restore_counters";
     /// One resolved reservation.
     RestoreRecord = "restore_record", "restore_record";
@@ -84,8 +86,8 @@ macro_rules! includes {
 
 includes! {
     "add_hold" "add_new_counters" "admitting" "append" "before_floor" "body_of" "cap_totals" "clock" "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys" "integer"
-    "kinds" "last_id" "last_sequence" "late_rejected" "measure" "measure_record" "new_counters_told" "operation_of" "pack_event" "pack_readings" "pack_record"
-    "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights"
+    "keep_subjects" "kinds" "knows_subject" "last_id" "last_sequence" "late_rejected" "measure" "measure_record" "new_counters_told" "operation_of" "outlive" "pack_event" "pack_readings" "pack_record"
+    "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights" "reads_zero"
     "record_values" "recorded_checks"
     "refusing_checks" "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store"
     "told_sequence" "write_counters"

@@ -12,7 +12,9 @@ use rust_decimal::Decimal;
 use super::statement::Kept;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
 use crate::domain::amount::{Decimals, Units};
-use crate::domain::ids::{MeterId, OperationId, OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::ids::{
+    MeterId, OperationId, OutboxId, Partition, ReservationId, Subject, SubjectId, SubjectKind, TenantId,
+};
 use crate::domain::reservation::Record;
 
 /// A counter whose figure is asked for.
@@ -39,6 +41,10 @@ pub struct RestoreAsk {
     pub quotas: Vec<(MeterId, Decimals, i64)>,
     /// Whether the open reservations are wanted.
     pub with_open: bool,
+    /// Of these, only those that name one of these subjects; none for all.
+    pub open_of: Option<Vec<Subject>>,
+    /// The names of all subjects are wanted, if there are at most so many.
+    pub subjects_max: Option<usize>,
     /// The last keyed call is looked for from this instant on (unix ms).
     pub keyed_since_ms: i64,
 }
@@ -63,6 +69,8 @@ pub struct TenantSnapshot {
     pub counters: Vec<Units>,
     /// Per quota asked for, in order.
     pub quotas: Vec<QuotaState>,
+    /// Its subjects; none where they were not asked for, or are more.
+    pub subjects: Option<Vec<Subject>>,
     /// When its last keyed operation since the instant asked for was made (unix ms).
     pub latest_keyed_born_at_ms: Option<i64>,
 }
@@ -81,9 +89,10 @@ impl Ledger {
                 let cursor = cursors::read(connection, partition).await?;
                 let reading = read_figures(connection, &tenant, &ask);
                 let latest = read_latest_keyed(connection, &tenant, ask.keyed_since_ms);
-                let (figures, latest_keyed_born_at_ms) = try_join!(reading, latest)?;
+                let naming = read_subjects(connection, &tenant, ask.subjects_max);
+                let (figures, latest_keyed_born_at_ms, subjects) = try_join!(reading, latest, naming)?;
                 let BookFigures { open, counters, quotas } = figures;
-                Ok(TenantSnapshot { cursor, open, counters, quotas, latest_keyed_born_at_ms })
+                Ok(TenantSnapshot { cursor, open, counters, quotas, subjects, latest_keyed_born_at_ms })
             }
             .boxed()
         })
@@ -104,7 +113,13 @@ pub(crate) async fn read_figures(
     tenant: &TenantId,
     ask: &RestoreAsk,
 ) -> Result<BookFigures, LedgerError> {
-    let open = async { if ask.with_open { read_open(connection, tenant).await } else { Ok(Vec::new()) } };
+    let open = async {
+        match &ask.open_of {
+            _ if !ask.with_open => Ok(Vec::new()),
+            None => read_open(connection, tenant).await,
+            Some(subjects) => read_open_of(connection, tenant, subjects).await,
+        }
+    };
     let counters = read_counters(connection, tenant, &ask.counters);
     let (open, counters, quotas) = try_join!(open, counters, read_quotas(connection, tenant, &ask.quotas))?;
     Ok(BookFigures { open, counters, quotas })
@@ -165,6 +180,55 @@ pub(crate) async fn read_open_page(
     .bind::<BigInt, _>(number::limit(limit));
     let rows: Vec<OpenRow> = Kept(find).load(&mut connection).await?;
     rows.into_iter().map(OpenRow::read).collect()
+}
+
+/// Goes by the index of subjects, whatever the tenant holds besides.
+async fn read_open_of(
+    mut connection: &AsyncPgConnection,
+    tenant: &TenantId,
+    subjects: &[Subject],
+) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
+    let find = sql_query(
+        "WITH named AS MATERIALIZED (SELECT id, tenant, record FROM reservations WHERE state = 'reserved' AND subjects && \
+             (SELECT array_agg(s.number) FROM unnest($2::text[], $3::text[]) AS w(kind, id) \
+              JOIN subjects s ON s.tenant = $1 AND s.kind = w.kind AND s.id = w.id)) \
+         SELECT id, record FROM named WHERE tenant = $1",
+    )
+    .bind::<Text, _>(tenant.as_str())
+    .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.kind.as_str()).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.id.as_str()).collect::<Vec<_>>());
+    let rows: Vec<OpenRow> = Kept(find).load(&mut connection).await?;
+    rows.into_iter().map(OpenRow::read).collect()
+}
+
+async fn read_subjects(
+    mut connection: &AsyncPgConnection,
+    tenant: &TenantId,
+    most: Option<usize>,
+) -> Result<Option<Vec<Subject>>, LedgerError> {
+    let Some(most) = most else { return Ok(None) };
+    let find = sql_query("SELECT kind, id FROM subjects WHERE tenant = $1 LIMIT $2")
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<BigInt, _>(number::limit(most.saturating_add(1)));
+    let rows: Vec<SubjectRow> = Kept(find).load(&mut connection).await?;
+    if rows.len() > most {
+        return Ok(None);
+    }
+    let damaged = |_| LedgerError::Damaged(format!("a subject of {tenant}"));
+    let subjects = rows.iter().map(|row| {
+        let (kind, id) =
+            (SubjectKind::parse(&row.kind).map_err(damaged)?, SubjectId::parse(&row.id).map_err(damaged)?);
+        Ok(Subject { kind, id })
+    });
+    subjects.collect::<Result<_, _>>().map(Some)
+}
+
+#[derive(QueryableByName)]
+struct SubjectRow {
+    #[diesel(sql_type = Text)]
+    kind: String,
+    #[diesel(sql_type = Text)]
+    id: String,
 }
 
 #[derive(QueryableByName)]

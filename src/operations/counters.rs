@@ -57,6 +57,12 @@ pub(super) fn checks_of(resolved: &Resolved) -> Vec<CounterCheck> {
     with_rules(resolved, places)
 }
 
+/// When the last window of a subject's counter ends; 0 where no subject's counts.
+pub(super) fn subject_windows_end_ms(resolved: &Resolved) -> i64 {
+    let of_subjects = resolved.limits.iter().filter(|limit| limit.subject.is_some());
+    of_subjects.map(|limit| limit.window.end_ms).max().unwrap_or_default()
+}
+
 /// The hash a limit counts in: 0 is the tenant's, n the n-th subject's.
 fn holder_of(subject: Option<usize>) -> u8 {
     subject.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX))

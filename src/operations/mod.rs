@@ -49,6 +49,8 @@ mod reserve_answer;
 mod resolve;
 mod restore;
 mod restore_open;
+mod restore_subjects;
+mod restore_turns;
 mod told;
 mod tombstone;
 mod trust;
@@ -90,7 +92,7 @@ use keys::Keys;
 use losses::Remembered;
 use parking::Parking;
 use policy_store::PolicyStore;
-use restore::Restores;
+use restore_turns::RestoreTurns;
 use trust::Trust;
 
 /// What every verb answers.
@@ -144,7 +146,7 @@ pub struct Operations {
     positions: Arc<Positions>,
     questions: Questions,
     trust: Trust,
-    restores: Restores,
+    restores: RestoreTurns,
     compared: compared::Compared,
     backlog: Backlog,
     stopping: AtomicBool,
@@ -185,7 +187,7 @@ impl Operations {
             positions,
             questions: Questions::default(),
             trust: Trust::default(),
-            restores: Restores::default(),
+            restores: RestoreTurns::default(),
             compared: compared::Compared::default(),
             backlog: Backlog::default(),
             stopping: AtomicBool::new(false),

@@ -1,5 +1,7 @@
 //! What a tenant has left: read at the gate, or from the ledger when the gate is away.
 
+use std::sync::Arc;
+
 use super::answers::*;
 use super::counters::checks_of;
 use super::policy_store::TenantEntry;
@@ -7,12 +9,14 @@ use super::present::{amount, instant};
 use super::requests::QuotaRequest;
 use super::reserve::ATTEMPTS_MAX;
 use super::reserve_answer::limit_answers;
+use super::restore::cold_subjects;
+use super::restore_subjects::Asks;
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Units;
 use crate::domain::ids::Subject;
 use crate::domain::policy::{Resolved, ResolvedQuota};
 use crate::domain::reservation::SubjectHash;
-use crate::gate::{CounterReading, GateError, PeekCall};
+use crate::gate::{Cold, CounterReading, GateError, PeekCall};
 use crate::telemetry::labels::Script;
 
 impl Operations {
@@ -41,9 +45,16 @@ impl Operations {
                     }
                     match &peeked.cold {
                         Some(cold) => {
-                            match self.restore_cold(&entry, cold, &resolved, &subjects, at_ms).await {
+                            match self.restore_to_read(&entry, cold, &resolved, &subjects, at_ms).await {
                                 Err(OperationError::GateUnavailable(_)) => break,
-                                restored => restored?,
+                                restored => {
+                                    if !restored? {
+                                        let readings = as_unused(peeked.readings);
+                                        return Ok(answer(
+                                            &entry, &resolved, &request, &readings, at_ms, "gate",
+                                        ));
+                                    }
+                                }
                             }
                         }
                         None => {
@@ -62,6 +73,28 @@ impl Operations {
             }
         }
         self.quota_from_ledger(&entry, &request, at_ms).await
+    }
+
+    /// Restores what a read found cold; says whether the gate was told something. A subject of which the ledger knows nothing
+    /// leaves nothing behind.
+    async fn restore_to_read(
+        &self,
+        entry: &Arc<TenantEntry>,
+        cold: &Cold,
+        resolved: &Resolved,
+        subjects: &[(Subject, SubjectHash)],
+        at_ms: i64,
+    ) -> Answer<bool> {
+        if cold.tenant || !cold.counters.is_empty() {
+            let of_tenant = Cold { holders: Vec::new(), ..cold.clone() };
+            self.restore_cold(entry, &of_tenant, resolved, subjects, at_ms).await?;
+            return Ok(true);
+        }
+        let mut told = false;
+        for cold in cold_subjects(cold, subjects) {
+            told |= self.restore_cold_subject(entry, &cold, at_ms, Asks::ToRead).await?;
+        }
+        Ok(told)
     }
 
     /// How these counters stand at the gate.
@@ -94,6 +127,11 @@ impl Operations {
         let readings = self.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
         Ok(answer(entry, &resolved, request, &readings, at_ms, "ledger"))
     }
+}
+
+/// What stands where neither the gate nor the ledger knows any use.
+fn as_unused(readings: Vec<CounterReading>) -> Vec<CounterReading> {
+    readings.into_iter().map(|reading| CounterReading { current: true, ..reading }).collect()
 }
 
 /// The counters that a quota read shows: the tenant's limits and quotas, then the subject's limits.

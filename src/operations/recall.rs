@@ -1,5 +1,6 @@
 //! A reservation that the gate does not know, and the ledger does: the gate gets it back.
 
+use super::restore_subjects::{Asks, ColdSubject};
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
@@ -98,8 +99,8 @@ impl Operations {
                     return Ok(());
                 }
                 HoldOutcome::TenantCold => {
-                    let (_one_at_a_time, waited) = self.enter_restore(&row.tenant).await?;
-                    if waited {
+                    let turn = self.take_restore_turn(&row.tenant, None).await?;
+                    if turn.waited {
                         return Ok(());
                     }
                     return self.restore_tenant(&entry, epoch, self.gate_now_ms()).await;
@@ -108,7 +109,9 @@ impl Operations {
                     let subjects = row.record.body.rest.iter().flat_map(|rest| &rest.subjects);
                     for ((subject, hash), holder) in subjects.zip(1_u8..) {
                         if holders.contains(&holder) {
-                            self.restore_subject(&entry, epoch, subject, *hash, self.gate_now_ms()).await?;
+                            let cold =
+                                ColdSubject { epoch, last_id: OutboxId::default(), subject, hash: *hash };
+                            self.restore_subject(&entry, &cold, self.gate_now_ms(), Asks::ToCount).await?;
                             told.push(holder);
                         }
                     }

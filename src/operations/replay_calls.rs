@@ -205,7 +205,7 @@ impl Operations {
                     let Some(row) = self.ledger.reservation(id).await? else { return Ok(None) };
                     self.bring_back(row).await?;
                 }
-                Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(id, &cold).await?,
+                Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(&cold).await?,
                 Ok(outcome) => return Ok(Some(outcome)),
                 Err(error) => self.after_failure(error).await?,
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::answers::*;
 use super::cost::{Line, lines_of};
-use super::counters::{checks, places};
+use super::counters::{checks, places, subject_windows_end_ms};
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
 use super::present::{self, Circumstances};
@@ -167,6 +167,7 @@ impl Operations {
                 ttl_ms: prepared.ttl_ms,
                 max_life_ms: prepared.max_life_ms,
                 valid: (valid.start_ms, valid.end_ms),
+                subject_windows_end_ms: subject_windows_end_ms(&resolved),
                 may_be_known: !ledger_asked && self.may_know(prepared.id),
                 ledger_asked,
                 now_ms: self.script_now(),

@@ -198,7 +198,7 @@ impl Operations {
                 Ok(ResolveOutcome::Unknown { last_id }) => {
                     Box::pin(self.recall_or_not_found(id, bound, last_id)).await?
                 }
-                Ok(ResolveOutcome::Cold(cold)) => Box::pin(self.restore_cold_record(id, &cold)).await?,
+                Ok(ResolveOutcome::Cold(cold)) => Box::pin(self.restore_cold_record(&cold)).await?,
                 Err(GateError::Alarm { partition, reason }) => {
                     Box::pin(self.after_alarm(partition, &reason)).await?;
                 }

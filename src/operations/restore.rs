@@ -1,70 +1,35 @@
 //! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::sync::OwnedMutexGuard;
 
 use super::catch_up::silent;
 use super::counters::counted;
 use super::policy_store::TenantEntry;
 use super::present::Counted;
-use super::told::{is_new_quota, new_counters, warm_state};
+use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
+use super::restore_turns::Turn;
+use super::told::{is_new_quota, warm_state};
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
-use crate::domain::ids::{Epoch, Partition, ReservationId, Subject, TenantId};
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
 use crate::domain::reservation::{CounterPlace, Record, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
-use crate::gate::{
-    Cold, ColdRecord, CounterReading, Holder, QuotaCapacity, RestorePage, RestoredCounter, WarmState,
-};
+use crate::gate::{Cold, ColdRecord, CounterReading, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
 use crate::ledger::{CounterAsk, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;
 
-const GIVE_WAY_STEP: Duration = Duration::from_millis(5);
-
-/// One restore of a tenant at a time in this instance: callers that met the same cold tenant wait for the first.
-#[derive(Default)]
-pub(super) struct Restores {
-    running: std::sync::Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-impl Restores {
-    /// Waits, at most `wait_max`, until no call restores a tenant here.
-    pub(super) async fn give_way(&self, wait_max: Duration) {
-        let until = Clock::monotonic() + wait_max;
-        while self.is_busy() && Clock::monotonic() < until {
-            tokio::time::sleep(GIVE_WAY_STEP).await;
-        }
-    }
-
-    fn is_busy(&self) -> bool {
-        let running = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        running.values().any(|lock| Arc::strong_count(lock) > 1)
-    }
-
-    /// Waits at most `wait_max` for its turn; says too whether it had to wait. Nothing when the time is over.
-    async fn enter(&self, tenant: &TenantId, wait_max: Duration) -> Option<(OwnedMutexGuard<()>, bool)> {
-        let lock = {
-            let mut running = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            running.retain(|_, lock| Arc::strong_count(lock) > 1);
-            running.entry(tenant.clone()).or_default().clone()
-        };
-        if let Ok(guard) = lock.clone().try_lock_owned() {
-            return Some((guard, false));
-        }
-        Some((tokio::time::timeout(wait_max, lock.lock_owned()).await.ok()?, true))
-    }
-}
-
 impl Operations {
-    /// This call's turn to restore the tenant. One that had to wait for another's restore tries its own call again
-    /// first: else every caller in a crowd would read the whole tenant anew.
-    pub(super) async fn enter_restore(&self, tenant: &TenantId) -> Answer<(OwnedMutexGuard<()>, bool)> {
+    /// This call's turn to restore the tenant, or one subject of it. One that had to wait for another's restore tries its own
+    /// call again first: else every caller in a crowd would read the whole tenant anew.
+    pub(super) async fn take_restore_turn(
+        &self,
+        tenant: &TenantId,
+        subject: Option<SubjectHash>,
+    ) -> Answer<Turn> {
         if !self.gate.trusts_time() {
             // Windows of a wrong time would stay at the gate when its clock is right again.
             return Err(OperationError::GateUnavailable(
@@ -72,10 +37,10 @@ impl Operations {
             ));
         }
         let late =
-            || OperationError::GateUnavailable("the tenant is still being restored; repeat the call".into());
+            |_| OperationError::GateUnavailable("the tenant is still being restored; repeat the call".into());
         tokio::select! {
             biased;
-            entered = self.restores.enter(tenant, self.options.restore_wait) => entered.ok_or_else(late),
+            taken = tokio::time::timeout(self.options.restore_wait, self.restores.take(tenant, subject)) => taken.map_err(late),
             () = self.gate.falls_silent() => Err(silent()),
         }
     }
@@ -89,40 +54,40 @@ impl Operations {
         subjects: &[(Subject, SubjectHash)],
         at_ms: i64,
     ) -> Answer<()> {
-        let (_one_at_a_time, waited) = self.enter_restore(&entry.definition.id).await?;
-        if waited && cold.tenant {
-            return Ok(());
+        for cold in cold_subjects(cold, subjects) {
+            self.restore_cold_subject(entry, &cold, at_ms, Asks::ToCount).await?;
         }
-        self.catch_up(entry.partition, cold.last_id).await?;
-        let told = self.tell_cold(entry, cold, resolved, subjects, at_ms).await;
-        self.unless_epoch_over(entry.partition, cold.epoch, told)
+        if cold.tenant {
+            return self.restore_cold_tenant(entry, cold.epoch, cold.last_id, at_ms).await;
+        }
+        self.restore_counters(entry, cold, resolved, subjects, at_ms).await
     }
 
-    async fn tell_cold(
+    async fn restore_cold_tenant(
         &self,
         entry: &TenantEntry,
-        cold: &Cold,
-        resolved: &Resolved,
-        subjects: &[(Subject, SubjectHash)],
+        epoch: Epoch,
+        last_id: OutboxId,
         at_ms: i64,
     ) -> Answer<()> {
-        if cold.tenant {
-            self.restore_tenant(entry, cold.epoch, at_ms).await?;
+        let turn = self.take_restore_turn(&entry.definition.id, None).await?;
+        if turn.waited {
+            return Ok(());
         }
-        for holder in &cold.holders {
-            if let Some((subject, hash)) = subjects.get(usize::from(holder.saturating_sub(1))) {
-                self.restore_subject(entry, cold.epoch, subject, *hash, at_ms).await?;
-            }
-        }
-        if !cold.tenant && cold.holders.is_empty() {
-            self.restore_counters(entry, cold, resolved, subjects, at_ms).await?;
-        }
-        Ok(())
+        self.catch_up(entry.partition, last_id).await?;
+        let told = self.restore_tenant(entry, epoch, at_ms).await;
+        self.unless_epoch_over(entry.partition, epoch, (), told)
     }
 
     /// The gate takes nothing that was read for an epoch that is over; whoever asked then asks again in the new one.
-    fn unless_epoch_over(&self, partition: Partition, epoch: Epoch, told: Answer<()>) -> Answer<()> {
-        if self.is_over(partition, epoch) { Ok(()) } else { told }
+    pub(super) fn unless_epoch_over<T>(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        over: T,
+        told: Answer<T>,
+    ) -> Answer<T> {
+        if self.is_over(partition, epoch) { Ok(over) } else { told }
     }
 
     pub(super) fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
@@ -169,34 +134,22 @@ impl Operations {
     }
 
     /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
-    pub(super) async fn restore_cold_record(&self, id: ReservationId, cold: &ColdRecord) -> Answer<()> {
+    pub(super) async fn restore_cold_record(&self, cold: &ColdRecord) -> Answer<()> {
         let entry = self.policy.tenant(&cold.tenant).await?;
         let now_ms = self.gate_now_ms();
-        let (_one_at_a_time, waited) = self.enter_restore(&cold.tenant).await?;
-        if waited && cold.tenant_cold {
-            return Ok(());
-        }
-        self.catch_up(id.partition(), cold.last_id).await?;
-        let told = self.tell_cold_record(&entry, cold, now_ms).await;
-        self.unless_epoch_over(id.partition(), cold.epoch, told)
-    }
-
-    async fn tell_cold_record(&self, entry: &TenantEntry, cold: &ColdRecord, now_ms: i64) -> Answer<()> {
+        let ColdRecord { epoch, last_id, .. } = *cold;
         if cold.tenant_cold {
-            self.restore_tenant(entry, cold.epoch, now_ms).await?;
+            return self.restore_cold_tenant(&entry, epoch, last_id, now_ms).await;
         }
         for (subject, hash) in &cold.subjects {
-            self.restore_subject(entry, cold.epoch, subject, *hash, now_ms).await?;
+            let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
+            self.restore_cold_subject(&entry, &cold, now_ms, Asks::ToCount).await?;
         }
-        if !cold.counters.is_empty() {
-            let in_force = entry.tenant_counters(now_ms);
-            for quota in in_force
-                .quotas
-                .iter()
-                .filter(|quota| cold.counters.iter().any(|place| place.field == quota.field))
-            {
-                self.restore_quota(entry, cold.epoch, quota).await?;
-            }
+        let quotas = entry.tenant_counters(now_ms).quotas;
+        let cold_quotas =
+            quotas.iter().filter(|quota| cold.counters.iter().any(|place| place.field == quota.field));
+        for quota in cold_quotas {
+            self.restore_cold_quota(&entry, epoch, last_id, quota).await?;
         }
         Ok(())
     }
@@ -217,12 +170,16 @@ impl Operations {
         for quota in &resolved.quotas {
             quotas.push(self.open_period(tenant, quota).await?);
         }
-        let snapshot = self.snapshot(entry, &resolved, None).await?;
+        let limits = resolved.limits.iter().map(|limit| (limit, None)).collect();
+        let ask = self.ask(limits, &resolved.quotas, None);
+        let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
+        let snapshot = self.ledger.read_tenant(entry.partition, tenant, &ask).await?;
         let ask_until =
             snapshot.latest_keyed_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
         let warm = WarmState {
             ask_until_ms: ask_until,
             capacities: quotas,
+            subjects: self.known_subjects(entry, snapshot.subjects.as_deref(), at_ms),
             ..warm_state(&resolved, &snapshot, None)
         };
         self.send_pages(entry, epoch, &snapshot.open, warm).await?;
@@ -240,7 +197,9 @@ impl Operations {
     ) -> Answer<()> {
         let pages: Vec<_> = open.chunks(PAGE_RECORDS_MAX).collect();
         let (last, first) = pages.split_last().map_or((&[][..], &[][..]), |(last, first)| (*last, first));
+        let as_of = warm.as_of;
         let page = |records, last| RestorePage {
+            as_of,
             partition: entry.partition,
             epoch,
             tenant: &entry.definition.id,
@@ -255,30 +214,6 @@ impl Operations {
         Ok(())
     }
 
-    pub(super) async fn restore_subject(
-        &self,
-        entry: &TenantEntry,
-        epoch: Epoch,
-        subject: &Subject,
-        hash: SubjectHash,
-        at_ms: i64,
-    ) -> Answer<()> {
-        let started = Clock::monotonic();
-        let resolved = entry.subject_counters(subject, at_ms);
-        if !new_counters(&resolved, Some(subject)).is_empty()
-            && !self.suspend(entry, epoch, Some(hash)).await?
-        {
-            return Ok(());
-        }
-        let snapshot = self.snapshot(entry, &resolved, Some(subject)).await?;
-        let warm = warm_state(&resolved, &snapshot, Some(subject));
-        self.gate
-            .restore_subject(entry.partition, epoch, &entry.definition.id, hash, warm, self.script_now())
-            .await?;
-        self.metrics.restored(Restored::Subject, started.elapsed());
-        Ok(())
-    }
-
     /// Tells a warm tenant or subject single counters or quota capacities that it does not have yet.
     async fn restore_counters(
         &self,
@@ -288,22 +223,24 @@ impl Operations {
         subjects: &[(Subject, SubjectHash)],
         at_ms: i64,
     ) -> Answer<()> {
+        let Cold { epoch, last_id, .. } = *cold;
         let all = counted(resolved, subjects.iter().map(|(subject, _)| subject));
         let mut told = HashSet::new();
         for index in &cold.counters {
             match all.get(*index) {
                 Some(Counted::Quota(quota)) if !is_new_quota(quota) => {
-                    self.restore_quota(entry, cold.epoch, quota).await?;
+                    self.restore_cold_quota(entry, epoch, last_id, quota).await?;
                 }
                 Some(Counted::Quota(_)) if told.insert(None) => {
-                    self.begin_tenant_counters(entry, cold.epoch, at_ms).await?;
+                    self.begin_tenant_counters(entry, epoch, at_ms).await?;
                 }
                 Some(Counted::Limit(limit, _)) if told.insert(limit.subject) => {
                     match limit.subject.and_then(|index| subjects.get(index)) {
                         Some((subject, hash)) => {
-                            self.restore_subject(entry, cold.epoch, subject, *hash, at_ms).await?;
+                            let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
+                            self.restore_cold_subject(entry, &cold, at_ms, Asks::ToCountAnew).await?;
                         }
-                        None => self.begin_tenant_counters(entry, cold.epoch, at_ms).await?,
+                        None => self.begin_tenant_counters(entry, epoch, at_ms).await?,
                     }
                 }
                 Some(_) => {}
@@ -317,6 +254,19 @@ impl Operations {
         Ok(())
     }
 
+    async fn restore_cold_quota(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        last_id: OutboxId,
+        quota: &ResolvedQuota,
+    ) -> Answer<()> {
+        let _turn = self.take_restore_turn(&entry.definition.id, None).await?;
+        self.catch_up(entry.partition, last_id).await?;
+        let told = self.restore_quota(entry, epoch, quota).await;
+        self.unless_epoch_over(entry.partition, epoch, (), told)
+    }
+
     async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &ResolvedQuota) -> Answer<()> {
         let capacity = self.open_period(&entry.definition.id, quota).await?;
         let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
@@ -324,58 +274,78 @@ impl Operations {
         let told = WarmState { capacities: vec![capacity], ..warm_state(&only, &snapshot, None) };
         let started = Clock::monotonic();
         let (partition, tenant) = (entry.partition, &entry.definition.id);
-        self.gate
-            .restore_counters(partition, epoch, tenant, Holder::Tenant, &told, self.script_now())
-            .await?;
+        self.gate.restore_counters(partition, epoch, tenant, &told, self.script_now()).await?;
         self.metrics.restored(Restored::Counter, started.elapsed());
         Ok(())
     }
 
-    /// The counters as the books have them, for a read while the gate is away.
+    /// The counters as the books have them, for a read while the gate is away: the tenant's limits, the subject's, the quotas.
     pub(super) async fn readings_from_ledger(
         &self,
         entry: &TenantEntry,
         resolved: &Resolved,
         subject: Option<&Subject>,
     ) -> Answer<Vec<CounterReading>> {
-        let mut readings = Vec::new();
-        for limit in &resolved.limits {
-            let of = limit.subject.and(subject);
-            let only = Resolved { limits: vec![limit.clone()], ..Resolved::default() };
-            let snapshot = self.snapshot(entry, &only, of).await?;
-            readings.extend(
-                warm_state(&only, &snapshot, of).counters.first().map(|counter| reading(counter, None)),
-            );
+        let (of_subject, of_tenant) =
+            resolved.limits.iter().cloned().partition::<Vec<_>, _>(|limit| limit.subject.is_some());
+        let own = Resolved { limits: of_tenant, quotas: resolved.quotas.clone(), ..Resolved::default() };
+        let books = self.snapshot(entry, &own, None).await?;
+        let counters = warm_state(&own, &books, None).counters;
+        let (limits, quotas) = counters.split_at(own.limits.len());
+        let mut readings: Vec<_> = limits.iter().map(|counter| reading(counter, None)).collect();
+        if !of_subject.is_empty() {
+            let own = Resolved { limits: of_subject, ..Resolved::default() };
+            let books = self.snapshot(entry, &own, subject).await?;
+            let counters = warm_state(&own, &books, subject).counters;
+            readings.extend(counters.iter().map(|counter| reading(counter, None)));
         }
-        for quota in &resolved.quotas {
-            let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
-            let snapshot = self.snapshot(entry, &only, None).await?;
-            let capacity = snapshot.quotas.first().and_then(|state| state.capacity.as_ref());
-            let capacity = capacity.and_then(|capacity| capacity.parts.last()).map(|(_, units)| *units);
-            readings.extend(
-                warm_state(&only, &snapshot, None).counters.first().map(|counter| reading(counter, capacity)),
-            );
-        }
+        readings.extend(quotas.iter().zip(&books.quotas).map(|(counter, state)| {
+            let parts = state.capacity.as_ref().and_then(|capacity| capacity.parts.last());
+            reading(counter, parts.map(|(_, units)| *units))
+        }));
         Ok(readings)
     }
 
-    async fn snapshot(
+    /// What the books say of these counters, of the tenant or of one subject alone.
+    pub(super) async fn snapshot(
         &self,
         entry: &TenantEntry,
         resolved: &Resolved,
         subject: Option<&Subject>,
     ) -> Answer<TenantSnapshot> {
-        let ask = RestoreAsk {
-            counters: resolved.limits.iter().map(|limit| counter_ask(limit, subject)).collect(),
-            quotas: resolved
-                .quotas
+        let limits = resolved.limits.iter().map(|limit| (limit, subject)).collect();
+        self.snapshot_of(entry, limits, &resolved.quotas, subject.as_ref().map(std::slice::from_ref)).await
+    }
+
+    /// The same of counters of several subjects.
+    pub(super) async fn snapshot_of(
+        &self,
+        entry: &TenantEntry,
+        limits: Vec<(&ResolvedLimit, Option<&Subject>)>,
+        quotas: &[ResolvedQuota],
+        subjects: Option<&[&Subject]>,
+    ) -> Answer<TenantSnapshot> {
+        let ask = self.ask(limits, quotas, subjects);
+        Ok(self.ledger.read_tenant(entry.partition, &entry.definition.id, &ask).await?)
+    }
+
+    fn ask(
+        &self,
+        limits: Vec<(&ResolvedLimit, Option<&Subject>)>,
+        quotas: &[ResolvedQuota],
+        subjects: Option<&[&Subject]>,
+    ) -> RestoreAsk {
+        RestoreAsk {
+            counters: limits.into_iter().map(|(limit, subject)| counter_ask(limit, subject)).collect(),
+            quotas: quotas
                 .iter()
                 .map(|quota| (quota.meter.clone(), quota.decimals, quota.window.start_ms))
                 .collect(),
             with_open: true,
+            open_of: subjects.map(|subjects| subjects.iter().copied().cloned().collect()),
+            subjects_max: None,
             keyed_since_ms: self.clock.now_ms() - self.options.keyed_memory_ms,
-        };
-        Ok(self.ledger.read_tenant(entry.partition, &entry.definition.id, &ask).await?)
+        }
     }
 
     /// The quota's capacity for its period; the period's first use grants the included amount.
@@ -394,7 +364,19 @@ impl Operations {
     }
 }
 
-/// Whether the limit counts in this place now.
+pub(super) fn cold_subjects<'a>(
+    cold: &'a Cold,
+    subjects: &'a [(Subject, SubjectHash)],
+) -> impl Iterator<Item = ColdSubject<'a>> {
+    let named = cold.holders.iter().filter_map(|holder| subjects.get(usize::from(holder.checked_sub(1)?)));
+    named.map(|(subject, hash)| ColdSubject {
+        epoch: cold.epoch,
+        last_id: cold.last_id,
+        subject,
+        hash: *hash,
+    })
+}
+
 /// Every counter in force for the tenant and these subjects.
 fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms: i64) -> Resolved {
     let mut resolved = entry.tenant_counters(at_ms);
@@ -405,10 +387,12 @@ fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms:
     resolved
 }
 
+/// Whether the quota counts in this place now.
 fn is_quota_place(quota: &ResolvedQuota, place: &CounterPlace) -> bool {
     place.holder == 0 && quota.field == place.field && quota.window.start_ms == place.window_start_ms
 }
 
+/// Whether the limit counts in this place now.
 fn is_place(limit: &ResolvedLimit, place: &CounterPlace) -> bool {
     let holder = limit.subject.map_or(0, |number| number + 1);
     limit.field == place.field

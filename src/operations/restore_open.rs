@@ -164,18 +164,18 @@ impl Operations {
         tokio::time::sleep(PAUSE).await;
         self.restores.give_way(GIVE_WAY_MAX).await;
         let entry = self.policy.tenant(&holder.tenant).await?;
-        let (_one_at_a_time, waited) = self.enter_restore(&holder.tenant).await?;
         let now_ms = self.gate_now_ms();
-        if !tenant_warm && !waited {
-            self.restore_tenant(&entry, epoch, now_ms).await?;
-            told.tenants += 1;
+        if !tenant_warm {
+            let turn = self.take_restore_turn(&holder.tenant, None).await?;
+            if !turn.waited {
+                self.restore_tenant(&entry, epoch, now_ms).await?;
+                told.tenants += 1;
+            }
         }
         let cold = holder.subjects.iter().zip(subjects_warm).filter(|(_, warm)| !**warm);
-        for (subject, _) in cold {
-            let hash = self.gate.subject_hash(&holder.tenant, subject);
-            self.restore_subject(&entry, epoch, subject, hash, now_ms).await?;
-            told.subjects += 1;
-        }
+        let cold: Vec<_> = cold.map(|(subject, _)| subject).collect();
+        self.restore_subjects(&entry, epoch, &cold, now_ms).await?;
+        told.subjects += u64::try_from(cold.len()).unwrap_or(u64::MAX);
         Ok(())
     }
 }

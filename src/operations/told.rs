@@ -20,10 +20,15 @@ impl Operations {
         epoch: Epoch,
         at_ms: i64,
     ) -> Answer<()> {
-        if self.suspend(entry, epoch, None).await? {
-            self.restore_tenant(entry, epoch, at_ms).await?;
+        let turn = self.take_restore_turn(&entry.definition.id, None).await?;
+        if turn.waited {
+            return Ok(());
         }
-        Ok(())
+        let told = match self.suspend(entry, epoch, None).await? {
+            true => self.restore_tenant(entry, epoch, at_ms).await,
+            false => Ok(()),
+        };
+        self.unless_epoch_over(entry.partition, epoch, (), told)
     }
 
     /// Lets the tenant, or one subject of it, wait until it is restored, and the ledger catch up with it; not where the tenant
@@ -97,7 +102,7 @@ pub(super) fn warm_state(
         .into_iter()
         .map(|((field, start_ms), held)| counter(field, start_ms, Units::ZERO, Some(held)))
         .collect();
-    WarmState { counters, held_only, new_counters, ..WarmState::default() }
+    WarmState { as_of: snapshot.cursor, counters, held_only, new_counters, ..WarmState::default() }
 }
 
 fn counter(

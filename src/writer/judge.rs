@@ -154,6 +154,8 @@ fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
             .map(|quota| (quota.meter.clone(), quota.decimals, quota.window_ms.0))
             .collect(),
         with_open: false,
+        open_of: None,
+        subjects_max: None,
         keyed_since_ms: 0,
     }
 }

@@ -204,6 +204,7 @@ impl World {
     /// Makes the tenant warm with this state.
     pub async fn warm_up(&self, state: WarmState) {
         let page = RestorePage {
+            as_of: OutboxId { epoch: self.epoch(), sequence: u64::MAX },
             partition: self.partition,
             epoch: self.epoch(),
             tenant: &self.tenant,
@@ -286,6 +287,7 @@ impl World {
                 ttl_ms: ask.ttl_ms,
                 max_life_ms: ask.max_life_ms,
                 valid: ask.valid,
+                subject_windows_end_ms: WINDOW.1,
                 may_be_known: ask.may_be_known,
                 ledger_asked: ask.ledger_asked,
                 now_ms: Some(ask.now_ms),

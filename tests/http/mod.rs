@@ -27,6 +27,7 @@ mod reports;
 mod reservations;
 mod retries;
 mod state_table;
+mod subjects;
 mod tenants;
 mod usage;
 

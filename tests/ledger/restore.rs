@@ -60,7 +60,14 @@ async fn a_tenant_is_told_with_its_holds_and_counters_as_of_one_instant() {
         (meter("llm.token"), decimals(), PERIOD_START_MS),
     ];
     ledger.open_quota_period(&acme, &meter("ocr.page"), decimals(), PERIOD, units(100_000)).await.unwrap();
-    let ask = RestoreAsk { counters, quotas, with_open: true, keyed_since_ms: HOUR_MS - 86_400_000 };
+    let ask = RestoreAsk {
+        counters,
+        quotas,
+        with_open: true,
+        keyed_since_ms: HOUR_MS - 86_400_000,
+        subjects_max: Some(2),
+        ..RestoreAsk::default()
+    };
     let told = ledger.read_tenant(partition(&acme), &acme, &ask).await.unwrap();
     assert_eq!(told.cursor, at("1-3"));
     assert_eq!(told.open.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [open.id]);

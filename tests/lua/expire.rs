@@ -1,6 +1,6 @@
 use rstest::rstest;
 use tollgate::domain::event::Change;
-use tollgate::domain::ids::Epoch;
+use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::{ReserveOutcome, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
 
@@ -121,6 +121,7 @@ async fn holds_of_an_older_epoch_are_passed_over_and_come_back_with_their_tenant
     assert!(matches!(world.reserve(&pages("b", 1)).await, ReserveOutcome::Cold(_)));
     let records = [(world.id("a"), record)];
     let page = |last| RestorePage {
+        as_of: OutboxId::default(),
         partition: world.partition,
         epoch: world.epoch(),
         tenant: &world.tenant,

@@ -116,9 +116,9 @@ async fn call_every_script(world: &World) {
     world.gate.restore_hold(world.id("e"), world.epoch(), &open, &[], Some(START_MS)).await.unwrap();
     world.counts(&limit(b"day-----", 100)).await;
     let (gate, partition, tenant) = (&world.gate, world.partition, &world.tenant);
-    gate.restore_counters(partition, world.epoch(), tenant, Holder::Tenant, &told, Some(START_MS))
-        .await
-        .unwrap();
+    gate.restore_counters(partition, world.epoch(), tenant, &told, Some(START_MS)).await.unwrap();
+    let ada = world.hash(&user("ada"));
+    gate.restore_subject(partition, world.epoch(), tenant, ada, told.clone(), Some(START_MS)).await.unwrap();
     let capacity = QuotaCapacity {
         field: field(b"quota---"),
         version: 1,
@@ -154,6 +154,7 @@ async fn call_every_script(world: &World) {
     gate.adopt(partition, Epoch(3), 0, Some(START_MS)).await.unwrap();
     let records = [(world.id("c"), record)];
     let page = RestorePage {
+        as_of: OutboxId::default(),
         partition,
         epoch: world.epoch(),
         tenant,

@@ -10,5 +10,6 @@ mod release;
 mod repair;
 mod reserve;
 mod restore;
+mod subjects;
 mod suspend;
 mod undo;

@@ -96,11 +96,7 @@ async fn a_counter_that_the_ledger_told_after_the_checkpoint_is_left_as_it_is(
     world.server.command(&["HDEL", &state, "day-----"]);
     let single = WarmState { counters: vec![told(9)], ..WarmState::default() };
     let (partition, tenant) = (world.partition, &world.tenant);
-    world
-        .gate
-        .restore_counters(partition, world.epoch(), tenant, Holder::Tenant, &single, Some(START_MS))
-        .await
-        .unwrap();
+    world.gate.restore_counters(partition, world.epoch(), tenant, &single, Some(START_MS)).await.unwrap();
     assert_eq!(repair(&world, 1, 2, (-1, 0)).await, RepairOutcome::RepairedSince);
     world.server.command(&["DEL", &state]);
     world.warm_up(WarmState { counters: vec![told(8)], ..WarmState::default() }).await;

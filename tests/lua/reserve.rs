@@ -4,7 +4,7 @@ use tollgate::domain::event::Change;
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::{
-    CheckCapacity, Cold, CounterClass, GateError, QuotaCapacity, ReserveMode, ReserveOutcome,
+    CheckCapacity, Cold, CounterClass, GateError, KnownSubjects, QuotaCapacity, ReserveMode, ReserveOutcome,
     RestoredCounter, Totals, WarmState,
 };
 
@@ -218,7 +218,7 @@ async fn a_cold_tenant_and_cold_subjects_are_named_with_the_outboxs_last_id(
     let cold =
         |tenant, holders| Cold { epoch: Epoch(1), last_id: none, tenant, holders, counters: Vec::new() };
     assert_eq!(world.reserve(&pages("a", 1, 10)).await, ReserveOutcome::Cold(cold(true, vec![])));
-    world.warm_up(WarmState::default()).await;
+    world.warm_up(WarmState { subjects: KnownSubjects::Everybody, ..WarmState::default() }).await;
     let mut of_user = limit(b"user----", 5);
     of_user.place.holder = 2;
     let mut with_user = ask("a", vec![line("ocr.page", 1)], vec![of_user]);

@@ -2,7 +2,7 @@ use rstest::rstest;
 use tollgate::domain::ids::{Epoch, OutboxId, ReservationId};
 use tollgate::domain::reservation::{Record, ReservationState};
 use tollgate::gate::{
-    CounterClass, GateError, HoldOutcome, Holder, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage,
+    CounterClass, GateError, HoldOutcome, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage,
     RestoredCounter, WarmState,
 };
 
@@ -29,6 +29,7 @@ async fn restore(
     last: Option<WarmState>,
 ) -> Result<RestoreOutcome, GateError> {
     let page = RestorePage {
+        as_of: OutboxId::default(),
         partition: world.partition,
         epoch: world.epoch(),
         tenant: &world.tenant,
@@ -103,11 +104,19 @@ async fn what_the_ledger_read_for_one_epoch_is_not_taken_in_another(
     let (gate, partition, tenant, now_ms) = (&world.gate, world.partition, &world.tenant, Some(START_MS));
     let told = || WarmState { counters: vec![counter(b"day-----", 7, 0)], ..WarmState::default() };
     let records = [(id, open)];
-    let page = RestorePage { partition, epoch: old, tenant, records: &records, last: Some(told()), now_ms };
+    let page = RestorePage {
+        as_of: OutboxId::default(),
+        partition,
+        epoch: old,
+        tenant,
+        records: &records,
+        last: Some(told()),
+        now_ms,
+    };
     let answers = [
         gate.restore_page(&page).await,
         gate.restore_subject(partition, old, tenant, hash, told(), now_ms).await,
-        gate.restore_counters(partition, old, tenant, Holder::Tenant, &told(), now_ms).await,
+        gate.restore_counters(partition, old, tenant, &told(), now_ms).await,
         gate.restore_record(id, old, &resolved, now_ms).await,
     ];
     for answer in answers {
@@ -128,17 +137,9 @@ async fn single_counters_and_capacities_are_told_to_a_warm_tenant_only_and_never
     let tell = |told: WarmState| {
         let world = &world;
         async move {
-            let holder = Holder::Tenant;
             world
                 .gate
-                .restore_counters(
-                    world.partition,
-                    world.epoch(),
-                    &world.tenant,
-                    holder,
-                    &told,
-                    Some(START_MS),
-                )
+                .restore_counters(world.partition, world.epoch(), &world.tenant, &told, Some(START_MS))
                 .await
                 .unwrap()
         }

@@ -1,7 +1,9 @@
 use rstest::rstest;
 use tollgate::domain::holds::NewCounter;
-use tollgate::domain::ids::MeterId;
-use tollgate::gate::{ReserveOutcome, ResolveOutcome, RestoredCounter, WarmState};
+use tollgate::domain::ids::{MeterId, OutboxId};
+use tollgate::gate::{
+    ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage, RestoredCounter, WarmState,
+};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
@@ -115,4 +117,53 @@ async fn a_hold_made_after_a_counter_was_told_moves_only_what_it_names(
     world.consume_at(START_MS + 1, "a", total("6"), true).await;
     assert_eq!(world.counts(&limit(b"month---", 100)).await, (0, 0));
     assert_eq!(world.counts(&limit(b"day-----", 100)).await, (6, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn who_waits_does_not_take_figures_from_before_and_takes_later_ones_whole(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let (gate, ada, epoch) = (&world.gate, user("ada"), world.epoch());
+    let of_ada = |key: &str| {
+        let mut check = limit(b"day-----", 100);
+        check.place.holder = 1;
+        Ask { subjects: vec![ada.clone()], ..ask(key, vec![line("ocr.page", 5)], vec![check]) }
+    };
+    world.hold(&of_ada("a")).await;
+    let suspended = gate
+        .suspend(world.partition, epoch, &world.tenant, Some(world.hash(&ada)), Some(START_MS))
+        .await
+        .unwrap()
+        .unwrap();
+    let ReserveOutcome::Cold(cold) = world.reserve(&of_ada("b")).await else { panic!("it waits") };
+    assert_eq!((cold.tenant, cold.holders, cold.counters), (false, vec![1], vec![]));
+    assert!(matches!(world.consume("a", total("2"), true).await, ResolveOutcome::Cold(_)));
+    let tell = async |as_of: OutboxId, reserved: i64| {
+        let counters = vec![counter(b"day-----", 0, reserved)];
+        let told = WarmState { as_of, counters, ..WarmState::default() };
+        let hash = world.hash(&ada);
+        gate.restore_subject(world.partition, epoch, &world.tenant, hash, told, Some(START_MS)).await.unwrap()
+    };
+    assert_eq!(tell(OutboxId::default(), 9).await, RestoreOutcome::AlreadyWarm);
+    assert!(matches!(world.reserve(&of_ada("b")).await, ReserveOutcome::Cold(_)));
+    assert_eq!(tell(suspended, 7).await, RestoreOutcome::Done);
+    let ReserveOutcome::Admitted { readings, .. } = world.reserve(&of_ada("b")).await else { panic!("told") };
+    assert_eq!(readings[0].reserved.get(), 12);
+    suspend(&world).await;
+    let page = |as_of| RestorePage {
+        as_of,
+        partition: world.partition,
+        epoch,
+        tenant: &world.tenant,
+        records: &[],
+        last: Some(WarmState::default()),
+        now_ms: Some(START_MS),
+    };
+    assert_eq!(gate.restore_page(&page(suspended)).await.unwrap(), RestoreOutcome::AlreadyWarm);
+    assert!(matches!(world.reserve(&of_ada("c")).await, ReserveOutcome::Cold(_)));
+    let all = OutboxId { sequence: suspended.sequence + 1, ..suspended };
+    assert_eq!(gate.restore_page(&page(all)).await.unwrap(), RestoreOutcome::Done);
+    world.hold(&of_ada("c")).await;
 }

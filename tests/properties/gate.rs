@@ -9,7 +9,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 use tollgate::domain::amount::Amount;
 use tollgate::domain::event::{Change, Event};
-use tollgate::domain::ids::{Epoch, MeterId};
+use tollgate::domain::ids::{Epoch, MeterId, OutboxId};
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
 use tollgate::gate::{
     CounterCheck, ExtendCall, ReleaseCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage,
@@ -126,6 +126,7 @@ impl Subject {
         };
         let counters = model.counters.iter().enumerate().map(told).collect();
         let page = RestorePage {
+            as_of: OutboxId::default(),
             partition,
             epoch: self.world.epoch(),
             tenant: &self.world.tenant,

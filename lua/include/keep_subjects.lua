@@ -1,0 +1,17 @@
+-- include outlive
+-- Each subject hash that a call moves gets a header where it has none of this epoch, and outlives what the call puts into it.
+local function keep_subjects(holders, epoch, needed_until, now, by_redis_clock)
+  for number, holder in pairs(holders) do
+    if number > 0 then
+      if not holder.warm then
+        local header = struct.pack('<i8i8i8i8i8', epoch, holder.restored_at, -1, told_sequence(holders[0].values[1]), 0)
+        if holder.values[1] then
+          redis.call('DEL', holder.key)
+        end
+        redis.call('HSET', holder.key, 'h', header)
+        holder.values[1] = header
+      end
+      outlive(holder, needed_until, now, by_redis_clock)
+    end
+  end
+end

@@ -1,0 +1,25 @@
+-- Whether a subject may have had use or holds before its tenant was restored. The tenant's header says how long the filter of
+-- those that had is, 0 where nobody had; without the filter it says so named, everybody may have.
+local function knows_subject(tenant, holder)
+  if holder.known ~= nil then
+    return holder.known
+  end
+  local header = tenant.values[1]
+  local length = #header >= 40 and struct.unpack('<i8', header, 33) or -1
+  local filter = string.gsub(tenant.key, 'state:', 'known:', 1)
+  holder.known = length ~= 0
+  if length > 0 and redis.call('STRLEN', filter) == length then
+    local start, step = 0, 0
+    for place = -12, -7 do
+      start = start * 131 + string.byte(holder.key, place)
+      step = step * 131 + string.byte(holder.key, place + 6)
+    end
+    for number = 0, 3 do
+      if redis.call('GETBIT', filter, (start + number * step) % (length * 8)) == 0 then
+        holder.known = false
+        break
+      end
+    end
+  end
+  return holder.known
+end

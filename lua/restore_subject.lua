@@ -1,0 +1,66 @@
+#!lua flags=allow-oom
+-- restore_subject: what the ledger knows of one subject of a warm tenant. What a script counted since the tenant's restore stays, and
+--                  of one that waits what is not told.
+-- KEYS     1 meta  2 outbox  3 subject's state  4 tenant's state
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 when its windows and holds have ended (unix ms)  5 fields told
+--          6 counters created inside their window (packed in gate/restore.rs)
+--          7 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
+--          then per counter: field, value; the told ones first, then those that only holds know
+-- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first    COLD: the tenant is    ALARM: epoch found
+-- event    none: the gate is told what the ledger knows
+-- include statuses
+-- include clock
+-- include last_sequence
+-- include told_sequence
+-- include new_counters_told
+-- include outlive
+
+-- read
+local real, now = clock(ARGV[3])
+local epoch, state = tonumber(ARGV[1]), KEYS[3]
+local found = redis.call('HGET', KEYS[1], 'epoch')
+local header, tenant = redis.call('HGET', state, 'h'), redis.call('HGET', KEYS[4], 'h')
+local sequence = last_sequence(KEYS[2], ARGV[1])
+
+-- check
+if found ~= ARGV[1] then
+  return { ALARM, real, now, '', found or '' }
+end
+if not tenant or struct.unpack('<i8', tenant) ~= epoch then
+  return { COLD, real, now, '' }
+end
+local of_epoch, restored_at, made
+if header then
+  of_epoch, restored_at, made = struct.unpack('<i8i8i8', header)
+end
+local is_made, waits = of_epoch == epoch and made == -1, of_epoch == -epoch
+if (of_epoch == epoch and not is_made) or (waits and told_sequence(header) > tonumber(ARGV[7])) then
+  return { WARM, real, now, '' }
+end
+if real > tonumber(ARGV[2]) then
+  return { TOO_LATE, real, now, '' }
+end
+
+-- write
+if is_made then
+  header = struct.pack('<i8i8i8', epoch, restored_at, 0) .. string.sub(header, 25)
+else
+  local ends_at = waits and #header >= 40 and string.sub(header, 33, 40) or struct.pack('<i8', 0)
+  local before = waits and #header > 40 and string.sub(header, 41)
+  if not waits then
+    redis.call('DEL', state)
+  end
+  header = struct.pack('<i8i8i8i8', epoch, now, 0, sequence) .. ends_at .. new_counters_told(ARGV[6], now, before)
+end
+redis.call('HSET', state, 'h', header)
+local told = struct.pack('<i8c16', sequence, string.rep('\0', 16))
+local replaced = waits and 8 + 2 * tonumber(ARGV[5]) or 0
+for at = 8, #ARGV, 2 do
+  if at < replaced then
+    redis.call('HSET', state, ARGV[at], ARGV[at + 1], 'r' .. ARGV[at], told)
+  elseif redis.call('HSETNX', state, ARGV[at], ARGV[at + 1]) == 1 then
+    redis.call('HSET', state, 'r' .. ARGV[at], told)
+  end
+end
+outlive({ key = state, values = { header } }, tonumber(ARGV[4]), now, ARGV[3] == '')
+return { DONE, real, now, '' }

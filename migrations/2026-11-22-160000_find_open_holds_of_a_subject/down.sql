@@ -1,0 +1,1 @@
+DROP INDEX reservations_open_by_subject;

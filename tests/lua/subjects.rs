@@ -1,0 +1,242 @@
+use rstest::rstest;
+use tollgate::domain::ids::{Epoch, OutboxId, Subject};
+use tollgate::gate::{
+    Cold, CounterCheck, CounterClass, KnownSubjects, ReserveOutcome, ResolveOutcome, RestoreOutcome,
+    RestorePage, RestoredCounter, SubjectFilter, WarmState,
+};
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+
+/// The window that began after the tenant's restore.
+const LATER: (i64, i64) = (START_MS + 10, WINDOW.1);
+
+fn of_user(name: &[u8; 8], window_start_ms: i64) -> CounterCheck {
+    let mut check = limit(name, 10);
+    check.place.holder = 1;
+    check.place.window_start_ms = window_start_ms;
+    check.class = CounterClass::Quota;
+    check
+}
+
+/// One page of this user, under these counters.
+fn page_of(key: &str, subject: &Subject, checks: Vec<CounterCheck>) -> Ask {
+    let now_ms = checks.iter().map(|check| check.place.window_start_ms).fold(START_MS, i64::max);
+    Ask { subjects: vec![subject.clone()], now_ms, ..ask(key, vec![line("ocr.page", 1)], checks) }
+}
+
+fn known(world: &World, subjects: &[Subject]) -> WarmState {
+    let hashes: Vec<_> = subjects.iter().map(|subject| world.hash(subject)).collect();
+    let filter = SubjectFilter::of(&hashes);
+    let subjects = KnownSubjects::Some { filter, until_ms: WINDOW.1 };
+    WarmState { subjects, ..WarmState::default() }
+}
+
+fn counter(name: &[u8; 8], window_start_ms: i64, consumed: i64, reserved: i64) -> RestoredCounter {
+    RestoredCounter {
+        field: field(name),
+        window_start_ms,
+        consumed: units(consumed),
+        reserved: units(reserved),
+        next_hold_ends_at_ms: None,
+    }
+}
+
+async fn tell(world: &World, subject: &Subject, counters: Vec<RestoredCounter>) -> RestoreOutcome {
+    let told = WarmState { counters, ..WarmState::default() };
+    let hash = world.hash(subject);
+    let (gate, tenant) = (&world.gate, &world.tenant);
+    gate.restore_subject(world.partition, world.epoch(), tenant, hash, told, Some(START_MS)).await.unwrap()
+}
+
+/// What the reserve counted before this call: consumed and reserved.
+async fn admitted(world: &World, ask: &Ask) -> Vec<(i64, i64)> {
+    match world.reserve(ask).await {
+        ReserveOutcome::Admitted { readings, .. } => {
+            readings.iter().map(|reading| (reading.consumed.get(), reading.reserved.get())).collect()
+        }
+        other => panic!("not admitted: {other:?}"),
+    }
+}
+
+async fn is_cold(world: &World, ask: &Ask) -> bool {
+    match world.reserve(ask).await {
+        ReserveOutcome::Cold(Cold { tenant: false, holders, counters, .. }) => {
+            assert_eq!((holders, counters), (vec![1], vec![]));
+            true
+        }
+        _ => false,
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_a_new_subject_of_a_warm_tenant_nobody_is_asked(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    let checks = || vec![of_user(b"day-----", WINDOW.0)];
+    for held in 1..=10 {
+        let counted = admitted(&world, &page_of(&format!("{held}"), &user("ada"), checks())).await;
+        assert_eq!(counted, [(0, held)]);
+    }
+    let above = world.reserve(&page_of("above", &user("ada"), checks())).await;
+    assert!(matches!(above, ReserveOutcome::Refused { .. }), "{above:?}");
+    assert_eq!(admitted(&world, &page_of("ben", &user("ben"), checks())).await, [(0, 1)]);
+    let both = page_of("both", &user("ben"), vec![of_user(b"day-----", WINDOW.0), of_user(b"month---", 0)]);
+    assert_eq!(admitted(&world, &both).await, [(0, 2), (0, 1)], "another counter of the same subject");
+    world.consume("both", total("1"), true).await;
+    let after = page_of("after", &user("ben"), vec![of_user(b"day-----", WINDOW.0)]);
+    assert_eq!(admitted(&world, &after).await, [(1, 2)]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_subject_that_had_use_before_the_restore_is_asked_for_and_no_other(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let had_use: Vec<_> = (0..40).map(|number| user(&format!("user-{number}"))).collect();
+    world.warm_up(known(&world, &had_use)).await;
+    let today = || vec![of_user(b"day-----", WINDOW.0)];
+    for subject in &had_use {
+        assert!(is_cold(&world, &page_of("a", subject, today())).await, "{subject:?}");
+    }
+    let mut asked = 0;
+    for number in 0..200 {
+        let ask = page_of(&format!("new-{number}"), &user(&format!("new-{number}")), today());
+        asked += usize::from(is_cold(&world, &ask).await);
+    }
+    assert!(asked < 20, "{asked} of 200 new subjects were asked for");
+    let told = tell(&world, &had_use[0], vec![counter(b"day-----", WINDOW.0, 9, 0)]).await;
+    assert_eq!(told, RestoreOutcome::Done);
+    assert_eq!(admitted(&world, &page_of("a", &had_use[0], today())).await, [(9, 1)]);
+    let again = tell(&world, &had_use[0], vec![counter(b"day-----", WINDOW.0, 9, 0)]).await;
+    assert_eq!(again, RestoreOutcome::AlreadyWarm, "what was held since is not told away");
+}
+
+#[rstest]
+#[tokio::test]
+async fn without_a_filter_every_subject_is_asked_for(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::cold(mode).await;
+    world.warm_up(known(&world, &[user("ada")])).await;
+    let ask = |key: &str, id: &str| page_of(key, &user(id), vec![of_user(b"day-----", WINDOW.0)]);
+    assert!(!is_cold(&world, &ask("a", "ben")).await);
+    world.server.command(&["DEL", &world.key(&format!("known:{}", world.tenant))]);
+    assert!(is_cold(&world, &ask("b", "cleo")).await);
+    let world = World::cold(mode).await;
+    world.warm_up(WarmState { subjects: KnownSubjects::Everybody, ..WarmState::default() }).await;
+    assert!(is_cold(&world, &ask("c", "ben")).await);
+}
+
+#[rstest]
+#[tokio::test]
+async fn in_a_window_that_began_since_the_restore_a_subject_starts_at_zero_and_older_ones_are_told_beside_it(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let ada = user("ada");
+    world.warm_up(known(&world, std::slice::from_ref(&ada))).await;
+    let hour = || of_user(b"hour----", LATER.0);
+    let month = || of_user(b"month---", WINDOW.0);
+    assert_eq!(admitted(&world, &page_of("a", &ada, vec![hour()])).await, [(0, 1)]);
+    assert!(is_cold(&world, &page_of("b", &ada, vec![hour(), month()])).await);
+    // As the books have it that were read before the hold above was made.
+    let told = vec![counter(b"hour----", LATER.0, 0, 0), counter(b"month---", WINDOW.0, 4, 2)];
+    assert_eq!(tell(&world, &ada, told).await, RestoreOutcome::Done);
+    assert_eq!(admitted(&world, &page_of("b", &ada, vec![hour(), month()])).await, [(0, 2), (4, 3)]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_counter_made_since_the_restore_is_asked_for(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::warm(mode).await;
+    let ada = user("ada");
+    let made = || CounterCheck { since_ms: START_MS + 1, ..of_user(b"made----", WINDOW.0) };
+    assert!(is_cold(&world, &page_of("a", &ada, vec![made()])).await, "no hash yet");
+    world.hold(&page_of("b", &ada, vec![of_user(b"day-----", WINDOW.0)])).await;
+    assert!(is_cold(&world, &page_of("a", &ada, vec![made()])).await, "a hash without it");
+    tell(&world, &ada, vec![counter(b"made----", WINDOW.0, 3, 0), counter(b"day-----", WINDOW.0, 8, 8)])
+        .await;
+    let both = page_of("a", &ada, vec![made(), of_user(b"day-----", WINDOW.0)]);
+    assert_eq!(admitted(&world, &both).await, [(3, 1), (0, 2)], "what was counted stays");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_subjects_hash_of_another_epoch_is_replaced_whole(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ada = user("ada");
+    let checks = || vec![of_user(b"day-----", WINDOW.0), of_user(b"month---", WINDOW.0)];
+    world.hold(&page_of("a", &ada, checks())).await;
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    world.warm_up(WarmState::default()).await;
+    assert_eq!(admitted(&world, &page_of("b", &ada, vec![of_user(b"day-----", WINDOW.0)])).await, [(0, 1)]);
+    assert_eq!(admitted(&world, &page_of("c", &ada, checks())).await, [(0, 2), (0, 1)]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_held_before_the_restore_ends_only_once_its_subject_is_told(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ada = user("ada");
+    let day = || vec![of_user(b"day-----", WINDOW.0)];
+    for key in ["a", "b", "c"] {
+        world.hold(&page_of(key, &ada, day())).await;
+    }
+    let mut records = Vec::new();
+    for key in ["a", "b", "c"] {
+        records.push((world.id(key), world.record(key).await.unwrap()));
+    }
+    let epoch = Epoch(2);
+    world.gate.adopt(world.partition, epoch, 0, Some(START_MS)).await.unwrap();
+    let restored_ms = START_MS + 5;
+    let page = RestorePage {
+        as_of: OutboxId::default(),
+        partition: world.partition,
+        epoch,
+        tenant: &world.tenant,
+        records: &records,
+        last: Some(known(&world, std::slice::from_ref(&ada))),
+        now_ms: Some(restored_ms),
+    };
+    world.gate.restore_page(&page).await.unwrap();
+    let cold = world.consume_at(restored_ms, "a", total("1"), true).await;
+    let ResolveOutcome::Cold(cold) = cold else { panic!("{cold:?}") };
+    assert_eq!(cold.subjects, [(ada.clone(), world.hash(&ada))]);
+    assert!(!cold.tenant_cold);
+    let due_ms = START_MS + TTL_MS + BUCKET_MS;
+    assert_eq!(world.sweep(due_ms).await, 0, "it waits for its subject");
+    // A hold of a newer window does not make the subject known.
+    let newer = page_of("d", &ada, vec![of_user(b"hour----", LATER.0)]);
+    world.hold(&newer).await;
+    assert!(matches!(world.consume("a", total("1"), true).await, ResolveOutcome::Cold(_)));
+    tell(&world, &ada, vec![counter(b"day-----", WINDOW.0, 0, 3)]).await;
+    assert!(matches!(world.consume("a", total("1"), true).await, ResolveOutcome::Done { .. }));
+    let after = page_of("e", &ada, day());
+    assert_eq!(admitted(&world, &after).await, [(1, 3)]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_subject_is_told_of_a_warm_tenant_in_its_epoch_only(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    assert_eq!(tell(&world, &user("ada"), vec![]).await, RestoreOutcome::StillCold);
+    let cold = world.reserve(&page_of("a", &user("ada"), vec![of_user(b"day-----", WINDOW.0)])).await;
+    let expected = Cold {
+        epoch: Epoch(1),
+        last_id: OutboxId::default(),
+        tenant: true,
+        holders: vec![],
+        counters: vec![],
+    };
+    assert_eq!(
+        cold,
+        ReserveOutcome::Cold(expected),
+        "the tenant comes first: it says who is to be asked for"
+    );
+}
