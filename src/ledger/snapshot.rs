@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, BigInt, Binary, Integer, Nullable, Numeric, Text, Timestamptz};
+use diesel::sql_types::{
+    self, Array, BigInt, Binary, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz,
+};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::{FutureExt, try_join};
@@ -45,8 +47,8 @@ pub struct RestoreAsk {
     pub open_of: Option<Vec<Subject>>,
     /// The names of all subjects are wanted, if there are at most so many.
     pub subjects_max: Option<usize>,
-    /// The last keyed call is looked for from this instant on (unix ms).
-    pub keyed_since_ms: i64,
+    /// The last operation is looked for from this instant on (unix ms).
+    pub born_since_ms: i64,
 }
 
 /// What the books say about one quota.
@@ -71,8 +73,8 @@ pub struct TenantSnapshot {
     pub quotas: Vec<QuotaState>,
     /// Its subjects; none where they were not asked for, or are more.
     pub subjects: Option<Vec<Subject>>,
-    /// When its last keyed operation since the instant asked for was made (unix ms).
-    pub latest_keyed_born_at_ms: Option<i64>,
+    /// When its last operation since the instant asked for was made (unix ms): no keyed one was later.
+    pub latest_born_at_ms: Option<i64>,
 }
 
 impl Ledger {
@@ -88,11 +90,11 @@ impl Ledger {
             async move {
                 let cursor = cursors::read(connection, partition).await?;
                 let reading = read_figures(connection, &tenant, &ask);
-                let latest = read_latest_keyed(connection, &tenant, ask.keyed_since_ms);
+                let latest = read_latest(connection, partition, &tenant, ask.born_since_ms);
                 let naming = read_subjects(connection, &tenant, ask.subjects_max);
-                let (figures, latest_keyed_born_at_ms, subjects) = try_join!(reading, latest, naming)?;
+                let (figures, latest_born_at_ms, subjects) = try_join!(reading, latest, naming)?;
                 let BookFigures { open, counters, quotas } = figures;
-                Ok(TenantSnapshot { cursor, open, counters, quotas, subjects, latest_keyed_born_at_ms })
+                Ok(TenantSnapshot { cursor, open, counters, quotas, subjects, latest_born_at_ms })
             }
             .boxed()
         })
@@ -349,20 +351,24 @@ async fn read_consumed(
 
 #[derive(QueryableByName)]
 struct BornRow {
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    born_at: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Timestamptz)]
+    born_at: DateTime<Utc>,
 }
 
-async fn read_latest_keyed(
+/// One step of the index, whether the operation was keyed or not: of a tenant without keys, looking for the last keyed one would
+/// go through all of them.
+async fn read_latest(
     mut connection: &AsyncPgConnection,
+    partition: Partition,
     tenant: &TenantId,
     since_ms: i64,
 ) -> Result<Option<i64>, LedgerError> {
     let find = sql_query(
-        "SELECT max(born_at) AS born_at FROM reservations WHERE tenant = $1 AND born_at >= $2 AND keyed",
+        "SELECT born_at FROM reservations WHERE partition = $3 AND tenant = $1 AND born_at >= $2 ORDER BY born_at DESC LIMIT 1",
     )
     .bind::<Text, _>(tenant.as_str())
-    .bind::<Timestamptz, _>(instant::from_ms(since_ms)?);
-    let row: BornRow = Kept(find).get_result(&mut connection).await?;
-    Ok(row.born_at.map(|at| at.timestamp_millis()))
+    .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
+    .bind::<SmallInt, _>(number::of_partition(partition));
+    let rows: Vec<BornRow> = Kept(find).load(&mut connection).await?;
+    Ok(rows.as_slice().first().map(|row| row.born_at.timestamp_millis()))
 }

@@ -175,7 +175,7 @@ impl Operations {
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
         let snapshot = self.ledger.read_tenant(entry.partition, tenant, &ask).await?;
         let ask_until =
-            snapshot.latest_keyed_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
+            snapshot.latest_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
         let warm = WarmState {
             ask_until_ms: ask_until,
             capacities: quotas,
@@ -344,7 +344,7 @@ impl Operations {
             with_open: true,
             open_of: subjects.map(|subjects| subjects.iter().copied().cloned().collect()),
             subjects_max: None,
-            keyed_since_ms: self.clock.now_ms() - self.options.keyed_memory_ms,
+            born_since_ms: self.clock.now_ms() - self.options.keyed_memory_ms,
         }
     }
 

@@ -175,7 +175,7 @@ impl Operations {
                 counters: counters.by_ref().take(resolved.limits.len()).collect(),
                 quotas: Vec::new(),
                 subjects: None,
-                latest_keyed_born_at_ms: None,
+                latest_born_at_ms: None,
             };
             let hash = self.gate.subject_hash(&entry.definition.id, subject);
             (hash, warm_subject(resolved, &own, subject))

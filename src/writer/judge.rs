@@ -156,7 +156,7 @@ fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
         with_open: false,
         open_of: None,
         subjects_max: None,
-        keyed_since_ms: 0,
+        born_since_ms: 0,
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod events;
 mod key_filters;
+mod large_tables;
 mod migrations;
 mod policy;
 mod proof;
