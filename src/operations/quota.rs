@@ -92,7 +92,7 @@ impl Operations {
         }
         let mut told = false;
         for cold in cold_subjects(cold, subjects) {
-            told |= self.restore_cold_subject(entry, &cold, at_ms, Asks::ToRead).await?;
+            told |= self.restore_cold_subject(entry, &cold, at_ms, Asks::Read).await?;
         }
         Ok(told)
     }

@@ -111,7 +111,7 @@ impl Operations {
                         if holders.contains(&holder) {
                             let cold =
                                 ColdSubject { epoch, last_id: OutboxId::default(), subject, hash: *hash };
-                            self.restore_subject(&entry, &cold, self.gate_now_ms(), Asks::ToCount).await?;
+                            self.restore_subject(&entry, &cold, self.gate_now_ms(), Asks::Count).await?;
                             told.push(holder);
                         }
                     }

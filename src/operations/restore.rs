@@ -55,7 +55,7 @@ impl Operations {
         at_ms: i64,
     ) -> Answer<()> {
         for cold in cold_subjects(cold, subjects) {
-            self.restore_cold_subject(entry, &cold, at_ms, Asks::ToCount).await?;
+            self.restore_cold_subject(entry, &cold, at_ms, Asks::Count).await?;
         }
         if cold.tenant {
             return self.restore_cold_tenant(entry, cold.epoch, cold.last_id, at_ms).await;
@@ -143,7 +143,7 @@ impl Operations {
         }
         for (subject, hash) in &cold.subjects {
             let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
-            self.restore_cold_subject(&entry, &cold, now_ms, Asks::ToCount).await?;
+            self.restore_cold_subject(&entry, &cold, now_ms, Asks::Count).await?;
         }
         let quotas = entry.tenant_counters(now_ms).quotas;
         let cold_quotas =
@@ -174,8 +174,7 @@ impl Operations {
         let ask = self.ask(limits, &resolved.quotas, None);
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
         let snapshot = self.ledger.read_tenant(entry.partition, tenant, &ask).await?;
-        let ask_until =
-            snapshot.latest_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
+        let ask_until = snapshot.latest_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
         let warm = WarmState {
             ask_until_ms: ask_until,
             capacities: quotas,
@@ -238,7 +237,7 @@ impl Operations {
                     match limit.subject.and_then(|index| subjects.get(index)) {
                         Some((subject, hash)) => {
                             let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
-                            self.restore_cold_subject(entry, &cold, at_ms, Asks::ToCountAnew).await?;
+                            self.restore_cold_subject(entry, &cold, at_ms, Asks::Anew).await?;
                         }
                         None => self.begin_tenant_counters(entry, epoch, at_ms).await?,
                     }

@@ -31,11 +31,11 @@ const PAUSE: Duration = Duration::from_millis(3);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
     /// To count in its hash: it is told whatever the ledger has.
-    ToCount,
+    Count,
     /// To count in a counter that its hash lacks, though it was told: the whole is told again.
-    ToCountAnew,
+    Anew,
     /// To read it: where the ledger has nothing either, nothing is told.
-    ToRead,
+    Read,
 }
 
 /// A subject that a call found cold.
@@ -75,10 +75,10 @@ impl Operations {
     ) -> Answer<bool> {
         let started = Clock::monotonic();
         let resolved = entry.subject_counters(cold.subject, at_ms);
-        if asks == Asks::ToRead && is_unused(&self.snapshot(entry, &resolved, Some(cold.subject)).await?) {
+        if asks == Asks::Read && is_unused(&self.snapshot(entry, &resolved, Some(cold.subject)).await?) {
             return Ok(false);
         }
-        let begins = asks == Asks::ToCountAnew || !new_counters(&resolved, Some(cold.subject)).is_empty();
+        let begins = asks == Asks::Anew || !new_counters(&resolved, Some(cold.subject)).is_empty();
         if begins && !self.suspend(entry, cold.epoch, Some(cold.hash)).await? {
             return Ok(true);
         }
