@@ -37,10 +37,6 @@ async fn uses(app: &TestApp, subject: &str) {
     app.post_keyed("/v1/usage", &uuid::Uuid::now_v7().to_string(), page_of(subject)).await.expect(201);
 }
 
-async fn connect(app: &TestApp) -> MultiplexedConnection {
-    redis::Client::open(app.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
-}
-
 /// The keys of subjects' states, each with its expiry (unix ms; -1 for none).
 async fn subjects_states(redis: &mut MultiplexedConnection) -> Vec<(String, i64)> {
     let keys: Vec<String> = redis.keys("tg1:*:state:acme:*").await.unwrap();
@@ -90,8 +86,7 @@ async fn after_a_loss_a_subject_has_what_it_used_and_a_new_one_nothing() {
     }
     let held = app.post("/v1/reservations", page_of("ben")).await.expect(201);
     app.drained().await;
-    let mut redis = connect(&app).await;
-    redis::cmd("FLUSHALL").exec_async(&mut redis).await.unwrap();
+    app.redis.flush().await;
     let of = async |subject: &str| {
         let read =
             app.get(&format!("/v1/tenants/acme/quota?subject={subject}&kind=user")).await.expect(200).body;
@@ -116,7 +111,7 @@ async fn reading_a_subject_that_never_was_leaves_nothing_behind() {
     with_limits(&app).await;
     let key = json!({ "name": "reads", "role": "tenant", "tenant": "acme" });
     let key = app.post("/v1/admin/keys", key).await.expect(201).text("/key").to_owned();
-    let mut redis = connect(&app).await;
+    let mut redis = app.redis.connection().await;
     let read = async |number: usize| {
         let path = format!("/v1/tenants/acme/quota?subject=made-up-{number}&kind=user");
         let read = app.call_as(&key, Method::GET, &path, Value::Null).await.expect(200);
@@ -128,7 +123,7 @@ async fn reading_a_subject_that_never_was_leaves_nothing_behind() {
         if everybody_is_asked {
             uses(&app, "ada").await;
             app.drained().await;
-            redis::cmd("FLUSHALL").exec_async(&mut redis).await.unwrap();
+            app.redis.flush().await;
             read(0).await;
             let filters: Vec<String> = redis.keys("tg1:*:known:acme").await.unwrap();
             assert_eq!(filters.len(), 1);
@@ -149,7 +144,7 @@ async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
     let app = spawn_app().await;
     with_limits(&app).await;
     app.put("/v1/admin/meters/page", json!({ "unit": "page", "max_life_seconds": 86_400 })).await;
-    let mut redis = connect(&app).await;
+    let mut redis = app.redis.connection().await;
     app.post("/v1/reservations", page_of("ada")).await.expect(201);
     let ends_ms = window_end_ms(&app).await;
     let states = subjects_states(&mut redis).await;
@@ -180,7 +175,7 @@ async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
     lives_until(&mut redis, expiry_of(&extended)).await;
     // What is told from the ledger ends too.
     app.drained().await;
-    redis::cmd("FLUSHALL").exec_async(&mut redis).await.unwrap();
+    app.redis.flush().await;
     app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await.expect(200);
     lives_until(&mut redis, expiry_of(&extended)).await;
     app.finish().await;
@@ -195,7 +190,7 @@ async fn by_a_test_clock_no_state_ends_by_itself() {
     let extend = format!("/v1/reservations/{}/extend", held.text("/id"));
     app.post(&extend, json!({ "ttl_seconds": 120 })).await.expect(200);
     app.post("/v1/reservations", page_of("ben")).await.expect(201);
-    let states = subjects_states(&mut connect(&app).await).await;
+    let states = subjects_states(&mut app.redis.connection().await).await;
     assert!(states.len() == 2 && states.iter().all(|(_, expires_at_ms)| *expires_at_ms == -1), "{states:?}");
     app.finish().await;
 }
