@@ -1,13 +1,12 @@
 #!lua flags=allow-oom
--- restore: one page of what the ledger knows of a cold tenant; the last page makes it warm. Of one that only waits, what is not
---          told stays.
+-- restore: one page of what the ledger knows of a cold tenant; the last page makes it warm. One that only waits keeps its records
+--          and what it counts: it is told what it lacks.
 -- KEYS     1 meta  2 outbox  3 tenant's state
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 last page ('1' or '0')  6 ask_until ms  7 records
---          8 fields told  9 counters created inside their window (packed in gate/restore.rs)
---          10 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
---          11 filter of the subjects that may have use or holds ('' = nobody has, '?' = everybody may)  12 when it ends (unix ms)
---          then per record: id (32 hex), record; then, on the last page, per field: name, value; the told ones first, then those
---          that only holds know
+--          8 counters created inside their window (packed in gate/restore.rs)
+--          9 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
+--          10 filter of the subjects that may have use or holds ('' = nobody has, '?' = everybody may)  11 when it ends (unix ms)
+--          then per record: id (32 hex), record; then, on the last page, per field: name, value
 -- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first, nothing written    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
 -- include statuses
@@ -17,6 +16,7 @@
 -- include last_sequence
 -- include new_counters_told
 -- include told_sequence
+-- include lacks
 
 -- read
 local meta, state = KEYS[1], KEYS[3]
@@ -32,8 +32,8 @@ local of_epoch = header and struct.unpack('<i8', header)
 local waits = of_epoch == -epoch
 local sequence = last_sequence(KEYS[2], ARGV[1])
 local records, record_count = {}, tonumber(ARGV[7])
-for number = 1, record_count do
-  local hex, raw = ARGV[11 + 2 * number], ARGV[12 + 2 * number]
+for number = 1, waits and 0 or record_count do
+  local hex, raw = ARGV[10 + 2 * number], ARGV[11 + 2 * number]
   local expires_at = read_record(raw, epoch).expires_at
   local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
   local existing = read_record(redis.call('GET', prefix .. 'rsv:' .. hex), epoch)
@@ -41,9 +41,15 @@ for number = 1, record_count do
   local is_due = existing and existing.expires_at == expires_at
   records[number] = { key = prefix .. 'rsv:' .. hex, raw = raw, hex = hex, due = not is_due and due }
 end
+local lacking = {}
+for at = 12 + 2 * record_count, #ARGV, 2 do
+  if lacks(waits and redis.call('HGET', state, ARGV[at]), ARGV[at], ARGV[at + 1]) then
+    lacking[#lacking + 1] = at
+  end
+end
 
 -- check
-if of_epoch == epoch or (waits and told_sequence(header) > tonumber(ARGV[10])) then
+if of_epoch == epoch or (waits and told_sequence(header) > tonumber(ARGV[9])) then
   return { WARM, real, now, '' }
 end
 if real > tonumber(ARGV[2]) then
@@ -59,7 +65,7 @@ for _, record in ipairs(records) do
 end
 if ARGV[5] == '1' then
   local ask_until, before = tonumber(ARGV[6]), nil
-  local length = ARGV[11] == '?' and -1 or #ARGV[11]
+  local length = ARGV[10] == '?' and -1 or #ARGV[10]
   local filter = string.gsub(state, 'state:', 'known:', 1)
   redis.call('DEL', filter)
   if waits then
@@ -68,16 +74,15 @@ if ARGV[5] == '1' then
   else
     redis.call('DEL', state)
   end
-  local first, told = 13 + 2 * record_count, 2 * tonumber(ARGV[8])
-  for at = first, #ARGV, 2 do
-    redis.call(at < first + told and 'HSET' or 'HSETNX', state, ARGV[at], ARGV[at + 1])
+  for _, at in ipairs(lacking) do
+    redis.call('HSET', state, ARGV[at], ARGV[at + 1])
   end
-  local new_counters = new_counters_told(ARGV[9], now, before)
+  local new_counters = new_counters_told(ARGV[8], now, before)
   redis.call('HSET', state, 'h', struct.pack('<i8i8i8i8i8', epoch, now, ask_until, sequence, length) .. new_counters)
   if length > 0 then
-    redis.call('SET', filter, ARGV[11])
+    redis.call('SET', filter, ARGV[10])
     if ARGV[3] == '' then
-      redis.call('PEXPIREAT', filter, ARGV[12])
+      redis.call('PEXPIREAT', filter, ARGV[11])
     end
   end
 end

@@ -10,8 +10,7 @@
 -- include due_key
 -- include read_record
 -- include read_body
--- include measure
--- include holder_keys
+-- include measure_record
 -- include cold_record
 -- include held_in
 -- include add_hold
@@ -28,7 +27,7 @@ if found[1] ~= ARGV[1] or not found[2] then
 end
 local record = read_record(ARGV[4], epoch)
 read_body(record)
-local holders = measure(holder_keys(prefix, record), record.counters, epoch, now)
+local holders = measure_record(prefix, record, epoch, now)
 -- What is missing would start at zero, without this hold.
 for _, counter in ipairs(record.counters) do
   local holder = holders[counter.holder]

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- restore_subject: what the ledger knows of one subject of a warm tenant. What a script counted since the tenant's restore stays, and
---                  of one that waits what is not told.
+-- restore_subject: what the ledger knows of one subject of a warm tenant. What a script counted since the tenant's restore stays, as
+--                  what one that waits counts.
 -- KEYS     1 meta  2 outbox  3 subject's state  4 tenant's state
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 when its windows and holds have ended (unix ms)  5 fields told
---          6 counters created inside their window (packed in gate/restore.rs)
---          7 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
---          then per counter: field, value; the told ones first, then those that only holds know
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 when its windows and holds have ended (unix ms)
+--          5 counters created inside their window (packed in gate/restore.rs)
+--          6 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
+--          then per counter: field, value
 -- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first    COLD: the tenant is    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
 -- include statuses
@@ -34,7 +34,7 @@ if header then
   of_epoch, restored_at, made = struct.unpack('<i8i8i8', header)
 end
 local is_made, waits = of_epoch == epoch and made == -1, of_epoch == -epoch
-if (of_epoch == epoch and not is_made) or (waits and told_sequence(header) > tonumber(ARGV[7])) then
+if (of_epoch == epoch and not is_made) or (waits and told_sequence(header) > tonumber(ARGV[6])) then
   return { WARM, real, now, '' }
 end
 if real > tonumber(ARGV[2]) then
@@ -50,15 +50,12 @@ else
   if not waits then
     redis.call('DEL', state)
   end
-  header = struct.pack('<i8i8i8i8', epoch, now, 0, sequence) .. ends_at .. new_counters_told(ARGV[6], now, before)
+  header = struct.pack('<i8i8i8i8', epoch, now, 0, sequence) .. ends_at .. new_counters_told(ARGV[5], now, before)
 end
 redis.call('HSET', state, 'h', header)
 local told = struct.pack('<i8c16', sequence, string.rep('\0', 16))
-local replaced = waits and 8 + 2 * tonumber(ARGV[5]) or 0
-for at = 8, #ARGV, 2 do
-  if at < replaced then
-    redis.call('HSET', state, ARGV[at], ARGV[at + 1], 'r' .. ARGV[at], told)
-  elseif redis.call('HSETNX', state, ARGV[at], ARGV[at + 1]) == 1 then
+for at = 7, #ARGV, 2 do
+  if redis.call('HSETNX', state, ARGV[at], ARGV[at + 1]) == 1 then
     redis.call('HSET', state, 'r' .. ARGV[at], told)
   end
 end

@@ -62,7 +62,7 @@ pub struct WarmState {
     pub as_of: OutboxId,
     /// Counters as of the snapshot.
     pub counters: Vec<RestoredCounter>,
-    /// Counters that no policy in force knows, only open holds; a hash that merely waited keeps its own.
+    /// Counters that no policy in force knows, only open holds.
     pub held_only: Vec<RestoredCounter>,
     /// Those of `counters` that were created inside their window.
     pub new_counters: Vec<NewCounter>,
@@ -150,7 +150,7 @@ impl Gate {
         Ok(adopted)
     }
 
-    /// Writes one page of a cold tenant's restore; the last one makes it warm.
+    /// Writes one page of a cold tenant's restore; the last one makes it warm. A tenant that waits takes only what it lacks.
     pub async fn restore_page(&self, page: &RestorePage<'_>) -> Result<RestoreOutcome, GateError> {
         let RestorePage { partition, epoch, records, now_ms, .. } = *page;
         let last = page.last.as_ref();
@@ -171,8 +171,6 @@ impl Gate {
         arguments.push(if last.is_some() { b"1".to_vec() } else { b"0".to_vec() });
         arguments.push(last.map_or(0, |warm| warm.ask_until_ms).to_string().into_bytes());
         arguments.push(records.len().to_string().into_bytes());
-        let told = last.map_or(0, |warm| warm.counters.len() + warm.capacities.len());
-        arguments.push(told.to_string().into_bytes());
         arguments.push(last.iter().flat_map(|warm| &warm.new_counters).flat_map(pack_new_counter).collect());
         arguments.push(booked_in(epoch, page.as_of).to_string().into_bytes());
         arguments.push(known);
@@ -204,7 +202,6 @@ impl Gate {
     ) -> Result<RestoreOutcome, GateError> {
         let mut arguments = self.mutating_in(epoch, now_ms);
         arguments.push(warm.needed_until_ms.to_string().into_bytes());
-        arguments.push(warm.counters.len().to_string().into_bytes());
         arguments.push(warm.new_counters.iter().flat_map(pack_new_counter).collect());
         arguments.push(booked_in(epoch, warm.as_of).to_string().into_bytes());
         arguments.extend(warm.counters.iter().chain(&warm.held_only).flat_map(pack_counter));

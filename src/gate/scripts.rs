@@ -86,7 +86,7 @@ macro_rules! includes {
 
 includes! {
     "add_hold" "add_new_counters" "admitting" "append" "before_floor" "body_of" "cap_totals" "clock" "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys" "integer"
-    "keep_subjects" "kinds" "knows_subject" "last_id" "last_sequence" "late_rejected" "measure" "measure_record" "new_counters_told" "operation_of" "outlive" "pack_event" "pack_readings" "pack_record"
+    "keep_subjects" "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "measure" "measure_record" "new_counters_told" "operation_of" "outlive" "pack_event" "pack_readings" "pack_record"
     "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights" "reads_zero"
     "record_values" "recorded_checks"
     "refusing_checks" "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store"

@@ -74,13 +74,17 @@ impl Operations {
         asks: Asks,
     ) -> Answer<bool> {
         let started = Clock::monotonic();
-        let resolved = entry.subject_counters(cold.subject, at_ms);
+        let mut resolved = entry.subject_counters(cold.subject, at_ms);
         if asks == Asks::Read && is_unused(&self.snapshot(entry, &resolved, Some(cold.subject)).await?) {
             return Ok(false);
         }
         let begins = asks == Asks::Anew || !new_counters(&resolved, Some(cold.subject)).is_empty();
-        if begins && !self.suspend(entry, cold.epoch, Some(cold.hash)).await? {
-            return Ok(true);
+        if begins {
+            if !self.suspend(entry, cold.epoch, Some(cold.hash)).await? {
+                return Ok(true);
+            }
+            // What it counts in now is what it is told: a window may have turned since the call began.
+            resolved = entry.subject_counters(cold.subject, at_ms.max(self.gate_now_ms()));
         }
         let snapshot = self.snapshot(entry, &resolved, Some(cold.subject)).await?;
         self.tell_subject(entry, cold.epoch, cold.hash, warm_subject(&resolved, &snapshot, cold.subject))
@@ -118,7 +122,7 @@ impl Operations {
             }
             let started = Clock::monotonic();
             self.suspend_beginners(entry, epoch, page, at_ms).await?;
-            let told = self.read_subjects(entry, page, at_ms).await?;
+            let told = self.read_subjects(entry, page, at_ms.max(self.gate_now_ms())).await?;
             let telling = told.into_iter().map(|(hash, warm)| self.tell_subject(entry, epoch, hash, warm));
             let told: Vec<_> = stream::iter(telling).buffer_unordered(TELL_AT_ONCE).collect().await;
             failed = told.into_iter().find_map(Result::err).or(failed);

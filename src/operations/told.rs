@@ -25,7 +25,8 @@ impl Operations {
             return Ok(());
         }
         let told = match self.suspend(entry, epoch, None).await? {
-            true => self.restore_tenant(entry, epoch, at_ms).await,
+            // What it counts in now is what it is told: a window may have turned since the call began.
+            true => self.restore_tenant(entry, epoch, at_ms.max(self.gate_now_ms())).await,
             false => Ok(()),
         };
         self.unless_epoch_over(entry.partition, epoch, (), told)

@@ -1,8 +1,10 @@
 use rstest::rstest;
 use tollgate::domain::holds::NewCounter;
-use tollgate::domain::ids::{MeterId, OutboxId};
+use tollgate::domain::ids::{Epoch, MeterId, OutboxId};
+use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::{
-    ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage, RestoredCounter, WarmState,
+    CheckCapacity, HoldOutcome, QuotaCapacity, ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage,
+    RestoredCounter, WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -121,7 +123,7 @@ async fn a_hold_made_after_a_counter_was_told_moves_only_what_it_names(
 
 #[rstest]
 #[tokio::test]
-async fn who_waits_does_not_take_figures_from_before_and_takes_later_ones_whole(
+async fn who_waits_takes_no_figures_from_before_and_of_later_ones_what_it_lacks(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
@@ -141,8 +143,9 @@ async fn who_waits_does_not_take_figures_from_before_and_takes_later_ones_whole(
     assert_eq!((cold.tenant, cold.holders, cold.counters), (false, vec![1], vec![]));
     assert!(matches!(world.consume("a", total("2"), true).await, ResolveOutcome::Cold(_)));
     let tell = async |as_of: OutboxId, reserved: i64| {
-        let counters = vec![counter(b"day-----", 0, reserved)];
-        let told = WarmState { as_of, counters, ..WarmState::default() };
+        let counters = vec![counter(b"day-----", 0, reserved), counter(b"month---", 0, reserved)];
+        let new_counters = vec![NewCounter { subject: Some(ada.clone()), ..new_counter(b"month---") }];
+        let told = WarmState { as_of, counters, new_counters, ..WarmState::default() };
         let hash = world.hash(&ada);
         gate.restore_subject(world.partition, epoch, &world.tenant, hash, told, Some(START_MS)).await.unwrap()
     };
@@ -150,7 +153,12 @@ async fn who_waits_does_not_take_figures_from_before_and_takes_later_ones_whole(
     assert!(matches!(world.reserve(&of_ada("b")).await, ReserveOutcome::Cold(_)));
     assert_eq!(tell(suspended, 7).await, RestoreOutcome::Done);
     let ReserveOutcome::Admitted { readings, .. } = world.reserve(&of_ada("b")).await else { panic!("told") };
-    assert_eq!(readings[0].reserved.get(), 12);
+    assert_eq!(readings[0].reserved.get(), 10, "what it counted stays");
+    let mut month = limit(b"month---", 100);
+    month.place.holder = 1;
+    let asked = Ask { subjects: vec![ada.clone()], ..ask("m", vec![line("ocr.page", 1)], vec![month]) };
+    let ReserveOutcome::Admitted { readings, .. } = world.reserve(&asked).await else { panic!("told") };
+    assert_eq!(readings[0].reserved.get(), 8, "what it lacked is told");
     suspend(&world).await;
     let page = |as_of| RestorePage {
         as_of,
@@ -163,7 +171,90 @@ async fn who_waits_does_not_take_figures_from_before_and_takes_later_ones_whole(
     };
     assert_eq!(gate.restore_page(&page(suspended)).await.unwrap(), RestoreOutcome::AlreadyWarm);
     assert!(matches!(world.reserve(&of_ada("c")).await, ReserveOutcome::Cold(_)));
-    let all = OutboxId { sequence: suspended.sequence + 1, ..suspended };
+    let all = OutboxId { sequence: suspended.sequence + 2, ..suspended };
     assert_eq!(gate.restore_page(&page(all)).await.unwrap(), RestoreOutcome::Done);
     world.hold(&of_ada("c")).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_tenant_that_waits_keeps_its_records_and_counts_and_takes_a_newer_capacity(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let gate = &world.gate;
+    world.hold(&pages("a", 6, b"day-----")).await;
+    let open = world.record("a").await.unwrap();
+    world.consume("a", total("4"), true).await;
+    let next_day = (WINDOW.1, 2 * WINDOW.1 - WINDOW.0);
+    let mut next = limit(b"next----", 100);
+    next.place.window_start_ms = next_day.0;
+    let later = ask("b", vec![line("ocr.page", 5)], vec![next.clone()]);
+    world.hold(&Ask { valid: next_day, now_ms: next_day.0, ..later }).await;
+    let mut quota = limit(b"quota---", 0);
+    quota.capacity = CheckCapacity::Quota { field: field(b"quota---") };
+    for version in [3, 2, 4] {
+        let as_of = gate
+            .suspend(world.partition, world.epoch(), &world.tenant, None, Some(START_MS))
+            .await
+            .unwrap()
+            .unwrap();
+        // As the books have it while the consume waits in quarantine, read on the day before.
+        let capacity = QuotaCapacity {
+            field: field(b"quota---"),
+            version,
+            parts: vec![(0, units(i64::try_from(version).unwrap()))],
+            until_ms: i64::MAX,
+        };
+        let told = WarmState {
+            counters: vec![
+                counter(b"day-----", 0, 6),
+                counter(b"next----", 0, 9),
+                counter(b"month---", 0, 6),
+            ],
+            new_counters: vec![new_counter(b"month---")],
+            capacities: vec![capacity],
+            ..WarmState::default()
+        };
+        let page = RestorePage {
+            as_of,
+            partition: world.partition,
+            epoch: world.epoch(),
+            tenant: &world.tenant,
+            records: &[(world.id("a"), open.clone())],
+            last: Some(told),
+            now_ms: Some(START_MS),
+        };
+        assert_eq!(gate.restore_page(&page).await.unwrap(), RestoreOutcome::Done);
+        assert_eq!(world.state("a").await, Some(ReservationState::Consumed));
+        assert_eq!(world.counts(&limit(b"day-----", 100)).await, (4, 0));
+        assert_eq!(world.counts(&limit(b"month---", 100)).await, (0, 6));
+        assert_eq!(world.reading_at(next_day.0, &next).await.reserved, units(5));
+        let capacity = world.reading_at(START_MS, &quota).await.capacity.unwrap();
+        assert_eq!(capacity.get(), if version == 4 { 4 } else { 3 });
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hold_told_alone_counts_in_what_began_before_it_was_told_and_leaves_the_holds_of_others_there(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 6, b"day-----")).await;
+    let open = world.record("a").await.unwrap();
+    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    let told = WarmState {
+        counters: vec![counter(b"day-----", 0, 3), counter(b"month---", 0, 3)],
+        new_counters: vec![new_counter(b"month---")],
+        ..WarmState::default()
+    };
+    world.warm_up(told).await;
+    let held =
+        world.gate.restore_hold(world.id("a"), world.epoch(), &open, &[], Some(START_MS)).await.unwrap();
+    assert_eq!(held, HoldOutcome::Done);
+    let (day, month) = (limit(b"day-----", 100), limit(b"month---", 100));
+    assert_eq!((world.counts(&day).await, world.counts(&month).await), ((0, 9), (0, 9)));
+    world.consume("a", total("4"), true).await;
+    assert_eq!((world.counts(&day).await, world.counts(&month).await), ((4, 3), (4, 3)));
 }
