@@ -1,9 +1,12 @@
-//! Holds that the books have open long after their end and that the gate does not know: nobody else would ever end them.
+//! Holds that the books have open long after their end, and that the sweep cannot end: the gate does not know them, or what they count
+//! in waits for the ledger since a restore broke off. Nobody else would ever end them.
 
 use std::collections::HashSet;
 
+use super::restore_open::RestoredHolds;
 use super::{Answer, Operations, Work};
-use crate::domain::ids::ReservationId;
+use crate::domain::reservation::Record;
+use crate::ledger::{OpenHolder, OverdueHold};
 
 /// The sweep ends holds within seconds; what is open for so long after its end was forgotten, or waits behind a sweep that is late.
 const OVERDUE_MS: i64 = 60_000;
@@ -12,7 +15,7 @@ const PAGE: usize = 500;
 const LOOKED_AT_MAX: usize = 20_000;
 
 impl Operations {
-    /// Tells the gate of holds that it forgot, so that the sweep ends them. Answers how many. A partition that cannot take them now
+    /// Tells the gate of holds that it forgot, and what they count in, so that the sweep ends them. Answers how many. A partition that cannot take them now
     /// keeps the others waiting for nothing.
     ///
     /// Errors: the last one of a partition that was passed over; the holds of the others are told.
@@ -29,7 +32,7 @@ impl Operations {
                 if stuck.contains(&hold.id.partition()) {
                     continue;
                 }
-                match self.tell_if_forgotten(hold.id).await {
+                match self.tell_if_forgotten(hold).await {
                     Ok(was_forgotten) => told += u64::from(was_forgotten),
                     Err(error) if error.is_server_away() => {
                         stuck.insert(hold.id.partition());
@@ -44,14 +47,30 @@ impl Operations {
         failed.map_or(Ok(told), Err)
     }
 
-    async fn tell_if_forgotten(&self, id: ReservationId) -> Answer<bool> {
-        if self.gate.peek_record(id, None, self.script_now()).await?.record.is_some() {
-            return Ok(false);
+    async fn tell_if_forgotten(&self, hold: &OverdueHold) -> Answer<bool> {
+        if let Some(record) = self.gate.peek_record(hold.id, None, self.script_now()).await?.record {
+            return self.tell_holders_of(hold, &record).await;
         }
-        let Some(row) = self.ledger.reservation(id).await?.filter(|row| !row.quarantined) else {
+        let Some(row) = self.ledger.reservation(hold.id).await?.filter(|row| !row.quarantined) else {
             return Ok(false);
         };
         self.bring_back(row).await?;
+        Ok(true)
+    }
+
+    /// Tells the gate the tenant and the subjects of a hold that it knows, where they are cold or wait.
+    async fn tell_holders_of(&self, hold: &OverdueHold, record: &Record) -> Answer<bool> {
+        let subjects = record.body.rest.iter().flat_map(|rest| &rest.subjects);
+        let subjects = subjects.map(|(subject, _)| subject.clone()).collect();
+        let holders = [OpenHolder { tenant: hold.tenant.clone(), subjects }];
+        let warm = self.warm_holders(&holders).await?;
+        if warm.iter().flatten().all(|warm| *warm) {
+            return Ok(false);
+        }
+        let epoch = self.settled_epoch(hold.id.partition()).await?;
+        for (holder, warm) in holders.iter().zip(&warm) {
+            self.restore_holder(holder, epoch, warm, &mut RestoredHolds::default()).await?;
+        }
         Ok(true)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use serde_json::json;
+use tollgate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
 use tollgate::writer::discard;
 
 use crate::ledger::as_owner;
@@ -148,4 +149,25 @@ async fn a_tenant_that_cannot_be_restored_keeps_no_forgotten_hold_of_another_ope
     let state: Vec<String> = app.redis.connection().await.keys("tg1:*:state:torn").await.unwrap();
     restored_without_it(&app, 60, &state).await;
     expires(&app, noon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_restore_of_a_subject_broke_off_its_holds_expire_although_nobody_calls() {
+    let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
+    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
+    let app = app_with(options).await;
+    let limits = json!([{ "id": "own", "meter": "page", "window": "day", "capacity": "50",
+                          "scope": "subject", "subject_kind": "user", "class": "quota" }]);
+    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "limits": limits })).await;
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 60, "subjects": { "user": "ada" } });
+    app.post("/v1/reservations", body).await.expect(201);
+    app.drained().await;
+    // As whoever lets it wait leaves it when it is killed before it tells it.
+    let (gate, tenant) = (&app.app().gate, TenantId::parse("acme").unwrap());
+    let ada = Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("ada").unwrap() };
+    let (partition, hash) = (gate.partition_of(&tenant), gate.subject_hash(&tenant, &ada));
+    let epoch = gate.epoch(partition).unwrap();
+    gate.suspend(partition, epoch, &tenant, Some(hash), Some(noon.as_millisecond())).await.unwrap().unwrap();
+    expires(&app, noon).await;
+    app.finish().await;
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tollgate::domain::ids::TenantId;
 use tollgate::ledger::RestoreAsk;
 
+use crate::ledger::as_owner;
 use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
 use crate::support::wait::wait_for;
 
@@ -255,4 +256,63 @@ async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
     let truth = pair(used.text("/data/0/consumed"), &held.sum::<i64>().to_string());
     assert_eq!((counts(&app, "own").await, counts(&app, "user").await), (truth.clone(), truth));
     app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_meets_a_new_counter_restores_its_tenant_once() {
+    let app = Arc::new(spawn_app().await);
+    app.with_plan(json!([]), json!([])).await;
+    put_tenant(&app, "acme", json!([own("month")])).await;
+    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+    app.post_keyed("/v1/usage", "first", usage.clone()).await.expect(201);
+    let restores = || {
+        let text = app.app().operations.metrics_text();
+        let name = "tollgate_restores_total{kind=\"tenant\"} ";
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<u64>().unwrap()
+    };
+    let before = restores();
+    let mut other = own("day");
+    other["id"] = json!("other");
+    put_tenant(&app, "acme", json!([own("month"), other])).await;
+    let callers: Vec<_> = (0..80)
+        .map(|caller| {
+            let (app, usage) = (app.clone(), usage.clone());
+            tokio::spawn(async move { app.post_keyed("/v1/usage", &format!("{caller}"), usage).await.status })
+        })
+        .collect();
+    for caller in callers {
+        assert_eq!(caller.await.unwrap(), 201);
+    }
+    assert_eq!(restores(), before + 1);
+    assert_eq!(counts(&app, "other").await, pair("81", "0"));
+    Arc::into_inner(app).unwrap().finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_begins_while_a_consume_waits_in_quarantine_leaves_the_reservation_consumed() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    put_tenant(&app, "acme", json!([own("month")])).await;
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "50", "ttl_seconds": 600 });
+    let id = app.post_keyed("/v1/reservations", "hold", body).await.expect(201).text("/id").to_owned();
+    app.drained().await;
+    let waits = "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
+                 SELECT partition, 0, 0, id, tenant, 'torn', 'a test' FROM reservations";
+    as_owner(&app.database, waits).await.unwrap();
+    let path = format!("/v1/reservations/{id}/consume");
+    let consume = json!({ "amount": "40" });
+    app.post(&path, consume.clone()).await.expect(200);
+    wait_for("it waits in quarantine", Duration::from_secs(60), async || {
+        (app.app().ledger.count_quarantined().await.unwrap() == 2).then_some(())
+    })
+    .await;
+    let mut other = own("day");
+    other["id"] = json!("other");
+    put_tenant(&app, "acme", json!([own("month"), other])).await;
+    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+    app.post_keyed("/v1/usage", "use", usage).await.expect(201);
+    assert_eq!(counts(&app, "own").await, pair("41", "0"));
+    let again = app.post(&path, consume).await.expect(200);
+    assert_eq!((again.text("/status"), &again.body["replayed"]), ("consumed", &json!(true)), "{again:?}");
+    assert_eq!(counts(&app, "own").await, pair("41", "0"));
 }
