@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use serde_json::{Value, json};
-use tollgate::domain::ids::TenantId;
+use tollgate::domain::checkpoint::ReconciliationState::Clean;
+use tollgate::domain::ids::{Partition, TenantId};
+use tollgate::jobs::{ReconcileOptions, reconcile_tenants};
+use tollgate::ledger::ReconciliationFilter;
 
 use super::gate_away;
 use crate::ledger::{as_owner, rows};
@@ -112,6 +115,13 @@ async fn a_tenant_whose_state_is_damaged_keeps_no_other_from_expiring_and_being_
         hold(&app, tenant).await;
     }
     with_torn_state(&app, "acme").await;
+    app.move_clock(AFTER_EXPIRY).await;
+    let operations = &app.app().operations;
+    let mut expired = 0;
+    for partition in Partition::all(operations.partitions()) {
+        expired += operations.expire_due(partition).await.unwrap().expired;
+    }
+    assert_eq!(expired, 3);
     app.move_clock("2026-03-31T21:00:00Z").await;
     let ahead = app.app().operations.open_next_periods().await.unwrap();
     assert_eq!((ahead.opened, ahead.delivered), (4, 3));
@@ -224,11 +234,27 @@ async fn a_parked_call_that_the_gate_fails_at_keeps_no_other_from_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_whose_state_does_not_read_keeps_no_other_from_being_compared() {
     let app = at_noon(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
-    for tenant in ["acme", "beta"] {
+    app.move_clock("2026-03-11T00:10:00Z").await;
+    for tenant in TENANTS {
         hold(&app, tenant).await;
     }
     with_torn_state(&app, "acme").await;
-    let page = app.app().operations.warm_tenants(None).await.unwrap();
-    let warm = |tenant: &str| page.warm.contains(&TenantId::parse(tenant).unwrap());
-    assert!(warm("beta") && warm("acme"), "it is asked, so that it is reported: {page:?}");
+    let compared = async {
+        for tenant in &TENANTS[1..] {
+            let clean = ReconciliationFilter { tenant: TenantId::parse(tenant).ok(), state: Some(Clean) };
+            wait_for("it is compared", PATIENCE, async || {
+                let judged = app.app().ledger.reconciliations(&clean, None, 1).await.unwrap();
+                (!judged.is_empty()).then_some(())
+            })
+            .await;
+        }
+        wait_for("it is on record for status", PATIENCE, async || {
+            let damages = app.app().ledger.damages().await.unwrap();
+            damages.iter().any(|damage| damage.item.contains("acme")).then_some(())
+        })
+        .await;
+    };
+    let often = ReconcileOptions { interval: Duration::from_secs(1), pause_min: Duration::from_millis(1) };
+    reconcile_tenants(app.app().operations.clone(), app.app().ledger.clone(), often, compared).await;
+    assert!(alarms(&app).await > 0);
 }
