@@ -204,7 +204,7 @@ impl World {
     }
 }
 
-/// Asks again until the answer is as expected, at most ten seconds.
+/// Asks again until the answer is as expected, at most a minute.
 pub async fn until<F: Future<Output = Answer>>(
     ask: impl Fn() -> F,
     is_expected: impl Fn(&Answer) -> bool,
@@ -218,7 +218,5 @@ pub async fn until<F: Future<Output = Answer>>(
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), asked)
-        .await
-        .expect("the expected answer within ten seconds")
+    tokio::time::timeout(Duration::from_secs(60), asked).await.expect("the expected answer within a minute")
 }
