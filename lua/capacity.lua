@@ -6,6 +6,7 @@
 -- event    none
 -- include statuses
 -- include clock
+-- include unfit
 
 -- read
 local real, now = clock(ARGV[3])
@@ -13,14 +14,9 @@ local found = redis.call('HGET', KEYS[1], 'epoch')
 local stored = redis.call('HMGET', KEYS[3], 'h', ARGV[4])
 
 -- check
-if found ~= ARGV[1] then
-  return { ALARM, real, now, '', found or '' }
-end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
-end
-if not stored[1] or struct.unpack('<i8', stored[1]) ~= tonumber(ARGV[1]) then
-  return { COLD, real, now, '' }
+local refused = unfit(found, real, now, stored[1], '')
+if refused then
+  return refused
 end
 if stored[2] and struct.unpack('<i8', stored[2]) >= struct.unpack('<i8', ARGV[5]) then
   return { KEPT, real, now, '' }

@@ -7,6 +7,7 @@
 -- include statuses
 -- include clock
 -- include last_sequence
+-- include unfit
 
 -- read
 local real, now = clock(ARGV[3])
@@ -15,14 +16,9 @@ local header = redis.call('HGET', KEYS[3], 'h')
 local told = struct.pack('<i8c16', last_sequence(KEYS[2], ARGV[1]), string.rep('\0', 16))
 
 -- check
-if found ~= ARGV[1] then
-  return { ALARM, real, now, '', found or '' }
-end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
-end
-if not header or struct.unpack('<i8', header) ~= tonumber(ARGV[1]) then
-  return { COLD, real, now, '' }
+local refused = unfit(found, real, now, header, '')
+if refused then
+  return refused
 end
 
 -- write

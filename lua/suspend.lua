@@ -10,6 +10,7 @@
 -- include last_id
 -- include last_sequence
 -- include integer
+-- include unfit
 
 -- read
 local epoch, tenant, subject = tonumber(ARGV[1]), KEYS[3], KEYS[4]
@@ -20,14 +21,9 @@ local of_subject = subject and redis.call('HGET', subject, 'h')
 local last, sequence = last_id(KEYS[2]), last_sequence(KEYS[2], ARGV[1])
 
 -- check
-if found ~= ARGV[1] then
-  return { ALARM, real, now, '', found or '' }
-end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
-end
-if not header or struct.unpack('<i8', header) ~= epoch then
-  return { COLD, real, now, last }
+local refused = unfit(found, real, now, header, last)
+if refused then
+  return refused
 end
 
 -- write

@@ -90,7 +90,7 @@ includes! {
     "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights" "reads_zero"
     "record_values" "recorded_checks"
     "refusing_checks" "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store"
-    "told_sequence" "write_counters"
+    "told_sequence" "unfit" "write_counters"
 }
 
 impl Script {

@@ -15,8 +15,8 @@ use tollgate::domain::reservation::{
 };
 use tollgate::gate::{
     CheckCapacity, ConsumeCall, CounterCheck, CounterClass, CounterReading, ExtendCall, Gate, GateOptions,
-    PeekCall, ReleaseCall, ReserveCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals,
-    WarmState,
+    PeekCall, ReleaseCall, ReserveCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage,
+    RestoredCounter, Totals, WarmState,
 };
 
 use super::server::{Mode, Server};
@@ -125,6 +125,17 @@ pub fn ask(key: &str, lines: Vec<Line>, checks: Vec<CounterCheck>) -> Ask {
         may_be_known: false,
         ledger_asked: false,
         now_ms: START_MS,
+    }
+}
+
+/// What the ledger tells of a counter.
+pub fn restored_counter(name: &[u8; 8], consumed: i64, reserved: i64) -> RestoredCounter {
+    RestoredCounter {
+        field: field(name),
+        window_start_ms: WINDOW.0,
+        consumed: units(consumed),
+        reserved: units(reserved),
+        next_hold_ends_at_ms: None,
     }
 }
 

@@ -3,7 +3,7 @@ use tollgate::domain::amount::{Decimals, Units};
 use tollgate::domain::checkpoint::{Checkpoint, CounterDescription, Description, Figures};
 use tollgate::domain::ids::{Epoch, MeterId, OutboxId, Subject};
 use tollgate::gate::{
-    CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, RestoredCounter, WarmState,
+    CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, WarmState,
 };
 use uuid::Uuid;
 
@@ -71,13 +71,7 @@ async fn last_checkpoint(world: &World) -> Checkpoint {
 }
 
 fn told(counters: &[(&[u8; 8], i64)]) -> WarmState {
-    let counter = |(name, consumed): &(&[u8; 8], i64)| RestoredCounter {
-        field: field(name),
-        window_start_ms: WINDOW.0,
-        consumed: units(*consumed),
-        reserved: units(0),
-        next_hold_ends_at_ms: None,
-    };
+    let counter = |(name, consumed): &(&[u8; 8], i64)| restored_counter(name, *consumed, 0);
     WarmState { counters: counters.iter().map(counter).collect(), ..WarmState::default() }
 }
 

@@ -4,8 +4,7 @@ use tollgate::domain::event::Change;
 use tollgate::domain::ids::TenantId;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
 use tollgate::gate::{
-    CheckCapacity, ConsumeCall, QuotaCapacity, ReserveMode, ResolveOutcome, RestoredCounter, Totals,
-    WarmState,
+    CheckCapacity, ConsumeCall, QuotaCapacity, ReserveMode, ResolveOutcome, Totals, WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -171,13 +170,7 @@ async fn a_total_that_would_take_its_counter_beyond_the_largest_amount_is_refuse
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::cold(mode).await;
-    let counter = RestoredCounter {
-        field: field(b"day-----"),
-        window_start_ms: WINDOW.0,
-        consumed: units(UNITS_MAX - 10),
-        reserved: units(0),
-        next_hold_ends_at_ms: None,
-    };
+    let counter = restored_counter(b"day-----", UNITS_MAX - 10, 0);
     world.warm_up(WarmState { counters: vec![counter], ..WarmState::default() }).await;
     let mut ask = pages("a", 5);
     ask.checks[0] = limit(b"day-----", UNITS_MAX);

@@ -2,7 +2,7 @@ use rstest::rstest;
 use tollgate::domain::event::Change;
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::domain::reservation::ReservationState;
-use tollgate::gate::{ReserveOutcome, RestoreOutcome, RestorePage, RestoredCounter, WarmState};
+use tollgate::gate::{ReserveOutcome, RestoreOutcome, RestorePage, WarmState};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
@@ -132,13 +132,7 @@ async fn holds_of_an_older_epoch_are_passed_over_and_come_back_with_their_tenant
     assert_eq!(world.gate.restore_page(&page(None)).await.unwrap(), RestoreOutcome::Done);
     let report = world.gate.expire(world.partition, Some(now_ms + BUCKET_MS), 100).await.unwrap();
     assert_eq!((report.expired, report.postponed), (0, 1), "its tenant is still cold");
-    let counter = RestoredCounter {
-        field: field(b"day-----"),
-        window_start_ms: WINDOW.0,
-        consumed: units(0),
-        reserved: units(6),
-        next_hold_ends_at_ms: None,
-    };
+    let counter = restored_counter(b"day-----", 0, 6);
     let warm = WarmState { counters: vec![counter], ..WarmState::default() };
     assert_eq!(world.gate.restore_page(&page(Some(warm))).await.unwrap(), RestoreOutcome::Done);
     assert_eq!(world.sweep(now_ms + 10_000).await, 1);

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use tollgate::domain::chain::{Chain, ChainHead};
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
-use tollgate::gate::{Holder, QuotaCapacity, RepairCall, RestorePage, RestoredCounter, WarmState};
+use tollgate::gate::{Holder, QuotaCapacity, RepairCall, RestorePage, WarmState};
 
 use crate::gate::server::{Mode, Server};
 use crate::gate::world::*;
@@ -90,16 +90,7 @@ fn words(line: &str) -> Vec<String> {
 /// Calls every script once, with all that a call can carry.
 async fn call_every_script(world: &World) {
     world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
-    let told = WarmState {
-        counters: vec![RestoredCounter {
-            field: field(b"day-----"),
-            window_start_ms: WINDOW.0,
-            consumed: units(1),
-            reserved: units(0),
-            next_hold_ends_at_ms: None,
-        }],
-        ..WarmState::default()
-    };
+    let told = WarmState { counters: vec![restored_counter(b"day-----", 1, 0)], ..WarmState::default() };
     world.warm_up(told.clone()).await;
     let ask = |key| ask(key, vec![line("ocr.page", 5)], vec![limit(b"day-----", 100)]);
     for key in ["a", "b"] {

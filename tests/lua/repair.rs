@@ -2,7 +2,7 @@ use rstest::rstest;
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
 use tollgate::gate::status::Status;
-use tollgate::gate::{CounterCheck, Holder, RepairCall, RepairOutcome, RestoredCounter, WarmState};
+use tollgate::gate::{CounterCheck, Holder, RepairCall, RepairOutcome, WarmState};
 use uuid::Uuid;
 
 use crate::gate::server::Mode;
@@ -21,13 +21,7 @@ fn counter() -> CounterCheck {
 /// A tenant whose counter stands at (10, 0) after three events.
 async fn used(mode: Mode) -> World {
     let world = World::cold(mode).await;
-    let told = RestoredCounter {
-        field: field(COUNTER),
-        window_start_ms: WINDOW.0,
-        consumed: units(10),
-        reserved: units(0),
-        next_hold_ends_at_ms: None,
-    };
+    let told = restored_counter(COUNTER, 10, 0);
     world.warm_up(WarmState { counters: vec![told], ..WarmState::default() }).await;
     for key in ["a", "b", "c"] {
         world.hold(&ask(key, vec![line("ocr.page", 1)], vec![counter()])).await;
@@ -86,13 +80,7 @@ async fn a_counter_that_the_ledger_told_after_the_checkpoint_is_left_as_it_is(
 ) {
     let world = used(mode).await;
     let state = world.key(&format!("state:{}", world.tenant));
-    let told = |consumed| RestoredCounter {
-        field: field(COUNTER),
-        window_start_ms: WINDOW.0,
-        consumed: units(consumed),
-        reserved: units(3),
-        next_hold_ends_at_ms: None,
-    };
+    let told = |consumed| restored_counter(COUNTER, consumed, 3);
     world.server.command(&["HDEL", &state, "day-----"]);
     let single = WarmState { counters: vec![told(9)], ..WarmState::default() };
     let (partition, tenant) = (world.partition, &world.tenant);

@@ -5,7 +5,7 @@ use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::{
     CheckCapacity, Cold, CounterClass, GateError, KnownSubjects, QuotaCapacity, ReserveMode, ReserveOutcome,
-    RestoredCounter, Totals, WarmState,
+    Totals, WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -315,13 +315,7 @@ async fn a_keyed_call_that_a_filter_knows_asks_the_ledger_unless_the_gate_knows_
 #[tokio::test]
 async fn sums_are_exact_up_to_the_largest_amount(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::cold(mode).await;
-    let counter = RestoredCounter {
-        field: field(b"day-----"),
-        window_start_ms: WINDOW.0,
-        consumed: units(UNITS_MAX - 3),
-        reserved: units(0),
-        next_hold_ends_at_ms: None,
-    };
+    let counter = restored_counter(b"day-----", UNITS_MAX - 3, 0);
     world.warm_up(WarmState { counters: vec![counter], ..WarmState::default() }).await;
     assert!(matches!(world.reserve(&pages("a", 4, UNITS_MAX)).await, ReserveOutcome::Refused { .. }));
     world.hold(&pages("b", 3, UNITS_MAX)).await;

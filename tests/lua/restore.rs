@@ -3,7 +3,7 @@ use tollgate::domain::ids::{Epoch, OutboxId, ReservationId};
 use tollgate::domain::reservation::{Record, ReservationState};
 use tollgate::gate::{
     CounterClass, GateError, HoldOutcome, QuotaCapacity, ReserveOutcome, RestoreOutcome, RestorePage,
-    RestoredCounter, WarmState,
+    WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -11,16 +11,6 @@ use crate::gate::world::*;
 
 fn pages(key: &str, amount: i64) -> Ask {
     ask(key, vec![line("ocr.page", amount)], vec![limit(b"day-----", 100)])
-}
-
-fn counter(name: &[u8; 8], consumed: i64, reserved: i64) -> RestoredCounter {
-    RestoredCounter {
-        field: field(name),
-        window_start_ms: WINDOW.0,
-        consumed: units(consumed),
-        reserved: units(reserved),
-        next_hold_ends_at_ms: None,
-    }
 }
 
 async fn restore(
@@ -52,7 +42,7 @@ async fn pages_bring_the_holds_back_and_the_last_one_makes_the_tenant_warm_once(
         .map(|(key, record)| (world.id(key), record));
     world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
     assert_eq!(world.record("a").await, None, "a record of another epoch is not known");
-    let warm = WarmState { counters: vec![counter(b"day-----", 10, 9)], ..WarmState::default() };
+    let warm = WarmState { counters: vec![restored_counter(b"day-----", 10, 9)], ..WarmState::default() };
     for _ in 0..2 {
         assert_eq!(restore(&world, &records[..1], None).await.unwrap(), RestoreOutcome::Done);
     }
@@ -102,7 +92,7 @@ async fn what_the_ledger_read_for_one_epoch_is_not_taken_in_another(
     let (old, id, hash) = (world.epoch(), world.id("a"), world.hash(&user("ada")));
     world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
     let (gate, partition, tenant, now_ms) = (&world.gate, world.partition, &world.tenant, Some(START_MS));
-    let told = || WarmState { counters: vec![counter(b"day-----", 7, 0)], ..WarmState::default() };
+    let told = || WarmState { counters: vec![restored_counter(b"day-----", 7, 0)], ..WarmState::default() };
     let records = [(id, open)];
     let page = RestorePage {
         as_of: OutboxId::default(),
@@ -133,7 +123,7 @@ async fn single_counters_and_capacities_are_told_to_a_warm_tenant_only_and_never
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::cold(mode).await;
-    let told = WarmState { counters: vec![counter(b"day-----", 7, 0)], ..WarmState::default() };
+    let told = WarmState { counters: vec![restored_counter(b"day-----", 7, 0)], ..WarmState::default() };
     let tell = |told: WarmState| {
         let world = &world;
         async move {
@@ -241,10 +231,10 @@ async fn a_hold_that_a_warm_tenant_does_not_know_is_told_alone_once_and_ends_as_
         world.gate.restore_hold(id, world.epoch(), &open, told, Some(START_MS)).await.unwrap()
     };
     assert_eq!(tell(&[]).await, HoldOutcome::TenantCold);
-    let warm = WarmState { counters: vec![counter(b"day-----", 2, 0)], ..WarmState::default() };
+    let warm = WarmState { counters: vec![restored_counter(b"day-----", 2, 0)], ..WarmState::default() };
     world.warm_up(warm).await;
     assert_eq!(tell(&[]).await, HoldOutcome::SubjectsCold(vec![1]));
-    let told = WarmState { counters: vec![counter(b"users---", 2, 4)], ..WarmState::default() };
+    let told = WarmState { counters: vec![restored_counter(b"users---", 2, 4)], ..WarmState::default() };
     world.gate.restore_subject(partition, world.epoch(), tenant, hash, told, Some(START_MS)).await.unwrap();
     assert_eq!(tell(&[1]).await, HoldOutcome::Done);
     assert_eq!(tell(&[1]).await, HoldOutcome::Known);

@@ -33,13 +33,7 @@ fn known(world: &World, subjects: &[Subject]) -> WarmState {
 }
 
 fn counter(name: &[u8; 8], window_start_ms: i64, consumed: i64, reserved: i64) -> RestoredCounter {
-    RestoredCounter {
-        field: field(name),
-        window_start_ms,
-        consumed: units(consumed),
-        reserved: units(reserved),
-        next_hold_ends_at_ms: None,
-    }
+    RestoredCounter { window_start_ms, ..restored_counter(name, consumed, reserved) }
 }
 
 async fn tell(world: &World, subject: &Subject, counters: Vec<RestoredCounter>) -> RestoreOutcome {

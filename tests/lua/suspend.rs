@@ -4,7 +4,7 @@ use tollgate::domain::ids::{Epoch, MeterId, OutboxId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::{
     CheckCapacity, HoldOutcome, QuotaCapacity, ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage,
-    RestoredCounter, WarmState,
+    WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -12,16 +12,6 @@ use crate::gate::world::*;
 
 fn pages(key: &str, amount: i64, name: &[u8; 8]) -> Ask {
     ask(key, vec![line("ocr.page", amount)], vec![limit(name, 100)])
-}
-
-fn counter(name: &[u8; 8], consumed: i64, reserved: i64) -> RestoredCounter {
-    RestoredCounter {
-        field: field(name),
-        window_start_ms: WINDOW.0,
-        consumed: units(consumed),
-        reserved: units(reserved),
-        next_hold_ends_at_ms: None,
-    }
 }
 
 fn new_counter(name: &[u8; 8]) -> NewCounter {
@@ -74,8 +64,8 @@ async fn what_a_waiting_tenant_is_not_told_stays_and_holds_from_before_move_its_
     }
     suspend(&world).await;
     let told = WarmState {
-        counters: vec![counter(b"month---", 0, 10)],
-        held_only: vec![counter(b"day-----", 0, 10)],
+        counters: vec![restored_counter(b"month---", 0, 10)],
+        held_only: vec![restored_counter(b"day-----", 0, 10)],
         new_counters: vec![new_counter(b"month---")],
         ..WarmState::default()
     };
@@ -86,7 +76,7 @@ async fn what_a_waiting_tenant_is_not_told_stays_and_holds_from_before_move_its_
     // A second one, told by an instance that knows the first no more.
     suspend(&world).await;
     let told = WarmState {
-        counters: vec![counter(b"week----", 4, 4)],
+        counters: vec![restored_counter(b"week----", 4, 4)],
         new_counters: vec![new_counter(b"week----")],
         ..WarmState::default()
     };
@@ -108,7 +98,7 @@ async fn a_hold_made_after_a_counter_was_told_moves_only_what_it_names(
     let world = World::warm(mode).await;
     suspend(&world).await;
     let told = WarmState {
-        counters: vec![counter(b"month---", 0, 0)],
+        counters: vec![restored_counter(b"month---", 0, 0)],
         new_counters: vec![new_counter(b"month---")],
         ..WarmState::default()
     };
@@ -143,7 +133,8 @@ async fn who_waits_takes_no_figures_from_before_and_of_later_ones_what_it_lacks(
     assert_eq!((cold.tenant, cold.holders, cold.counters), (false, vec![1], vec![]));
     assert!(matches!(world.consume("a", total("2"), true).await, ResolveOutcome::Cold(_)));
     let tell = async |as_of: OutboxId, reserved: i64| {
-        let counters = vec![counter(b"day-----", 0, reserved), counter(b"month---", 0, reserved)];
+        let counters =
+            vec![restored_counter(b"day-----", 0, reserved), restored_counter(b"month---", 0, reserved)];
         let new_counters = vec![NewCounter { subject: Some(ada.clone()), ..new_counter(b"month---") }];
         let told = WarmState { as_of, counters, new_counters, ..WarmState::default() };
         let hash = world.hash(&ada);
@@ -208,9 +199,9 @@ async fn a_tenant_that_waits_keeps_its_records_and_counts_and_takes_a_newer_capa
         };
         let told = WarmState {
             counters: vec![
-                counter(b"day-----", 0, 6),
-                counter(b"next----", 0, 9),
-                counter(b"month---", 0, 6),
+                restored_counter(b"day-----", 0, 6),
+                restored_counter(b"next----", 0, 9),
+                restored_counter(b"month---", 0, 6),
             ],
             new_counters: vec![new_counter(b"month---")],
             capacities: vec![capacity],
@@ -245,7 +236,7 @@ async fn a_hold_told_alone_counts_in_what_began_before_it_was_told_and_leaves_th
     let open = world.record("a").await.unwrap();
     world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
     let told = WarmState {
-        counters: vec![counter(b"day-----", 0, 3), counter(b"month---", 0, 3)],
+        counters: vec![restored_counter(b"day-----", 0, 3), restored_counter(b"month---", 0, 3)],
         new_counters: vec![new_counter(b"month---")],
         ..WarmState::default()
     };

@@ -3,8 +3,7 @@ use tollgate::domain::event::Change;
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::domain::reservation::{Record, ReservationState};
 use tollgate::gate::{
-    CounterCheck, ReserveMode, ReserveOutcome, ResolveOutcome, RestoredCounter, UndoCall, UndoOutcome,
-    WarmState,
+    CounterCheck, ReserveMode, ReserveOutcome, ResolveOutcome, UndoCall, UndoOutcome, WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -133,13 +132,7 @@ async fn what_the_ledger_told_since_or_another_window_holds_is_not_touched(
     world.hold(&job(ReserveMode::AllOrNothing)).await;
     let begin = latest_begin(&world).await;
     world.server.command(&["DEL", &world.key(&format!("state:{}", world.tenant))]);
-    let told = RestoredCounter {
-        field: field(b"day-----"),
-        window_start_ms: WINDOW.0,
-        consumed: units(12),
-        reserved: units(9),
-        next_hold_ends_at_ms: None,
-    };
+    let told = restored_counter(b"day-----", 12, 9);
     world.warm_up(WarmState { counters: vec![told], ..WarmState::default() }).await;
     assert!(matches!(undo(&world, &begin, &booked).await, UndoOutcome::Done(_)));
     assert_eq!(world.counts(&counter()).await, (12, 9), "the ledger's figures never had it");

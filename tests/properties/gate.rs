@@ -12,8 +12,8 @@ use tollgate::domain::event::{Change, Event};
 use tollgate::domain::ids::{Epoch, MeterId, OutboxId};
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
 use tollgate::gate::{
-    CounterCheck, ExtendCall, ReleaseCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage,
-    RestoredCounter, Totals, WarmState,
+    CounterCheck, ExtendCall, ReleaseCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals,
+    WarmState,
 };
 
 use sequences::{Step, counters, rules, steps};
@@ -117,12 +117,8 @@ impl Subject {
         self.epoch += 1;
         let (gate, partition) = (&self.world.gate, self.world.partition);
         gate.adopt(partition, Epoch(self.epoch), 0, Some(self.now_ms)).await.unwrap();
-        let told = |(at, counter): (usize, &Counter)| RestoredCounter {
-            field: field(FIELDS[at]),
-            window_start_ms: WINDOW.0,
-            consumed: units(counter.consumed),
-            reserved: units(counter.reserved),
-            next_hold_ends_at_ms: None,
+        let told = |(at, counter): (usize, &Counter)| {
+            restored_counter(FIELDS[at], counter.consumed, counter.reserved)
         };
         let counters = model.counters.iter().enumerate().map(told).collect();
         let page = RestorePage {
