@@ -20,13 +20,15 @@ const NEWS_MAX: Duration = Duration::from_secs(1);
 /// What a killed writer left is booked by another after so long.
 const TAKEN_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// Who holds the leases of the writer.
-async fn writer_of(storm: &Storm) -> Vec<String> {
-    storm
-        .rows(
-            "SELECT DISTINCT owner FROM leases WHERE name LIKE 'writer/%' AND expires_at > clock_timestamp()",
-        )
-        .await
+/// Waits until one alone holds leases of the writer, and it is another one than before; answers who.
+async fn writer(storm: &Storm, before: Option<&str>) -> String {
+    let query =
+        "SELECT DISTINCT owner FROM leases WHERE name LIKE 'writer/%' AND expires_at > clock_timestamp()";
+    wait_for("one books everything", PATIENCE, async || {
+        let [owner] = <[String; 1]>::try_from(storm.rows(query).await).ok()?;
+        (before != Some(owner.as_str())).then_some(owner)
+    })
+    .await
 }
 
 /// How long until this is so at both.
@@ -100,6 +102,7 @@ async fn taken_over(caller: &Caller, round: u64) -> Duration {
 async fn what_one_of_two_services_is_told_both_know_and_a_killed_one_is_replaced_by_the_other() {
     let mut storm = Storm::begin(Vec::new()).await;
     prepare(&storm, TENANTS).await;
+    let mut books = writer(&storm, None).await;
     let mut other = storm.serve("127.0.0.1:0").await;
     let both = [storm.caller(), Caller::of(KEY, [other.address.clone()])];
     let anywhere = Caller::of(KEY, [storm.address().to_owned(), other.address.clone()]);
@@ -114,14 +117,11 @@ async fn what_one_of_two_services_is_told_both_know_and_a_killed_one_is_replaced
     let rounds = sized(20, 1);
     let mut slowest_over = Duration::ZERO;
     for round in 0..rounds {
-        let before = writer_of(&storm).await;
-        assert_eq!(before.len(), 1, "one books everything: {before:?}");
-        // The one that has run for longer books.
+        // The one that has run for longer books, unless it was late and the other stepped in for it.
         let mut killed = storm.service.replace(other).unwrap();
         killed.kill();
         slowest_over = slowest_over.max(taken_over(&storm.caller(), round).await);
-        let after = writer_of(&storm).await;
-        assert!(after.len() == 1 && after != before, "{before:?} books no more: {after:?}");
+        books = writer(&storm, Some(&books)).await;
         other = storm.serve(&killed.address).await;
         load.goes_on(CALLERS).await;
     }
@@ -134,6 +134,6 @@ async fn what_one_of_two_services_is_told_both_know_and_a_killed_one_is_replaced
     done.repeat(&anywhere).await;
     storm.books_hold("page", done.units() + after).await;
     storm.verify(&names(TENANTS), COUNTERS).await;
-    assert!(slowest_news < sized(NEWS_MAX, 10 * NEWS_MAX), "{slowest_news:?}");
-    assert!(slowest_over < sized(TAKEN_OVER_MAX, 4 * TAKEN_OVER_MAX), "{slowest_over:?}");
+    assert!(slowest_news < sized(NEWS_MAX, PATIENCE), "{slowest_news:?}");
+    assert!(slowest_over < sized(TAKEN_OVER_MAX, PATIENCE), "{slowest_over:?}");
 }
