@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Binary, Bool, Jsonb, Nullable, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::Value;
 
 use super::{BEGIN_SNAPSHOT, CalendarChange, Ledger, LedgerError, number};
+use crate::domain::codec::Write;
 use crate::domain::ids::{MeterId, OperationId, TenantId};
 use crate::domain::period::DatedCalendar;
 use crate::domain::policy::diff::DefinitionKind;
@@ -113,7 +114,7 @@ pub enum PolicyAction {
         /// Tenants only: which of its counters began anew, and when; none where none did.
         counter_resets: Option<Value>,
     },
-    /// Deletes. Refused for a meter with balances and a tenant with reservations.
+    /// Deletes. Refused for a meter and a tenant with something booked.
     Delete,
 }
 
@@ -135,6 +136,8 @@ pub struct PolicyChange {
 pub struct PolicyWrite {
     /// In order.
     pub changes: Vec<PolicyChange>,
+    /// Meters of which nothing may be booked: the changes alter what is fixed by the first use.
+    pub unused_meters: Vec<MeterId>,
     /// Generations that the changes begin or raise.
     pub generations: Vec<Generation>,
     /// What the changes do to tenants' calendars.
@@ -380,7 +383,7 @@ impl Ledger {
         Ok(rows.into_iter().next().and_then(|row| row.definition))
     }
 
-    /// Whether anything was booked on the meter, so that its unit and decimals are fixed.
+    /// Whether anything was booked on the meter, or waits to be, so that its unit and decimals are fixed.
     pub async fn is_meter_booked(&self, meter: &MeterId) -> Result<bool, LedgerError> {
         let meter = meter.to_string();
         self.read(|connection| {
@@ -452,12 +455,20 @@ async fn read_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerE
     number::unsigned(row.version)
 }
 
+/// `$1` is the meter, `$2` its name as events and parked calls have it. What waits may be taken for a use by accident.
+pub const METER_IS_BOOKED: &str = "SELECT EXISTS (SELECT FROM balances WHERE meter = $1) \
+    OR EXISTS (SELECT FROM quarantine WHERE status = 'open' AND position($2 IN event) > 0) \
+    OR EXISTS (SELECT FROM parked WHERE state = 'waiting' AND position($2 IN payload) > 0) \
+    OR EXISTS (SELECT FROM parked WHERE state = 'conflict' AND position($2 IN payload) > 0) AS found";
+
 pub(super) async fn is_meter_booked(
     connection: &mut AsyncPgConnection,
     meter: &str,
 ) -> Result<bool, LedgerError> {
-    let query = "SELECT EXISTS (SELECT FROM balances WHERE meter = $1) AS found";
-    let row: ExistsRow = sql_query(query).bind::<Text, _>(meter).get_result(connection).await?;
+    let mut named = Vec::new();
+    named.put_text(meter);
+    let query = sql_query(METER_IS_BOOKED).bind::<Text, _>(meter).bind::<Binary, _>(named);
+    let row: ExistsRow = query.get_result(connection).await?;
     Ok(row.found)
 }
 
@@ -469,7 +480,8 @@ pub(super) async fn has_booked(
     let query = "SELECT EXISTS (SELECT FROM reservations WHERE tenant = $1) \
                  OR EXISTS (SELECT FROM balances WHERE tenant = $1) \
                  OR EXISTS (SELECT FROM quota_periods WHERE tenant = $1) \
-                 OR EXISTS (SELECT FROM parked WHERE tenant = $1 AND state = 'waiting') AS found";
+                 OR EXISTS (SELECT FROM parked WHERE tenant = $1 AND state <> 'done') \
+                 OR EXISTS (SELECT FROM quarantine WHERE tenant = $1 AND status = 'open') AS found";
     let row: ExistsRow = sql_query(query).bind::<Text, _>(tenant).get_result(connection).await?;
     Ok(row.found)
 }

@@ -81,6 +81,11 @@ async fn put(
     let query = "UPDATE policy_version SET version = version + 1 RETURNING version";
     let row: VersionRow = sql_query(query).get_result(connection).await?;
     let version = number::unsigned(row.version)?;
+    for meter in &write.unused_meters {
+        if is_meter_booked(connection, meter.as_str()).await? {
+            return Err(used(DefinitionKind::Meter, meter.as_str()));
+        }
+    }
     let mut objects = Vec::with_capacity(write.changes.len());
     for changes in write.changes.chunks(AT_ONCE) {
         let written = check(changes, stored_versions(connection, changes).await?)?;
@@ -273,10 +278,7 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
         _ => false,
     };
     if in_use {
-        return Err(LedgerError::Conflict(Conflict::InUse {
-            kind: change.kind.as_str(),
-            id: change.id.clone(),
-        }));
+        return Err(used(change.kind, &change.id));
     }
     if change.kind == DefinitionKind::Tenant {
         calendars::delete(connection, &change.id).await?;
@@ -291,6 +293,10 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
         .execute(connection)
         .await?;
     Ok(())
+}
+
+fn used(kind: DefinitionKind, id: &str) -> LedgerError {
+    LedgerError::Conflict(Conflict::InUse { kind: kind.as_str(), id: id.to_owned() })
 }
 
 /// A generation only rises.

@@ -2,26 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::Operations;
 use super::present::instant;
-use super::{Answer, Operations};
 use crate::domain::ids::TenantId;
 use crate::domain::period::{Calendar, Calendars, WindowKind};
 use crate::ledger::{CalendarChange, StoredTenant};
 
 impl Operations {
-    /// Whether anything of the tenant is booked, or may stand in an outbox that cannot be seen to its end.
-    pub(super) async fn may_have_booked(&self, tenant: &TenantId) -> Answer<bool> {
-        if self.ledger.has_booked(tenant).await? {
-            return Ok(true);
-        }
-        let partition = self.partition_of(tenant);
-        let Ok(facts) = self.gate.partition_facts(partition).await else { return Ok(true) };
-        match self.catch_up(partition, facts.last_id.unwrap_or_default()).await {
-            Ok(()) => Ok(self.ledger.has_booked(tenant).await?),
-            Err(_) => Ok(true),
-        }
-    }
-
     /// A stored tenant as it is shown.
     pub(super) fn shown(&self, stored: &StoredTenant) -> Value {
         // Where none is stored there is none to come, whatever the definition says.

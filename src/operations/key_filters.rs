@@ -147,27 +147,7 @@ impl Operations {
     /// that long for the books. Answers how many keys were sealed, and how many partitions merged.
     pub async fn seal_keys(&self, patience: Duration) -> Answer<(usize, usize)> {
         let now_ms = self.clock.now_ms();
-        let standings = self.gate.look(|| self.wall_clock.now_ms()).await?;
-        if standings.len() != usize::from(self.policy.partitions()) {
-            return Err(OperationError::GateUnavailable("an outbox could not be looked at".into()));
-        }
-        let booked = async {
-            loop {
-                let cursors = self.ledger.cursors().await?;
-                let is_settled = standings.iter().all(|standing| {
-                    let mut cursors = cursors.iter();
-                    cursors.any(|at| at.partition == standing.partition && at.settles(standing.last))
-                });
-                if is_settled {
-                    return Ok::<_, OperationError>(());
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        let in_time = tokio::time::timeout(patience.max(Duration::from_millis(500)), booked).await;
-        let late =
-            |_| OperationError::LedgerUnavailable("it is too far behind the gate to seal its keys".into());
-        in_time.map_err(late)??;
+        self.catch_up_all(patience.max(Duration::from_millis(500))).await?;
         let sealed = self.ledger.seal_keys(now_ms).await?;
         let mut merged = 0;
         let kept_from_ms = now_ms.saturating_sub(self.options.horizon_ms).saturating_sub(KEPT_LONGER_MS);

@@ -18,6 +18,7 @@ mod expire;
 mod follow;
 mod forgotten;
 mod health;
+mod in_use;
 mod instance;
 mod jobs;
 mod key_filters;

@@ -9,6 +9,7 @@ use super::policy_draft::{Draft, Settled};
 use super::policy_store::{add_object, generations};
 use super::requests::{Precondition, Principal};
 use super::{Answer, OperationError, Operations};
+use crate::domain::field_error::FieldError;
 use crate::domain::ids::TenantId;
 use crate::domain::policy::Policy;
 use crate::domain::policy::diff::DefinitionKind;
@@ -102,7 +103,8 @@ impl Operations {
                 Err(LedgerError::Conflict(Conflict::PolicyMoved { .. } | Conflict::Version { .. })) => {
                     self.policy.refresh().await?;
                 }
-                Err(LedgerError::Busy(_)) => {}
+                // Something was used for the first time meanwhile: the next attempt says what that means.
+                Err(LedgerError::Busy(_) | LedgerError::Conflict(Conflict::InUse { .. })) => {}
                 Err(error) => return Err(error.into()),
             }
             attempts.again().await?;
@@ -158,12 +160,17 @@ impl Operations {
         }
     }
 
-    /// Names everything that speaks against the change, the books too.
+    /// Names everything that speaks against the change, the books too: those that have all that was admitted by now.
     async fn refuse(&self, draft: &Draft) -> Answer<()> {
         let mut errors = draft.errors();
         for (meter, wrong) in draft.meters_that_must_be_unused() {
-            if self.ledger.is_meter_booked(&meter).await? {
+            if self.is_meter_used(&meter).await? {
                 errors.extend(wrong);
+            }
+        }
+        for tenant in draft.deleted_tenants() {
+            if self.has_booked(&tenant).await? {
+                errors.push(FieldError::new("", "is in the books; set `archived` instead of deleting it"));
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }

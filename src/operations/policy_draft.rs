@@ -279,6 +279,12 @@ impl Draft {
         fixed.filter(|(_, errors): &(_, Vec<_>)| !errors.is_empty()).collect()
     }
 
+    /// The tenants that it deletes.
+    pub(super) fn deleted_tenants(&self) -> Vec<TenantId> {
+        let is_deleted = |id: &TenantId| self.edit.deletes(DefinitionKind::Tenant, id.as_str());
+        self.kept.keys().filter(|id| is_deleted(id)).cloned().collect()
+    }
+
     /// The change as it is written, once nothing else can move: `since` are the tenants that have changed meanwhile.
     pub(super) fn finish(mut self, since: Vec<TenantSince>) -> Answer<(PolicyWrite, Settled)> {
         if !since.is_empty() {
@@ -299,7 +305,9 @@ impl Draft {
         if !errors.is_empty() {
             return Err(OperationError::Invalid(errors));
         }
+        let altered = self.meters_that_must_be_unused().into_iter().map(|(meter, _)| meter);
         let mut write = PolicyWrite {
+            unused_meters: altered.filter(|id| self.then.definitions().meters.contains_key(id)).collect(),
             changes: self.shared_changes()?,
             generations: self.fresh.drain(..).map(generation_row).collect(),
             calendars: self.edit.tenants().iter().filter_map(|id| self.calendar_change(id)).collect(),

@@ -12,6 +12,7 @@ mod edge;
 mod framing;
 mod health;
 mod hostile;
+mod in_use;
 mod instances;
 mod made_up_keys;
 mod metrics;

@@ -4,6 +4,7 @@ use serde_json::json;
 use tollgate::domain::ids::OperationId;
 use tollgate::domain::policy::diff::DefinitionKind;
 use tollgate::ledger::keys::KEYS_CHANGED_AFTER;
+use tollgate::ledger::policy::METER_IS_BOOKED;
 use tollgate::ledger::{
     Conflict, Expected, Generation, Ledger, LedgerError, Noticed, PolicyAction, PolicyChange, PolicyWrite,
     PolicyWritten, StoredKey, TenantPlace,
@@ -23,7 +24,13 @@ fn delete(kind: DefinitionKind, id: &str) -> PolicyChange {
 }
 
 fn write(changes: Vec<PolicyChange>) -> PolicyWrite {
-    PolicyWrite { changes, generations: Vec::new(), calendars: Vec::new(), actor: "anna".into() }
+    PolicyWrite {
+        changes,
+        unused_meters: Vec::new(),
+        generations: Vec::new(),
+        calendars: Vec::new(),
+        actor: "anna".into(),
+    }
 }
 
 async fn change(ledger: &Ledger, base: u64, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {
@@ -232,4 +239,29 @@ async fn changes_of_keys_are_numbered_found_by_index_and_never_deletions() {
         let refused = as_owner(&database, removal).await.unwrap_err();
         assert!(refused.as_db_error().unwrap().message().contains("set revoked_at instead"), "{refused:?}");
     }
+}
+
+/// Before a meter changes, and before it is deleted, the books of all tenants are asked for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn whether_a_meter_is_booked_is_asked_by_index_and_of_what_waits_too() {
+    let (database, ledger) = ledger().await;
+    let many = "INSERT INTO balances (tenant, meter, period_start, period_end) \
+                SELECT 't' || n, 'm' || n % 2, now(), now() FROM generate_series(1, 20000) n; \
+                ANALYZE balances";
+    as_owner(&database, many).await.unwrap();
+    let plan = format!("EXPLAIN {}", METER_IS_BOOKED.replace("$1", "'unused'").replace("$2", "''::bytea"));
+    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let plan: Vec<String> = client.query(&plan, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert!(plan.iter().any(|line| line.contains("balances_by_meter")), "{plan:?}");
+
+    let is_booked = async |meter: &str| ledger.is_meter_booked(&meter.parse().unwrap()).await.unwrap();
+    assert!(is_booked("m1").await && !is_booked("unused").await);
+    let parked = "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload, state, reason) \
+                  VALUES ('acme', 0, gen_random_uuid(), 'consume', now(), '\\006unused', 'conflict', 'test')";
+    as_owner(&database, parked).await.unwrap();
+    assert!(is_booked("unused").await, "an operator may still have it booked");
+    assert!(ledger.has_booked(&tenant("acme")).await.unwrap());
+    as_owner(&database, "UPDATE parked SET state = 'done', reason = NULL").await.unwrap();
+    assert!(!is_booked("unused").await && !ledger.has_booked(&tenant("acme")).await.unwrap());
 }
