@@ -44,10 +44,10 @@ pub enum Conflict {
         /// The version it has, if it exists.
         found: Option<u64>,
     },
-    /// Something but a tenant was changed while the change was being prepared.
+    /// Something but a tenant was changed while the change was being prepared, or the ledger was set back.
     #[error("the policy has moved on to version {found}: read it again and repeat the change")]
     PolicyMoved {
-        /// The version at which it was.
+        /// The version that it has.
         found: u64,
     },
     /// There is nothing with this id.

@@ -73,7 +73,7 @@ pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedSta
 pub use parked_conflicts::{ParkedConflict, Settlement, Settling};
 pub use policy::{
     Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
-    StoredObject, StoredPolicy, StoredTenant, TenantPlace, TenantSince, WrittenObject,
+    SharedChange, StoredObject, StoredPolicy, StoredTenant, TenantPlace, TenantSince, WrittenObject,
 };
 pub use quarantine::{QuarantineStatus, Quarantined};
 pub use quotas::QuotaCapacity;

@@ -59,12 +59,21 @@ pub struct TenantSince {
 }
 
 /// How far the policy has got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolicyVersions {
     /// The version: rises with every change of anything, tenants too.
     pub version: u64,
-    /// The version at which something that is not a tenant changed last.
-    pub shared_version: u64,
+    /// The last change of something that is not a tenant.
+    pub shared: SharedChange,
+}
+
+/// A change of something that is not a tenant. A ledger that was set back gives a number anew, but not with its instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SharedChange {
+    /// The version that it made; 0 where there was none.
+    pub version: u64,
+    /// When it was made (unix µs).
+    pub at_us: i64,
 }
 
 /// A counter's generation: bumped when a limit takes on a shape that was not defined before.
@@ -83,8 +92,8 @@ pub struct Generation {
 /// Everything but the tenants, as of one instant.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StoredPolicy {
-    /// Rises with every change of anything, tenants too.
-    pub version: u64,
+    /// How far it has got.
+    pub versions: PolicyVersions,
     /// All objects that are not tenants, by kind and id.
     pub objects: Vec<StoredObject>,
     /// All generations.
@@ -231,8 +240,10 @@ struct VersionRow {
 struct VersionsRow {
     #[diesel(sql_type = BigInt)]
     version: i64,
-    #[diesel(sql_type = BigInt)]
-    shared_version: i64,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    shared_version: Option<i64>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    shared_at: Option<DateTime<Utc>>,
 }
 
 #[derive(QueryableByName)]
@@ -294,8 +305,9 @@ const TENANT_COLUMNS: &str = "SELECT id, version, definition, counter_resets, ar
                                                   'anchor_day', anchor_day) ORDER BY from_at) \
               FROM calendars WHERE calendars.tenant = tenants.id), '[]') AS calendars FROM tenants";
 
-const SHARED_VERSION: &str =
-    "SELECT coalesce(max(policy_version), 0) FROM policy_history WHERE kind <> 'tenant'";
+const VERSIONS: &str = "SELECT version, shared_version, shared_at FROM policy_version LEFT JOIN LATERAL ( \
+        SELECT policy_version AS shared_version, changed_at AS shared_at FROM policy_history WHERE kind <> 'tenant' \
+        ORDER BY policy_version DESC LIMIT 1) shared ON true";
 
 impl Ledger {
     /// Everything but the tenants, as of one instant.
@@ -308,19 +320,9 @@ impl Ledger {
         self.read(|connection| read_version(connection).boxed()).await
     }
 
-    /// The policy's version, and that at which something that is not a tenant changed last.
+    /// How far the policy has got.
     pub async fn policy_versions(&self) -> Result<PolicyVersions, LedgerError> {
-        let row = self
-            .read(|connection| {
-                let query =
-                    format!("SELECT version, ({SHARED_VERSION}) AS shared_version FROM policy_version");
-                async move { Ok(sql_query(query).get_result::<VersionsRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        Ok(PolicyVersions {
-            version: number::unsigned(row.version)?,
-            shared_version: number::unsigned(row.shared_version)?,
-        })
+        self.read(|connection| read_versions(connection).boxed()).await
     }
 
     /// Those of these tenants that there are.
@@ -409,7 +411,7 @@ async fn read_policy(connection: &mut AsyncPgConnection) -> Result<StoredPolicy,
     .load(connection)
     .await?;
     Ok(StoredPolicy {
-        version: read_version(connection).await?,
+        versions: read_versions(connection).await?,
         objects: objects.into_iter().map(ObjectRow::read).collect::<Result<_, _>>()?,
         generations: generations.into_iter().map(GenerationRow::read).collect::<Result<_, _>>()?,
     })
@@ -443,11 +445,12 @@ pub(super) async fn tenants_since(
         .collect()
 }
 
-/// The version at which something that is not a tenant changed last.
-pub(super) async fn read_shared_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerError> {
-    let query = format!("SELECT ({SHARED_VERSION}) AS version");
-    let row: VersionRow = sql_query(query).get_result(connection).await?;
-    number::unsigned(row.version)
+/// How far the policy has got.
+pub(super) async fn read_versions(connection: &mut AsyncPgConnection) -> Result<PolicyVersions, LedgerError> {
+    let row: VersionsRow = sql_query(VERSIONS).get_result(connection).await?;
+    let version = row.shared_version.map(number::unsigned).transpose()?.unwrap_or_default();
+    let at_us = row.shared_at.map(|at| at.timestamp_micros()).unwrap_or_default();
+    Ok(PolicyVersions { version: number::unsigned(row.version)?, shared: SharedChange { version, at_us } })
 }
 
 async fn read_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerError> {

@@ -6,10 +6,10 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use super::policy::{has_booked, is_meter_booked, read_shared_version, tenants_since};
+use super::policy::{has_booked, is_meter_booked, read_versions, tenants_since};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PolicyAction, PolicyChange,
-    PolicyWrite, PolicyWritten, TenantSince, WrittenObject, calendars, notices, number,
+    PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, calendars, notices, number,
 };
 use crate::domain::ids::Partition;
 use crate::domain::policy::diff::DefinitionKind;
@@ -18,14 +18,14 @@ impl Ledger {
     /// Changes the policy in one transaction, with history, generations, audit and a notice for each object. While it lasts
     /// every other change waits.
     ///
-    /// The change was prepared on version `base`: nothing but tenants may have changed since. `finish` says what is written;
+    /// The change was prepared on the policy of `base`: nothing but tenants may have changed since, nor may that be lost. `finish` says what is written;
     /// `with_tenants` has it told of the tenants that did change, whatever the change is about. Its refusal changes nothing.
     ///
     /// Errors: [`LedgerError::Conflict`] when something is not at the version it was prepared on, or a deletion meets
     /// something booked.
     pub async fn change_policy<T, E>(
         &self,
-        base: u64,
+        base: PolicyVersions,
         with_tenants: bool,
         finish: impl FnOnce(Vec<TenantSince>) -> Result<(PolicyWrite, T), E> + Send + 'static,
     ) -> Result<Result<(PolicyWritten, T), E>, LedgerError>
@@ -37,7 +37,8 @@ impl Ledger {
         self.transact(BEGIN, move |connection| {
             async move {
                 lock(connection, base).await?;
-                let since = if with_tenants { tenants_since(connection, base).await? } else { Vec::new() };
+                let since =
+                    if with_tenants { tenants_since(connection, base.version).await? } else { Vec::new() };
                 match finish(since) {
                     Ok((write, rest)) => Ok(Ok((put(connection, write, partitions).await?, rest))),
                     Err(refusal) => Ok(Err(refusal)),
@@ -67,10 +68,14 @@ struct VersionsRow {
 }
 
 /// Locks the policy against every other change until the transaction ends.
-async fn lock(connection: &mut AsyncPgConnection, base: u64) -> Result<(), LedgerError> {
+async fn lock(connection: &mut AsyncPgConnection, base: PolicyVersions) -> Result<(), LedgerError> {
     sql_query("SELECT version FROM policy_version FOR UPDATE").execute(connection).await?;
-    let found = read_shared_version(connection).await?;
-    if found > base { Err(LedgerError::Conflict(Conflict::PolicyMoved { found })) } else { Ok(()) }
+    let found = read_versions(connection).await?;
+    // A ledger that was set back has fewer versions, or another last change.
+    if found.shared != base.shared || found.version < base.version {
+        return Err(LedgerError::Conflict(Conflict::PolicyMoved { found: found.version }));
+    }
+    Ok(())
 }
 
 async fn put(

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::MissedTickBehavior;
+
 use super::{Answer, Operations};
 use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
@@ -13,7 +15,7 @@ const GATHER_FOR: Duration = Duration::from_millis(10);
 const GATHER_MAX: Duration = Duration::from_millis(100);
 
 /// Follows changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own;
-/// `poll_every` is how often the policy version is asked for besides.
+/// `poll_every` is how often they are asked for besides.
 pub async fn follow_changes(
     operations: Arc<Operations>,
     url: String,
@@ -22,10 +24,13 @@ pub async fn follow_changes(
 ) {
     let following = async {
         let mut notices = Ledger::listen(&url);
-        let mut seen_version = 0;
+        let mut polls = tokio::time::interval(poll_every);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut seen_version, mut is_quiet) = (0, true);
         loop {
-            match tokio::time::timeout(poll_every, notices.next()).await {
-                Ok(Some(first)) => {
+            tokio::select! {
+                Some(first) = notices.next() => {
+                    is_quiet = false;
                     let since = Instant::now();
                     let mut is_policy = operations.take_notice(first).await;
                     while since.elapsed() < GATHER_MAX
@@ -37,8 +42,10 @@ pub async fn follow_changes(
                         seen_version = operations.refresh_policy(seen_version).await;
                     }
                 }
-                Ok(None) => tokio::time::sleep(poll_every).await,
-                Err(_) => seen_version = operations.poll_policy(seen_version).await,
+                _ = polls.tick() => {
+                    seen_version = operations.poll(seen_version, is_quiet).await;
+                    is_quiet = true;
+                }
             }
         }
     };
@@ -102,17 +109,16 @@ impl Operations {
         }
     }
 
-    /// What a lost notice would leave behind: any change since is taken as a change of everything.
-    async fn poll_policy(&self, seen_version: u64) -> u64 {
+    /// What a lost notice would leave behind: where none was heard since the last poll, any change is taken as a change of
+    /// everything.
+    async fn poll(&self, seen_version: u64, is_quiet: bool) -> u64 {
         // A revoked key must not outlive a lost notice.
         told(self.keys.memory.follow(&self.ledger).await);
-        match self.ledger.policy_version().await {
-            Ok(version) if version != seen_version => {
-                self.policy.forget_tenants();
-                self.refresh_policy(seen_version).await
-            }
-            _ => seen_version,
+        let version = self.refresh_policy(seen_version).await;
+        if is_quiet && version != seen_version {
+            self.policy.forget_tenants();
         }
+        version
     }
 }
 

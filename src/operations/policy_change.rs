@@ -90,6 +90,7 @@ impl Operations {
             self.refuse(&draft).await?;
             if terms.dry_run || !draft.changes_anything() {
                 let (base, settled) = (draft.base(), draft.settled());
+                let base = base.version;
                 return Ok(Changed { written: None, version_before, base, settled });
             }
             terms.agreed.iter().for_each(|digest| draft.agree_to(digest.clone()));
@@ -97,6 +98,7 @@ impl Operations {
             match self.ledger.change_policy(base, with_tenants, move |since| draft.finish(since)).await {
                 Ok(done) => {
                     let (written, settled) = done?;
+                    let base = base.version;
                     self.after_change(base, &written, &settled).await?;
                     return Ok(Changed { written: Some(written), version_before, base, settled });
                 }
@@ -124,8 +126,8 @@ impl Operations {
             for object in &stored.objects {
                 add_object(&mut definitions, object.kind, &object.definition)?;
             }
-            let policy = Policy::new(stored.version, definitions, generations(stored.generations)?);
-            Draft::new(edit.clone(), actor, policy, &stored.objects, now_ms)
+            let policy = Policy::new(stored.versions.version, definitions, generations(stored.generations)?);
+            Draft::new(edit.clone(), actor, (stored.versions, policy), &stored.objects, now_ms)
         };
         if draft.concerns_all_tenants() {
             self.keep_all_tenants(&mut draft).await?;

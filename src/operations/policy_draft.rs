@@ -20,8 +20,8 @@ use crate::domain::policy::resets::{TenantBefore, resets_of_all, tenant_resets_a
 use crate::domain::policy::{Dangling, Policy};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{
-    CalendarChange, Expected, Generation, PolicyAction, PolicyChange, PolicyWrite, StoredObject,
-    StoredTenant, TenantSince,
+    CalendarChange, Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite,
+    StoredObject, StoredTenant, TenantSince,
 };
 
 /// A change of the policy worked out against what is stored.
@@ -31,6 +31,7 @@ pub(super) struct Draft {
     /// The digest of the changes that were agreed to, where they were.
     agreed: Option<String>,
     now_ms: i64,
+    base: PolicyVersions,
     /// The policy before and after, without tenants.
     before: Policy,
     then: Policy,
@@ -77,7 +78,7 @@ impl Draft {
     pub(super) fn new(
         edit: Edit,
         actor: String,
-        before: Policy,
+        (base, before): (PolicyVersions, Policy),
         objects: &[StoredObject],
         now_ms: i64,
     ) -> Self {
@@ -90,6 +91,7 @@ impl Draft {
             actor,
             agreed: None,
             now_ms,
+            base,
             before,
             then,
             versions,
@@ -105,9 +107,9 @@ impl Draft {
         self.agreed = Some(digest);
     }
 
-    /// The version it was prepared on.
-    pub(super) fn base(&self) -> u64 {
-        self.before.version
+    /// The policy it was prepared on.
+    pub(super) fn base(&self) -> PolicyVersions {
+        self.base
     }
 
     /// Whether it concerns tenants that it does not name: their counters, or what they refer to.

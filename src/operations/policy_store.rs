@@ -1,8 +1,8 @@
 //! Policy in memory: one immutable snapshot for all, tenants worked out as they come, both kept fresh by the
 //! ledger's notices.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -17,7 +17,7 @@ use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
 use crate::domain::tenant::TenantDefinition;
-use crate::ledger::{Generation, Ledger};
+use crate::ledger::{Generation, Ledger, PolicyVersions};
 use crate::telemetry::Metrics;
 use crate::telemetry::labels::Alarm;
 
@@ -102,8 +102,8 @@ pub(super) struct PolicyStore {
     changed: Cache<TenantId, u64>,
     /// ... nor one read before all of them were forgotten: how often they were.
     forgotten: AtomicU64,
-    /// The version that `current` was last known to say, also where nothing in it had changed.
-    seen: AtomicU64,
+    /// How far the policy had got when `current` was last known to say it, also where nothing in it had changed.
+    seen: Mutex<PolicyVersions>,
     clock: crate::clock::Clock,
 }
 
@@ -115,10 +115,9 @@ impl PolicyStore {
         clock: crate::clock::Clock,
         metrics: Arc<Metrics>,
     ) -> Answer<Self> {
-        let policy = read_policy(&ledger).await?;
-        let seen = AtomicU64::new(policy.version);
+        let (seen, policy) = read_policy(&ledger).await?;
         Ok(Self {
-            seen,
+            seen: Mutex::new(seen),
             ledger,
             partitions,
             current: ArcSwap::from_pointee(policy),
@@ -141,15 +140,19 @@ impl PolicyStore {
 
     /// The version of the policy that the snapshot in force is known to say.
     pub(super) fn seen_version(&self) -> u64 {
-        self.seen.load(Ordering::Acquire)
+        self.seen().version
     }
 
-    /// The snapshot in force, at the version that it is known to say: a change of a tenant is prepared on it.
-    pub(super) fn as_of_now(&self) -> Policy {
+    fn seen(&self) -> MutexGuard<'_, PolicyVersions> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The snapshot in force, as what it is known to say: a change of a tenant is prepared on it.
+    pub(super) fn as_of_now(&self) -> (PolicyVersions, Policy) {
         // Read first: what comes into force in between is newer than this says, never older.
-        let version = self.seen_version();
+        let seen = *self.seen();
         let current = self.current.load();
-        Policy::new(version, current.definitions().clone(), current.generations().clone())
+        (seen, Policy::new(seen.version, current.definitions().clone(), current.generations().clone()))
     }
 
     /// Held while a change is made that reads all tenants.
@@ -263,29 +266,42 @@ impl PolicyStore {
     }
 
     /// Looks whether anything but tenants has changed, and if so reads the snapshot again; the old one stays when nothing in
-    /// it has changed.
+    /// it has changed. A ledger that was set back is followed back. Answers the version.
     pub(super) async fn refresh(&self) -> Answer<u64> {
         // A slow reading must not replace a later one: nothing would tell of the change again.
         let _one_at_a_time = self.refreshing.lock().await;
+        // Read first: what was seen by now is in every later reading, but for one of a ledger that was set back.
+        let seen = *self.seen();
         let stored = self.ledger.policy_versions().await?;
-        if stored.shared_version <= self.seen_version() {
-            return Ok(self.seen.fetch_max(stored.version, Ordering::AcqRel).max(stored.version));
+        if stored.shared == seen.shared && stored.version >= seen.version {
+            return Ok(self.note_version(stored.version));
         }
-        let fresh = read_policy(&self.ledger).await?;
-        let version = fresh.version;
+        let (versions, fresh) = read_policy(&self.ledger).await?;
         let current = self.current.load();
         if !fresh.says_the_same_as(&current) {
             self.current.store(Arc::new(fresh));
         }
-        Ok(self.seen.fetch_max(version, Ordering::AcqRel).max(version))
+        if versions.version < seen.version || versions.shared.version <= seen.version {
+            let (now, before) = (versions.version, seen.version);
+            tracing::warn!(now, before, "the ledger was set back: its policy is followed");
+            *self.seen() = versions;
+            self.forget_tenants();
+            return Ok(versions.version);
+        }
+        self.seen().shared = versions.shared;
+        Ok(self.note_version(versions.version))
+    }
+
+    fn note_version(&self, version: u64) -> u64 {
+        let mut seen = self.seen();
+        seen.version = seen.version.max(version);
+        seen.version
     }
 
     /// Notes that between `base`, which was seen, and `version` nothing but tenants has changed.
     pub(super) fn only_tenants_changed(&self, base: u64, version: u64) -> u64 {
-        let moved = self.seen.fetch_update(Ordering::AcqRel, Ordering::Acquire, |seen| {
-            (seen >= base).then_some(seen.max(version))
-        });
-        moved.map_or_else(|seen| seen, |seen| seen.max(version))
+        let seen = self.seen_version();
+        if seen >= base { self.note_version(version) } else { seen.max(version) }
     }
 
     /// Notes that a tenant has this version now. Known as an older one it is forgotten, so that its next use asks the ledger;
@@ -320,14 +336,14 @@ impl PolicyStore {
     }
 }
 
-async fn read_policy(ledger: &Ledger) -> Answer<Policy> {
+async fn read_policy(ledger: &Ledger) -> Answer<(PolicyVersions, Policy)> {
     let stored = ledger.read_policy().await?;
     let mut definitions = Definitions::default();
     for object in stored.objects {
         add_object(&mut definitions, object.kind, &object.definition)?;
     }
     let generations = generations(stored.generations)?;
-    Ok(Policy::new(stored.version, definitions, generations))
+    Ok((stored.versions, Policy::new(stored.versions.version, definitions, generations)))
 }
 
 /// Adds one stored definition.

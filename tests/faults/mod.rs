@@ -17,6 +17,7 @@ mod old_keys;
 mod reconciliation;
 mod replay;
 mod safety_tail;
+mod set_back;
 mod stopping;
 mod storm;
 mod teeth;

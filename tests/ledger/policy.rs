@@ -6,8 +6,8 @@ use tollgate::domain::policy::diff::DefinitionKind;
 use tollgate::ledger::keys::KEYS_CHANGED_AFTER;
 use tollgate::ledger::policy::METER_IS_BOOKED;
 use tollgate::ledger::{
-    Conflict, Expected, Generation, Ledger, LedgerError, Noticed, PolicyAction, PolicyChange, PolicyWrite,
-    PolicyWritten, StoredKey, TenantPlace,
+    Conflict, Expected, Generation, Ledger, LedgerError, Noticed, PolicyAction, PolicyChange, PolicyVersions,
+    PolicyWrite, PolicyWritten, SharedChange, StoredKey, TenantPlace,
 };
 
 use super::events::{HOUR_MS, Work, tenant};
@@ -33,14 +33,18 @@ fn write(changes: Vec<PolicyChange>) -> PolicyWrite {
     }
 }
 
-async fn change(ledger: &Ledger, base: u64, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {
+async fn change(
+    ledger: &Ledger,
+    base: PolicyVersions,
+    write: PolicyWrite,
+) -> Result<PolicyWritten, LedgerError> {
     let changed = ledger.change_policy(base, false, move |_| Ok::<_, ()>((write, ()))).await?;
     Ok(changed.unwrap().0)
 }
 
 /// Whatever was changed before.
 async fn put_objects(ledger: &Ledger, write: PolicyWrite) -> Result<PolicyWritten, LedgerError> {
-    change(ledger, u64::MAX, write).await
+    change(ledger, ledger.policy_versions().await?, write).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +69,7 @@ async fn policy_is_written_together_versioned_and_told_to_listeners() {
     }
     assert_eq!(told, [("meter".into(), "ocr.page".into(), 1), ("tenant".into(), "acme".into(), 1)]);
     let stored = ledger.read_policy().await.unwrap();
-    assert_eq!((stored.version, stored.objects.len(), stored.generations), (1, 1, vec![generation]));
+    assert_eq!((stored.versions.version, stored.objects.len(), stored.generations), (1, 1, vec![generation]));
     let acme = ledger.read_tenant_definition(&tenant("acme")).await.unwrap().unwrap();
     assert_eq!((acme.definition, acme.counter_resets), (json!({ "plan": "free" }), json!([])));
 }
@@ -83,9 +87,14 @@ async fn a_change_that_expects_another_version_changes_nothing() {
         let error = put_objects(&ledger, wrong).await.unwrap_err();
         assert!(matches!(error, LedgerError::Conflict(_)), "{error}");
     }
-    let error = change(&ledger, 0, write(vec![meter(Expected::Any)])).await.unwrap_err();
-    assert!(matches!(error, LedgerError::Conflict(Conflict::PolicyMoved { found: 1 })), "{error}");
-    let refused = ledger.change_policy(1, false, |_| Err::<(PolicyWrite, ()), _>("no")).await.unwrap();
+    let base = ledger.policy_versions().await.unwrap();
+    let lost = PolicyVersions { version: 2, ..base };
+    let anew = PolicyVersions { shared: SharedChange { at_us: 5, ..base.shared }, ..base };
+    for other in [PolicyVersions::default(), lost, anew] {
+        let error = change(&ledger, other, write(vec![meter(Expected::Any)])).await.unwrap_err();
+        assert!(matches!(error, LedgerError::Conflict(Conflict::PolicyMoved { found: 1 })), "{error}");
+    }
+    let refused = ledger.change_policy(base, false, |_| Err::<(PolicyWrite, ()), _>("no")).await.unwrap();
     assert_eq!(refused.unwrap_err(), "no");
     assert_eq!(ledger.policy_version().await.unwrap(), 1);
     assert_eq!(ledger.read_policy().await.unwrap().objects.len(), 1);
@@ -102,11 +111,11 @@ async fn a_change_is_told_of_the_tenants_that_changed_since_it_was_prepared() {
         put_objects(&ledger, write(vec![tenant_of(id, "one")])).await.unwrap();
     }
     let base = ledger.policy_versions().await.unwrap();
-    assert_eq!((base.version, base.shared_version), (3, 0), "no tenant moves what they share");
+    assert_eq!((base.version, base.shared.version), (3, 0), "no tenant moves what they share");
     put_objects(&ledger, write(vec![tenant_of("changed", "two"), tenant_of("new", "two")])).await.unwrap();
     put_objects(&ledger, write(vec![delete(DefinitionKind::Tenant, "gone")])).await.unwrap();
     let told = ledger
-        .change_policy(base.version, true, |since| {
+        .change_policy(base, true, |since| {
             let meter = put(DefinitionKind::Meter, "page", Expected::Absent, json!({}));
             Ok::<_, ()>((write(vec![meter]), since))
         })
@@ -119,7 +128,7 @@ async fn a_change_is_told_of_the_tenants_that_changed_since_it_was_prepared() {
         .collect();
     assert_eq!(plans, [("changed", Some(json!("two"))), ("gone", None), ("new", Some(json!("two")))]);
     let versions = ledger.policy_versions().await.unwrap();
-    assert_eq!((versions.version, versions.shared_version), (written.version, written.version));
+    assert_eq!((versions.version, versions.shared.version), (written.version, written.version));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,134 @@
+//! Postgres fails over to a replica that lacked the last commits: what an instance has in memory follows the ledger back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::http::Caller;
+use crate::ledger::as_owner;
+use crate::support::app::{Answered, TestApp, spawn_app};
+use crate::support::wait::wait_for;
+
+const PLAN: &str = "/v1/admin/plans/plan";
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Triggers that refuse what a replica simply does not have.
+const AS_A_REPLICA: &str = "SET session_replication_role = replica";
+
+fn day(capacity: &str) -> Value {
+    json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }])
+}
+
+/// By which capacity an instance decides.
+async fn capacity(caller: &Caller) -> String {
+    caller.get("/v1/tenants/acme/quota").await.text("/limits/0/capacity").to_owned()
+}
+
+async fn decides_by(caller: &Caller, expected: &str) {
+    wait_for(&format!("it decides by {expected}"), PATIENCE, async || {
+        (capacity(caller).await == expected).then_some(())
+    })
+    .await;
+}
+
+async fn version(app: &TestApp) -> u64 {
+    app.app().ledger.policy_version().await.unwrap()
+}
+
+/// Takes the policy back to what it was at this version, and then does what is `given` with it.
+async fn set_back(app: &TestApp, version: u64, given: &str) {
+    let statements = format!(
+        "{AS_A_REPLICA}; BEGIN; \
+         DELETE FROM policy_history WHERE policy_version > {version}; \
+         UPDATE policy_version SET version = {version}; \
+         DELETE FROM policy_objects o WHERE NOT EXISTS \
+             (SELECT FROM policy_history h WHERE h.kind = o.kind AND h.id = o.id); \
+         UPDATE policy_objects o SET version = h.version, definition = h.definition FROM \
+             (SELECT DISTINCT ON (kind, id) * FROM policy_history ORDER BY kind, id, version DESC) h \
+             WHERE h.kind = o.kind AND h.id = o.id; \
+         {given} COMMIT"
+    );
+    as_owner(&app.database, &statements).await.unwrap();
+}
+
+/// Ends every connection, as the server that is gone does.
+async fn cut_off(app: &TestApp) {
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                  WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    as_owner(&app.database, others).await.unwrap();
+}
+
+/// Tries until Postgres is there again.
+async fn until_there(call: impl AsyncFn() -> Answered) -> Answered {
+    wait_for("the ledger is there again", PATIENCE, async || {
+        let answer = call().await;
+        (answer.status != 503).then_some(answer)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_was_set_back_below_the_policy_in_memory_is_followed_at_once() {
+    let app = spawn_app().await;
+    app.with_plan(day("1000"), json!([])).await;
+    let caller = Caller::admin(&app);
+    let kept = version(&app).await;
+    app.put(PLAN, json!({ "limits": day("2000") })).await;
+    decides_by(&caller, "2000").await;
+    set_back(&app, kept, "").await;
+    cut_off(&app).await;
+    decides_by(&caller, "1000").await;
+    until_there(async || caller.put(PLAN, json!({ "limits": day("10") })).await).await.expect(200);
+    assert_eq!(version(&app).await, kept + 1, "the lost version's number is given anew");
+    assert_eq!(capacity(&caller).await, "10", "the instance that made a change sees it");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_was_lost_and_given_anew_is_read_anew_although_nothing_told_of_it() {
+    let app = spawn_app().await;
+    app.with_plan(day("1000"), json!([])).await;
+    let caller = Caller::admin(&app);
+    let kept = version(&app).await;
+    app.put(PLAN, json!({ "limits": day("2000") })).await;
+    decides_by(&caller, "2000").await;
+    // Another instance made the next version of it.
+    let next = format!(
+        "UPDATE policy_objects SET version = version + 1, \
+             definition = replace(definition::text, '\"1000\"', '\"10\"')::jsonb WHERE kind = 'plan'; \
+         UPDATE policy_version SET version = {kept} + 1; \
+         INSERT INTO policy_history (kind, id, version, policy_version, definition) \
+             SELECT kind, id, version, {kept} + 1, definition FROM policy_objects WHERE kind = 'plan';"
+    );
+    set_back(&app, kept, &next).await;
+    assert_eq!(version(&app).await, kept + 1);
+    decides_by(&caller, "10").await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_does_not_come_to_refer_to_a_plan_that_was_lost() {
+    let app = spawn_app().await;
+    app.with_plan(day("1000"), json!([])).await;
+    let kept = version(&app).await;
+    app.put("/v1/admin/plans/lost", json!({ "limits": day("5") })).await;
+    let caller = Caller::admin(&app);
+    // In one go, so that the instance cannot have noticed.
+    let other = format!(
+        "UPDATE policy_version SET version = {kept} + 1; \
+         INSERT INTO policy_history (kind, id, version, policy_version, definition) \
+             VALUES ('plan', 'other', 1, {kept} + 1, '{{}}');"
+    );
+    for given in ["", &other] {
+        set_back(&app, kept, given).await;
+        let answer = caller.put("/v1/admin/tenants/new", json!({ "plan": "lost" })).await;
+        answer.is_problem(422, "validation_failed");
+        assert_eq!(answer.pointers(), ["/plan"]);
+        set_back(&app, kept, "").await;
+        wait_for("the instance has the lost plan again", PATIENCE, async || {
+            let answer = caller.put("/v1/admin/plans/lost", json!({ "limits": day("5") })).await;
+            (answer.status == 201).then_some(())
+        })
+        .await;
+    }
+    app.finish().await;
+}
