@@ -28,8 +28,8 @@ pub(super) struct KeyMemory {
 /// One at a time: a reading begun before a revocation must not replace one begun after it.
 #[derive(Default)]
 struct Readings {
-    /// The last change that was read.
-    change: u64,
+    /// The last change that was read, with its number; none where all keys are to be read.
+    newest: Option<(u64, StoredKey)>,
     /// When the last reading began, and what it came to.
     last: Option<(Instant, Result<(), String>)>,
 }
@@ -61,18 +61,16 @@ impl KeyMemory {
         self.unknown.contains_key(id)
     }
 
-    /// Reads what changed since the last reading.
+    /// Reads what changed since the last reading; all keys where the ledger was set back.
     pub(super) async fn follow(&self, ledger: &Ledger) -> Answer<()> {
         self.read_changes(ledger, &mut *self.readings.lock().await).await
     }
 
-    /// Reads every key again: a ledger that was set back numbers its changes anew.
+    /// Reads every key again. Where that fails, the next reading does.
     pub(super) async fn follow_from_the_start(&self, ledger: &Ledger) -> Answer<()> {
         let mut readings = self.readings.lock().await;
-        let (change, keys) = changes_after(ledger, 0).await?;
-        readings.change = change;
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = by_id(keys).collect();
-        Ok(())
+        readings.newest = None;
+        self.read_changes(ledger, &mut readings).await
     }
 
     /// Looks for a key that this instance does not know. All who look together share one reading that began after each of
@@ -101,33 +99,54 @@ impl KeyMemory {
 
     async fn read_changes(&self, ledger: &Ledger, readings: &mut Readings) -> Answer<()> {
         let began_at = Instant::now();
-        let read = changes_after(ledger, readings.change).await;
-        readings.last = Some((began_at, read.as_ref().map(|_| ()).map_err(ToString::to_string)));
-        let (change, keys) = read?;
-        readings.change = change;
-        if !keys.is_empty() {
-            self.known.write().unwrap_or_else(PoisonError::into_inner).extend(by_id(keys));
+        let read = self.take_changes(ledger, &mut readings.newest).await;
+        readings.last = Some((began_at, read.as_ref().copied().map_err(ToString::to_string)));
+        read
+    }
+
+    async fn take_changes(&self, ledger: &Ledger, newest: &mut Option<(u64, StoredKey)>) -> Answer<()> {
+        if let Some(known) = newest {
+            let changes = changes_after(ledger, known.0.saturating_sub(1)).await?;
+            if follow_on(known, &changes) {
+                if changes.len() > 1 || changes.first() != Some(known) {
+                    *newest = changes.last().cloned();
+                    self.known.write().unwrap_or_else(PoisonError::into_inner).extend(by_id(changes));
+                }
+                return Ok(());
+            }
+            tracing::warn!(change = known.0, "the ledger was set back: all keys are read again");
+            *newest = None;
         }
+        let keys = changes_after(ledger, 0).await?;
+        *newest = keys.last().cloned();
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = by_id(keys).collect();
         Ok(())
     }
 }
 
-fn by_id(keys: Vec<StoredKey>) -> impl Iterator<Item = (String, Arc<StoredKey>)> {
-    keys.into_iter().map(|key| (key.id.clone(), Arc::new(key)))
+/// Whether changes that were read from the last known one on come after it: a ledger that was set back has lost it, or has
+/// given its number to another.
+fn follow_on((change, key): &(u64, StoredKey), changes: &[(u64, StoredKey)]) -> bool {
+    match changes.first() {
+        Some((first, now)) if first == change => now == key,
+        _ => changes.iter().any(|(_, now)| now.id == key.id),
+    }
 }
 
-/// The keys that changed after this change, and the number of the last one.
-async fn changes_after(ledger: &Ledger, mut change: u64) -> Answer<(u64, Vec<StoredKey>)> {
-    let mut keys = Vec::new();
+fn by_id(keys: Vec<(u64, StoredKey)>) -> impl Iterator<Item = (String, Arc<StoredKey>)> {
+    keys.into_iter().map(|(_, key)| (key.id.clone(), Arc::new(key)))
+}
+
+/// The keys that changed after this change, each with the number of its last one, in their order.
+async fn changes_after(ledger: &Ledger, mut change: u64) -> Answer<Vec<(u64, StoredKey)>> {
+    let mut changes = Vec::new();
     loop {
         let page = ledger.keys_changed_after(change, CHANGES_PAGE).await?;
         let is_last = page.len() < CHANGES_PAGE;
-        for (number, key) in page {
-            change = number;
-            keys.push(key);
-        }
+        change = page.last().map_or(change, |(number, _)| *number);
+        changes.extend(page);
         if is_last {
-            return Ok((change, keys));
+            return Ok(changes);
         }
     }
 }

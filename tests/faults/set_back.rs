@@ -132,3 +132,72 @@ async fn a_tenant_does_not_come_to_refer_to_a_plan_that_was_lost() {
     }
     app.finish().await;
 }
+
+async fn is_accepted(caller: &Caller) -> bool {
+    caller.get("/v1/tenants/acme/quota").await.status == 200
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_key_stops_although_its_change_took_the_number_of_one_that_was_lost() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    let here = Caller::admin(&app);
+    let make = async |name: &str| {
+        here.post("/v1/admin/keys", json!({ "name": name, "role": "service" })).await.expect(201)
+    };
+    let (victim, lost) = (make("victim").await, make("lost").await);
+    let with = |made: &Answered| here.with_key(Some(made.text("/key")));
+    assert!(is_accepted(&with(&victim)).await && is_accepted(&with(&lost)).await);
+    let statements = format!(
+        "{AS_A_REPLICA}; BEGIN; DELETE FROM api_keys WHERE id = '{}'; UPDATE key_changes SET number = number - 1; COMMIT",
+        lost.text("/id")
+    );
+    as_owner(&app.database, &statements).await.unwrap();
+    assert_eq!(here.delete(&format!("/v1/admin/keys/{}", victim.text("/id"))).await.status, 204);
+    assert!(!is_accepted(&with(&victim)).await, "the instance that revoked it answers after that");
+    assert!(!is_accepted(&with(&lost)).await, "what is lost is no key any more");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_revocation_and_a_lost_key_are_followed_although_nothing_told_of_it() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    let here = Caller::admin(&app);
+    let made = here.post("/v1/admin/keys", json!({ "name": "lost", "role": "service" })).await.expect(201);
+    let lost = here.with_key(Some(made.text("/key")));
+    assert!(is_accepted(&lost).await);
+    let statements = format!(
+        "{AS_A_REPLICA}; BEGIN; DELETE FROM api_keys WHERE id = '{}'; UPDATE key_changes SET number = number - 1; COMMIT",
+        made.text("/id")
+    );
+    as_owner(&app.database, &statements).await.unwrap();
+    wait_for("the lost key stops", PATIENCE, async || (!is_accepted(&lost).await).then_some(())).await;
+    app.finish().await;
+}
+
+/// Notices that come without a pause, of something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_revoked_by_hand_stops_while_other_news_comes_without_a_pause() {
+    let app = spawn_app().await;
+    app.with_plan(json!([]), json!([])).await;
+    let here = Caller::admin(&app);
+    let made = here.post("/v1/admin/keys", json!({ "name": "worker", "role": "service" })).await.expect(201);
+    let worker = here.with_key(Some(made.text("/key")));
+    assert!(is_accepted(&worker).await);
+    let (others, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let others = tokio::spawn(async move {
+        let notice = r#"{"kind":"tenant","id":"other","version":1}"#;
+        while others.execute("SELECT pg_notify('tollgate_changes', $1)", &[&notice]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let by_hand = format!("UPDATE api_keys SET revoked_at = now() WHERE id = '{}'", made.text("/id"));
+    as_owner(&app.database, &by_hand).await.unwrap();
+    wait_for("the revoked key stops", PATIENCE, async || (!is_accepted(&worker).await).then_some(())).await;
+    others.abort();
+    connection.abort();
+    app.finish().await;
+}
