@@ -31,6 +31,8 @@ pub struct FilterPlace {
     pub number: i64,
     /// Whether it holds all stretches up to that.
     pub is_merged: bool,
+    /// When it was sealed or merged (gate time, unix ms): a ledger that was set back gives numbers anew.
+    pub made_ms: i64,
 }
 
 /// Which filters there are.
@@ -85,6 +87,19 @@ struct PlaceRow {
     number: i64,
     #[diesel(sql_type = Bool)]
     is_merged: bool,
+    #[diesel(sql_type = Timestamptz)]
+    made_at: DateTime<Utc>,
+}
+
+impl PlaceRow {
+    fn read(self) -> Result<FilterPlace, LedgerError> {
+        Ok(FilterPlace {
+            partition: number::partition(self.partition)?,
+            number: self.number,
+            is_merged: self.is_merged,
+            made_ms: self.made_at.timestamp_millis(),
+        })
+    }
 }
 
 #[derive(QueryableByName)]
@@ -95,22 +110,17 @@ struct SealRow {
 
 #[derive(QueryableByName)]
 struct FilterRow {
-    #[diesel(sql_type = SmallInt)]
-    partition: i16,
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-    #[diesel(sql_type = Bool)]
-    is_merged: bool,
+    #[diesel(embed)]
+    place: PlaceRow,
     #[diesel(sql_type = Binary)]
     filter: Vec<u8>,
 }
 
 impl FilterRow {
     fn read(self) -> Result<(FilterPlace, KeyFilter), LedgerError> {
-        let partition = number::partition(self.partition)?;
-        let place = FilterPlace { partition, number: self.number, is_merged: self.is_merged };
+        let place = self.place.read()?;
         let filter = KeyFilter::decode(&self.filter)
-            .map_err(|error| LedgerError::Damaged(format!("keys of {partition}: {error}")))?;
+            .map_err(|error| LedgerError::Damaged(format!("keys of {}: {error}", place.partition)))?;
         Ok((place, filter))
     }
 }
@@ -279,18 +289,14 @@ async fn list(connection: &mut AsyncPgConnection) -> Result<FilterList, LedgerEr
     let seal: Vec<SealRow> = sql_query("SELECT sealed_at FROM key_seal").load(connection).await?;
     // One statement, so that no stretch is missed that is merged meanwhile.
     let rows: Vec<PlaceRow> = sql_query(
-        "SELECT partition, up_to AS number, true AS is_merged FROM key_filters \
-         UNION ALL SELECT partition, number, false FROM key_stretches WHERE filter IS NOT NULL",
+        "SELECT partition, up_to AS number, true AS is_merged, merged_at AS made_at FROM key_filters \
+         UNION ALL SELECT partition, number, false, sealed_at FROM key_stretches WHERE filter IS NOT NULL",
     )
     .load(connection)
     .await?;
-    let place = |row: PlaceRow| {
-        let partition = number::partition(row.partition)?;
-        Ok(FilterPlace { partition, number: row.number, is_merged: row.is_merged })
-    };
     Ok(FilterList {
         sealed_ms: seal.as_slice().first().and_then(|row| row.sealed_at).map(|at| at.timestamp_millis()),
-        places: rows.into_iter().map(place).collect::<Result<_, LedgerError>>()?,
+        places: rows.into_iter().map(PlaceRow::read).collect::<Result<_, _>>()?,
     })
 }
 
@@ -386,9 +392,9 @@ impl Ledger {
         places: &[FilterPlace],
     ) -> Result<Vec<(FilterPlace, KeyFilter)>, LedgerError> {
         let query = "WITH wanted AS (SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::boolean[]) w(partition, number, is_merged)) \
-            SELECT partition, number, is_merged, filter FROM key_filters f JOIN wanted w USING (partition) \
+            SELECT partition, number, is_merged, merged_at AS made_at, filter FROM key_filters f JOIN wanted w USING (partition) \
                 WHERE w.is_merged AND w.number = f.up_to \
-            UNION ALL SELECT partition, number, is_merged, filter FROM key_stretches s JOIN wanted w USING (partition, number) \
+            UNION ALL SELECT partition, number, is_merged, sealed_at, filter FROM key_stretches s JOIN wanted w USING (partition, number) \
                 WHERE NOT w.is_merged AND s.filter IS NOT NULL";
         let rows: Vec<FilterRow> = self
             .read(|connection| {

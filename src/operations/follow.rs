@@ -62,6 +62,7 @@ impl Operations {
             Noticed::Connected => {
                 self.policy.forget_tenants();
                 told(self.keys.memory.follow_from_the_start(&self.ledger).await);
+                self.key_filters.ring();
                 if let Err(error) = self.reload_parked().await {
                     tracing::warn!(%error, "parked calls could not be looked up; they are again in a while");
                 }

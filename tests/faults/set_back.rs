@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::http::Caller;
-use crate::ledger::as_owner;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::{Answered, TestApp, spawn_app};
 use crate::support::wait::wait_for;
 
@@ -199,5 +199,35 @@ async fn a_key_revoked_by_hand_stops_while_other_news_comes_without_a_pause() {
     wait_for("the revoked key stops", PATIENCE, async || (!is_accepted(&worker).await).then_some(())).await;
     others.abort();
     connection.abort();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_sealed_under_a_number_that_was_lost_are_read_anew() {
+    let app = spawn_app().await;
+    app.with_plan(day("1000"), json!([])).await;
+    let operations = &app.app().operations;
+    let use_page = async |key: &str| {
+        let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+        app.post_keyed("/v1/usage", key, body).await.expect(201).text("/id").to_owned()
+    };
+    let sealed = "SELECT partition, number FROM key_stretches";
+    let seal = async |key: &str| {
+        use_page(key).await;
+        app.drained().await;
+        app.app().ledger.seal_keys(app.clock.now_ms()).await.unwrap();
+        operations.load_key_filters().await;
+        rows(&app.database, sealed).await
+    };
+    let before = seal("lost").await;
+    as_owner(&app.database, "DELETE FROM key_stretches").await.unwrap();
+    assert_eq!(seal("kept").await, before, "the number is given anew");
+    // The gate has forgotten it; the ledger has not.
+    let mut gate = app.redis.connection().await;
+    let records: Vec<String> = redis::cmd("KEYS").arg("tg1:*:rsv:*").query_async(&mut gate).await.unwrap();
+    redis::cmd("DEL").arg(records).exec_async(&mut gate).await.unwrap();
+    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+    let again = app.post_keyed("/v1/usage", "kept", body).await.expect(200);
+    assert_eq!(again.body["replayed"], true);
     app.finish().await;
 }

@@ -43,14 +43,17 @@ async fn what_is_booked_is_sealed_once_and_merged_without_what_is_past_its_horiz
     let listed = ledger.key_filters().await.unwrap();
     assert_eq!(listed.sealed_ms, Some(HOUR_MS + 1));
     let acme = partition(&tenant("acme"));
-    assert_eq!(listed.places, [FilterPlace { partition: acme, number: 1, is_merged: false }]);
+    assert_eq!(
+        listed.places,
+        [FilterPlace { partition: acme, number: 1, is_merged: false, made_ms: HOUR_MS }]
+    );
     book_jobs(&ledger, "acme", &new).await;
     assert!(!known(&ledger, new[0].id).await, "it is booked, and not sealed yet");
     ledger.seal_keys(HOUR_MS + DAY_MS).await.unwrap();
     let waiting = ledger.mergeable_keys().await.unwrap();
     assert_eq!((waiting.len(), waiting[0].stretches, waiting[0].keys, waiting[0].merged), (1, 2, 60, 0));
     assert_eq!(ledger.merge_keys(acme, HOUR_MS + DAY_MS, 0).await.unwrap(), 60);
-    let stretch = FilterPlace { partition: acme, number: 1, is_merged: false };
+    let stretch = FilterPlace { partition: acme, number: 1, is_merged: false, made_ms: HOUR_MS };
     let gone = ledger.read_key_filters(&[stretch]).await.unwrap();
     assert!(gone.is_empty(), "its keys are in the merged one");
     for work in old.iter().chain(&new) {
@@ -61,7 +64,10 @@ async fn what_is_booked_is_sealed_once_and_merged_without_what_is_past_its_horiz
         assert!(known(&ledger, work.id).await);
     }
     let listed = ledger.key_filters().await.unwrap();
-    assert_eq!(listed.places, [FilterPlace { partition: acme, number: 2, is_merged: true }]);
+    assert_eq!(
+        listed.places,
+        [FilterPlace { partition: acme, number: 2, is_merged: true, made_ms: HOUR_MS + 36 * DAY_MS }]
+    );
     book_jobs(&ledger, "acme", &jobs("acme", 60, 1)).await;
     ledger.seal_keys(HOUR_MS + 2 * DAY_MS).await.unwrap();
     assert_eq!(ledger.key_filters().await.unwrap().places.len(), 2);
