@@ -19,8 +19,10 @@ use crate::domain::reservation::Record;
 /// The kind of notice that tells of new filters.
 pub const NOTICE: &str = "key_filters";
 
-/// Rows of keys that one transaction seals, each of one transaction of the writer.
+/// Rows of keys that one transaction seals, each of one transaction of the writer ...
 const ROWS_AT_ONCE: usize = 20_000;
+/// ... until they have so many bytes of ids: a quarter of a million keys.
+const BYTES_AT_ONCE: usize = 4_000_000;
 
 /// A filter of a partition: of one stretch, or merged up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -183,12 +185,17 @@ async fn seal_some(
     // One sealer at a time: a stretch has one number.
     sql_query("SELECT sealed_at FROM key_seal FOR UPDATE").execute(connection).await?;
     let taken: Vec<IdsRow> = sql_query(
-        "DELETE FROM booked_keys WHERE number IN (SELECT number FROM booked_keys ORDER BY number LIMIT $1) RETURNING ids",
+        "DELETE FROM booked_keys WHERE number IN ( \
+             SELECT number FROM (SELECT number, sum(length(ids)) OVER (ORDER BY number) - length(ids) AS bytes_before \
+                 FROM (SELECT number, ids FROM booked_keys ORDER BY number LIMIT $1) oldest) counted \
+             WHERE bytes_before < $2) RETURNING ids",
     )
     .bind::<BigInt, _>(number::limit(ROWS_AT_ONCE))
+    .bind::<BigInt, _>(number::limit(BYTES_AT_ONCE))
     .load(connection)
     .await?;
-    let is_last = taken.len() < ROWS_AT_ONCE;
+    let bytes: usize = taken.iter().map(|row| row.ids.len()).sum();
+    let is_last = taken.len() < ROWS_AT_ONCE && bytes < BYTES_AT_ONCE;
     let mut keys: BTreeMap<Partition, Vec<u64>> = BTreeMap::new();
     for id in taken.iter().flat_map(|row| row.ids.chunks_exact(16)) {
         let Ok(id) = <[u8; 16]>::try_from(id) else { continue };

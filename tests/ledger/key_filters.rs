@@ -157,3 +157,20 @@ fn all_filters_together_take_two_bytes_a_key_and_answer_in_a_microsecond() {
     println!("{bytes} bytes for {count} keys, {asks} of {} fresh ones ask, {quickest:?} a call", fresh.len());
     assert!(quickest.as_nanos() <= 1_000, "{quickest:?} a call");
 }
+
+/// The ids of an installation from before there were filters stand fifty thousand to a row.
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_keys_a_row_has_one_transaction_seals_a_bounded_number() {
+    let (database, ledger) = ledger().await;
+    // Ids of one partition, which is in their thirteenth byte.
+    let packed = "INSERT INTO booked_keys (ids) \
+                  SELECT (SELECT string_agg(set_byte(substring(sha256(int8send(row * 50000 + n)) FROM 1 FOR 16), 12, 0), '') \
+                          FROM generate_series(1, 50000) n) FROM generate_series(1, 6) row";
+    as_owner(&database, packed).await.unwrap();
+    assert_eq!(ledger.seal_keys(HOUR_MS).await.unwrap(), 300_000);
+    let largest = "SELECT sum(length(keys) / 8) FROM key_stretches GROUP BY number ORDER BY 1 DESC LIMIT 1";
+    assert_eq!(rows(&database, largest).await, ["250000"]);
+    assert_eq!(rows(&database, "SELECT count(*) FROM booked_keys").await, ["0"]);
+    let listed = ledger.key_filters().await.unwrap();
+    assert_eq!(listed.sealed_ms, Some(HOUR_MS), "sealed once all of them are");
+}
