@@ -328,6 +328,7 @@ impl From<OperationError> for Problem {
                 tracing::warn!(%cause, "the gate could not decide");
                 Self::passing(Code::GateUnavailable, "The gate cannot decide right now; repeat the call.")
             }
+            OperationError::InQuarantine(_) => Self::passing(Code::GateUnavailable, &detail),
             OperationError::LedgerUnavailable(cause) => {
                 tracing::warn!(%cause, "the ledger could not be read");
                 Self::passing(

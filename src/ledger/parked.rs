@@ -209,19 +209,21 @@ impl Ledger {
     }
 
     /// The next calls that wait, without those told, at most `limit` and all others of their reservations, in order: a tenant's, or only
-    /// those of one of its reservations.
+    /// those of one of its reservations, and none of those in `without`.
     pub async fn waiting_calls(
         &self,
         tenant: &TenantId,
         only: Option<ReservationId>,
         told: Vec<i64>,
+        without: &[ReservationId],
         limit: usize,
     ) -> Result<Vec<ParkedRow>, LedgerError> {
         let waiting =
             "tenant = $1 AND state = 'waiting' AND ($2 IS NULL OR reservation_id = $2) AND number <> ALL($3)";
         let query = format!(
             "{COLUMNS} WHERE {waiting} AND reservation_id IN \
-             (SELECT next.reservation_id FROM parked AS next WHERE {waiting} ORDER BY next.number LIMIT $4) \
+             (SELECT next.reservation_id FROM parked AS next \
+                 WHERE {waiting} AND next.reservation_id NOT IN (SELECT unnest($5::uuid[])) ORDER BY next.number LIMIT $4) \
              ORDER BY number"
         );
         let rows = self
@@ -230,7 +232,8 @@ impl Ledger {
                     .bind::<Text, _>(tenant.to_string())
                     .bind::<Nullable<sql_types::Uuid>, _>(only.map(ReservationId::uuid))
                     .bind::<Array<BigInt>, _>(told.clone())
-                    .bind::<BigInt, _>(number::limit(limit));
+                    .bind::<BigInt, _>(number::limit(limit))
+                    .bind::<Array<sql_types::Uuid>, _>(without.iter().map(|id| id.uuid()).collect::<Vec<_>>());
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })
             .await?;

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::telemetry::labels::Alarm;
 
 /// For so long something damaged is neither told again nor, in loops without a pace of their own, tried again.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Beyond so many at once, everything is told each time.
 const REMEMBERED_MAX: usize = 10_000;
 /// For so long the ledger may take to note it.
@@ -32,6 +32,8 @@ pub enum Work {
     Repair,
     /// An operation that came again was to be taken back.
     Undo,
+    /// Parked calls were to be told to the gate.
+    Replay,
 }
 
 impl Work {
@@ -43,6 +45,7 @@ impl Work {
             Self::Comparison => "comparison",
             Self::Repair => "repair",
             Self::Undo => "undo",
+            Self::Replay => "replay of parked calls",
         }
     }
 }

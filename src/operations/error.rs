@@ -58,6 +58,9 @@ pub enum OperationError {
     /// The gate cannot decide now (503 `gate_unavailable`).
     #[error("the gate cannot decide right now: {0}")]
     GateUnavailable(String),
+    /// An event of the reservation waits in quarantine: until it is decided the gate is not told of it (503 `gate_unavailable`).
+    #[error("{0} waits in quarantine; repeat the call once an operator has decided it")]
+    InQuarantine(&'static str),
     /// The ledger cannot be read now (503 `ledger_unavailable`).
     #[error("the ledger cannot be read right now: {0}")]
     LedgerUnavailable(String),

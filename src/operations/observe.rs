@@ -42,6 +42,7 @@ fn outcome_of(error: &OperationError) -> Outcome {
             Outcome::Conflict
         }
         OperationError::GateUnavailable(_)
+        | OperationError::InQuarantine(_)
         | OperationError::LedgerUnavailable(_)
         | OperationError::LedgerTimeout
         | OperationError::Overloaded

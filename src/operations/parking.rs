@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
-use crate::domain::ids::{Epoch, Partition, TenantId};
+use crate::domain::ids::{Epoch, Partition, ReservationId, TenantId};
 use crate::ledger::LedgerError;
 
 /// How long the ledger's count of waiting calls is taken for true; what is parked here meanwhile is added.
@@ -21,15 +21,29 @@ pub(super) struct Parking {
     tenants: AtomicUsize,
     turns: Mutex<HashMap<Partition, Arc<tokio::sync::Mutex<()>>>>,
     room: Mutex<Room>,
-    /// Which waiting calls of a tenant the gate has.
+    /// How far a tenant's waiting calls have come.
     told: Mutex<HashMap<TenantId, Told>>,
 }
 
-/// What the gate was told has no meaning in another epoch.
+/// What the gate was told, and what could not be told to it, has no meaning in another epoch.
 #[derive(Default)]
 struct Told {
     epoch: Option<Epoch>,
+    /// The calls that the gate has.
     numbers: BTreeSet<i64>,
+    /// Reservations whose calls cannot be told now, and when that was tried last.
+    passed_over: HashMap<ReservationId, Instant>,
+    /// The tenant's note as of which nothing but those waited.
+    rests_since: Option<u64>,
+}
+
+impl Told {
+    fn in_epoch(&mut self, epoch: Option<Epoch>) -> &mut Self {
+        if self.epoch != epoch {
+            *self = Self { epoch, ..Self::default() };
+        }
+        self
+    }
 }
 
 #[derive(Default)]
@@ -83,17 +97,48 @@ impl Parking {
             if tenants.is_empty() {
                 known.partitions.remove(&partition);
             }
+            if let Some(told) = lock(&self.told).get_mut(tenant) {
+                told.passed_over.clear();
+            }
         }
+    }
+
+    /// Notes that the calls of a reservation cannot be told to the gate now, in this epoch.
+    pub(super) fn pass_over(&self, tenant: &TenantId, epoch: Option<Epoch>, id: ReservationId) {
+        let mut told = lock(&self.told);
+        let told = told.entry(tenant.clone()).or_default().in_epoch(epoch);
+        told.passed_over.insert(id, Clock::monotonic());
+    }
+
+    /// The reservations of a tenant that were passed over within this time, in this epoch.
+    pub(super) fn passed_over(
+        &self,
+        tenant: &TenantId,
+        epoch: Option<Epoch>,
+        within: Duration,
+    ) -> Vec<ReservationId> {
+        let told = lock(&self.told);
+        let Some(told) = told.get(tenant).filter(|told| told.epoch == epoch) else { return Vec::new() };
+        let passed_over = told.passed_over.iter().filter(|(_, at)| at.elapsed() < within);
+        passed_over.map(|(id, _)| *id).collect()
+    }
+
+    /// Notes that nothing of a tenant waits, of what was noted up to `note`, but what is passed over in this epoch.
+    pub(super) fn rest(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) {
+        let mut told = lock(&self.told);
+        told.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
+    }
+
+    /// Whether nothing of what was noted waits, up to `note`, but what is passed over in this epoch.
+    pub(super) fn rests(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) -> bool {
+        let told = lock(&self.told);
+        told.get(tenant).is_some_and(|told| told.epoch == epoch && told.rests_since == Some(note))
     }
 
     /// Notes calls of a tenant that the gate has in this epoch, until they are settled.
     pub(super) fn note_told(&self, tenant: &TenantId, epoch: Option<Epoch>, numbers: Vec<i64>) {
         let mut told = lock(&self.told);
-        let told = told.entry(tenant.clone()).or_default();
-        if told.epoch != epoch {
-            *told = Told { epoch, numbers: BTreeSet::new() };
-        }
-        told.numbers.extend(numbers);
+        told.entry(tenant.clone()).or_default().in_epoch(epoch).numbers.extend(numbers);
     }
 
     /// The calls of a tenant that the gate has in this epoch and that are not settled.
@@ -110,7 +155,7 @@ impl Parking {
         for number in numbers {
             told.numbers.remove(number);
         }
-        if told.numbers.is_empty() {
+        if told.numbers.is_empty() && told.passed_over.is_empty() {
             tenants.remove(tenant);
         }
     }
@@ -191,6 +236,27 @@ mod tests {
         assert!(parking.touches(partition));
         parking.forget(partition, &tenant, parking.noted(partition, &tenant).unwrap());
         assert_eq!((parking.touches(partition), parking.all()), (false, Vec::new()));
+    }
+
+    #[test]
+    fn what_is_passed_over_rests_until_another_call_is_noted_or_an_epoch_begins() {
+        let parking = Parking::default();
+        let tenant = TenantId::parse("acme").unwrap();
+        let (partition, id) = (Partition::of(&tenant, 4), ReservationId::from_bytes([7; 16]));
+        let [first, second] = [Some(Epoch(1)), Some(Epoch(2))];
+        parking.note(partition, &tenant);
+        let note = parking.noted(partition, &tenant).unwrap();
+        parking.pass_over(&tenant, first, id);
+        parking.rest(&tenant, first, note);
+        assert!(parking.rests(&tenant, first, note) && !parking.rests(&tenant, second, note));
+        assert_eq!(parking.passed_over(&tenant, first, Duration::MAX), [id]);
+        assert!(parking.passed_over(&tenant, first, Duration::ZERO).is_empty());
+        assert!(parking.passed_over(&tenant, second, Duration::MAX).is_empty());
+        parking.note(partition, &tenant);
+        let next = parking.noted(partition, &tenant).unwrap();
+        assert!(!parking.rests(&tenant, first, next));
+        parking.forget(partition, &tenant, next);
+        assert!(parking.passed_over(&tenant, first, Duration::MAX).is_empty());
     }
 
     #[test]

@@ -47,9 +47,7 @@ impl Operations {
                 self.metrics.key_asked(Asked::Known);
                 Ok(Some(Recalled { record: *record, is_parked: true }))
             }
-            Unbooked::Unreadable => Err(OperationError::GateUnavailable(
-                "what this key was used for waits in quarantine and cannot be read".into(),
-            )),
+            Unbooked::Unreadable => Err(OperationError::InQuarantine("what this key was used for")),
         }
     }
 
@@ -87,10 +85,7 @@ impl Operations {
         for _ in 0..TELLS_MAX {
             // What waits may have resolved it: told as open, it would be done twice.
             if row.quarantined && self.is_warm(row).await? {
-                return Err(OperationError::GateUnavailable(
-                    "an event of this reservation waits in quarantine; repeat the call once it is decided"
-                        .into(),
-                ));
+                return Err(OperationError::InQuarantine("an event of this reservation"));
             }
             match self.gate.restore_hold(row.id, epoch, &row.record, &told, self.script_now()).await? {
                 HoldOutcome::Known => return Ok(()),

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 
+use super::damage::AGAIN_AFTER;
 use super::replay_calls::{CaughtUp, Halt, Settled};
-use super::{Answer, OperationError, Operations};
+use super::{Answer, OperationError, Operations, Work};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::gate::{GateError, PeekCall};
@@ -27,6 +28,17 @@ const TENANTS_AT_ONCE: usize = 4;
 const SETTLED_DAYS: u16 = 7;
 /// With so many calls told and not settled, the books are waited for before the gate is told more.
 const TOLD_MAX: usize = 1_000;
+
+/// Which calls are to go.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Those of one reservation, whatever became of them before.
+    Of(ReservationId),
+    /// Those that were not passed over: what a call of the tenant waits for.
+    Others,
+    /// Those that were not passed over lately.
+    Due,
+}
 
 /// What replaying came to.
 enum Replayed {
@@ -74,9 +86,13 @@ impl Operations {
 
     /// Lets the parked calls of a tenant go first. Says why when the gate is away.
     pub(super) async fn parked_first(&self, tenant: &TenantId) -> Answer<Option<GateError>> {
-        match self.parking.noted(self.partition_of(tenant), tenant) {
-            Some(_) => Box::pin(self.replay_in_time(tenant, None)).await,
-            None => Ok(None),
+        let partition = self.partition_of(tenant);
+        let epoch = self.gate.epoch(partition);
+        match self.parking.noted(partition, tenant) {
+            Some(note) if !self.parking.rests(tenant, epoch, note) => {
+                Box::pin(self.replay_in_time(tenant, Wanted::Others)).await
+            }
+            _ => Ok(None),
         }
     }
 
@@ -87,7 +103,7 @@ impl Operations {
         }
         Box::pin(async move {
             match tokio::time::timeout(LOOK_WITHIN, self.ledger.waiting_tenant(id)).await {
-                Ok(Ok(Some(tenant))) => self.replay_in_time(&tenant, Some(id)).await,
+                Ok(Ok(Some(tenant))) => self.replay_in_time(&tenant, Wanted::Of(id)).await,
                 Ok(Ok(None)) => Ok(None),
                 Ok(Err(error)) if error.is_transient() => self.unless_noted(id, error.into()).await,
                 Ok(Err(error)) => Err(error.into()),
@@ -112,21 +128,17 @@ impl Operations {
             return Ok(false);
         };
         self.parking.note(id.partition(), &tenant);
-        match self.replay_in_time(&tenant, Some(id)).await? {
+        match self.replay_in_time(&tenant, Wanted::Of(id)).await? {
             Some(away) => Err(away.into()),
             None => Ok(true),
         }
     }
 
-    async fn replay_in_time(
-        &self,
-        tenant: &TenantId,
-        only: Option<ReservationId>,
-    ) -> Answer<Option<GateError>> {
+    async fn replay_in_time(&self, tenant: &TenantId, wanted: Wanted) -> Answer<Option<GateError>> {
         let until = Clock::monotonic() + self.options.restore_wait;
         let mut caught_up = CaughtUp::default();
         loop {
-            match self.replay_next(tenant, only, until, &mut caught_up).await? {
+            match self.replay_next(tenant, wanted, until, &mut caught_up).await? {
                 Replayed::All => return Ok(None),
                 Replayed::Away(error) => return Ok(Some(error)),
                 _ if Clock::monotonic() >= until => {
@@ -146,7 +158,7 @@ impl Operations {
         let mut caught_up = CaughtUp::default();
         loop {
             let until = Clock::monotonic() + self.options.restore_wait;
-            let replayed = self.replay_next(tenant, None, until, &mut caught_up).await?;
+            let replayed = self.replay_next(tenant, Wanted::Due, until, &mut caught_up).await?;
             let told = self.parking.told(tenant, self.gate.epoch(partition)).len();
             match replayed {
                 Replayed::More if told < TOLD_MAX => {}
@@ -165,7 +177,7 @@ impl Operations {
     async fn replay_next(
         &self,
         tenant: &TenantId,
-        only: Option<ReservationId>,
+        wanted: Wanted,
         until: Instant,
         caught_up: &mut CaughtUp,
     ) -> Answer<Replayed> {
@@ -174,9 +186,9 @@ impl Operations {
             return Ok(Replayed::Away(away));
         }
         let note = self.parking.noted(partition, tenant);
-        if self.untold(tenant, only, 1).await?.is_empty() {
-            if let (None, Some(note)) = (only, note) {
-                self.parking.forget(partition, tenant, note);
+        if self.untold(tenant, wanted, 1).await?.is_empty() {
+            if let (Wanted::Others | Wanted::Due, Some(note)) = (wanted, note) {
+                self.nothing_else_waits(tenant, note).await?;
             }
             return Ok(Replayed::All);
         }
@@ -191,7 +203,7 @@ impl Operations {
         if self.ledger.take_leases(&[lease], &owner, LEASE).await?.is_empty() {
             return Ok(Replayed::NotYet);
         }
-        let replayed = self.replay_page(tenant, only, leased_until, caught_up).await;
+        let replayed = self.replay_page(tenant, wanted, leased_until, caught_up).await;
         if let Err(error) = self.ledger.give_back_leases(&owner).await {
             tracing::debug!(%error, "the lease of a replay was not given back; it ends by itself");
         }
@@ -221,25 +233,42 @@ impl Operations {
     }
 
     /// The next calls that the gate was not told in this epoch.
-    async fn untold(
-        &self,
-        tenant: &TenantId,
-        only: Option<ReservationId>,
-        limit: usize,
-    ) -> Answer<Vec<ParkedRow>> {
-        let told = self.parking.told(tenant, self.gate.epoch(self.partition_of(tenant)));
-        Ok(self.ledger.waiting_calls(tenant, only, told, limit).await?)
+    async fn untold(&self, tenant: &TenantId, wanted: Wanted, limit: usize) -> Answer<Vec<ParkedRow>> {
+        let epoch = self.gate.epoch(self.partition_of(tenant));
+        let (only, without) = match wanted {
+            Wanted::Of(id) => (Some(id), Vec::new()),
+            Wanted::Others => (None, self.parking.passed_over(tenant, epoch, Duration::MAX)),
+            Wanted::Due => (None, self.parking.passed_over(tenant, epoch, AGAIN_AFTER)),
+        };
+        let told = self.parking.told(tenant, epoch);
+        Ok(self.ledger.waiting_calls(tenant, only, told, &without, limit).await?)
     }
 
-    /// Replays a page while the lease lasts, and remembers which calls the gate has.
+    /// Of what was noted of the tenant up to `note` at most what is passed over waits: calls of others need not look again.
+    async fn nothing_else_waits(&self, tenant: &TenantId, note: u64) -> Answer<()> {
+        let partition = self.partition_of(tenant);
+        let epoch = self.gate.epoch(partition);
+        let told = self.parking.told(tenant, epoch);
+        if self.parking.passed_over(tenant, epoch, Duration::MAX).is_empty()
+            || self.ledger.waiting_calls(tenant, None, told, &[], 1).await?.is_empty()
+        {
+            self.parking.forget(partition, tenant, note);
+        } else {
+            self.parking.rest(tenant, epoch, note);
+        }
+        Ok(())
+    }
+
+    /// Replays a page while the lease lasts, and remembers which calls the gate has. What waits for a decision about quarantine is
+    /// passed over: it holds up nothing but calls of its own reservation.
     async fn replay_page(
         &self,
         tenant: &TenantId,
-        only: Option<ReservationId>,
+        wanted: Wanted,
         leased_until: Instant,
         caught_up: &mut CaughtUp,
     ) -> Answer<Replayed> {
-        let page = self.untold(tenant, only, PAGE).await?;
+        let page = self.untold(tenant, wanted, PAGE).await?;
         for (id, rows) in by_reservation(&page) {
             if Clock::monotonic() >= leased_until {
                 break;
@@ -251,6 +280,13 @@ impl Operations {
             match self.replay_reservation(id, &rows, caught_up).await {
                 Ok(settled) => self.remember_told(tenant, epoch, &rows, settled).await?,
                 Err(Halt::Away(error)) => return Ok(Replayed::Away(error)),
+                Err(Halt::Failed(error @ OperationError::InQuarantine(_))) => {
+                    self.parking.pass_over(tenant, epoch, id);
+                    self.pass_over(Work::Replay, &format!("reservation {id}"), &error).await;
+                    if matches!(wanted, Wanted::Of(_)) {
+                        return Err(error);
+                    }
+                }
                 Err(Halt::Failed(error)) => return Err(error),
             }
         }

@@ -266,6 +266,7 @@ fn passes(error: &OperationError) -> bool {
     matches!(
         error,
         OperationError::GateUnavailable(_)
+            | OperationError::InQuarantine(_)
             | OperationError::LedgerUnavailable(_)
             | OperationError::LedgerTimeout
             | OperationError::Overloaded

@@ -8,10 +8,11 @@ use tollgate::domain::checkpoint::ReconciliationState::Clean;
 use tollgate::domain::ids::{Partition, TenantId};
 use tollgate::jobs::{ReconcileOptions, reconcile_tenants};
 use tollgate::ledger::ReconciliationFilter;
+use tollgate::writer::discard;
 
 use super::gate_away;
 use crate::ledger::{as_owner, rows};
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::{Answered, AppOptions, TestApp, spawn_app_with};
 use crate::support::wait::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -229,6 +230,53 @@ async fn a_parked_call_that_the_gate_fails_at_keeps_no_other_from_it() {
     gate_away::replayed(&app).await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 1);
     assert_eq!(gate_away::counted(&app).await, gate_away::both("3", "5"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_call_of_a_reservation_with_an_event_in_quarantine_holds_up_no_other_call_of_its_tenant() {
+    let app = gate_away::app_with(AppOptions::default()).await;
+    gate_away::limited(&app, "allow", json!([])).await;
+    let (stuck, free) = (gate_away::hold(&app, "5").await, gate_away::hold(&app, "5").await);
+    app.drained().await;
+    let waits = format!(
+        "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
+         SELECT partition, 0, 0, id, tenant, 'torn', 'a test' FROM reservations WHERE id = '{stuck}'"
+    );
+    as_owner(&app.database, &waits).await.unwrap();
+    let mut redis = app.redis.connection().await;
+    let _: () = redis.del(record_key(&app, &stuck).await).await.unwrap();
+    let frozen = gate_away::Frozen::new(&app.redis);
+    for id in [&stuck, &free] {
+        let parked = gate_away::call(&app, id, "consume", json!({ "amount": "3" })).await;
+        assert_eq!(gate_away::said(&parked), (200, "consumed", false, true), "{parked:?}");
+    }
+    drop(frozen);
+    let new = || app.post("/v1/reservations", gate_away::pages("1"));
+    let is_served = |answer: &Answered| gate_away::said(answer) == (201, "reserved", false, false);
+    wait_for("the gate serves the tenant", PATIENCE, async || is_served(&new().await).then_some(())).await;
+    for _ in 0..5 {
+        let served = new().await;
+        assert!(is_served(&served), "{served:?}");
+    }
+    let waiting = async || app.app().ledger.count_parked().await.unwrap().waiting;
+    wait_for("the other is told", PATIENCE, async || (waiting().await == 1).then_some(())).await;
+    assert_eq!(gate_away::counted(&app).await[0], "3");
+    let read = app.get(&format!("/v1/reservations/{free}")).await.expect(200);
+    assert_eq!(read.text("/status"), "consumed");
+    assert!(alarms(&app).await > 0);
+    let damages = app.app().ledger.damages().await.unwrap();
+    assert!(damages.iter().any(|damage| damage.item.contains(&stuck)), "{damages:?}");
+
+    let again = async || gate_away::call(&app, &stuck, "consume", json!({ "amount": "3" })).await;
+    again().await.is_problem(503, "gate_unavailable");
+    let ledger = &app.app().ledger;
+    for event in ledger.quarantined(false, None, 10).await.unwrap() {
+        discard(ledger, event.partition, event.outbox_id, "anna", "a test").await.unwrap();
+    }
+    assert_eq!(gate_away::said(&again().await), (200, "consumed", true, true));
+    gate_away::replayed(&app).await;
+    assert_eq!(gate_away::counted(&app).await[0], "6");
+    assert_eq!(ledger.count_parked().await.unwrap().conflicts, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

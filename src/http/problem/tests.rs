@@ -91,6 +91,7 @@ fn document(problem: &Problem) -> Value {
 #[case(refusal(RefusalCode::QuotaExceeded, Some(411_220)), 429, "quota_exceeded")]
 #[case(refusal(RefusalCode::RateLimited, Some(1)), 429, "rate_limited")]
 #[case(OperationError::GateUnavailable("m".into()), 503, "gate_unavailable")]
+#[case(OperationError::InQuarantine("m"), 503, "gate_unavailable")]
 #[case(OperationError::LedgerUnavailable("m".into()), 503, "ledger_unavailable")]
 #[case(OperationError::Overloaded, 503, "overloaded")]
 #[case(OperationError::LedgerTimeout, 503, "ledger_timeout")]
