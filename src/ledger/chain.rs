@@ -32,7 +32,8 @@ impl Batch {
     }
 }
 
-/// Computes a batch's hash row by row, in the canonical order (tenant, operation, step, line, leg).
+/// Computes a batch's hash row by row, in the canonical order (tenant, operation, step, line, leg, instant): a batch
+/// may hold two lives of one operation.
 pub(crate) struct BatchHash(blake3::Hasher);
 
 impl BatchHash {
@@ -220,7 +221,8 @@ pub(crate) async fn append(
     Ok(())
 }
 
-fn order(entry: &Entry) -> (&str, &[u8; 16], u32, u8, u8) {
+fn order(entry: &Entry) -> (&str, &[u8; 16], u32, u8, u8, i64) {
     let movement = &entry.movement;
-    (entry.tenant.as_str(), entry.operation_id.as_bytes(), entry.step, movement.line, movement.leg)
+    let (tenant, id) = (entry.tenant.as_str(), entry.operation_id.as_bytes());
+    (tenant, id, entry.step, movement.line, movement.leg, entry.happened_at_ms)
 }

@@ -33,8 +33,9 @@ pub(super) async fn check(ledger: &Ledger, connection: &mut AsyncPgConnection) -
         sql_query("SELECT chain, max(number) AS number FROM batches GROUP BY chain").load(connection).await?;
     let heads = heads.into_iter().map(|head| (head.chain, head.number)).collect();
     let mut batches = Batches::new(ledger, heads);
-    let query =
-        format!("{COLUMNS} ORDER BY chain, batch, tenant COLLATE \"C\", operation_id, step, line, leg");
+    let query = format!(
+        "{COLUMNS} ORDER BY chain, batch, tenant COLLATE \"C\", operation_id, step, line, leg, happened_at"
+    );
     let mut rows = sql_query(query).load_stream::<EntryRow>(connection).await?;
     let mut walk = Walk { current: batches.next().await?, count: 0, hash: None, last: None };
     while let Some(row) = rows.try_next().await? {
