@@ -49,6 +49,7 @@ impl Service {
             connect_timeout: Duration::from_secs(10),
             statement_timeout: Duration::from_secs(60),
             role: None,
+            idempotency_horizon: Duration::from_secs(35 * 86_400),
         })
         .await
         .expect("the ledger answers");

@@ -159,6 +159,9 @@ fn ledger_options(settings: &Settings) -> LedgerOptions {
         connect_timeout: Duration::from_millis(settings.postgres.checkout_timeout_ms),
         statement_timeout: Duration::from_millis(settings.postgres.statement_timeout_ms),
         role: (!settings.postgres.role.is_empty()).then(|| settings.postgres.role.clone()),
+        idempotency_horizon: Duration::from_secs(
+            settings.ledger.idempotency_horizon_days.saturating_mul(86_400),
+        ),
     }
 }
 
@@ -176,7 +179,6 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         ack_timeout: Duration::from_millis(settings.ledger.ack_timeout_ms),
         restore_wait: Duration::from_millis(settings.ledger.restore_wait_ms),
         parked_calls_max: settings.ledger.parked_calls_max,
-        horizon_ms: milliseconds(settings.ledger.idempotency_horizon_days.saturating_mul(86_400_000)),
         keyed_memory_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
         deny_without_limit: settings.policy.without_limit == WithoutLimit::Deny,
         unknown_tenant_plan,

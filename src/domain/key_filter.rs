@@ -10,6 +10,10 @@ use super::ids::ReservationId;
 
 const LAYOUT: u8 = 1;
 
+/// A key stands in the stretch of its reservation's birth, and again in that of each time it is resolved so long after its birth or
+/// later: so one stretch or another is as young as the row.
+pub const NOTED_AGAIN_AFTER_MS: i64 = 86_400_000;
+
 /// What a filter knows a reservation by. Ids of keyed calls are derived by a hash, so that their front is one.
 pub fn key_hash(id: ReservationId) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *id.as_bytes();

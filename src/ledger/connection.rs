@@ -40,6 +40,8 @@ pub struct LedgerOptions {
     pub statement_timeout: Duration,
     /// The group role to work as (`tollgate_service`), if the user of `url` was granted one.
     pub role: Option<String>,
+    /// For so long after it was resolved an operation is known by its key.
+    pub idempotency_horizon: Duration,
 }
 
 /// Where the server and the database of a URL are, without what may be secret in it.
@@ -95,6 +97,11 @@ impl Ledger {
     pub fn with_connections_of_its_own(&self, connections: usize) -> Result<Self, LedgerError> {
         let pool = pool(&self.shared.options, connections, &self.shared.runtime)?;
         Ok(Self { shared: self.shared.clone(), pool })
+    }
+
+    /// For how many ms after it was resolved an operation is known by its key.
+    pub(crate) fn horizon_ms(&self) -> i64 {
+        i64::try_from(self.shared.options.idempotency_horizon.as_millis()).unwrap_or(i64::MAX)
     }
 
     /// How long one transaction may take.

@@ -150,6 +150,18 @@ struct StretchRow {
 }
 
 #[derive(QueryableByName)]
+struct NumberRow {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+}
+
+#[derive(QueryableByName)]
+struct ReservationIdRow {
+    #[diesel(sql_type = sql_types::Uuid)]
+    reservation_id: uuid::Uuid,
+}
+
+#[derive(QueryableByName)]
 struct QuarantinedRow {
     #[diesel(sql_type = BigInt)]
     epoch: i64,
@@ -246,30 +258,34 @@ async fn merge_one(
 ) -> Result<u64, LedgerError> {
     sql_query("SELECT sealed_at FROM key_seal FOR UPDATE").execute(connection).await?;
     let partition = number::of_partition(partition);
-    sql_query("DELETE FROM key_stretches WHERE partition = $1 AND sealed_at < $2")
-        .bind::<SmallInt, _>(partition)
-        .bind::<Timestamptz, _>(kept_from)
-        .execute(connection)
-        .await?;
+    let dropped: Vec<NumberRow> =
+        sql_query("DELETE FROM key_stretches WHERE partition = $1 AND sealed_at < $2 RETURNING number")
+            .bind::<SmallInt, _>(partition)
+            .bind::<Timestamptz, _>(kept_from)
+            .load(connection)
+            .await?;
     let stretches: Vec<StretchRow> =
         sql_query("SELECT number, keys FROM key_stretches WHERE partition = $1 ORDER BY number")
             .bind::<SmallInt, _>(partition)
             .load(connection)
             .await?;
-    let keys: Vec<u64> = stretches
+    let last = stretches.last().map(|stretch| stretch.number);
+    let last = last.into_iter().chain(dropped.iter().map(|stretch| stretch.number)).max();
+    let mut keys: Vec<u64> = stretches
         .iter()
         .flat_map(|stretch| stretch.keys.chunks_exact(8))
         .filter_map(|key| key.try_into().ok().map(u64::from_be_bytes))
         .collect();
-    let Some(last) = stretches.last() else {
+    drop(stretches);
+    keys.extend(undecided(connection, partition).await?);
+    let Some(up_to) = last.filter(|_| !keys.is_empty()) else {
         sql_query("DELETE FROM key_filters WHERE partition = $1")
             .bind::<SmallInt, _>(partition)
             .execute(connection)
             .await?;
         return Ok(0);
     };
-    let (up_to, count) = (last.number, keys.len());
-    drop(stretches);
+    let count = keys.len();
     let filter = build(keys, KeyFilter::compact).await?;
     sql_query(
         "INSERT INTO key_filters (partition, up_to, keys, merged_at, filter) VALUES ($1, $2, $3, $4, $5) \
@@ -290,6 +306,19 @@ async fn merge_one(
         .await?;
     notices::tell(connection, NOTICE, "", 0).await?;
     Ok(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+/// The keys of what waits in quarantine, however long it has waited: its row is not archived before it is decided.
+async fn undecided(connection: &mut AsyncPgConnection, partition: i16) -> Result<Vec<u64>, LedgerError> {
+    let rows: Vec<ReservationIdRow> = sql_query(
+        "SELECT DISTINCT reservation_id FROM quarantine \
+         WHERE status = 'open' AND partition = $1 AND reservation_id IS NOT NULL",
+    )
+    .bind::<SmallInt, _>(partition)
+    .load(connection)
+    .await?;
+    let key = |row: ReservationIdRow| key_hash(ReservationId::from_bytes(row.reservation_id.into_bytes()));
+    Ok(rows.into_iter().map(key).collect())
 }
 
 async fn list(connection: &mut AsyncPgConnection) -> Result<FilterList, LedgerError> {
@@ -375,7 +404,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Merges all stretches of a partition into one filter, without those sealed before `kept_from_ms`. Answers how many keys
+    /// Merges all stretches of a partition into one filter, without those sealed before `kept_from_ms`, and with what waits in
+    /// quarantine. Answers how many keys
     /// it holds.
     pub async fn merge_keys(
         &self,

@@ -84,22 +84,36 @@ struct RecordRow {
     id: uuid::Uuid,
     #[diesel(sql_type = Binary)]
     record: Vec<u8>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    resolved_at: Option<DateTime<Utc>>,
 }
 
-/// Reads the records of these reservations that are booked; each by itself may be damaged.
+/// What the writer reads of a booked reservation.
+pub(crate) struct BookedRecord {
+    pub(crate) id: ReservationId,
+    /// By itself it may be damaged.
+    pub(crate) record: Result<Record, Undecodable>,
+    pub(crate) resolved_at_ms: Option<i64>,
+}
+
+/// Reads the records of these reservations that are booked.
 pub(crate) async fn read_records(
     mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
-) -> Result<Vec<(ReservationId, Result<Record, Undecodable>)>, LedgerError> {
+) -> Result<Vec<BookedRecord>, LedgerError> {
     // Looked up one by one: by the sizes it guesses, Postgres would rather read the whole table for every transaction.
     let find = sql_query(
-        "SELECT r.id, r.record FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) CROSS JOIN LATERAL \
-             (SELECT id, record FROM reservations WHERE partition = w.partition AND id = w.id OFFSET 0) r",
+        "SELECT r.id, r.record, r.resolved_at FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) CROSS JOIN LATERAL \
+             (SELECT id, record, resolved_at FROM reservations WHERE partition = w.partition AND id = w.id OFFSET 0) r",
     )
     .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
     .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
     let rows: Vec<RecordRow> = Kept(find).load(&mut connection).await?;
-    let read = |row: RecordRow| (ReservationId::from_bytes(row.id.into_bytes()), Record::decode(&row.record));
+    let read = |row: RecordRow| BookedRecord {
+        id: ReservationId::from_bytes(row.id.into_bytes()),
+        record: Record::decode(&row.record),
+        resolved_at_ms: row.resolved_at.map(|at| at.timestamp_millis()),
+    };
     Ok(rows.into_iter().map(read).collect())
 }
 

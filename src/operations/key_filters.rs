@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::{Answer, OperationError, Operations};
 use crate::domain::ids::ReservationId;
-use crate::domain::key_filter::{KeyFilter, key_hash};
+use crate::domain::key_filter::{KeyFilter, NOTED_AGAIN_AFTER_MS, key_hash};
 use crate::ledger::{FilterList, FilterPlace, Mergeable};
 
 /// Filters are looked for this often besides being told of.
@@ -23,8 +23,9 @@ const READ_AT_ONCE: usize = 16;
 /// With more filters of single stretches in a partition they are merged.
 const STRETCHES_MAX: u64 = 24;
 const DAY_MS: i64 = 86_400_000;
-/// A reservation is resolved up to a day after it was booked, and its row is kept for the horizon from then on.
-const KEPT_LONGER_MS: i64 = 2 * DAY_MS;
+/// A reservation may be resolved so long after its key was noted, its row is kept for the horizon from then on, and archived within
+/// a day of that.
+const KEPT_LONGER_MS: i64 = NOTED_AGAIN_AFTER_MS + DAY_MS;
 
 /// The filters in this instance's memory.
 #[derive(Default)]
@@ -150,7 +151,7 @@ impl Operations {
         self.catch_up_all(patience.max(Duration::from_millis(500))).await?;
         let sealed = self.ledger.seal_keys(now_ms).await?;
         let mut merged = 0;
-        let kept_from_ms = now_ms.saturating_sub(self.options.horizon_ms).saturating_sub(KEPT_LONGER_MS);
+        let kept_from_ms = now_ms.saturating_sub(self.ledger.horizon_ms()).saturating_sub(KEPT_LONGER_MS);
         for mergeable in self.ledger.mergeable_keys().await? {
             if is_due(&mergeable, now_ms) {
                 self.ledger.merge_keys(mergeable.partition, now_ms, kept_from_ms).await?;

@@ -114,8 +114,6 @@ pub struct OperationsOptions {
     pub parked_calls_max: u64,
     /// For how long the gate remembers keyed calls, in ms.
     pub keyed_memory_ms: i64,
-    /// For how long the ledger recognises repeats, in ms.
-    pub horizon_ms: i64,
     /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
     pub deny_without_limit: bool,
     /// The plan on which an unknown tenant is created at first use; none: it is refused.

@@ -1,6 +1,5 @@
 //! One transaction: locks the cursors, books what the plan says, moves the cursors, all or nothing.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use diesel_async::AsyncPgConnection;
@@ -12,7 +11,6 @@ use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
-use crate::domain::reservation::Record;
 use crate::ledger::chain::Chain;
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
@@ -155,8 +153,8 @@ async fn book_parts(
     let count = arrivals.len();
     let checkpoints = checkpoints(&arrivals);
     let advancing = cursors::advance(connection, &locked, &moves);
-    let ((), read) = try_join!(advancing, read_known(connection, &arrivals))?;
-    let known = number_subjects(ledger, connection, &arrivals, read).await?;
+    let ((), known) = try_join!(advancing, read_known(ledger, connection, &arrivals))?;
+    let known = number_subjects(ledger, connection, &arrivals, known).await?;
     let mut plan = plan(arrivals, known);
     plan.gaps = gaps;
     let booked = moves.iter().map(|step| (step.partition, step.to, step.event_hash)).collect();
@@ -200,28 +198,28 @@ fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
     Some(CursorMove { partition, from, first: *first, to: *to, event_hash: event_hash(event) })
 }
 
-/// What is booked of the arrivals' reservations, which of them wait in quarantine, and which rows do not read.
-type Booked = (HashMap<ReservationId, Record>, HashSet<ReservationId>, HashSet<ReservationId>);
-
-/// Reads what the ledger knows about the arrivals' reservations; their partitions' cursors are locked.
+/// Reads what the ledger knows about the arrivals' reservations, but the subjects; their partitions' cursors are locked.
 pub(super) async fn read_known(
+    ledger: &Ledger,
     connection: &AsyncPgConnection,
     arrivals: &[Arrival],
-) -> Result<Booked, LedgerError> {
+) -> Result<Known, LedgerError> {
     let mut ids: Vec<ReservationId> = arrivals.iter().filter_map(Arrival::reservation).collect();
     ids.sort_unstable();
     ids.dedup();
     let reading = reservations::read_records(connection, &ids);
     let (rows, waiting) = try_join!(reading, quarantine::waiting(connection, &ids))?;
-    let (mut records, mut damaged) = (HashMap::with_capacity(rows.len()), HashSet::new());
-    for (id, record) in rows {
-        if let Ok(record) = record {
-            records.insert(id, record);
+    let waiting = waiting.into_iter().collect();
+    let mut known = Known { waiting, horizon_ms: ledger.horizon_ms(), ..Known::default() };
+    for row in rows {
+        if let Ok(record) = row.record {
+            known.records.insert(row.id, record);
+            known.resolved_at_ms.extend(row.resolved_at_ms.map(|at_ms| (row.id, at_ms)));
         } else {
-            damaged.insert(id);
+            known.damaged.insert(row.id);
         }
     }
-    Ok((records, waiting.into_iter().collect(), damaged))
+    Ok(known)
 }
 
 /// Adds the numbers of the subjects that these arrivals name.
@@ -229,10 +227,10 @@ pub(super) async fn number_subjects(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     arrivals: &[Arrival],
-    (records, waiting, damaged): Booked,
+    known: Known,
 ) -> Result<Known, LedgerError> {
-    let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &records)).await?;
-    Ok(Known { records, waiting, damaged, subjects })
+    let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &known.records)).await?;
+    Ok(Known { subjects, ..known })
 }
 
 /// Writes a plan, table by table: a constant number of statements, whatever the number of events, and sent together, as

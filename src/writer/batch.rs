@@ -8,6 +8,7 @@ use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::entry::{Account, BookError, Booking, Entry, book, book_rise, is_bookable_instant, rest};
 use crate::domain::event::{self, Change, Event};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
+use crate::domain::key_filter::NOTED_AGAIN_AFTER_MS;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::ledger::balances::BalanceChanges;
 use crate::ledger::gaps;
@@ -154,6 +155,10 @@ fn begun(event: &Event) -> Option<&Record> {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) records: HashMap<ReservationId, Record>,
+    /// When those of them that are resolved were so last (gate time, unix ms).
+    pub(crate) resolved_at_ms: HashMap<ReservationId, i64>,
+    /// For so long after that they are known by their keys.
+    pub(crate) horizon_ms: i64,
     /// Those with an event that waits in quarantine.
     pub(crate) waiting: HashSet<ReservationId>,
     /// Those whose row does not read.
@@ -182,7 +187,7 @@ pub(crate) struct Plan {
     pub(crate) reservations: Vec<ReservationChange>,
     /// Lives that make room for another of the same id, in order, before that is written.
     pub(crate) ended: Vec<EndedLife>,
-    /// The keyed operations that become known by it.
+    /// The keyed operations that become known by it, or are known for longer.
     pub(crate) keys: Vec<ReservationId>,
     pub(crate) balances: BalanceChanges,
     pub(crate) usage: UsageChanges,
@@ -269,6 +274,18 @@ impl Planner {
         planned.map(|change| &change.record).or_else(|| self.known.records.get(&id))
     }
 
+    /// Whether a life begins so late after what is booked of its id that its key means another job.
+    fn is_past_horizon(&self, event: &Event) -> bool {
+        let planned =
+            self.changed.get(&event.reservation).and_then(|index| self.plan.reservations.get(*index));
+        let resolved_at_ms = match planned {
+            Some(change) => change.resolved_at_ms,
+            None => self.known.resolved_at_ms.get(&event.reservation).copied(),
+        };
+        let since_ms = |at_ms: i64| event.head().born_at_ms.saturating_sub(at_ms);
+        resolved_at_ms.is_some_and(|at_ms| since_ms(at_ms) > self.known.horizon_ms)
+    }
+
     fn judge(&self, arrival: &Arrival, event: &Event) -> Result<Standing, String> {
         if self.known.waiting.contains(&event.reservation) {
             return Err("an earlier event of this reservation waits in quarantine".into());
@@ -280,7 +297,8 @@ impl Planner {
             return Err("the reservation belongs to another partition".into());
         }
         let before = self.standing(event.reservation);
-        let meeting = before.map_or(Ok(Meeting::Next), |before| meet(event, before))?;
+        let is_past = self.is_past_horizon(event);
+        let meeting = before.map_or(Ok(Meeting::Next), |before| meet(event, before, is_past))?;
         let booking = match (meeting, before) {
             (Meeting::Known, Some(before)) => return Ok(Standing::Repeat(before.body.tenant.clone())),
             (Meeting::NewLife, _) => {
@@ -321,10 +339,11 @@ impl Planner {
     /// One row per reservation and transaction, however many of its events are in the batch.
     fn change(&mut self, event: &Event, booking: Booking, subjects: Vec<i64>) {
         let is_keyed = booking.after.body.rest.as_ref().is_some_and(|rest| rest.keyed);
-        if is_keyed && begun(event).is_some() {
+        let resolved = booking.after.head.state != ReservationState::Reserved;
+        let age_ms = event.gate_time_ms.saturating_sub(booking.after.head.born_at_ms);
+        if is_keyed && (begun(event).is_some() || (resolved && age_ms > NOTED_AGAIN_AFTER_MS)) {
             self.plan.keys.push(event.reservation);
         }
-        let resolved = booking.after.head.state != ReservationState::Reserved;
         let change = ReservationChange {
             id: event.reservation,
             record: booking.after,

@@ -18,10 +18,11 @@ pub(super) enum Meeting {
     Rise,
 }
 
-/// How `event` meets what is booked; an error when neither can be right.
-pub(super) fn meet(event: &Event, before: &Record) -> Result<Meeting, String> {
+/// How `event` meets what is booked; an error when neither can be right. `is_past`: the key that it may begin with means a new job by
+/// then.
+pub(super) fn meet(event: &Event, before: &Record, is_past: bool) -> Result<Meeting, String> {
     if let Change::Reserve(record) | Change::Usage(record) = &event.change {
-        return begins(record, before);
+        return begins(record, before, is_past);
     }
     let (head, booked, units) = (event.head(), &before.head, event.units());
     let is_open = booked.state == ReservationState::Reserved;
@@ -49,8 +50,8 @@ pub(super) fn meet(event: &Event, before: &Record) -> Result<Meeting, String> {
 }
 
 /// Work that is recorded after it was done is the same work when it comes again, and so is a job of which something was consumed; a
-/// job that came to nothing is done now.
-fn begins(record: &Record, before: &Record) -> Result<Meeting, String> {
+/// job that came to nothing is done now. Past the horizon it is another job.
+fn begins(record: &Record, before: &Record, is_past: bool) -> Result<Meeting, String> {
     if record.body.tenant != before.body.tenant {
         return Err("another tenant's request with this id is booked".into());
     }
@@ -58,7 +59,7 @@ fn begins(record: &Record, before: &Record) -> Result<Meeting, String> {
     let is_resolved = before.head.state != ReservationState::Reserved;
     let is_other_life = record.head.born_at_ms != before.head.born_at_ms;
     match (is_same, is_resolved && is_other_life) {
-        (true, true) if !has_consumed(before) => Ok(Meeting::NewLife),
+        (true, true) if is_past || !has_consumed(before) => Ok(Meeting::NewLife),
         (true, _) => Ok(Meeting::Known),
         (false, true) => Ok(Meeting::NewLife),
         (false, false) => Err("another request with this id is booked".into()),

@@ -40,8 +40,8 @@ async fn try_again(
     }
     let arrivals: Vec<Arrival> =
         waiting.iter().map(|event| Arrival::new(partition, (event.outbox_id, event.event.clone()))).collect();
-    let read = read_known(connection, &arrivals).await?;
-    let mut known = number_subjects(&ledger, connection, &arrivals, read).await?;
+    let known = read_known(&ledger, connection, &arrivals).await?;
+    let mut known = number_subjects(&ledger, connection, &arrivals, known).await?;
     known.waiting.clear();
     let mut plan = plan(arrivals, known);
     ledger.ensure_months_of(plan.instants_ms()).await?;

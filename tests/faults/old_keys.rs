@@ -37,6 +37,11 @@ async fn seal(app: &TestApp) {
     app.app().operations.seal_keys(PATIENCE).await.unwrap();
 }
 
+/// As [`seal`], while the gate may be looking at its clock.
+async fn seal_until_done(app: &TestApp) {
+    wait_for("keys are sealed", PATIENCE, async || app.app().operations.seal_keys(PATIENCE).await.ok()).await;
+}
+
 fn asks(app: &TestApp, found: &str) -> u64 {
     let metrics = app.app().operations.metrics_text();
     let name = format!("tollgate_key_asks_total{{found=\"{found}\"}} ");
@@ -218,6 +223,52 @@ async fn after_the_horizon_a_key_means_a_new_job_and_not_before() {
     app.drained().await;
     assert_eq!(rows(&app.database, "SELECT count(*) FROM quarantine").await, ["0"]);
     assert_eq!(rows(&app.database, "SELECT sum(consumed)::float8 AS c FROM balances").await, ["7"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_whose_job_was_consumed_late_is_the_same_job_until_its_row_is_archived_and_a_new_job_after_it()
+{
+    let start_ms = 1_790_000_000_000;
+    let app = spawn_app_with(AppOptions { test_clock_ms: Some(start_ms), ..AppOptions::default() }).await;
+    with_limits(&app).await;
+    let on_day = async |day: i64| {
+        let now = jiff::Timestamp::from_millisecond(start_ms + day * 86_400_000).unwrap();
+        app.move_clock(&now.to_string()).await;
+    };
+    let first = app.post_keyed(RESERVE, "job", pages(5)).await.expect(201);
+    let path = format!("{RESERVE}/{}", first.text("/id"));
+    seal(&app).await;
+    on_day(6).await;
+    wait_for("it expires", PATIENCE, async || {
+        (app.get(&path).await.text("/status") == "expired").then_some(())
+    })
+    .await;
+    let late = app.post(&format!("{path}/consume"), json!({ "amount": "5" })).await.expect(200);
+    assert_eq!(late.text("/status"), "consumed");
+    seal(&app).await;
+    for day in [38, 40] {
+        on_day(day).await;
+        seal_until_done(&app).await;
+        forget(&app).await;
+        let again = app.post_until_answered(RESERVE, "job", pages(5)).await.expect(200);
+        assert_eq!((&again.body["replayed"], again.text("/status")), (&json!(true), "consumed"), "day {day}");
+    }
+    on_day(42).await;
+    wait_for("it is archived", PATIENCE, async || {
+        let archived = rows(&app.database, "SELECT count(*) FROM reservations_archive").await;
+        (archived == ["1"]).then_some(())
+    })
+    .await;
+    forget(&app).await;
+    let anew = app.post_until_answered(RESERVE, "job", pages(5)).await.expect(201);
+    assert_eq!(anew.text("/id"), first.text("/id"));
+    app.post(&format!("{path}/consume"), json!({ "amount": "5" })).await.expect(200);
+    app.drained().await;
+    let kept =
+        "SELECT (SELECT count(*) FROM repeats) AS repeats, (SELECT count(*) FROM quarantine) AS waiting";
+    assert_eq!(rows(&app.database, kept).await, ["0 0"]);
+    assert_eq!(rows(&app.database, "SELECT sum(consumed)::float8 AS c FROM balances").await, ["10"]);
     app.finish().await;
 }
 

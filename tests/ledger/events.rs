@@ -133,7 +133,7 @@ impl Work {
     /// Totals so far, one per line.
     pub fn consume(&mut self, totals: &[i64], is_final: bool) -> Vec<u8> {
         self.record.head.late = self.record.head.state == ReservationState::Expired;
-        let state = if is_final { ReservationState::Consumed } else { ReservationState::Reserved };
+        let state = if is_final { ReservationState::Consumed } else { self.record.head.state };
         self.change(state, totals);
         [self.frame(3, u8::from(is_final)), self.head()].concat()
     }

@@ -76,6 +76,54 @@ async fn what_is_booked_is_sealed_once_and_merged_without_what_is_past_its_horiz
     assert_eq!(rows(&database, "SELECT count(*) FROM booked_keys").await, ["0"]);
 }
 
+/// An event, moved to so many days after its job's birth.
+fn on_day(day: i64, mut event: Vec<u8>) -> Vec<u8> {
+    event[2..10].copy_from_slice(&(HOUR_MS + day * DAY_MS).to_le_bytes());
+    event
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_of_a_job_is_sealed_again_each_time_it_is_resolved_more_than_a_day_after_its_birth() {
+    let (_database, ledger) = ledger().await;
+    let [mut late, mut soon, mut unkeyed] = <[Work; 3]>::try_from(jobs("acme", 0, 3)).ok().unwrap();
+    unkeyed.rest().keyed = false;
+    let book_all = async |events: Vec<Vec<u8>>| {
+        let next = ledger.cursor(partition(&tenant("acme"))).await.unwrap();
+        let from = format!("1-{}", if next.epoch.0 == 0 { 0 } else { next.sequence + 1 });
+        let applied = book(&ledger, &tenant("acme"), &from, events).await.unwrap();
+        assert_eq!(applied.quarantined, []);
+    };
+    book_all(vec![late.reserve(), soon.reserve(), unkeyed.reserve()]).await;
+    assert_eq!(ledger.seal_keys(HOUR_MS).await.unwrap(), 2);
+    book_all(vec![late.expire(), soon.consume(&[100], true), unkeyed.expire()]).await;
+    assert_eq!(ledger.seal_keys(HOUR_MS + DAY_MS).await.unwrap(), 0, "it stands in the stretch of its birth");
+    let part = on_day(6, late.consume(&[50], false));
+    book_all(vec![part, on_day(6, unkeyed.consume(&[100], true))]).await;
+    assert_eq!(ledger.seal_keys(HOUR_MS + 6 * DAY_MS).await.unwrap(), 1);
+    book_all(vec![on_day(7, late.consume(&[100], true))]).await;
+    assert_eq!(ledger.seal_keys(HOUR_MS + 7 * DAY_MS).await.unwrap(), 1);
+    let acme = partition(&tenant("acme"));
+    assert_eq!(ledger.merge_keys(acme, HOUR_MS + 38 * DAY_MS, HOUR_MS + 2 * DAY_MS).await.unwrap(), 2);
+    assert!(known(&ledger, late.id).await && !known(&ledger, soon.id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_of_what_waits_in_quarantine_is_known_however_long_it_waits() {
+    let (database, ledger) = ledger().await;
+    let mut job = jobs("acme", 0, 1).remove(0);
+    job.reserve();
+    let consumed_alone = job.consume(&[100], true);
+    let applied = book(&ledger, &tenant("acme"), "1-0", vec![consumed_alone]).await.unwrap();
+    assert_eq!(applied.quarantined.len(), 1);
+    ledger.seal_keys(HOUR_MS).await.unwrap();
+    let acme = partition(&tenant("acme"));
+    ledger.merge_keys(acme, HOUR_MS + 90 * DAY_MS, HOUR_MS + 50 * DAY_MS).await.unwrap();
+    assert!(known(&ledger, job.id).await);
+    as_owner(&database, "UPDATE quarantine SET status = 'discarded'").await.unwrap();
+    ledger.merge_keys(acme, HOUR_MS + 91 * DAY_MS, HOUR_MS + 51 * DAY_MS).await.unwrap();
+    assert!(!known(&ledger, job.id).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_every_partition_and_of_quarantine_are_sealed_and_unkeyed_ones_are_not() {
     let (_database, ledger) = ledger().await;
@@ -130,6 +178,22 @@ async fn what_was_booked_before_there_were_filters_is_sealed_first() {
 fn keys(count: u64, from: u64) -> Vec<u64> {
     let hash = |number: u64| *blake3::hash(&number.to_le_bytes()).as_bytes();
     (from..from + count).map(|number| u64::from_le_bytes(hash(number)[..8].try_into().unwrap())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_end_that_was_booked_before_keys_were_sealed_again_is_sealed_by_the_migration() {
+    let (database, ledger) = ledger().await;
+    let [mut late, mut soon] = <[Work; 2]>::try_from(jobs("acme", 0, 2)).ok().unwrap();
+    let events = vec![late.reserve(), soon.reserve(), soon.expire(), on_day(3, late.expire())];
+    book(&ledger, &tenant("acme"), "1-0", events).await.unwrap();
+    as_owner(&database, "DELETE FROM booked_keys").await.unwrap();
+    let folder = format!("{}/migrations/2026-11-22-195500_note_late_keys", env!("CARGO_MANIFEST_DIR"));
+    for script in ["down.sql", "up.sql"] {
+        let statements = std::fs::read_to_string(format!("{folder}/{script}")).unwrap();
+        as_owner(&database, &statements).await.unwrap();
+    }
+    assert_eq!(ledger.seal_keys(HOUR_MS + 3 * DAY_MS).await.unwrap(), 1);
+    assert!(known(&ledger, late.id).await);
 }
 
 /// A partition of an installation with half a million keyed calls a day: 34 days merged, and every hour since.

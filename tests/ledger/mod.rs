@@ -45,6 +45,7 @@ pub fn options(database: &TestDatabase) -> LedgerOptions {
         connect_timeout: Duration::from_secs(20),
         statement_timeout: Duration::from_secs(20),
         role: Some("tollgate_service".into()),
+        idempotency_horizon: Duration::from_secs(35 * 86_400),
     }
 }
 

@@ -115,3 +115,33 @@ async fn a_job_that_came_to_nothing_is_done_in_its_second_life() {
     assert_eq!(rows(&database, archived).await, ["expired"]);
     assert_proven(&ledger).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_horizon_the_same_request_is_another_job_whatever_its_first_life_came_to() {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let mut billed = 0;
+    for cut in CUTS {
+        for (number, (first, done)) in FIRST.into_iter().enumerate() {
+            for (other, (second, more)) in SECOND.into_iter().enumerate() {
+                let id = format!("job-{cut}-{number}-{other}");
+                let mut events = life(&id, 0, 9, first);
+                events.extend(life(&id, 36, 9, second));
+                for batch in events.chunks(cut) {
+                    let next = ledger.cursor(partition(&acme)).await.unwrap();
+                    let from = format!("1-{}", if next.epoch.0 == 0 { 0 } else { next.sequence + 1 });
+                    let applied = book(&ledger, &acme, &from, batch.to_vec()).await.unwrap();
+                    assert_eq!(
+                        (applied.repeats, applied.quarantined.len()),
+                        (0, 0),
+                        "{first:?} then {second:?}"
+                    );
+                }
+                billed += done + more;
+                let sums = "SELECT (sum(consumed) * 100)::bigint AS c FROM balances";
+                assert_eq!(rows(&database, sums).await, [billed.to_string()], "{first:?} then {second:?}");
+            }
+        }
+    }
+    assert_proven(&ledger).await;
+}

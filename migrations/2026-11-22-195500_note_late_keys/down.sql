@@ -1,0 +1,2 @@
+-- A key that is noted twice does no harm.
+SELECT 1;
