@@ -41,7 +41,10 @@ fn line(view: &ConflictView) -> ParkedLine {
         call: conflict.call.clone(),
         taken_at: taken_at.to_string(),
         said: amounts(&view.said),
-        missing: amounts(&view.missing),
+        missing: match view.undecided {
+            Some(why) => format!("not known: {why}"),
+            None => amounts(&view.missing),
+        },
         reason: conflict.reason.clone(),
     }
 }

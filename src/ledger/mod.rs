@@ -70,7 +70,7 @@ pub use losses::{Loss, LostUnits};
 pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
 pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
-pub use parked_conflicts::{ParkedConflict, Settlement, Settling};
+pub use parked_conflicts::{ConflictStanding, ParkedConflict, Settlement, Settling};
 pub use policy::{
     Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
     SharedChange, StoredObject, StoredPolicy, StoredTenant, TenantPlace, TenantSince, WrittenObject,

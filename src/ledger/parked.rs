@@ -127,14 +127,14 @@ struct CountsRow {
 }
 
 /// Calls of one reservation are judged one after the other, whichever instance takes them.
-async fn lock(connection: &mut AsyncPgConnection, id: ReservationId) -> Result<(), LedgerError> {
+pub(super) async fn lock(connection: &mut AsyncPgConnection, id: ReservationId) -> Result<(), LedgerError> {
     let (high, low) = id.uuid().as_u64_pair();
     let key = i64::from_le_bytes((high ^ low).to_le_bytes());
     sql_query("SELECT pg_advisory_xact_lock($1)").bind::<BigInt, _>(key).execute(connection).await?;
     Ok(())
 }
 
-async fn known(
+pub(super) async fn known(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
 ) -> Result<KnownReservation, LedgerError> {
@@ -191,7 +191,7 @@ impl Ledger {
         .await
     }
 
-    /// What the ledger knows of a reservation.
+    /// What the ledger knows of a reservation, booked or parked.
     pub async fn known_reservation(&self, id: ReservationId) -> Result<KnownReservation, LedgerError> {
         self.read(|connection| known(connection, id).boxed()).await
     }
@@ -233,7 +233,9 @@ impl Ledger {
                     .bind::<Nullable<sql_types::Uuid>, _>(only.map(ReservationId::uuid))
                     .bind::<Array<BigInt>, _>(told.clone())
                     .bind::<BigInt, _>(number::limit(limit))
-                    .bind::<Array<sql_types::Uuid>, _>(without.iter().map(|id| id.uuid()).collect::<Vec<_>>());
+                    .bind::<Array<sql_types::Uuid>, _>(
+                        without.iter().map(|id| id.uuid()).collect::<Vec<_>>(),
+                    );
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })
             .await?;

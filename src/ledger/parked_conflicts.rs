@@ -7,7 +7,10 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use super::{BEGIN, Conflict, Ledger, LedgerError, NewParked, audit, notices, number, parked};
+use super::{
+    BEGIN, Conflict, KnownReservation, Ledger, LedgerError, NewParked, audit, notices, number, parked,
+    quarantine, reservations,
+};
 use crate::domain::ids::{ReservationId, TenantId};
 
 /// A parked call that the gate will never take.
@@ -29,6 +32,15 @@ pub struct ParkedConflict {
     pub reason: String,
 }
 
+/// What the ledger has of a conflict's reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConflictStanding {
+    /// Its booked row and its parked calls.
+    pub known: KnownReservation,
+    /// Whether an event of it waits in quarantine: what that says is not in the books, and may come into them.
+    pub in_quarantine: bool,
+}
+
 /// What becomes of a conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
@@ -36,8 +48,15 @@ pub enum Settlement {
     Drop,
     /// It waits for the gate again.
     Retry,
-    /// This admission waits for the gate in its place.
-    Usage(ReservationId, NewParked),
+    /// An admission waits for the gate in its place, if the reservation still stands as it was seen.
+    Usage {
+        /// The admission's id.
+        id: ReservationId,
+        /// The admission.
+        admission: NewParked,
+        /// What the amounts of it were reckoned from.
+        seen: Box<ConflictStanding>,
+    },
 }
 
 impl Settlement {
@@ -45,7 +64,7 @@ impl Settlement {
         match self {
             Self::Drop => "drop",
             Self::Retry => "retry",
-            Self::Usage(..) => "usage",
+            Self::Usage { .. } => "usage",
         }
     }
 }
@@ -101,12 +120,40 @@ impl Row {
     }
 }
 
+async fn standing(
+    connection: &mut AsyncPgConnection,
+    id: ReservationId,
+) -> Result<ConflictStanding, LedgerError> {
+    let known = parked::known(connection, id).await?;
+    let in_quarantine = !quarantine::waiting(connection, &[id]).await?.is_empty();
+    Ok(ConflictStanding { known, in_quarantine })
+}
+
+/// Keeps the reservation from changing while a conflict of it is settled, and looks whether it has since it was seen.
+async fn hold_as_seen(
+    connection: &mut AsyncPgConnection,
+    id: ReservationId,
+    seen: &ConflictStanding,
+) -> Result<(), LedgerError> {
+    parked::lock(connection, id).await?;
+    reservations::hold_row(connection, id).await?;
+    let now = standing(connection, id).await?;
+    if now == *seen {
+        return Ok(());
+    }
+    let found = now.known.row.map(|row| u64::from(row.step));
+    Err(LedgerError::Conflict(Conflict::Version { kind: "reservation", id: id.to_string(), found }))
+}
+
 async fn settle(
     connection: &mut AsyncPgConnection,
     conflict: &ParkedConflict,
     settlement: &Settlement,
     settling: Settling,
 ) -> Result<(), LedgerError> {
+    if let Settlement::Usage { seen, .. } = settlement {
+        hold_as_seen(connection, conflict.reservation, seen).await?;
+    }
     let change = if matches!(settlement, Settlement::Retry) { RETRY } else { TAKE_OUT };
     if sql_query(change).bind::<BigInt, _>(conflict.number).execute(connection).await? == 0 {
         return Err(missing(conflict.number));
@@ -116,7 +163,7 @@ async fn settle(
         Settlement::Retry => {
             notices::tell(connection, parked::NOTICE, conflict.tenant.as_str(), 0).await?;
         }
-        Settlement::Usage(id, admission) => parked::insert(connection, *id, admission).await?,
+        Settlement::Usage { id, admission, .. } => parked::insert(connection, *id, admission).await?,
     }
     let payload: String = conflict.payload.iter().map(|byte| format!("{byte:02x}")).collect();
     let detail = json!({
@@ -164,9 +211,15 @@ impl Ledger {
         rows.into_iter().map(Row::read).collect()
     }
 
+    /// What the ledger has of the reservation of a conflict.
+    pub async fn conflict_standing(&self, id: ReservationId) -> Result<ConflictStanding, LedgerError> {
+        self.read(|connection| standing(connection, id).boxed()).await
+    }
+
     /// Settles a conflict, once, and notes it in the audit log.
     ///
-    /// Errors: [`super::Conflict::Missing`] when it is settled already.
+    /// Errors: [`super::Conflict::Missing`] when it is settled already; [`super::Conflict::Version`] when the reservation has
+    /// changed since it was seen.
     pub async fn settle_conflict(
         &self,
         conflict: ParkedConflict,

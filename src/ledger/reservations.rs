@@ -131,6 +131,19 @@ pub(crate) async fn read_one(
     rows.into_iter().next().map(Row::read).transpose()
 }
 
+/// Keeps a reservation's row as it is until the transaction ends.
+pub(super) async fn hold_row(
+    connection: &mut AsyncPgConnection,
+    id: ReservationId,
+) -> Result<(), LedgerError> {
+    sql_query("SELECT FROM reservations WHERE partition = $1 AND id = $2 FOR UPDATE")
+        .bind::<SmallInt, _>(number::of_partition(id.partition()))
+        .bind::<sql_types::Uuid, _>(id.uuid())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 fn decode(id: ReservationId, record: &[u8]) -> Result<Record, LedgerError> {
     Record::decode(record).map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))
 }

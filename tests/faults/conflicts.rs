@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use tollgate::operations::ConflictChoice;
+use tollgate::writer::{discard, retry};
 
 use super::gate_away::{app_with, both, call, counted, hold, limited, park_consume, replayed};
-use crate::ledger::rows;
+use crate::ledger::{as_owner, rows};
 use crate::support::app::{AppOptions, TestApp};
 
 /// A reservation with 4 of 10 pages consumed, and a parked consume of 7 that the gate refuses.
@@ -17,6 +18,30 @@ async fn conflict(app: &TestApp) -> (String, i64) {
     replayed(app).await;
     let number = rows(&app.database, "SELECT number FROM parked WHERE state = 'conflict'").await;
     (id, number[0].parse().unwrap())
+}
+
+/// A reservation of 10 pages whose consume of 4 is done at the gate by `done_at_the_gate`, and a parked consume of 7 that the gate
+/// refuses.
+async fn conflict_while(app: &TestApp, id: &str) -> i64 {
+    call(app, id, "consume", json!({ "amount": "4" })).await.expect(200);
+    park_consume(app, id, "7").await;
+    app.app().operations.look_for_parked().await.unwrap();
+    replayed(app).await;
+    let number = rows(&app.database, "SELECT number FROM parked WHERE state = 'conflict'").await;
+    number[0].parse().unwrap()
+}
+
+/// What the operator is told of the only conflict.
+fn listed(app: &TestApp) -> Value {
+    let listed = app.command(&["parked", "list", "--output", "json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    listed[0]["not_booked"].clone()
+}
+
+async fn billed(app: &TestApp) -> String {
+    replayed(app).await;
+    app.drained().await;
+    rows(&app.database, "SELECT sum(consumed)::float8 AS c FROM balances").await.remove(0)
 }
 
 async fn audited(app: &TestApp, number: i64) -> Value {
@@ -110,5 +135,61 @@ async fn a_conflict_may_be_dropped_or_tried_again_and_books_nothing() {
     let number = view.conflict.number;
     operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "all there").await.unwrap_err();
     operations.resolve_conflict(number, ConflictChoice::Drop, "ops", "all there").await.unwrap();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_still_on_its_way_to_the_books_is_not_billed_by_usage_of_a_conflict_as_well() {
+    let app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([])).await;
+    let id = hold(&app, "10").await;
+    app.drained().await;
+    let (client, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN; LOCK TABLE entries IN EXCLUSIVE MODE").await.unwrap();
+    let number = conflict_while(&app, &id).await;
+    let operations = &app.app().operations;
+    let early = operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await;
+    let told = listed(&app);
+    client.batch_execute("ROLLBACK").await.unwrap();
+    early.unwrap_err();
+    assert!(told.as_str().unwrap().starts_with("not known"), "{told}");
+    app.drained().await;
+    assert_eq!(listed(&app), "3 page");
+    operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
+    operations.look_for_parked().await.unwrap();
+    assert_eq!(billed(&app).await, "7");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_of_a_conflict_waits_until_what_is_in_quarantine_is_decided() {
+    let app = app_with(AppOptions::default()).await;
+    limited(&app, "allow", json!([])).await;
+    let id = hold(&app, "10").await;
+    app.drained().await;
+    let waits = "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
+                 SELECT partition, 0, 0, id, tenant, 'torn', 'a test' FROM reservations";
+    as_owner(&app.database, waits).await.unwrap();
+    let number = conflict_while(&app, &id).await;
+    app.drained().await;
+    let operations = &app.app().operations;
+    let early = operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await;
+    let why = early.unwrap_err().to_string();
+    assert!(why.contains("quarantine"), "{why}");
+    assert!(listed(&app).as_str().unwrap().contains("quarantine"), "{}", listed(&app));
+    let ledger = &app.app().ledger;
+    for event in ledger.quarantined(false, None, 10).await.unwrap() {
+        if event.event == b"torn" {
+            discard(ledger, event.partition, event.outbox_id, "anna", "a test").await.unwrap();
+        } else {
+            retry(ledger, event.partition, event.outbox_id).await.unwrap();
+        }
+    }
+    assert_eq!(listed(&app), "3 page");
+    operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
+    operations.look_for_parked().await.unwrap();
+    assert_eq!(billed(&app).await, "7");
     app.finish().await;
 }
