@@ -15,8 +15,13 @@ pub const DEFAULT_DATA_DIR: &str = ".tollgate";
 /// Which installation a command speaks of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The embedded one under this directory, running or stopped.
-    DataDir(PathBuf),
+    /// An embedded one, running or stopped.
+    Embedded {
+        /// The directory it is under.
+        data_dir: PathBuf,
+        /// What configures all but its servers.
+        config: Option<PathBuf>,
+    },
     /// The configured servers.
     Config(Option<PathBuf>),
 }
@@ -69,7 +74,7 @@ impl Target {
     pub fn choose(data_dir: Option<PathBuf>, config: Option<PathBuf>) -> anyhow::Result<Self> {
         let named = Named::of_process(config.as_deref())?;
         let target = Self::of(data_dir, config, named.servers, Path::new(DEFAULT_DATA_DIR).is_dir())?;
-        if let Self::DataDir(data_dir) = &target {
+        if let Self::Embedded { data_dir, .. } = &target {
             check_data_dir(data_dir)?;
         }
         Ok(target)
@@ -82,10 +87,10 @@ impl Target {
         has_default: bool,
     ) -> Result<Self, InstallationError> {
         match data_dir {
-            Some(data_dir) if servers.is_empty() => Ok(Self::DataDir(data_dir)),
+            Some(data_dir) if servers.is_empty() => Ok(Self::Embedded { data_dir, config }),
             Some(data_dir) => Err(InstallationError::NamedTwice { data_dir, servers }),
             None if has_default && config.is_none() && servers.is_empty() => {
-                Ok(Self::DataDir(PathBuf::from(DEFAULT_DATA_DIR)))
+                Ok(Self::Embedded { data_dir: PathBuf::from(DEFAULT_DATA_DIR), config: None })
             }
             None => Ok(Self::Config(config)),
         }
@@ -156,8 +161,16 @@ mod tests {
         let servers = vec!["redis.url (from TOLLGATE__REDIS__URL)".to_owned()];
         let default = PathBuf::from(DEFAULT_DATA_DIR);
         let of = Target::of;
-        assert_eq!(of(Some(dir.clone()), None, Vec::new(), true), Ok(Target::DataDir(dir.clone())));
-        assert_eq!(of(None, None, Vec::new(), true), Ok(Target::DataDir(default)));
+        let embedded = |data_dir: &PathBuf, config: Option<&PathBuf>| Target::Embedded {
+            data_dir: data_dir.clone(),
+            config: config.cloned(),
+        };
+        assert_eq!(of(Some(dir.clone()), None, Vec::new(), true), Ok(embedded(&dir, None)));
+        assert_eq!(
+            of(Some(dir.clone()), Some(file.clone()), Vec::new(), true),
+            Ok(embedded(&dir, Some(&file)))
+        );
+        assert_eq!(of(None, None, Vec::new(), true), Ok(embedded(&default, None)));
         assert_eq!(of(None, None, Vec::new(), false), Ok(Target::Config(None)));
         assert_eq!(of(None, None, servers.clone(), true), Ok(Target::Config(None)));
         assert_eq!(of(None, Some(file.clone()), Vec::new(), true), Ok(Target::Config(Some(file))));

@@ -136,8 +136,9 @@ pub enum ConfigCommand {
 /// Which installation an operator's command is about.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
-    /// The embedded installation's directory; absent: the configured servers, or `.tollgate` where none are configured.
-    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    /// The embedded installation's directory; absent: the configured servers, or `.tollgate` where none are configured. A
+    /// configuration file besides is read for all but the servers.
+    #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }
 

@@ -71,7 +71,16 @@ impl Service {
             return Ok(Self { url: url.clone(), data_dir: None });
         }
         match Target::choose(connect.data_dir.clone(), config.map(Path::to_owned))? {
-            Target::DataDir(data_dir) => Self::embedded(&data_dir),
+            Target::Embedded { data_dir, config: None } => Self::embedded(&data_dir),
+            // It would be read for nothing.
+            Target::Embedded { data_dir, config: Some(_) } => {
+                let shown = data_dir.display();
+                Err(Failure::new(format!(
+                    "the service in `{shown}` says where it is, and a configuration file is named too"
+                ))
+                .exit(Exit::Usage)
+                .remedy("leave out --config or --data-dir"))
+            }
             Target::Config(config) => {
                 let listen = Named::of_process(config.as_deref()).map_err(anyhow::Error::new)?.listen;
                 Ok(Self { url: url_of(listen)?, data_dir: None })

@@ -254,6 +254,16 @@ impl Gate {
         Ok(PartitionFacts { epoch, last_id, swept: number(1)? })
     }
 
+    /// The end of the last second that was swept in any partition (gate time, unix ms); none where none ever was.
+    pub async fn swept_ms(&self) -> Result<Option<i64>, GateError> {
+        let mut newest = None;
+        for partition in self.partitions() {
+            newest = newest.max(self.partition_facts(partition).await?.swept);
+        }
+        let bucket_ms = self.options.due_bucket_ms;
+        Ok(newest.map(|bucket| bucket.saturating_add(1).saturating_mul(bucket_ms).saturating_sub(1)))
+    }
+
     async fn info(&self) -> Result<String, GateError> {
         let info = self.plain(redis::cmd("INFO").arg("everything")).await?;
         match info {

@@ -184,3 +184,23 @@ async fn beside_a_running_embedded_service_each_installation_is_reached_as_it_is
     .unwrap();
     app.finish().await;
 }
+
+#[test]
+fn a_configuration_file_beside_an_embedded_directory_is_read_for_all_but_the_servers() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data_dir, file) = (directory.path().join("data"), directory.path().join("mine.toml"));
+    std::fs::write(&file, "[gate]\npartitions = 8\n").unwrap();
+    let (data_dir, file) = (data_dir.to_str().unwrap(), file.to_str().unwrap());
+    let mut up = Up::start(data_dir.as_ref(), &["--config", file]);
+    for words in [&["status", "--output", "json"][..], &["verify"]] {
+        let (code, out, error) = run(tollgate(words).args(["--data-dir", data_dir, "--config", file]));
+        assert_eq!(code, 0, "{words:?}: {error}");
+        let row = "{\"name\":\"partitions\",\"value\":8}";
+        assert!(words[0] == "verify" || out.replace([' ', '\n'], "").contains(row), "{out}");
+    }
+    let words = ["--config", file, "policy", "export", "--data-dir", data_dir];
+    let (code, _, error) = run(&mut tollgate(&words));
+    assert_eq!(code, 2, "a service is asked, which has its configuration: {error}");
+    up.ask_to_end();
+    assert!(up.child.wait().unwrap().success());
+}

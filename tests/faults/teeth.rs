@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate::ledger::{VerifyOptions, verify};
 
 use crate::ledger::as_owner;
-use crate::support::app::{TestApp, spawn_app};
+use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
 use crate::support::process::tollgate;
 
 async fn used(app: &TestApp) {
@@ -85,19 +85,52 @@ async fn one_changed_balance_is_found_and_named() {
     assert!(faults.contains("acme") && faults.contains("page"), "{faults}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_changed_counter_is_found_and_named() {
-    let app = spawn_app().await;
-    used(&app).await;
+async fn spoil_a_counter(app: &TestApp) {
     let mut connection = app.redis.connection().await;
     let keys: Vec<String> = connection.keys("tg1:*:state:acme").await.unwrap();
     let fields: Vec<(Vec<u8>, Vec<u8>)> = connection.hgetall(&keys[0]).await.unwrap();
     let (name, mut value) = fields.into_iter().find(|(name, _)| name.len() == 8).unwrap();
     value[8] = value[8].wrapping_add(1);
     let _: () = connection.hset(&keys[0], name, value).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_changed_counter_is_found_and_named() {
+    let app = spawn_app().await;
+    used(&app).await;
+    spoil_a_counter(&app).await;
     let check = app.app().operations.verify_gate().await.unwrap();
     assert_eq!(check.faults.len(), 1, "{:?}", check.faults);
     assert!(check.faults[0].contains("acme"), "{:?}", check.faults);
+}
+
+#[rstest::rstest]
+#[case::ahead("2051-03-05T10:00:00Z")]
+#[case::behind("2021-03-05T10:00:00Z")]
+#[tokio::test(flavor = "multi_thread")]
+async fn verify_compares_the_counters_of_a_test_clock_by_its_time_and_says_where_it_compared_none(
+    #[case] now: jiff::Timestamp,
+) {
+    let settings = vec![("environment", "sandbox".to_owned())];
+    let options = AppOptions { test_clock_ms: Some(now.as_millisecond()), settings, ..AppOptions::default() };
+    let app = spawn_app_with(options).await;
+    let verify = async || {
+        let mut verify = tollgate(&["verify", "--output", "json"]);
+        verify.envs(app.variables());
+        let output = tokio::task::spawn_blocking(move || verify.output().unwrap()).await.unwrap();
+        let checks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let gate = checks.into_iter().find(|check| check["check"] == "gate equals ledger").unwrap();
+        (output.status.code(), gate)
+    };
+    let (code, gate) = verify().await;
+    assert_eq!((code, &gate["checked"]), (Some(0), &json!(0)), "{gate}");
+    assert!(gate["result"].as_str().unwrap().starts_with("skipped: "), "{gate}");
+    used(&app).await;
+    let (code, gate) = verify().await;
+    assert_eq!((code, &gate["checked"], &gate["result"]), (Some(0), &json!(2), &json!("ok")), "{gate}");
+    spoil_a_counter(&app).await;
+    let (code, gate) = verify().await;
+    assert_eq!((code, &gate["faults"]), (Some(3), &json!(1)), "{gate}");
 }
 
 /// Everything of the tenant's only operation, the newest batch of its chain: gone, as if it had never been.
