@@ -28,17 +28,39 @@ impl NewCounter {
         let names = |place: &CounterPlace| {
             place.field == self.field && subject_of(place, rest) == Some(self.subject.as_ref())
         };
-        let is_whose = |whose| rest.subjects.iter().any(|(subject, _)| subject == whose);
-        let counts = (self.window_ms.0..self.window_ms.1).contains(&record.head.born_at_ms)
-            && self.subject.as_ref().is_none_or(is_whose)
-            && self
-                .operations
-                .as_ref()
-                .is_none_or(|counted| rest.operation.iter().any(|one| counted.contains(one)))
+        let subjects = rest.subjects.iter().map(|(subject, _)| subject);
+        let counts = self.counts(record.head.born_at_ms, rest.operation.as_ref(), subjects)
             && !rest.counters.iter().any(names);
         let line = record.body.lines.iter().position(|line| line.meter == self.meter)?;
         counts.then(|| record.units.get(line).map(|units| units.outstanding()))?
     }
+
+    fn counts<'a>(
+        &self,
+        born_at_ms: i64,
+        operation: Option<&OperationId>,
+        mut subjects: impl Iterator<Item = &'a Subject>,
+    ) -> bool {
+        let is_counted = |counted: &Vec<OperationId>| operation.is_some_and(|one| counted.contains(one));
+        (self.window_ms.0..self.window_ms.1).contains(&born_at_ms)
+            && self.subject.as_ref().is_none_or(|whose| subjects.any(|subject| subject == whose))
+            && self.operations.as_ref().is_none_or(is_counted)
+    }
+}
+
+/// A hold of which the books have the figures, and nothing that names its counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BookedHold {
+    /// What it still holds, by meter.
+    pub held: Vec<(MeterId, Units)>,
+    /// Of which operation.
+    pub operation: Option<OperationId>,
+    /// For whom.
+    pub subjects: Vec<Subject>,
+    /// When it was made (unix ms).
+    pub born_at_ms: i64,
+    /// When it ends (unix ms).
+    pub expires_at_ms: i64,
 }
 
 /// Whose counter a place is, the tenant's or a subject's; nothing for a subject that the reservation does not name.
@@ -90,6 +112,18 @@ impl Holds {
             let sum = weighted.fold(Units::ZERO, |sum, units| sum.checked_add(units).unwrap_or(sum));
             let key = (subject.cloned(), place.field, place.window_start_ms);
             self.add_units(key, sum, record.head.expires_at_ms);
+        }
+    }
+
+    /// Adds what a hold that names no counter holds in these, by what they count.
+    pub fn add_booked(&mut self, hold: &BookedHold, counters: &[NewCounter]) {
+        for counter in counters {
+            let held = hold.held.iter().find(|(meter, _)| *meter == counter.meter);
+            let counts = counter.counts(hold.born_at_ms, hold.operation.as_ref(), hold.subjects.iter());
+            if let (true, Some((_, units))) = (counts, held) {
+                let key = (counter.subject.clone(), counter.field, counter.window_ms.0);
+                self.add_units(key, *units, hold.expires_at_ms);
+            }
         }
     }
 

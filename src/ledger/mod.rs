@@ -31,6 +31,7 @@ pub mod months;
 mod next_periods;
 pub mod notices;
 mod number;
+pub mod open_holds;
 pub mod parked;
 mod parked_conflicts;
 pub mod policy;
@@ -69,6 +70,7 @@ pub use keys::StoredKey;
 pub use losses::{Loss, LostUnits};
 pub use next_periods::{EndingPeriod, NextPeriod, OpenedAhead};
 pub use notices::{Notice, Noticed, Notices};
+pub use open_holds::TornHold;
 pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
 pub use parked_conflicts::{ConflictStanding, ParkedConflict, Settlement, Settling};
 pub use policy::{

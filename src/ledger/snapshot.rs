@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{
-    self, Array, BigInt, Binary, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz,
-};
+use diesel::sql_types::{Array, BigInt, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::{FutureExt, try_join};
 use rust_decimal::Decimal;
 
+use super::open_holds::{self, MeterDecimals, OpenHolds, TornHold};
 use super::statement::Kept;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
 use crate::domain::amount::{Decimals, Units};
@@ -65,8 +64,10 @@ pub struct QuotaState {
 pub struct TenantSnapshot {
     /// The last event of its partition that is in these figures.
     pub cursor: OutboxId,
-    /// Its open reservations.
+    /// Its open reservations that read.
     pub open: Vec<(ReservationId, Record)>,
+    /// The others.
+    pub torn: Vec<TornHold>,
     /// Consumed units per counter asked for, in order, each in units of the counter (weights applied).
     pub counters: Vec<Units>,
     /// Per quota asked for, in order.
@@ -93,8 +94,8 @@ impl Ledger {
                 let latest = read_latest(connection, partition, &tenant, ask.born_since_ms);
                 let naming = read_subjects(connection, &tenant, ask.subjects_max);
                 let (figures, latest_born_at_ms, subjects) = try_join!(reading, latest, naming)?;
-                let BookFigures { open, counters, quotas } = figures;
-                Ok(TenantSnapshot { cursor, open, counters, quotas, subjects, latest_born_at_ms })
+                let BookFigures { open: OpenHolds { whole: open, torn }, counters, quotas } = figures;
+                Ok(TenantSnapshot { cursor, open, torn, counters, quotas, subjects, latest_born_at_ms })
             }
             .boxed()
         })
@@ -104,7 +105,7 @@ impl Ledger {
 
 /// What the books say about a tenant, in the order in which it was asked.
 pub(crate) struct BookFigures {
-    pub(crate) open: Vec<(ReservationId, Record)>,
+    pub(crate) open: OpenHolds,
     pub(crate) counters: Vec<Units>,
     pub(crate) quotas: Vec<QuotaState>,
 }
@@ -115,11 +116,12 @@ pub(crate) async fn read_figures(
     tenant: &TenantId,
     ask: &RestoreAsk,
 ) -> Result<BookFigures, LedgerError> {
+    let decimals = decimals_of(ask);
     let open = async {
-        match &ask.open_of {
-            _ if !ask.with_open => Ok(Vec::new()),
-            None => read_open(connection, tenant).await,
-            Some(subjects) => read_open_of(connection, tenant, subjects).await,
+        if ask.with_open {
+            open_holds::read(connection, tenant, ask.open_of.as_deref(), &decimals).await
+        } else {
+            Ok(OpenHolds::default())
         }
     };
     let counters = read_counters(connection, tenant, &ask.counters);
@@ -127,80 +129,10 @@ pub(crate) async fn read_figures(
     Ok(BookFigures { open, counters, quotas })
 }
 
-#[derive(QueryableByName)]
-struct OpenRow {
-    #[diesel(sql_type = sql_types::Uuid)]
-    id: uuid::Uuid,
-    #[diesel(sql_type = Binary)]
-    record: Vec<u8>,
-}
-
-impl OpenRow {
-    fn read(self) -> Result<(ReservationId, Record), LedgerError> {
-        let id = ReservationId::from_bytes(self.id.into_bytes());
-        let record = Record::decode(&self.record);
-        Ok((id, record.map_err(|error| LedgerError::Damaged(format!("reservation {id}: {error}")))?))
-    }
-}
-
-async fn read_open(
-    mut connection: &AsyncPgConnection,
-    tenant: &TenantId,
-) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
-    let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id";
-    let rows: Vec<OpenRow> =
-        Kept(sql_query(query).bind::<Text, _>(tenant.as_str())).load(&mut connection).await?;
-    rows.into_iter().map(OpenRow::read).collect()
-}
-
-/// The next open holds of a tenant, or of some of its subjects, in the order of their expiry and behind `after` (its expiry in
-/// unix ms), at most `limit`.
-pub(crate) async fn read_open_page(
-    mut connection: &AsyncPgConnection,
-    tenant: &TenantId,
-    subjects: Option<&[&Subject]>,
-    after: Option<(i64, ReservationId)>,
-    limit: usize,
-) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
-    let (after_at, after_id) =
-        after.map(|(ms, id)| Ok::<_, LedgerError>((instant::from_ms(ms)?, id.uuid()))).transpose()?.unzip();
-    let texts = |part: fn(&Subject) -> &str| {
-        subjects.map(|all| all.iter().map(|subject| part(subject)).collect::<Vec<_>>())
-    };
-    let find = sql_query(
-        "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' \
-         AND ($2 IS NULL OR (expires_at, id) > ($2, $3)) \
-         AND ($4::text[] IS NULL OR subjects && (SELECT array_agg(s.number) FROM unnest($4::text[], $5::text[]) AS w(kind, id) \
-                                                 JOIN subjects s ON s.tenant = $1 AND s.kind = w.kind AND s.id = w.id)) \
-         ORDER BY expires_at, id LIMIT $6",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Nullable<Timestamptz>, _>(after_at)
-    .bind::<Nullable<sql_types::Uuid>, _>(after_id)
-    .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.kind.as_str()))
-    .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.id.as_str()))
-    .bind::<BigInt, _>(number::limit(limit));
-    let rows: Vec<OpenRow> = Kept(find).load(&mut connection).await?;
-    rows.into_iter().map(OpenRow::read).collect()
-}
-
-/// Goes by the index of subjects, whatever the tenant holds besides.
-async fn read_open_of(
-    mut connection: &AsyncPgConnection,
-    tenant: &TenantId,
-    subjects: &[Subject],
-) -> Result<Vec<(ReservationId, Record)>, LedgerError> {
-    let find = sql_query(
-        "WITH named AS MATERIALIZED (SELECT id, tenant, record FROM reservations WHERE state = 'reserved' AND subjects && \
-             (SELECT array_agg(s.number) FROM unnest($2::text[], $3::text[]) AS w(kind, id) \
-              JOIN subjects s ON s.tenant = $1 AND s.kind = w.kind AND s.id = w.id)) \
-         SELECT id, record FROM named WHERE tenant = $1",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.kind.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.id.as_str()).collect::<Vec<_>>());
-    let rows: Vec<OpenRow> = Kept(find).load(&mut connection).await?;
-    rows.into_iter().map(OpenRow::read).collect()
+fn decimals_of(ask: &RestoreAsk) -> MeterDecimals<'_> {
+    let of_counters = ask.counters.iter().flat_map(|counter| &counter.meters);
+    let of_counters = of_counters.map(|(meter, decimals, _)| (meter, *decimals));
+    of_counters.chain(ask.quotas.iter().map(|(meter, decimals, _)| (meter, *decimals))).collect()
 }
 
 async fn read_subjects(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::catch_up::silent;
 use super::counters::counted;
+use super::damage::Work;
 use super::policy_store::TenantEntry;
 use super::present::Counted;
 use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
@@ -21,6 +22,9 @@ use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{Cold, ColdRecord, CounterReading, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
 use crate::ledger::{CounterAsk, RestoreAsk, TenantSnapshot};
 use crate::telemetry::labels::Restored;
+
+/// How many open holds that do not read are told of one by one, each time their tenant is read.
+const TORN_TOLD_MAX: usize = 20;
 
 impl Operations {
     /// This call's turn to restore the tenant, or one subject of it. One that had to wait for another's restore tries its own
@@ -173,7 +177,7 @@ impl Operations {
         let limits = resolved.limits.iter().map(|limit| (limit, None)).collect();
         let ask = self.ask(limits, &resolved.quotas, None);
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
-        let snapshot = self.ledger.read_tenant(entry.partition, tenant, &ask).await?;
+        let snapshot = self.read_books(entry, &ask).await?;
         let ask_until = snapshot.latest_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
         let warm = WarmState {
             ask_until_ms: ask_until,
@@ -325,7 +329,20 @@ impl Operations {
         subjects: Option<&[&Subject]>,
     ) -> Answer<TenantSnapshot> {
         let ask = self.ask(limits, quotas, subjects);
-        Ok(self.ledger.read_tenant(entry.partition, &entry.definition.id, &ask).await?)
+        self.read_books(entry, &ask).await
+    }
+
+    /// An open hold that does not read stands in no one's way: it is reported, and until it ends it counts by its entries.
+    async fn read_books(&self, entry: &TenantEntry, ask: &RestoreAsk) -> Answer<TenantSnapshot> {
+        let tenant = &entry.definition.id;
+        let mut books = self.ledger.read_tenant(entry.partition, tenant, ask).await?;
+        for torn in books.torn.iter().take(TORN_TOLD_MAX) {
+            let item = format!("reservation {} of tenant {tenant}", torn.id);
+            self.pass_over(Work::Restore, &item, &torn.reason).await;
+        }
+        let now_ms = self.gate_now_ms();
+        books.torn.retain(|torn| torn.hold.expires_at_ms > now_ms);
+        Ok(books)
     }
 
     fn ask(

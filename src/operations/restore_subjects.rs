@@ -176,6 +176,12 @@ impl Operations {
             let own = TenantSnapshot {
                 cursor: snapshot.cursor,
                 open: open.remove(*subject).unwrap_or_default(),
+                torn: snapshot
+                    .torn
+                    .iter()
+                    .filter(|torn| torn.hold.subjects.contains(subject))
+                    .cloned()
+                    .collect(),
                 counters: counters.by_ref().take(resolved.limits.len()).collect(),
                 quotas: Vec::new(),
                 subjects: None,
@@ -219,7 +225,9 @@ fn by_subject(open: Vec<(ReservationId, Record)>) -> HashMap<Subject, Vec<(Reser
 }
 
 fn is_unused(snapshot: &TenantSnapshot) -> bool {
-    snapshot.open.is_empty() && snapshot.counters.iter().all(|consumed| *consumed == Units::ZERO)
+    snapshot.open.is_empty()
+        && snapshot.torn.is_empty()
+        && snapshot.counters.iter().all(|consumed| *consumed == Units::ZERO)
 }
 
 fn warm_subject(resolved: &Resolved, snapshot: &TenantSnapshot, subject: &Subject) -> WarmState {

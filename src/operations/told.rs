@@ -56,26 +56,34 @@ pub(super) fn is_new_quota(quota: &ResolvedQuota) -> bool {
 
 /// The counters of class quota that began inside their window.
 pub(super) fn new_counters(resolved: &Resolved, subject: Option<&Subject>) -> Vec<NewCounter> {
-    let limits = resolved
-        .limits
-        .iter()
-        .filter(|limit| limit.limit.class == Class::Quota && limit.since_ms > limit.window.start_ms);
-    let limits = limits.map(|limit| NewCounter {
-        subject: subject.cloned(),
-        field: limit.field,
-        meter: limit.limit.meter.clone(),
-        operations: limit.limit.operations.clone(),
-        window_ms: (limit.window.start_ms, limit.window.end_ms),
+    let all = counters(resolved, subject);
+    all.filter(|(is_new, _)| *is_new).map(|(_, counter)| counter).collect()
+}
+
+/// What each counter counts, and whether it is of class quota and began inside its window.
+fn counters(resolved: &Resolved, subject: Option<&Subject>) -> impl Iterator<Item = (bool, NewCounter)> {
+    let limits = resolved.limits.iter().map(move |limit| {
+        let is_new = limit.limit.class == Class::Quota && limit.since_ms > limit.window.start_ms;
+        let counter = NewCounter {
+            subject: subject.cloned(),
+            field: limit.field,
+            meter: limit.limit.meter.clone(),
+            operations: limit.limit.operations.clone(),
+            window_ms: (limit.window.start_ms, limit.window.end_ms),
+        };
+        (is_new, counter)
     });
-    let quotas = resolved.quotas.iter().filter(|quota| is_new_quota(quota));
-    let quotas = quotas.map(|quota| NewCounter {
-        subject: None,
-        field: quota.field,
-        meter: quota.meter.clone(),
-        operations: None,
-        window_ms: (quota.window.start_ms, quota.window.end_ms),
+    let quotas = resolved.quotas.iter().map(|quota| {
+        let counter = NewCounter {
+            subject: None,
+            field: quota.field,
+            meter: quota.meter.clone(),
+            operations: None,
+            window_ms: (quota.window.start_ms, quota.window.end_ms),
+        };
+        (is_new_quota(quota), counter)
     });
-    limits.chain(quotas).collect()
+    limits.chain(quotas)
 }
 
 /// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it. Those that only open
@@ -87,23 +95,28 @@ pub(super) fn warm_state(
 ) -> WarmState {
     let new_counters = new_counters(resolved, subject);
     let open = snapshot.open.iter().map(|(_, record)| record);
-    let mut held = Holds::of(open, &new_counters).into_counters_of(subject);
+    let mut holds = Holds::of(open, &new_counters);
+    if !snapshot.torn.is_empty() {
+        let all: Vec<_> = counters(resolved, subject).map(|(_, counter)| counter).collect();
+        snapshot.torn.iter().for_each(|torn| holds.add_booked(&torn.hold, &all));
+    }
+    let mut held = holds.into_counters_of(subject);
     let limits = resolved.limits.iter().zip(&snapshot.counters);
     let limits = limits.map(|(limit, consumed)| (limit.field, limit.window.start_ms, *consumed));
     let quotas = resolved.quotas.iter().zip(&snapshot.quotas);
     let quotas = quotas.map(|(quota, state)| (quota.field, quota.window.start_ms, state.consumed));
-    let counters: Vec<_> = limits
+    let told: Vec<_> = limits
         .chain(quotas)
         .map(|(field, start_ms, consumed)| {
             counter(field, start_ms, consumed, held.remove(&(field, start_ms)))
         })
         .collect();
-    held.retain(|(field, _), _| counters.iter().all(|counter| counter.field != *field));
+    held.retain(|(field, _), _| told.iter().all(|counter| counter.field != *field));
     let held_only = held
         .into_iter()
         .map(|((field, start_ms), held)| counter(field, start_ms, Units::ZERO, Some(held)))
         .collect();
-    WarmState { as_of: snapshot.cursor, counters, held_only, new_counters, ..WarmState::default() }
+    WarmState { as_of: snapshot.cursor, counters: told, held_only, new_counters, ..WarmState::default() }
 }
 
 fn counter(

@@ -9,8 +9,9 @@ use crate::clock::Clock;
 use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
 use crate::domain::holds::{Holds, NewCounter};
 use crate::domain::ids::Partition;
+use crate::ledger::open_holds::read_open_page;
 use crate::ledger::reconciliations::{Circumstances, circumstances};
-use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures, read_open_page};
+use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures};
 use crate::ledger::{Ledger, LedgerError, Reconciliation, begin_aside, end_aside};
 
 /// The most checkpoints judged in one transaction: what waits behind the partitions' events waits for them too.

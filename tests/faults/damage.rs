@@ -215,6 +215,42 @@ async fn a_row_that_does_not_read_holds_up_its_own_events_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_a_loss_an_open_hold_that_does_not_read_keeps_the_rest_of_its_tenant_from_nothing() {
+    let app = at_noon(AppOptions::default()).await;
+    let limits = json!([{ "id": "own", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "day", "capacity": "50" }]);
+    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "limits": limits })).await;
+    let of_ada =
+        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
+    let torn = app.post("/v1/reservations", of_ada.clone()).await.expect(201).text("/id").to_owned();
+    let whole = app.post("/v1/reservations", of_ada.clone()).await.expect(201).text("/id").to_owned();
+    app.post(&format!("/v1/reservations/{torn}/consume"), json!({ "amount": "2", "final": false }))
+        .await
+        .expect(200);
+    app.drained().await;
+    let damage = format!("UPDATE reservations SET record = 'torn' WHERE id = '{torn}'");
+    as_owner(&app.database, &damage).await.unwrap();
+    app.redis.flush().await;
+    let read = async || {
+        let read = app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await.expect(200).body;
+        assert_eq!(read["source"], "gate", "{read}");
+        let figures = |of: &Value| {
+            (of["consumed"].as_str().unwrap().to_owned(), of["reserved"].as_str().unwrap().to_owned())
+        };
+        [figures(&read["limits"][0]), figures(&read["limits"][1]), figures(&read["quotas"][0])]
+    };
+    let all = |consumed: &str, reserved: &str| {
+        [const { () }; 3].map(|()| (consumed.to_owned(), reserved.to_owned()))
+    };
+    assert_eq!(read().await, all("2", "8"), "what it holds in the books stays held");
+    app.post(&format!("/v1/reservations/{whole}/consume"), json!({ "amount": "3" })).await.expect(200);
+    app.post("/v1/reservations", of_ada).await.expect(201);
+    assert_eq!(read().await, all("5", "8"));
+    assert!(alarms(&app).await > 0);
+    let damages = app.app().ledger.damages().await.unwrap();
+    assert!(damages.iter().any(|damage| damage.item.contains(&torn)), "{damages:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_parked_call_that_the_gate_fails_at_keeps_no_other_from_it() {
     let app = gate_away::app_with(AppOptions::default()).await;
     gate_away::limited(&app, "allow", json!([])).await;
