@@ -5,7 +5,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
-use super::{Ledger, LedgerError, instant, number};
+use super::{BEGIN_LOOK_UP, Ledger, LedgerError, instant, number};
 use crate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
 
 #[derive(QueryableByName)]
@@ -17,6 +17,17 @@ struct SubjectRow {
     #[diesel(sql_type = Text)]
     id: String,
 }
+
+/// A tenant's meters are those of its balances, so that its usage is looked up by meter and hour; names are looked up one by one.
+const QUERY: &str = "SELECT s.number, s.kind, s.id FROM ( \
+        SELECT a.number FROM ( \
+            SELECT u.subject AS number FROM (SELECT DISTINCT meter FROM balances WHERE tenant = $1) m \
+                JOIN usage_hourly u ON u.tenant = $1 AND u.meter = m.meter AND u.hour_at >= $3 WHERE u.subject <> 0 \
+            UNION SELECT unnest(r.subjects) FROM reservations r WHERE r.tenant = $1 AND r.state = 'reserved') a \
+        WHERE a.number > $5 ORDER BY a.number) n \
+    CROSS JOIN LATERAL (SELECT number, kind, id FROM subjects \
+                        WHERE tenant = $1 AND number = n.number AND kind = ANY($2) OFFSET 0) s \
+    ORDER BY n.number LIMIT $4";
 
 impl Ledger {
     /// Subjects of these kinds with usage since an instant (unix ms) or with open holds, by their numbers from behind `after`,
@@ -30,15 +41,12 @@ impl Ledger {
         limit: usize,
     ) -> Result<Vec<(i64, Subject)>, LedgerError> {
         let since = instant::from_ms(since_ms)?;
-        let query = "SELECT s.number, s.kind, s.id FROM subjects s WHERE s.tenant = $1 AND s.kind = ANY($2) AND s.number > $5 AND s.number IN ( \
-                         SELECT u.subject FROM usage_hourly u WHERE u.tenant = $1 AND u.hour_at >= $3 AND u.subject <> 0 \
-                         UNION SELECT unnest(r.subjects) FROM reservations r WHERE r.tenant = $1 AND r.state = 'reserved') \
-                     ORDER BY s.number LIMIT $4";
+        let (name, kinds) = (tenant.to_string(), kinds.iter().map(ToString::to_string).collect::<Vec<_>>());
         let rows = self
-            .read(|connection| {
-                let query = sql_query(query)
-                    .bind::<Text, _>(tenant.to_string())
-                    .bind::<Array<Text>, _>(kinds.iter().map(ToString::to_string).collect::<Vec<_>>())
+            .transact(BEGIN_LOOK_UP, move |connection| {
+                let query = sql_query(QUERY)
+                    .bind::<Text, _>(name)
+                    .bind::<Array<Text>, _>(kinds)
                     .bind::<Timestamptz, _>(since)
                     .bind::<BigInt, _>(number::limit(limit))
                     .bind::<BigInt, _>(after);

@@ -480,7 +480,7 @@ pub(super) async fn has_booked(
     connection: &mut AsyncPgConnection,
     tenant: &str,
 ) -> Result<bool, LedgerError> {
-    let query = "SELECT EXISTS (SELECT FROM reservations WHERE tenant = $1) \
+    let query = "SELECT EXISTS (SELECT FROM (SELECT FROM reservations WHERE tenant = $1 ORDER BY born_at DESC LIMIT 1) newest) \
                  OR EXISTS (SELECT FROM balances WHERE tenant = $1) \
                  OR EXISTS (SELECT FROM quota_periods WHERE tenant = $1) \
                  OR EXISTS (SELECT FROM parked WHERE tenant = $1 AND state <> 'done') \

@@ -1,7 +1,7 @@
 //! Quarantine: events that could not be booked, kept with every later one of their reservation until someone decides.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{self, Array, BigInt, Binary, Integer, Nullable, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
@@ -211,19 +211,19 @@ impl Ledger {
         after: Option<(Partition, OutboxId)>,
         limit: usize,
     ) -> Result<Vec<Quarantined>, LedgerError> {
+        // Said in the statement itself, so that the index of open ones is found.
+        let only = if all { "" } else { "status = 'open' AND" };
         let query = format!(
-            "{COLUMNS} WHERE ($1 OR status = 'open') AND ($2 IS NULL OR (partition, epoch, sequence) > ($2, $3, $4)) \
-             ORDER BY partition, epoch, sequence LIMIT $5"
+            "{COLUMNS} WHERE {only} (partition, epoch, sequence) > ($1, $2, $3) ORDER BY partition, epoch, sequence LIMIT $4"
         );
+        let (partition, id) =
+            after.map_or((-1, OutboxId::default()), |(partition, id)| (number::of_partition(partition), id));
         let rows = self
             .read(|connection| {
                 let query = sql_query(query.as_str())
-                    .bind::<Bool, _>(all)
-                    .bind::<Nullable<SmallInt>, _>(
-                        after.map(|(partition, _)| number::of_partition(partition)),
-                    )
-                    .bind::<Nullable<BigInt>, _>(after.map(|(_, id)| number::signed(id.epoch.0)))
-                    .bind::<Nullable<BigInt>, _>(after.map(|(_, id)| number::signed(id.sequence)))
+                    .bind::<SmallInt, _>(partition)
+                    .bind::<BigInt, _>(number::signed(id.epoch.0))
+                    .bind::<BigInt, _>(number::signed(id.sequence))
                     .bind::<BigInt, _>(number::limit(limit));
                 async move { Ok(query.load::<Row>(connection).await?) }.boxed()
             })

@@ -37,11 +37,17 @@ pub struct TestDatabase {
 impl TestDatabase {
     /// An empty database on a server of this test's own.
     pub fn of_its_own() -> Self {
+        Self::of_its_own_with(Vec::new()).0
+    }
+
+    /// The same with settings of the server's, and the file that this logs to.
+    pub fn of_its_own_with(settings: Vec<(String, String)>) -> (Self, PathBuf) {
         let directory = RUN.path.join(format!("p{}", NUMBER.fetch_add(1, Ordering::SeqCst)));
+        let log = directory.join("postgres.log");
         let mut options = PostgresOptions::new(directory);
-        options.durable = false;
+        (options.durable, options.settings) = (false, settings);
         let server = EmbeddedPostgres::start(options).expect("a Postgres of the test's own");
-        Self { name: String::new(), url: server.url(), server: Some(Arc::new(server)) }
+        (Self { name: String::new(), url: server.url(), server: Some(Arc::new(server)) }, log)
     }
 
     /// Freezes its own server until the answer is dropped.

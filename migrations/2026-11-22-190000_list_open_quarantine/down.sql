@@ -1,0 +1,1 @@
+DROP INDEX quarantine_open_in_order;

@@ -1,0 +1,303 @@
+//! What a call, the writer or a look of each second asks of the ledger goes by an index and reads a few rows, however many there are.
+
+mod plans;
+mod rows;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use tollgate::domain::amount::Decimals;
+use tollgate::domain::chain::Chain;
+use tollgate::domain::ids::{OutboxId, ReservationId};
+use tollgate::domain::reservation::ReservationState;
+use tollgate::ledger::{
+    AwaitedEvent, CounterAsk, EntryFilter, Granularity, Ledger, ReconciliationFilter, ReservationFilter,
+    RestoreAsk, TenantPlace, UsageQuery,
+};
+use uuid::Uuid;
+
+use self::plans::{LOGGING, Plans};
+use super::events::{
+    HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, meter, partition, tenant, units, user,
+};
+use super::{as_owner, options};
+use crate::support::services::TestDatabase;
+use crate::writer::apply::book;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Functions of the ledger that nobody waits for in a call, by why.
+const ELSEWHERE: [(&str, &[&str]); 6] = [
+    ("an administrator changes a meter: all balances may be read once", &["is_meter_booked"]),
+    (
+        "the ledger is opened, installed or migrated",
+        &[
+            "connect",
+            "install",
+            "partitions",
+            "migrate",
+            "pending_migrations",
+            "revert_migrations",
+            "ensure_month_partitions",
+            "next",
+        ],
+    ),
+    (
+        "an administrator changes something, by its key",
+        &[
+            "change_policy",
+            "insert_key",
+            "revoke_key",
+            "note_time_accepted",
+            "discard_quarantined",
+            "quarantined_at",
+            "parked_conflict",
+            "settle_conflict",
+        ],
+    ),
+    (
+        "a job works through many, page by page",
+        &[
+            "archive_reservations",
+            "drop_damages",
+            "drop_job_runs",
+            "drop_leases",
+            "drop_reconciliations",
+            "drop_repeats",
+            "drop_settled_parked",
+            "seal_keys",
+            "mergeable_keys",
+            "merge_keys",
+            "holders_of_older_epochs",
+            "overdue_holds",
+            "open_next_periods",
+            "note_delivered",
+        ],
+    ),
+    (
+        "its table has a row for each partition, job or instance",
+        &[
+            "plan_jobs",
+            "wake_jobs",
+            "claim_job",
+            "renew_job",
+            "finish_job",
+            "give_back_jobs",
+            "jobs",
+            "take_leases",
+            "give_back_leases",
+            "is_leased",
+        ],
+    ),
+    (
+        "one row is written, by its key, after something went wrong",
+        &[
+            "raise_epochs",
+            "verified_on",
+            "give_up_rests",
+            "record_losses",
+            "note_damage",
+            "note_undone",
+            "settle_drift",
+            "refuse_parked",
+        ],
+    ),
+];
+
+/// A ledger on a server of its own that logs how it carries out what it is asked, with large tables; an open hold of one of them.
+async fn filled() -> (TestDatabase, Ledger, Plans, Work) {
+    let settings = LOGGING.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let of_its_own = move || TestDatabase::of_its_own_with(settings.to_vec());
+    let (database, log) = tokio::task::spawn_blocking(of_its_own).await.unwrap();
+    Ledger::migrate(&database.url).await.unwrap();
+    let acme = tenant("acme");
+    as_owner(&database, &format!("SET auto_explain.log_min_duration = -1; {}", rows::fill(partition(&acme))))
+        .await
+        .unwrap();
+    let ledger = Ledger::connect(options(&database)).await.unwrap();
+    ledger.install(super::events::PARTITIONS, [7; 32]).await.unwrap();
+    for row in ledger.epochs().await.unwrap() {
+        ledger.raise_epochs(&[(row.partition, row.epoch)], "node-1").await.unwrap();
+    }
+    let found = "SELECT relname AS name FROM pg_class WHERE reltuples >= 10000 AND relkind IN ('r', 'i')";
+    let large: BTreeSet<_> = super::rows(&database, found).await.into_iter().collect();
+    assert!(large.contains("usage_hourly") && large.contains("subject_is_named_once"), "{large:?}");
+    let plans = Plans::new(log, large);
+    let open = Work::new(&acme, "open", &[("ocr.page", 600)]).named(&[user("anna")]);
+    (database, ledger, plans, open)
+}
+
+/// What a restore, a read of a quota and a comparison ask.
+async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
+    let acme = tenant("acme");
+    let decimals = Decimals::new(2).unwrap();
+    let hour = |subject: Option<&str>| CounterAsk {
+        meters: vec![(meter("ocr.page"), decimals, 1)],
+        subject: subject.map(user),
+        operations: None,
+        window_start_ms: HOUR_MS,
+        window_end_ms: HOUR_MS + 3_600_000,
+    };
+    let ask = RestoreAsk {
+        counters: vec![hour(None)],
+        quotas: vec![(meter("ocr.page"), decimals, PERIOD_START_MS)],
+        with_open: true,
+        born_since_ms: HOUR_MS - DAY_MS,
+        subjects_max: Some(10),
+        ..RestoreAsk::default()
+    };
+    let told = plans.of("read_tenant", ledger.read_tenant(partition(&acme), &acme, &ask)).await;
+    assert_eq!((told.open.len(), told.latest_born_at_ms, told.subjects), (1, Some(HOUR_MS), None));
+    let of_anna = RestoreAsk {
+        counters: vec![hour(Some("anna"))],
+        quotas: Vec::new(),
+        open_of: Some(vec![user("anna")]),
+        subjects_max: None,
+        ..ask
+    };
+    let told = plans.of("read_tenant", ledger.read_tenant(partition(&acme), &acme, &of_anna)).await;
+    assert_eq!(told.open.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [open.id]);
+    assert_eq!(told.counters, [units(0)]);
+    let of_ben = RestoreAsk { open_of: Some(vec![user("ben")]), ..of_anna };
+    assert_eq!(plans.of("read_tenant", ledger.read_tenant(partition(&acme), &acme, &of_ben)).await.open, []);
+    let period = (PERIOD_START_MS, PERIOD_END_MS);
+    plans
+        .of(
+            "open_quota_period",
+            ledger.open_quota_period(&acme, &meter("ocr.page"), decimals, period, units(1)),
+        )
+        .await;
+    let kinds = [user("anna").kind];
+    plans.of("active_subjects", ledger.active_subjects(&acme, &kinds, HOUR_MS, 0, 64)).await;
+    plans.of("claim_drifts", ledger.claim_drifts(10, std::time::Duration::from_secs(1))).await;
+    plans.of("reconciliation", ledger.reconciliation(&acme, Uuid::nil(), OutboxId::default())).await;
+    plans.of("count_quarantined_of", ledger.count_quarantined_of(partition(&acme), &acme)).await;
+    plans.of("repeats_to_undo", ledger.repeats_to_undo(None, 100)).await;
+    plans.of("epoch_ends", ledger.epoch_ends(partition(&acme))).await;
+    plans.of("ending_periods", ledger.ending_periods(HOUR_MS, HOUR_MS + DAY_MS, None, 100)).await;
+}
+
+/// What is known of one reservation or key, and what waits.
+async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
+    let acme = tenant("acme");
+    assert!(plans.of("reservation", ledger.reservation(id)).await.is_some());
+    plans.of("archived_reservation", ledger.archived_reservation(id)).await;
+    plans.of("known_reservation", ledger.known_reservation(id)).await;
+    plans.of("unbooked_admission", ledger.unbooked_admission(id)).await;
+    plans.of("park", ledger.park(id, |_| (None, ()))).await;
+    plans.of("waiting_tenant", ledger.waiting_tenant(id)).await;
+    plans.of("waiting_calls", ledger.waiting_calls(&acme, None, vec![1], 10)).await;
+    plans.of("waiting_calls", ledger.waiting_calls(&acme, Some(id), vec![1], 10)).await;
+    plans.of("settle_parked", ledger.settle_parked(&acme, vec![1])).await;
+    plans.of("parked_tenants", ledger.parked_tenants(10)).await;
+    plans.of("parked_conflicts", ledger.parked_conflicts(10)).await;
+    plans.of("count_parked", ledger.count_parked()).await;
+    plans.of("count_quarantined", ledger.count_quarantined()).await;
+    let event = AwaitedEvent { reservation: id, step: 1, event: at("1-0") };
+    plans.of("are_booked", ledger.are_booked(&[event])).await;
+    plans.of("cursor", ledger.cursor(id.partition())).await;
+    plans.of("cursor_row", ledger.cursor_row(id.partition())).await;
+    plans.of("cursors", ledger.cursors()).await;
+    plans.of("epochs", ledger.epochs()).await;
+    plans.of("chain_heads", ledger.chain_heads()).await;
+    plans.of("batches_at", ledger.batches_at(&[(Chain::Outbox(id.partition()), 77)])).await;
+    plans.of("key_filters", ledger.key_filters()).await;
+    plans.of("read_key_filters", ledger.read_key_filters(&[])).await;
+    plans.of("keys_changed_after", ledger.keys_changed_after(29_990, 100)).await;
+    plans.of("damages", ledger.damages()).await;
+    plans.of("gaps", ledger.gaps(10)).await;
+    plans.of("lost_units", ledger.lost_units()).await;
+}
+
+/// The policy that holds for a tenant.
+async fn policy(ledger: &Ledger, plans: &mut Plans) {
+    let (acme, other) = (tenant("acme"), tenant("tenant-77"));
+    assert!(plans.of("read_tenant_definition", ledger.read_tenant_definition(&other)).await.is_some());
+    assert_eq!(plans.of("read_tenants", ledger.read_tenants(vec![other, acme.clone()])).await.len(), 1);
+    plans.of("read_policy", ledger.read_policy()).await;
+    plans.of("policy_version", ledger.policy_version()).await;
+    plans.of("policy_versions", ledger.policy_versions()).await;
+    let operation = "ocr.submit".parse().unwrap();
+    plans.of("operation_at_version", ledger.operation_at_version(&operation, 3)).await;
+    plans.of("has_booked", ledger.has_booked(&acme)).await;
+}
+
+/// Lists, each from its beginning and from somewhere.
+async fn lists(ledger: &Ledger, plans: &mut Plans) {
+    let acme = tenant("acme");
+    let mut place = None;
+    for _ in 0..3 {
+        let page = plans.of("list_tenants", ledger.list_tenants(place.as_ref(), 50)).await;
+        place =
+            page.last().map(|last| TenantPlace { created_at_us: last.created_at_us, id: last.id.clone() });
+        assert_eq!(page.len(), 50);
+    }
+    let filters = [
+        ReservationFilter::default(),
+        ReservationFilter { state: Some(ReservationState::Consumed), ..ReservationFilter::default() },
+        ReservationFilter { meter: Some(meter("ocr.page")), ..ReservationFilter::default() },
+    ];
+    for filter in filters {
+        let first = plans.of("reservations_of", ledger.reservations_of(&acme, &filter, None, 50)).await;
+        let place = first.last().map(|last| last.place);
+        plans.of("reservations_of", ledger.reservations_of(&acme, &filter, place, 50)).await;
+    }
+    let of_period = EntryFilter { from_ms: Some(PERIOD_START_MS), ..EntryFilter::default() };
+    for filter in [EntryFilter::default(), of_period] {
+        plans.of("entries_of", ledger.entries_of(&acme, &filter, None, 50)).await;
+    }
+    for key in [None, Some("key-77")] {
+        plans.of("list_keys", ledger.list_keys(key, 50)).await;
+    }
+    for all in [false, true] {
+        plans.of("quarantined", ledger.quarantined(all, None, 50)).await;
+        plans.of("quarantined", ledger.quarantined(all, Some((partition(&acme), at("1-2000"))), 50)).await;
+    }
+    plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
+    plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
+    let a_few_hours = UsageQuery {
+        tenant: Some(acme),
+        meter: Some(meter("ocr.page")),
+        subject: None,
+        from_ms: HOUR_MS - 5 * 3_600_000,
+        to_ms: HOUR_MS,
+        granularity: Some(Granularity::Hour),
+        zone: "UTC".into(),
+        group_by: Vec::new(),
+        after: None,
+        limit: 100,
+    };
+    plans.of("usage", ledger.usage(&a_few_hours)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_waited_for_goes_by_an_index_and_reads_a_few_rows_of_a_million() {
+    let (_database, ledger, mut plans, open) = filled().await;
+    plans.of("booking", book(&ledger, &tenant("acme"), "1-0", vec![open.reserve()])).await;
+    restores(&ledger, &mut plans, &open).await;
+    looks(&ledger, &mut plans, open.id).await;
+    policy(&ledger, &mut plans).await;
+    lists(&ledger, &mut plans).await;
+    assert!(plans.faults.is_empty(), "{}", plans.faults.join("\n"));
+    assert_eq!(
+        functions_of_the_ledger(),
+        named(&plans.walked),
+        "each is walked here, or nobody waits for it"
+    );
+}
+
+/// Those walked, and those that are elsewhere.
+fn named(walked: &BTreeSet<&'static str>) -> BTreeSet<String> {
+    let elsewhere = ELSEWHERE.iter().flat_map(|(_, names)| names.iter());
+    let walked = walked.iter().filter(|name| **name != "booking");
+    elsewhere.chain(walked).map(|name| (*name).to_owned()).collect()
+}
+
+fn functions_of_the_ledger() -> BTreeSet<String> {
+    let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger")).unwrap();
+    let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
+    let sources: Vec<_> = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let lines = sources.iter().flat_map(|source| source.lines());
+    let named = lines.filter_map(|line| line.strip_prefix("    pub async fn ")?.split(['(', '<']).next());
+    named.map(str::to_owned).collect()
+}
