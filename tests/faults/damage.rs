@@ -236,11 +236,9 @@ async fn after_a_loss_an_open_hold_that_does_not_read_keeps_the_rest_of_its_tena
         let figures = |of: &Value| {
             (of["consumed"].as_str().unwrap().to_owned(), of["reserved"].as_str().unwrap().to_owned())
         };
-        [figures(&read["limits"][0]), figures(&read["limits"][1]), figures(&read["quotas"][0])]
+        vec![figures(&read["limits"][0]), figures(&read["limits"][1]), figures(&read["quotas"][0])]
     };
-    let all = |consumed: &str, reserved: &str| {
-        [const { () }; 3].map(|()| (consumed.to_owned(), reserved.to_owned()))
-    };
+    let all = |consumed: &str, reserved: &str| vec![(consumed.to_owned(), reserved.to_owned()); 3];
     assert_eq!(read().await, all("2", "8"), "what it holds in the books stays held");
     app.post(&format!("/v1/reservations/{whole}/consume"), json!({ "amount": "3" })).await.expect(200);
     app.post("/v1/reservations", of_ada).await.expect(201);

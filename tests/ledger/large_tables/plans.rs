@@ -18,7 +18,7 @@ pub const LOGGING: [(&str, &str); 6] = [
 ];
 
 /// What one step of a plan may read, many times more than any call needs.
-const ROWS_MAX: f64 = 3_000.0;
+const ROWS_MAX: u64 = 3_000;
 
 /// What was asked so far, and what was wrong with how it was carried out.
 pub struct Plans {
@@ -61,7 +61,9 @@ impl Plans {
         let kind = step["Node Type"].as_str().unwrap_or_default();
         let over =
             ["Relation Name", "Index Name"].iter().find_map(|name| step[*name].as_str()).unwrap_or_default();
-        let figure = |name: &str| step[name].as_f64().unwrap_or_default();
+        // A newer Postgres writes fractions.
+        let whole = |text: String| text.split('.').next().and_then(|whole| whole.parse::<u64>().ok());
+        let figure = |name: &str| whole(step[name].to_string()).unwrap_or_default();
         let skipped = figure("Rows Removed by Filter") + figure("Rows Removed by Index Recheck");
         let rows = (figure("Actual Rows") + skipped) * figure("Actual Loops");
         if kind == "Seq Scan" && self.large.contains(over) {
