@@ -183,11 +183,12 @@ async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     assert!(plans.of("reservation", ledger.reservation(id)).await.is_some());
     plans.of("archived_reservation", ledger.archived_reservation(id)).await;
     plans.of("known_reservation", ledger.known_reservation(id)).await;
+    plans.of("conflict_standing", ledger.conflict_standing(id)).await;
     plans.of("unbooked_admission", ledger.unbooked_admission(id)).await;
     plans.of("park", ledger.park(id, |_| (None, ()))).await;
     plans.of("waiting_tenant", ledger.waiting_tenant(id)).await;
-    plans.of("waiting_calls", ledger.waiting_calls(&acme, None, vec![1], 10)).await;
-    plans.of("waiting_calls", ledger.waiting_calls(&acme, Some(id), vec![1], 10)).await;
+    plans.of("waiting_calls", ledger.waiting_calls(&acme, None, vec![1], &[], 10)).await;
+    plans.of("waiting_calls", ledger.waiting_calls(&acme, Some(id), vec![1], &[id], 10)).await;
     plans.of("settle_parked", ledger.settle_parked(&acme, vec![1])).await;
     plans.of("parked_tenants", ledger.parked_tenants(10)).await;
     plans.of("parked_conflicts", ledger.parked_conflicts(10)).await;
