@@ -1,4 +1,4 @@
-import json, os, time, urllib.error, urllib.request
+import itertools, json, os, time, urllib.error, urllib.request
 
 URL, KEY = os.environ.get("TOLLGATE_URL", "http://127.0.0.1:8080"), os.environ["TOLLGATE_ADMIN_KEY"]
 
@@ -23,21 +23,30 @@ def call(path, body, key=None):
     raise RuntimeError("tollgate does not answer")
 
 def read_document(job, pages, read_page):
-    ask = {"tenant": "acme", "subject": "user-42", "operation": "ocr.submit", "attributes": {"pages": pages}, "ttl_seconds": 120}
-    status, hold = call("/reservations", ask, key=job)
-    if status in (402, 429):
-        return f"refused: {hold['detail']}"               # 429: ask again after hold["retry_after_seconds"]
-    if status not in (200, 201):
-        raise RuntimeError(hold["detail"])                # the call itself is wrong: repeating it does not help
-    if hold["status"] != "reserved":
-        return "done before"                              # a repeat of a job that has ended
+    ask = {"tenant": "acme", "subject": "user-42", "operation": "ocr.submit", "attributes": {"pages": pages}}
+    for attempt in itertools.count(1):
+        key = f"{job}/{attempt}"                          # a hold that ended unpaid stays ended: the next attempt has a new key
+        status, hold = call("/reservations", ask | {"ttl_seconds": 120}, key)
+        if status in (402, 429):
+            return f"refused: {hold['detail']}"           # 429: ask again after hold["retry_after_seconds"]
+        if status not in (200, 201):
+            raise RuntimeError(hold["detail"])            # the call itself is wrong: repeating it does not help
+        if hold["status"] == "consumed":
+            return "done before"
+        if hold["status"] == "reserved":
+            break                                         # "released": it failed; "expired": its service died
     done = 0
     try:
         for page in range(pages):
             read_page(page)
             done += 1
     finally:                                              # also when the work failed: what was done is paid, the rest returns
-        call(f"/reservations/{hold['id']}/consume", {"amount": str(done)})
+        verb, body = ("consume", {"amount": str(done)}) if done == pages else ("release", {"incurred": str(done)} if done else {})
+        status, paid = call(f"/reservations/{hold['id']}/{verb}", body)
+        if status in (404, 410) and done:                 # its hold is gone: what was done is recorded by itself
+            status, paid = call("/usage", ask | {"attributes": {"pages": done}}, f"{key}/usage")
+        if status not in (200, 201) and done:
+            raise RuntimeError(paid["detail"])
     return f"read {done} pages"
 
 if __name__ == "__main__":

@@ -34,14 +34,21 @@ impl Tollgate {
     }
 
     pub async fn read_document(&self, job: &str, pages: u32, read_page: impl AsyncFn(u32) -> Answer<()>) -> Answer<String> {
-        let ask = json!({ "tenant": "acme", "subject": "user-42", "operation": "ocr.submit", "attributes": { "pages": pages }, "ttl_seconds": 120 });
-        let (status, hold) = self.call("/reservations", Some(job), &ask).await?;
-        match status.as_u16() {
-            200 | 201 if hold["status"] != "reserved" => return Ok("done before".into()), // a repeat of a job that has ended
-            200 | 201 => {}
-            402 | 429 => return Ok(format!("refused: {}", hold["detail"])), // 429: ask again after hold["retry_after_seconds"]
-            _ => return Err(hold["detail"].to_string().into()), // the call itself is wrong: repeating it does not help
-        }
+        let ask = |pages: u32| json!({ "tenant": "acme", "subject": "user-42", "operation": "ocr.submit", "attributes": { "pages": pages } });
+        let mut reserve = ask(pages);
+        reserve["ttl_seconds"] = json!(120);
+        let mut attempt = 1;
+        let (key, hold) = loop {
+            let key = format!("{job}/{attempt}"); // a hold that ended unpaid stays ended: the next attempt has a new key
+            let (status, hold) = self.call("/reservations", Some(&key), &reserve).await?;
+            match (status.as_u16(), hold["status"].as_str()) {
+                (402 | 429, _) => return Ok(format!("refused: {}", hold["detail"])), // 429: ask again after hold["retry_after_seconds"]
+                (200 | 201, Some("consumed")) => return Ok("done before".into()),
+                (200 | 201, Some("reserved")) => break (key, hold),
+                (200, _) => attempt += 1, // "released": it failed; "expired": its service died
+                _ => return Err(hold["detail"].to_string().into()), // the call itself is wrong: repeating it does not help
+            }
+        };
         let mut done = 0;
         let mut worked = Ok(());
         while done < pages && worked.is_ok() {
@@ -49,8 +56,20 @@ impl Tollgate {
             done += u32::from(worked.is_ok());
         }
         // Also when the work failed: what was done is paid, the rest returns.
-        let id = hold["id"].as_str().unwrap_or_default();
-        self.call(&format!("/reservations/{id}/consume"), None, &json!({ "amount": done.to_string() })).await?;
+        let (verb, body) = match (&worked, done) {
+            (Ok(()), _) => ("consume", json!({ "amount": done.to_string() })),
+            (Err(_), 0) => ("release", json!({})),
+            (Err(_), _) => ("release", json!({ "incurred": done.to_string() })),
+        };
+        let path = format!("/reservations/{}/{verb}", hold["id"].as_str().unwrap_or_default());
+        let (mut status, mut paid) = self.call(&path, None, &body).await?;
+        if matches!(status.as_u16(), 404 | 410) && done > 0 {
+            // Its hold is gone: what was done is recorded by itself.
+            (status, paid) = self.call("/usage", Some(&format!("{key}/usage")), &ask(done)).await?;
+        }
+        if !status.is_success() && done > 0 {
+            return Err(paid["detail"].to_string().into());
+        }
         worked.map(|()| format!("read {done} pages"))
     }
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use super::run;
-use crate::support::app::{TestApp, spawn_app};
+use crate::support::app::{AppOptions, TestApp, spawn_app_with};
 use crate::support::process::{http_client, tollgate};
+use crate::support::wait::wait_for;
 use service::Tollgate;
 
 #[allow(
@@ -35,13 +36,14 @@ fn the_readme_shows_the_programs_that_are_tried_here() {
 
 /// An instance with the demo's operation, tenant and user.
 async fn with_demo() -> TestApp {
-    let app = spawn_app().await;
+    let app =
+        spawn_app_with(AppOptions { test_clock_ms: Some(1_800_000_000_000), ..AppOptions::default() }).await;
     app.with_plan(serde_json::json!([]), serde_json::json!([])).await;
-    app.put("/v1/admin/meters/ocr.page", serde_json::json!({ "unit": "page", "without_limit": "unlimited" }))
-        .await;
+    let meter = serde_json::json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject" });
+    app.put("/v1/admin/meters/ocr.page", meter).await;
     let cost = serde_json::json!({ "meter": "ocr.page", "weights": { "pages": "1" } });
     app.put("/v1/admin/operations/ocr.submit", serde_json::json!({ "costs": [cost] })).await;
-    let day = serde_json::json!({ "id": "day", "meter": "ocr.page", "window": "day", "capacity": "5" });
+    let day = serde_json::json!({ "id": "day", "meter": "ocr.page", "window": "day", "capacity": "8" });
     app.put("/v1/admin/plans/plan", serde_json::json!({ "limits": [day] })).await;
     app
 }
@@ -53,19 +55,95 @@ async fn booked(app: &TestApp) -> String {
     usage.text("/data/0/consumed").to_owned()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_service_in_rust_pays_for_what_was_done_also_where_the_work_failed() {
-    let app = with_demo().await;
+fn the_service(app: &TestApp) -> Tollgate {
     let http = http_client(std::time::Duration::from_secs(10));
-    let tollgate = Tollgate { http, url: app.url(), key: app.admin_key().to_owned() };
+    Tollgate { http, url: app.url(), key: app.admin_key().to_owned() }
+}
+
+/// Waits until the tenant's only hold is said to have expired.
+async fn the_hold_has_ended(app: &TestApp) {
+    wait_for("the hold has ended", std::time::Duration::from_secs(20), async || {
+        app.drained().await;
+        let listed = app.get("/v1/tenants/acme/reservations").await.expect(200);
+        (listed.text("/data/0/status") == "expired").then_some(())
+    })
+    .await;
+}
+
+/// The only hold that is open.
+async fn open_hold(app: &TestApp) -> String {
+    app.drained().await;
+    let listed = app.get("/v1/tenants/acme/reservations?status=reserved").await.expect(200);
+    listed.text("/data/0/id").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_in_rust_pays_for_what_was_done_and_does_what_failed_again() {
+    let app = with_demo().await;
+    let tollgate = the_service(&app);
     let read = async |_page: u32| Ok(());
     assert_eq!(tollgate.read_document("first", 3, read).await.unwrap(), "read 3 pages");
     assert_eq!(tollgate.read_document("first", 3, read).await.unwrap(), "done before");
     let torn = async |page: u32| if page == 1 { Err("torn".into()) } else { Ok(()) };
     assert_eq!(tollgate.read_document("second", 2, torn).await.unwrap_err().to_string(), "torn");
+    assert_eq!(tollgate.read_document("second", 2, read).await.unwrap(), "read 2 pages");
+    assert_eq!(tollgate.read_document("second", 2, read).await.unwrap(), "done before");
     let refused = tollgate.read_document("third", 9, read).await.unwrap();
     assert!(refused.starts_with("refused: "), "{refused}");
-    assert_eq!(booked(&app).await, "4");
+    assert_eq!(booked(&app).await, "6");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_service_died_is_done_when_it_is_repeated() {
+    let app = with_demo().await;
+    let tollgate = the_service(&app);
+    let (reading, reads) = tokio::sync::oneshot::channel();
+    let reading = std::sync::Mutex::new(Some(reading));
+    let dies = async |_page: u32| {
+        reading.lock().unwrap().take().map(|reading| reading.send(()));
+        std::future::pending().await
+    };
+    tokio::select! {
+        answer = tollgate.read_document("job", 3, dies) => panic!("{answer:?}"),
+        reads = reads => reads.unwrap(),
+    }
+    app.move_clock("2027-01-15T09:00:00Z").await;
+    the_hold_has_ended(&app).await;
+    let read = async |_page: u32| Ok(());
+    assert_eq!(tollgate.read_document("job", 3, read).await.unwrap(), "read 3 pages");
+    assert_eq!(tollgate.read_document("job", 3, read).await.unwrap(), "done before");
+    assert_eq!(booked(&app).await, "3");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_took_longer_than_its_hold_may_is_recorded_as_usage() {
+    let app = with_demo().await;
+    let tollgate = the_service(&app);
+    let slow = async |page: u32| {
+        if page == 0 {
+            app.move_clock("2027-01-15T09:00:00Z").await;
+            the_hold_has_ended(&app).await;
+        }
+        Ok(())
+    };
+    assert_eq!(tollgate.read_document("slow", 3, slow).await.unwrap(), "read 3 pages");
+    assert_eq!(booked(&app).await, "3");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_told_that_its_work_could_not_be_paid() {
+    let app = with_demo().await;
+    let tollgate = the_service(&app);
+    let released = async |_page: u32| {
+        let path = format!("/v1/reservations/{}/release", open_hold(&app).await);
+        app.post(&path, serde_json::json!({})).await.expect(200);
+        Ok(())
+    };
+    let error = tollgate.read_document("job", 1, released).await.unwrap_err().to_string();
+    assert!(error.contains("released"), "{error}");
     app.finish().await;
 }
 
@@ -90,6 +168,22 @@ async fn the_service_in_python_does_the_same() {
 fn block(readme: &str, beginning: &str) -> String {
     let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.into_iter().find(|block| block.starts_with(beginning)).expect("the block").to_owned()
+}
+
+#[test]
+fn what_the_readme_does_with_a_hold_it_does_before_it_is_consumed() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let uses: Vec<&str> =
+        readme.lines().filter(|line| line.contains("$ID/") || line.starts_with("ID=")).collect();
+    let told: Vec<bool> = uses.iter().map(|line| line.starts_with("ID=")).collect();
+    assert!(told[0], "{uses:?}");
+    for pair in uses.windows(2) {
+        assert!(
+            !pair[0].contains("/consume") || pair[1].starts_with("ID="),
+            "its hold has ended: {}",
+            pair[1]
+        );
+    }
 }
 
 #[test]
