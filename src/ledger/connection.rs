@@ -1,6 +1,5 @@
 //! The pool: every wait is bounded, and what changes the books runs in a task of its own.
 
-use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,18 +11,15 @@ use diesel_async::{AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnect
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
 use tokio_postgres::config::Host;
 
 use super::months::KnownMonths;
+use super::silence::Silence;
 use super::subjects::KnownSubjects;
 use super::{Ledger, LedgerError};
 
 /// The port where a URL names none.
 const POSTGRES_PORT: u16 = 5432;
-
-/// A call that needs Postgres waits no longer for one that says nothing.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// How to reach the ledger and how long to wait for it.
 #[derive(Debug, Clone)]
@@ -60,8 +56,7 @@ pub fn address_of(url: &str) -> String {
 /// What all handles to one ledger have in common, whichever connections they use.
 pub(super) struct Shared {
     options: LedgerOptions,
-    /// One connection that carries nothing but the question whether Postgres answers.
-    probe: Connections,
+    silence: Arc<Silence>,
     /// What changes the books runs here: it must outlive the worker that happened to ask for it.
     runtime: Handle,
     pub(super) partitions: OnceLock<u16>,
@@ -77,7 +72,7 @@ impl Ledger {
         let runtime = Handle::current();
         let (pool, probe) = (pool(&options, options.pool_size, &runtime)?, pool(&options, 1, &runtime)?);
         let shared = Shared {
-            probe,
+            silence: Arc::new(Silence::new(probe, runtime.clone())),
             options,
             runtime,
             partitions: OnceLock::new(),
@@ -86,8 +81,7 @@ impl Ledger {
         };
         let ledger = Self { shared: Arc::new(shared), pool };
         drop(ledger.connection().await?);
-        // Made now: on a busy machine a new connection may take longer than the question may.
-        drop(ledger.shared.probe.get().await);
+        ledger.shared.silence.prepare().await;
         Ok(ledger)
     }
 
@@ -112,7 +106,7 @@ impl Ledger {
     pub(crate) async fn connection(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
         let LedgerOptions { checkout_timeout, connect_timeout, .. } = self.shared.options;
         let free = tokio::time::timeout(checkout_timeout + connect_timeout, self.pool.get());
-        match self.unless_silent(free).await? {
+        match self.shared.silence.unless_silent(free).await? {
             Ok(result) => result.map_err(|error| LedgerError::Unavailable(error.to_string())),
             Err(_) => Err(LedgerError::Unavailable("no connection was free in time".into())),
         }
@@ -174,41 +168,10 @@ impl Ledger {
 
     /// Waits for work on a connection, but not for one that takes too long.
     async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, LedgerError> {
-        match self.unless_silent(tokio::time::timeout(self.work_timeout(), work)).await? {
+        match self.shared.silence.unless_silent(tokio::time::timeout(self.work_timeout(), work)).await? {
             Ok(done) => Ok(done),
             Err(_) => Err(LedgerError::Unavailable("the work of a connection took too long".into())),
         }
-    }
-
-    /// Waits as long as Postgres answers anybody: work may take its time, but nobody waits for a server that is frozen or
-    /// cut off.
-    async fn unless_silent<T>(&self, work: impl Future<Output = T>) -> Result<T, LedgerError> {
-        let mut work = pin!(work);
-        loop {
-            if let Ok(done) = tokio::time::timeout(SILENCE_MAX / 2, &mut work).await {
-                return Ok(done);
-            }
-            tokio::select! {
-                biased;
-                done = &mut work => return Ok(done),
-                answers = self.answers_within(SILENCE_MAX / 2) => if !answers {
-                    return Err(LedgerError::Silent);
-                }
-            }
-        }
-    }
-
-    async fn answers_within(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        let Ok(Ok(mut connection)) = timeout_at(deadline, self.shared.probe.get()).await else {
-            return false;
-        };
-        let answers =
-            timeout_at(deadline, connection.batch_execute("SELECT 1")).await.is_ok_and(|said| said.is_ok());
-        if !answers {
-            discard(connection);
-        }
-        answers
     }
 }
 
@@ -282,7 +245,7 @@ fn pool(options: &LedgerOptions, size: usize, runtime: &Handle) -> Result<Connec
 }
 
 /// A connection whose work was cut off is closed, never given to another.
-fn discard(connection: Object<AsyncPgConnection>) {
+pub(super) fn discard(connection: Object<AsyncPgConnection>) {
     drop(Object::take(connection));
 }
 

@@ -43,6 +43,7 @@ pub mod repeats;
 mod reservation_list;
 pub mod reservations;
 mod retention;
+mod silence;
 pub mod snapshot;
 mod statement;
 pub mod subjects;
