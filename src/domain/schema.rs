@@ -9,7 +9,9 @@ use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::amount::{Amount, Decimals};
-use super::ids::{LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId};
+use super::ids::{
+    IdempotencyKey, LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
+};
 use super::instant::Instant;
 use super::limit::{Limit, OnGateFailure, Percent};
 use super::meter::Meter;
@@ -17,12 +19,14 @@ use super::operation::{Factor, Operation};
 use super::period::{AnchorDay, Zone};
 use super::plan::PlanDefinition;
 use super::rate::Rate;
+use super::reservation::ReservationState;
 use super::tenant::{Override, TenantDefinition};
 
 /// The largest JSON integer that every reader reads exactly.
 const INTEGER_MAX: i64 = (1 << 53) - 1;
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$";
 const SUBJECT: &str = "^[ -z|~]{1,128}$";
+const KEY: &str = "^[ -~]{1,255}$";
 const DECIMAL: &str = "^[0-9]{1,16}(\\.[0-9]{1,12})?$";
 
 fn text(description: &str) -> ObjectBuilder {
@@ -70,6 +74,13 @@ schemas! {
     OverrideId: text("The id of an override.").pattern(Some(NAME)).examples([json!("migration")]);
     SubjectKind: text("What sort of subject.").pattern(Some(NAME)).examples([json!("user")]);
     SubjectId: text("Which subject.").pattern(Some(SUBJECT)).examples([json!("user-42")]);
+    IdempotencyKey: text("The caller's name for one piece of work: printable characters.")
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some(KEY))
+        .examples([json!("job-8812")]);
+    ReservationState: text("Where a reservation stands.")
+        .enum_values(Some(["reserved", "consumed", "released", "expired"]));
     Amount: decimal("An exact amount of a meter's units, zero or more: a string of plain digits, or a JSON integer. At most \
                      9000000000000000 of the meter's smallest units, and no more decimals than the meter has.")
         .examples([json!("1000")]);

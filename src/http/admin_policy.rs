@@ -19,7 +19,6 @@ use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::schema::{StoredLimit, StoredMeter, StoredOperation, StoredPlan, StoredTenant};
 use crate::domain::tenant::TenantDocument;
 use crate::operations::FieldError;
-use crate::operations::requests::Precondition;
 
 /// Ids of policy objects have at most this many characters; a longer one names nothing.
 const ID_CHARACTERS_MAX: usize = 64;
@@ -83,8 +82,7 @@ async fn delete(
     Query::of(request)?.finish()?;
     checked(&id)?;
     version::no_if_none_match(request.headers())?;
-    let precondition =
-        version::if_match(request.headers())?.map_or(Precondition::Nothing, Precondition::Version);
+    let precondition = version::if_match(request.headers())?;
     let operations = state.operations.clone();
     state
         .mutate(Box::pin(async move { operations.delete_policy(kind, &id, precondition, &caller.0).await }))
@@ -145,7 +143,7 @@ macro_rules! policy_calls {
                 tag = "admin", operation_id = $put_id,
                 params(
                     ("id" = String, Path, description = "Which one."),
-                    ("If-Match" = Option<String>, Header, description = "Only replace the version with this `ETag`."),
+                    ("If-Match" = Option<String>, Header, description = "Only replace the version with this `ETag`; `*`: only what is there."),
                     ("If-None-Match" = Option<String>, Header, description = "`*`: only create, where there is none."),
                 ),
                 request_body(content = $document, example = json!($example)),
@@ -170,7 +168,7 @@ macro_rules! policy_calls {
                 tag = "admin", operation_id = $delete_id,
                 params(
                     ("id" = String, Path, description = "Which one."),
-                    ("If-Match" = Option<String>, Header, description = "Only delete the version with this `ETag`."),
+                    ("If-Match" = Option<String>, Header, description = "Only delete the version with this `ETag`; `*`: any."),
                 ),
                 responses((status = 204, description = "Deleted."))
             )]

@@ -33,7 +33,7 @@ const CONCURRENT_MAX: usize = 32;
 struct BatchBody<'a> {
     /// Items of one reservation run in order, others at once.
     #[serde(borrow)]
-    #[schema(value_type = Vec<BatchItem>)]
+    #[schema(value_type = Vec<BatchItem>, min_items = 1, max_items = 1_000)]
     items: Vec<&'a RawValue>,
 }
 

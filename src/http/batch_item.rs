@@ -30,7 +30,7 @@ pub(super) struct BatchItem<'a> {
     /// The reservation; for consume, release and extend.
     id: Option<String>,
     /// Required for every item.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<IdempotencyKey>)]
     idempotency_key: Option<IdempotencyKey>,
     /// The body of the call as it would stand alone.
     #[serde(borrow)]

@@ -1,6 +1,7 @@
 //! The bodies of the gate's calls, and their way into requests that cannot be wrong.
 
 mod checks;
+mod metadata;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use checks::*;
+use metadata::Metadata;
 
 use super::json::{self, Object};
 use super::problem::Problem;
@@ -39,9 +41,8 @@ impl From<ModeWord> for Mode {
 }
 
 /// When a consume or usage counts as acknowledged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = Ack)]
 pub(super) enum AckWord {
     /// Once the gate has it.
     #[default]
@@ -65,10 +66,10 @@ impl From<AckWord> for Ack {
 #[schema(as = Line)]
 pub(super) struct LineBody {
     /// Which meter.
-    #[schema(value_type = String, example = "ocr.page")]
+    #[schema(value_type = MeterId)]
     pub(super) meter: MeterId,
     /// How much, as a decimal string or an integer.
-    #[schema(value_type = String, example = "6")]
+    #[schema(value_type = Amount)]
     pub(super) amount: Amount,
 }
 
@@ -102,31 +103,32 @@ impl Sent {
 #[schema(as = ReserveBody)]
 pub(super) struct ReserveBody {
     /// Whose units; a key bound to a tenant may leave it out.
-    #[schema(value_type = Option<String>, example = "acme")]
+    #[schema(value_type = Option<TenantId>)]
     pub(super) tenant: Option<TenantId>,
     /// Short for `subjects` with the kind `user`.
-    #[schema(value_type = Option<String>, example = "user-42")]
+    #[schema(value_type = Option<SubjectId>)]
     pub(super) subject: Option<SubjectId>,
     /// Who acts, by kind: at most four.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     pub(super) subjects: Option<BTreeMap<SubjectKind, SubjectId>>,
     /// The operation to be costed, or the one the lines belong to.
-    #[schema(value_type = Option<String>, example = "ocr.submit")]
+    #[schema(value_type = Option<OperationId>)]
     pub(super) operation: Option<OperationId>,
     /// What the operation's cost rule needs: integers, decimal strings, booleans, texts.
     #[schema(value_type = Option<Object>)]
     pub(super) attributes: Option<Map<String, Value>>,
     /// One to eight amounts, each meter once.
-    #[schema(value_type = Option<Vec<LineBody>>)]
+    #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
     pub(super) lines: Lines,
     /// Short for one line, with `amount`.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<MeterId>)]
     pub(super) meter: Option<MeterId>,
     /// Short for one line, with `meter`.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Amount>)]
     pub(super) amount: Option<Amount>,
     /// How long the hold lives, 1 to 86400.
-    #[schema(minimum = 1, maximum = 86_400)]
+    #[serde(default, deserialize_with = "ttl_seconds")]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     pub(super) ttl_seconds: Option<u32>,
     /// How much must fit.
     #[serde(default, deserialize_with = "json::or_default")]
@@ -138,11 +140,11 @@ pub(super) struct ReserveBody {
     pub(super) dry_run: bool,
     /// The caller's own hash of the payload; part of the call's meaning.
     pub(super) payload_fingerprint: Option<String>,
-    /// The caller's own notes: at most 50 keys and 8 KB.
+    /// The caller's own notes: at most 50 keys and 8 KB; numbers that a double holds exactly as written.
     #[schema(value_type = Option<Object>)]
-    pub(super) metadata: Option<Map<String, Value>>,
+    pub(super) metadata: Option<Metadata>,
     /// Makes the call repeatable; may be sent as the `Idempotency-Key` header instead.
-    #[schema(value_type = Option<String>, example = "job-8812")]
+    #[schema(value_type = Option<IdempotencyKey>)]
     pub(super) idempotency_key: Option<IdempotencyKey>,
 }
 
@@ -152,28 +154,28 @@ pub(super) struct ReserveBody {
 #[schema(as = UsageBody)]
 pub(super) struct UsageBody {
     /// Whose units; a key bound to a tenant may leave it out.
-    #[schema(value_type = Option<String>, example = "acme")]
+    #[schema(value_type = Option<TenantId>)]
     tenant: Option<TenantId>,
     /// Short for `subjects` with the kind `user`.
-    #[schema(value_type = Option<String>, example = "user-42")]
+    #[schema(value_type = Option<SubjectId>)]
     subject: Option<SubjectId>,
     /// Who acts, by kind: at most four.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     subjects: Option<BTreeMap<SubjectKind, SubjectId>>,
     /// The operation to be costed, or the one the lines belong to.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<OperationId>)]
     operation: Option<OperationId>,
     /// What the operation's cost rule needs: integers, decimal strings, booleans, texts.
     #[schema(value_type = Option<Object>)]
     attributes: Option<Map<String, Value>>,
     /// One to eight amounts, each meter once.
-    #[schema(value_type = Option<Vec<LineBody>>)]
+    #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
     lines: Lines,
     /// Short for one line, with `amount`.
-    #[schema(value_type = Option<String>, example = "ocr.page")]
+    #[schema(value_type = Option<MeterId>)]
     meter: Option<MeterId>,
     /// Short for one line, with `meter`.
-    #[schema(value_type = Option<String>, example = "2")]
+    #[schema(value_type = Option<Amount>)]
     amount: Option<Amount>,
     /// Usage is recorded in full or refused: only `all_or_nothing`.
     #[serde(default, deserialize_with = "json::or_default")]
@@ -185,15 +187,15 @@ pub(super) struct UsageBody {
     dry_run: bool,
     /// The caller's own hash of the payload; part of the call's meaning.
     payload_fingerprint: Option<String>,
-    /// The caller's own notes: at most 50 keys and 8 KB.
+    /// The caller's own notes: at most 50 keys and 8 KB; numbers that a double holds exactly as written.
     #[schema(value_type = Option<Object>)]
-    metadata: Option<Map<String, Value>>,
+    metadata: Option<Metadata>,
     /// Required, here or as the `Idempotency-Key` header.
-    #[schema(value_type = Option<String>, example = "page-7")]
+    #[schema(value_type = Option<IdempotencyKey>)]
     idempotency_key: Option<IdempotencyKey>,
     /// When the call counts as acknowledged.
     #[serde(default, deserialize_with = "json::or_default")]
-    #[schema(value_type = Option<AckWord>)]
+    #[schema(value_type = Option<Ack>)]
     ack: AckWord,
 }
 
@@ -236,10 +238,10 @@ impl UsageBody {
 #[schema(as = ConsumeBody)]
 pub(super) struct ConsumeBody {
     /// The total of the only line.
-    #[schema(value_type = Option<String>, example = "2")]
+    #[schema(value_type = Option<Amount>)]
     amount: Option<Amount>,
     /// Totals by meter.
-    #[schema(value_type = Option<Vec<LineBody>>)]
+    #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
     lines: Lines,
     /// The operation costed again.
     #[schema(value_type = Option<Object>)]
@@ -251,7 +253,7 @@ pub(super) struct ConsumeBody {
     pub(super) is_final: Option<bool>,
     /// When the call counts as acknowledged.
     #[serde(default, deserialize_with = "json::or_default")]
-    #[schema(value_type = Option<AckWord>)]
+    #[schema(value_type = Option<Ack>)]
     pub(super) ack: AckWord,
 }
 
@@ -292,10 +294,10 @@ impl ConsumeBody {
 #[schema(as = ReleaseBody)]
 pub(super) struct ReleaseBody {
     /// What the only line has used.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Amount>)]
     incurred: Option<Amount>,
     /// What was used, by meter.
-    #[schema(value_type = Option<Vec<LineBody>>)]
+    #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
     lines: Lines,
     /// Why, for the log; at most 255 characters.
     #[schema(example = "cancelled by the user")]
@@ -331,7 +333,8 @@ impl ReleaseBody {
 #[schema(as = ExtendBody)]
 pub(super) struct ExtendBody {
     /// 1 to 86400; 60 where absent.
-    #[schema(minimum = 1, maximum = 86_400, example = 60)]
+    #[serde(default, deserialize_with = "ttl_seconds")]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 86_400, example = 60)]
     ttl_seconds: Option<u32>,
 }
 
@@ -363,7 +366,7 @@ impl ReserveBody {
         let mut faults = Vec::new();
         check_ttl(self.ttl_seconds, &mut faults);
         check_text(self.payload_fingerprint.as_deref(), "/payload_fingerprint", &mut faults);
-        check_metadata(self.metadata.as_ref(), &mut faults);
+        let metadata = self.metadata.map(|metadata| metadata.checked(&mut faults));
         let subjects = checked_subjects(self.subject, self.subjects, &mut faults);
         let forms = WorkForms {
             operation: self.operation,
@@ -385,7 +388,7 @@ impl ReserveBody {
                 mode: self.mode.into(),
                 dry_run: self.dry_run,
                 payload_fingerprint: self.payload_fingerprint,
-                metadata: self.metadata,
+                metadata,
                 key,
             }),
             _ => Err(Problem::fields(faults)),

@@ -69,7 +69,7 @@ pub(super) async fn livez() -> Result<HttpResponse, Problem> {
 #[get("/readyz")]
 pub(super) async fn readyz(state: web::Data<State>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let mut query = Query::of(&request)?;
-    let verbose = query.word("verbose", &[("", true), ("true", true), ("false", false)])?.unwrap_or(false);
+    let verbose = query.word("verbose", &[("true", true), ("false", false), ("", true)])?.unwrap_or(false);
     query.finish()?;
     let checks = state.operations.readiness().await;
     for check in checks.iter().filter(|check| !check.ok) {
@@ -94,7 +94,7 @@ fn readiness(checks: &[operations::Readiness]) -> Readiness {
     }
 }
 
-/// The metrics: in OpenMetrics text where `Accept` names it, else in the older text format of Prometheus.
+/// The metrics: in OpenMetrics text where `Accept` names it and does not prefer plain text, else in the older text format of Prometheus.
 #[utoipa::path(
     tag = "operator",
     responses((status = 200, description = "On the operator's listener only.", body = String, content_type = "text/plain"))
@@ -109,15 +109,22 @@ pub(super) async fn metrics(state: web::Data<State>, request: HttpRequest) -> Ht
     }
 }
 
-/// Whether a media range names OpenMetrics and does not weigh it nothing.
+/// Whether OpenMetrics is named, and plain text not preferred to it.
 fn accepts_open_metrics(headers: &HeaderMap) -> bool {
-    let ranges = headers.get_all(header::ACCEPT).filter_map(|line| line.to_str().ok());
-    ranges.flat_map(|line| line.split(',')).any(|range| {
-        let mut parts = range.split(';').map(str::trim);
-        let named =
-            parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/openmetrics-text"));
-        let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok());
-        named && weight.is_none_or(|weight| weight > 0.0)
+    let text = weight(headers, &["text/plain", "text/*", "*/*"]).unwrap_or(0.0);
+    weight(headers, &["application/openmetrics-text"]).is_some_and(|own| own > 0.0 && own >= text)
+}
+
+/// What `Accept` weighs the first of these media ranges that it names.
+fn weight(headers: &HeaderMap, media: &[&str]) -> Option<f32> {
+    media.iter().find_map(|media| {
+        let lines = headers.get_all(header::ACCEPT).filter_map(|line| line.to_str().ok());
+        lines.flat_map(|line| line.split(',')).find_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let is_named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(media));
+            let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse().ok());
+            is_named.then(|| weight.unwrap_or(1.0))
+        })
     })
 }
 
@@ -144,6 +151,10 @@ mod tests {
             ("text/plain", false),
             ("*/*", false),
             ("application/openmetrics-text; q=0, text/plain", false),
+            ("application/openmetrics-text;q=0.1, text/plain;q=0.9", false),
+            ("application/openmetrics-text;q=0.1, */*", false),
+            ("application/openmetrics-text, */*", true),
+            ("application/openmetrics-text;q=0.5, text/plain;q=0, */*;q=0.9", true),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, header::HeaderValue::from_static(accept));

@@ -1,9 +1,11 @@
 //! The OpenAPI document: generated from the handlers, with what all calls share added from the route table.
 
 mod headers;
+mod parameters;
 mod schemas;
 
 use actix_web::App;
+use actix_web::http::Method;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -46,7 +48,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
             document.paths.paths.get_mut(route.pattern).and_then(|item| operation(item, route))
         {
             complete(operation, route);
-            schemas::complete_parameters(operation);
+            parameters::complete(operation, route);
+            if route.method == Method::PUT && route.pattern.ends_with("/{id}") {
+                schemas::leave_id_to_the_path(operation, components);
+            }
             headers::add(operation, route);
         }
     }
@@ -70,7 +75,7 @@ fn operation<'a>(item: &'a mut PathItem, route: &Route) -> Option<&'a mut Operat
 
 fn complete(operation: &mut Operation, route: &Route) {
     if let Some(RefOr::T(body)) = &mut operation.request_body {
-        let may_be_left_out = route.pattern.ends_with("/release");
+        let may_be_left_out = route.pattern.starts_with("/v1/reservations/{id}/");
         body.required = Some(if may_be_left_out { Required::False } else { Required::True });
     }
     for (status, description) in problems(operation, route) {

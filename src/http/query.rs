@@ -168,7 +168,8 @@ pub(super) fn format_instant(unix_ms: i64) -> String {
 
 fn one_of<T: Copy>(name: &str, text: &str, words: &[(&str, T)]) -> Result<T, Problem> {
     words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
-        let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        let known: Vec<_> =
+            words.iter().map(|(word, _)| if word.is_empty() { "empty" } else { word }).collect();
         Problem::parameter(name, format!("must be one of {}", known.join(", ")))
     })
 }

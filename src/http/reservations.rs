@@ -114,7 +114,8 @@ pub(super) async fn reserve(
 
 /// Consume what was really used.
 ///
-/// Amounts are totals for the reservation so far, never increments, so that a retry is harmless.
+/// Amounts are totals for the reservation so far, never increments, so that a retry is harmless. Without a body what is held
+/// is consumed.
 #[utoipa::path(
     tag = "gate",
     params(("id" = String, Path, description = "The reservation.")),
@@ -127,7 +128,7 @@ pub(super) async fn consume(
     caller: Caller,
     request: HttpRequest,
     id: web::Path<String>,
-    body: JsonBody<ConsumeBody>,
+    body: OptionalJsonBody<ConsumeBody>,
 ) -> Result<HttpResponse, Problem> {
     check_key(request.headers())?;
     let call = Call::new(&state, caller);
@@ -137,7 +138,9 @@ pub(super) async fn consume(
 
 /// Give a hold back.
 ///
-/// It needs no body, unless something was used before the work was given up.
+/// It needs no body, unless something was used before the work was given up. A repeat that names nothing says nothing about
+/// what was used: the answer of a released reservation is repeated, whatever was incurred. One that expired and was charged
+/// by a release is consumed: only a release that names the same is its repeat, any other is 409.
 #[utoipa::path(
     tag = "gate",
     params(("id" = String, Path, description = "The reservation.")),
@@ -159,6 +162,8 @@ pub(super) async fn release(
 }
 
 /// Move a hold's expiry to now + ttl, if that is later.
+///
+/// It needs no body where the usual ttl will do.
 #[utoipa::path(
     tag = "gate",
     params(("id" = String, Path, description = "The reservation.")),
@@ -171,7 +176,7 @@ pub(super) async fn extend(
     caller: Caller,
     request: HttpRequest,
     id: web::Path<String>,
-    body: JsonBody<ExtendBody>,
+    body: OptionalJsonBody<ExtendBody>,
 ) -> Result<HttpResponse, Problem> {
     check_key(request.headers())?;
     let call = Call::new(&state, caller);

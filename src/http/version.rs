@@ -10,34 +10,34 @@ use super::problem::Problem;
 use crate::operations::answers::PolicyAnswer;
 use crate::operations::requests::Precondition;
 
-/// The version that `If-Match` names: one strong tag as an `ETag` gave it.
-pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+/// What `If-Match` asks for: the version of one strong tag as an `ETag` gave it, or with `*` any.
+pub(super) fn if_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
     let mut values = headers.get_all(header::IF_MATCH);
-    let Some(value) = values.next() else { return Ok(None) };
-    let version = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.trim().strip_prefix('"')?.strip_suffix('"'))
+    let Some(value) = values.next() else { return Ok(Precondition::Nothing) };
+    let text = value.to_str().unwrap_or_default().trim();
+    let version = text
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
         .filter(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
         .and_then(|digits| digits.parse().ok());
-    match (version, values.next()) {
-        (Some(version), None) => Ok(Some(version)),
-        _ => Err(Problem::invalid("If-Match must be one ETag as an answer gave it, such as \"7\".")),
+    match (text, version, values.next()) {
+        ("*", _, None) => Ok(Precondition::Present),
+        (_, Some(version), None) => Ok(Precondition::Version(version)),
+        _ => Err(Problem::invalid("If-Match must be * or one ETag as an answer gave it, such as \"7\".")),
     }
 }
 
-/// What must hold of an object that is put: the version that `If-Match` names, or with `If-None-Match: *` that there is none.
+/// What must hold of an object that is put: what `If-Match` asks for, or with `If-None-Match: *` that there is none.
 pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem> {
-    let version = if_match(headers)?;
+    let matching = if_match(headers)?;
     let mut values = headers.get_all(header::IF_NONE_MATCH);
-    match (values.next(), values.next(), version) {
-        (None, _, None) => Ok(Precondition::Nothing),
-        (None, _, Some(version)) => Ok(Precondition::Version(version)),
-        (Some(value), None, None) if value == "*" => Ok(Precondition::Absent),
-        (Some(_), _, None) => {
+    match (values.next(), values.next(), matching) {
+        (None, _, matching) => Ok(matching),
+        (Some(value), None, Precondition::Nothing) if value == "*" => Ok(Precondition::Absent),
+        (Some(_), _, Precondition::Nothing) => {
             Err(Problem::invalid("If-None-Match must be *, which makes an object only where there is none."))
         }
-        (Some(_), _, Some(_)) => Err(Problem::invalid("Send either If-Match or If-None-Match.")),
+        (Some(_), _, _) => Err(Problem::invalid("Send either If-Match or If-None-Match.")),
     }
 }
 
@@ -76,15 +76,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn if_match_is_one_strong_tag() {
+    fn if_match_is_a_star_or_one_strong_tag() {
         let with = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_MATCH, HeaderValue::from_str(text).unwrap());
             if_match(&headers)
         };
-        assert_eq!(with("\"7\"").unwrap(), Some(7));
-        assert_eq!(if_match(&HeaderMap::new()).unwrap(), None);
-        for bad in ["7", "W/\"7\"", "*", "\"\"", "\"+7\"", "\"7\", \"8\"", "\"99999999999999999999999\"", ""]
+        assert_eq!(with("\"7\"").unwrap(), Precondition::Version(7));
+        assert_eq!(with("*").unwrap(), Precondition::Present);
+        assert_eq!(if_match(&HeaderMap::new()).unwrap(), Precondition::Nothing);
+        for bad in
+            ["7", "W/\"7\"", "*, \"7\"", "\"\"", "\"+7\"", "\"7\", \"8\"", "\"99999999999999999999999\"", ""]
         {
             assert_eq!(with(bad).unwrap_err().code(), "invalid_request", "{bad}");
         }

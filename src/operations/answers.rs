@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::requests::Ack;
+use crate::domain::reservation::ReservationState;
+
 pub use administration::{AppliedPolicy, JobAnswer, JobRunAnswer, KeyAnswer, PolicyAnswer};
 pub use reports::{
     DifferenceAnswer, EntryRow, FiguresAnswer, PageAnswer, PeriodAnswer, QuotaAnswer, QuotaLineAnswer,
@@ -105,6 +108,7 @@ pub struct ReserveAnswer {
     pub id: Option<String>,
     /// `reserved`; on a replay whatever it is now. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ReservationState>)]
     pub status: Option<String>,
     /// Dry run only: whether it would have been admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,6 +169,7 @@ pub struct ReservationAnswer {
     /// Whose units.
     pub tenant: String,
     /// `reserved`, `consumed`, `released` or `expired`.
+    #[schema(value_type = ReservationState)]
     pub status: String,
     /// Whether it is resolved for good.
     #[serde(rename = "final")]
@@ -176,6 +181,7 @@ pub struct ReservationAnswer {
     /// Whether it was taken while the gate was away.
     pub degraded: bool,
     /// `gate` or `ledger`: who has it for certain.
+    #[schema(value_type = Ack)]
     pub ack: String,
     /// Names the decision that changed it last; a repeat and every read say the same.
     pub decision_id: String,
@@ -204,6 +210,16 @@ pub struct ReservationAnswer {
     pub metadata: Option<serde_json::Value>,
 }
 
+/// What stands in the way under a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// What is used up.
+    Consumed,
+    /// What is only held by running work.
+    Reserved,
+}
+
 /// A limit that refuses.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub struct RefusedBy {
@@ -211,7 +227,7 @@ pub struct RefusedBy {
     #[serde(flatten)]
     pub limit: LimitAnswer,
     /// `consumed`: used up; `reserved`: only held by running work.
-    pub cause: String,
+    pub cause: Cause,
     /// What the request needs under this limit.
     pub needed: String,
     /// How much is missing.

@@ -212,6 +212,7 @@ fn check_target(draft: &Draft, edit: &Edit, target: Option<&Target<'_>>) -> Answ
     let holds = match precondition {
         Precondition::Nothing => true,
         Precondition::Version(expected) => version == Some(*expected),
+        Precondition::Present => version.is_some(),
         Precondition::Absent => version.is_none(),
     };
     if holds {

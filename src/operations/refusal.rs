@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::{Refusal, RefusalCode, RefusedBy};
+use super::answers::{Cause, Refusal, RefusalCode, RefusedBy};
 use super::present::{self, Counted};
 use crate::domain::amount::Units;
 use crate::gate::CounterReading;
@@ -85,7 +85,7 @@ fn refused_by_one(
         true => next_hold_ms.unwrap_or(UNKNOWN_HOLD_WAIT_MS).min(to_reset_ms),
         false => to_reset_ms,
     };
-    let cause = if held_only { "reserved" } else { "consumed" };
+    let cause = if held_only { Cause::Reserved } else { Cause::Consumed };
     let message = counted.message().map_or_else(
         || {
             let needs = present::amount(needed, decimals);
@@ -103,7 +103,7 @@ fn refused_by_one(
         str::to_owned,
     );
     let refused = RefusedBy {
-        cause: cause.into(),
+        cause,
         needed: present::amount(needed, decimals),
         shortfall: present::amount(needed.saturating_sub(left), decimals),
         retry_after_ms: (!too_much).then_some(wait_ms),

@@ -72,7 +72,8 @@ pub struct ReserveRequest {
 }
 
 /// When a consume or usage counts as acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, utoipa::ToSchema)]
+#[schema(rename_all = "snake_case")]
 pub enum Ack {
     /// Once the gate has it.
     #[default]
@@ -308,6 +309,8 @@ pub enum Precondition {
     Nothing,
     /// It has this version.
     Version(u64),
+    /// It is there, whichever version it has.
+    Present,
     /// There is none yet.
     Absent,
 }

@@ -1,6 +1,7 @@
 //! The contract as served, the headers of every answer, and what is not there.
 
 use reqwest::Method;
+use serde_json::{Value, json};
 
 use super::World;
 
@@ -67,4 +68,97 @@ async fn what_is_not_served_is_404_and_a_wrong_method_405() {
     let answer = world.admin.send(world.admin.request(Method::PATCH, "/v1/admin/plans/free")).await;
     answer.is_problem(405, "method_not_allowed");
     assert_eq!(answer.header("allow"), "GET, HEAD, PUT, DELETE");
+}
+
+/// The document as it is served.
+async fn contract() -> Value {
+    World::empty().await.admin.with_key(None).get("/openapi.json").await.expect(200).body
+}
+
+/// Every parameter, with the path of its call.
+fn parameters(contract: &Value) -> Vec<(&str, &Value)> {
+    let calls = contract["paths"].as_object().unwrap().iter();
+    calls
+        .flat_map(|(path, item)| item.as_object().unwrap().values().map(move |call| (path, call)))
+        .flat_map(|(path, call)| {
+            call["parameters"].as_array().into_iter().flatten().map(move |it| (path.as_str(), it))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn the_contract_says_that_amounts_may_be_integers() {
+    let contract = contract().await;
+    let schemas = &contract["components"]["schemas"];
+    assert_eq!(schemas["Line"]["properties"]["amount"]["$ref"], "#/components/schemas/Amount");
+    for (body, field) in [
+        ("ReserveBody", "amount"),
+        ("UsageBody", "amount"),
+        ("ConsumeBody", "amount"),
+        ("ReleaseBody", "incurred"),
+    ] {
+        let schema = &schemas[body]["properties"][field];
+        assert_eq!(schema["oneOf"][0]["$ref"], "#/components/schemas/Amount", "{body}.{field}: {schema}");
+    }
+}
+
+#[tokio::test]
+async fn the_contract_bounds_every_parameter_that_is_a_text() {
+    let contract = contract().await;
+    for (path, parameter) in parameters(&contract) {
+        let schema = &parameter["schema"];
+        let bounded = ["pattern", "format", "enum", "maxLength"].iter().any(|word| !schema[word].is_null());
+        let is_text = schema["type"] == "string";
+        assert!(!is_text || bounded, "{path}: {parameter}");
+    }
+    let key = parameters(&contract).into_iter().find(|(_, it)| it["name"] == "Idempotency-Key").unwrap().1;
+    assert!(key["schema"]["pattern"].as_str().unwrap().contains("{1,255}"), "{key}");
+}
+
+#[tokio::test]
+async fn the_contract_lets_the_id_of_a_put_stand_in_its_path_alone() {
+    let contract = contract().await;
+    for kind in ["meters", "operations", "plans", "limits", "tenants"] {
+        let put = &contract["paths"][format!("/v1/admin/{kind}/{{id}}")]["put"];
+        let reference = put["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str().unwrap();
+        let body = contract.pointer(reference.trim_start_matches('#')).unwrap();
+        let required = body["required"].as_array().cloned().unwrap_or_default();
+        assert!(!required.contains(&json!("id")), "{kind}: {required:?}");
+        assert!(body["properties"]["id"].is_object(), "{kind}");
+    }
+    let file = &contract["components"]["schemas"];
+    assert!(file["Meter"]["required"].as_array().unwrap().contains(&json!("id")), "in a file it is needed");
+}
+
+#[tokio::test]
+async fn the_contract_bounds_lists_marks_times_and_names_every_word() {
+    let contract = contract().await;
+    let schemas = &contract["components"]["schemas"];
+    let items = &schemas["BatchBody"]["properties"]["items"];
+    assert_eq!((&items["minItems"], &items["maxItems"]), (&json!(1), &json!(1_000)));
+    for body in ["ReserveBody", "UsageBody", "ConsumeBody", "ReleaseBody"] {
+        let lines = &schemas[body]["properties"]["lines"];
+        assert_eq!((&lines["minItems"], &lines["maxItems"]), (&json!(1), &json!(8)), "{body}");
+    }
+    for (schema, field) in [
+        ("EntryRow", "period_start"),
+        ("JobAnswer", "next_due"),
+        ("JobRunAnswer", "scheduled_for"),
+        ("DifferenceAnswer", "window_start"),
+    ] {
+        assert_eq!(schemas[schema]["properties"][field]["format"], "date-time", "{schema}.{field}");
+    }
+    let refused = schemas["RefusedBy"]["allOf"].as_array().unwrap();
+    let refused = refused.iter().find(|part| part["properties"]["cause"].is_object()).unwrap();
+    assert_eq!(refused["properties"]["next_hold_ends_at"]["format"], "date-time");
+    let words = |name: &str| &schemas[name]["enum"];
+    assert_eq!(refused["properties"]["cause"]["$ref"], "#/components/schemas/Cause");
+    assert_eq!(words("Cause"), &json!(["consumed", "reserved"]));
+    let answer = &schemas["ReservationAnswer"]["properties"];
+    assert_eq!(answer["status"]["$ref"], "#/components/schemas/ReservationState");
+    assert_eq!(words("ReservationState"), &json!(["reserved", "consumed", "released", "expired"]));
+    assert_eq!(answer["ack"]["$ref"], "#/components/schemas/Ack");
+    assert_eq!(words("Ack"), &json!(["gate", "ledger"]));
+    let told = &schemas["ReserveAnswer"]["properties"]["status"];
+    assert_eq!(told["oneOf"][0]["$ref"], "#/components/schemas/ReservationState", "{told}");
 }

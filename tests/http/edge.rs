@@ -42,6 +42,70 @@ async fn a_release_needs_no_body() {
 }
 
 #[tokio::test]
+async fn a_consume_and_an_extend_need_no_body_either() {
+    let world = World::with_policy().await;
+    let path = format!("/v1/reservations/{}", world.reserve("2").await);
+    let bare = async |verb: &str| {
+        world.admin.send(world.admin.request(Method::POST, &format!("{path}/{verb}"))).await.expect(200)
+    };
+    assert_eq!(bare("extend").await.text("/status"), "reserved");
+    let consumed = bare("consume").await;
+    assert_eq!((consumed.text("/status"), consumed.text("/lines/0/consumed")), ("consumed", "2"));
+    let contract = world.admin.get("/openapi.json").await.expect(200).body;
+    for verb in ["consume", "release", "extend"] {
+        let body = &contract["paths"][format!("/v1/reservations/{{id}}/{verb}")]["post"]["requestBody"];
+        assert_eq!(body["required"], false, "{verb}");
+    }
+}
+
+#[tokio::test]
+async fn metadata_comes_back_as_it_was_sent_or_is_refused() {
+    let world = World::with_policy().await;
+    for (sent, kept) in [
+        ("12345678901234567890123", None),
+        ("1e-400", None),
+        ("0.1000000000000000055", None),
+        ("1e5", Some("100000.0")),
+        ("1.50", Some("1.5")),
+        ("0e0", Some("0.0")),
+        ("1E+2", Some("100.0")),
+        ("1e-7", Some("1e-7")),
+        ("18446744073709551615", Some("18446744073709551615")),
+        ("-9223372036854775808", Some("-9223372036854775808")),
+        ("-0.5", Some("-0.5")),
+    ] {
+        let mut hold = world.hold("1");
+        hold["metadata"] = json!({ "a/b": [{ "n": 0 }] });
+        let text = hold.to_string().replace("\"n\":0", &format!("\"n\":{sent}"));
+        let request = world.admin.request(Method::POST, "/v1/reservations");
+        let answer = world.admin.send(request.header("content-type", "application/json").body(text)).await;
+        let Some(kept) = kept else {
+            answer.is_problem(422, "validation_failed");
+            assert_eq!(answer.pointers(), ["/metadata/a~1b/0/n"], "{sent}");
+            continue;
+        };
+        let path = format!("/v1/reservations/{}", answer.expect(201).text("/id"));
+        let read = world.admin.request(Method::GET, &path).send().await.unwrap().text().await.unwrap();
+        assert!(read.contains(&format!("\"n\":{kept}}}")), "{sent}: {read}");
+    }
+}
+
+#[tokio::test]
+async fn if_match_with_a_star_is_for_what_is_there() {
+    let world = World::with_policy().await;
+    let path = format!("/v1/admin/meters/{}", world.meter());
+    let star = async |method: Method, path: &str| {
+        let request = world.admin.request(method.clone(), path).header("if-match", "*");
+        let unit = json!({ "unit": "page" });
+        world.admin.send(if method == Method::PUT { request.json(&unit) } else { request }).await
+    };
+    star(Method::PUT, "/v1/admin/meters/none").await.is_problem(412, "precondition_failed");
+    star(Method::PUT, &path).await.expect(200);
+    world.admin.put("/v1/admin/meters/spare", json!({ "unit": "page" })).await;
+    star(Method::DELETE, "/v1/admin/meters/spare").await.expect(204);
+}
+
+#[tokio::test]
 async fn head_is_answered_where_get_is_and_without_a_body() {
     let world = World::with_policy().await;
     for path in [
@@ -149,8 +213,8 @@ async fn errors_speak_of_numbers_and_times_as_callers_know_them() {
     };
     let attributes = |pages: Value| json!({ "tenant": world.tenant(), "operation": world.operation(), "attributes": { "pages": pages } });
     for (path, body, words) in [
-        ("/v1/reservations", hold("ttl_seconds", json!(-1)), "a whole number from 0 to 4294967295"),
-        ("/v1/reservations", hold("ttl_seconds", json!("60")), "a whole number from 0 to 4294967295"),
+        ("/v1/reservations", hold("ttl_seconds", json!(-1)), "a whole number from 1 to 86400"),
+        ("/v1/reservations", hold("ttl_seconds", json!("60")), "a whole number from 1 to 86400"),
         ("/v1/reservations", hold("lines", json!({})), "expected a list"),
         ("/v1/reservations", attributes(json!(9_007_199_254_740_993_u64)), "below 2^53, or a decimal string"),
         ("/v1/reservations", attributes(json!(-1)), "must not be negative"),

@@ -1,9 +1,13 @@
 //! `/v1/reservations`: the state table of the contract, replays, refusals and headers.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::json;
 
 use super::World;
+use crate::support::app::{AppOptions, spawn_app_with};
+use crate::support::wait::wait_for;
 
 #[tokio::test]
 async fn a_reserve_shows_what_is_held_and_what_is_left() {
@@ -175,4 +179,42 @@ async fn an_extend_moves_the_expiry_and_only_later() {
     assert!(later.body["expires_at"].as_str() > before.as_str(), "{later:?}");
     let same = world.admin.post(&path, json!({ "ttl_seconds": 1 })).await;
     assert_eq!(same.body["expires_at"], later.body["expires_at"]);
+}
+
+#[tokio::test]
+async fn a_release_that_names_nothing_repeats_one_whatever_that_incurred() {
+    let world = World::with_policy().await;
+    let path = format!("/v1/reservations/{}/release", world.reserve("50").await);
+    world.admin.post(&path, json!({ "incurred": "40" })).await.expect(200);
+    let repeated = world.admin.post(&path, json!({})).await.expect(200);
+    assert_eq!((&repeated.body["replayed"], repeated.text("/lines/0/consumed")), (&json!(true), "40"));
+    for other in ["41", "0"] {
+        let refused = world.admin.post(&path, json!({ "incurred": other })).await;
+        refused.is_problem(409, "already_resolved");
+    }
+}
+
+#[tokio::test]
+async fn after_a_release_was_charged_late_only_the_same_release_repeats_it() {
+    let app =
+        spawn_app_with(AppOptions { test_clock_ms: Some(1_800_000_000_000), ..AppOptions::default() }).await;
+    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
+        .await;
+    let hold = json!({ "tenant": "acme", "meter": "page", "amount": "50" });
+    let path =
+        format!("/v1/reservations/{}", app.post("/v1/reservations", hold).await.expect(201).text("/id"));
+    app.move_clock("2027-01-15T09:00:00Z").await;
+    wait_for("the hold has ended", Duration::from_secs(20), async || {
+        (app.get(&path).await.expect(200).text("/status") == "expired").then_some(())
+    })
+    .await;
+    let release = format!("{path}/release");
+    let charged = app.post(&release, json!({ "incurred": "40" })).await.expect(200);
+    assert_eq!((charged.text("/status"), &charged.body["late"]), ("consumed", &json!(true)));
+    let repeated = app.post(&release, json!({ "incurred": "40" })).await.expect(200);
+    assert_eq!(repeated.body["replayed"], true);
+    for other in [json!({}), json!({ "incurred": "41" })] {
+        app.post(&release, other).await.is_problem(409, "already_resolved");
+    }
+    app.finish().await;
 }

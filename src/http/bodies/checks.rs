@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{LineBody, Lines};
@@ -13,8 +15,6 @@ use crate::http::problem::Problem;
 use crate::operations::FieldError;
 use crate::operations::requests::Work;
 
-const METADATA_KEYS_MAX: usize = 50;
-pub(super) const METADATA_BYTES_MAX: usize = 8 * 1024;
 const ATTRIBUTES_MAX: usize = 50;
 const TEXT_CHARACTERS_MAX: usize = 255;
 const TTL_SECONDS_MAX: u32 = 86_400;
@@ -154,17 +154,6 @@ pub(super) fn check_attributes(attributes: &Map<String, Value>, faults: &mut Vec
     }
 }
 
-/// The caller's notes are bounded.
-pub(super) fn check_metadata(metadata: Option<&Map<String, Value>>, faults: &mut Vec<FieldError>) {
-    let Some(metadata) = metadata else { return };
-    if metadata.len() > METADATA_KEYS_MAX {
-        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_KEYS_MAX} keys")));
-    }
-    if serde_json::to_vec(metadata).is_ok_and(|bytes| bytes.len() > METADATA_BYTES_MAX) {
-        faults.push(FieldError::new("/metadata", format!("must be at most {METADATA_BYTES_MAX} bytes")));
-    }
-}
-
 /// A short text of one line.
 pub(super) fn check_text(text: Option<&str>, pointer: &str, faults: &mut Vec<FieldError>) {
     let is_fine = |text: &str| {
@@ -174,6 +163,13 @@ pub(super) fn check_text(text: Option<&str>, pointer: &str, faults: &mut Vec<Fie
         let message = format!("must be 1 to {TEXT_CHARACTERS_MAX} characters without control characters");
         faults.push(FieldError::new(pointer, message));
     }
+}
+
+/// A life in seconds, if it is given: whoever sends no whole number is told what it may be.
+pub(super) fn ttl_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let Some(given) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
+    let wrong = || D::Error::custom(format!("must be a whole number from 1 to {TTL_SECONDS_MAX}"));
+    given.as_u64().map(|seconds| Some(u32::try_from(seconds).unwrap_or(u32::MAX))).ok_or_else(wrong)
 }
 
 /// How long a hold may be asked to live.

@@ -5,10 +5,6 @@ use rstest::rstest;
 use super::*;
 use crate::http::json;
 
-fn tenant() -> Option<TenantId> {
-    TenantId::parse("acme").ok()
-}
-
 fn reserve(text: &str) -> Result<ReserveRequest, Problem> {
     let body: ReserveBody = json::typed(text)?;
     let named = body.tenant.clone();
@@ -88,19 +84,26 @@ fn a_subject_alone_is_a_user() {
 #[test]
 fn metadata_has_at_most_50_keys_and_8_kilobytes() {
     let with = |metadata: Map<String, Value>| {
-        ReserveBody {
-            metadata: Some(metadata),
-            operation: OperationId::parse("o").ok(),
-            ..ReserveBody::default()
-        }
-        .into_request(tenant(), None)
+        reserve(&serde_json::json!({ "tenant": "acme", "operation": "o", "metadata": metadata }).to_string())
     };
     let keys = |count: usize| (0..count).map(|n| (format!("k{n}"), Value::from(n))).collect();
     let text = |length: usize| [("k".to_owned(), Value::from("x".repeat(length)))].into_iter().collect();
     assert!(with(keys(50)).is_ok());
     assert_eq!(pointers(&with(keys(51)).unwrap_err()), ["/metadata"]);
-    assert!(with(text(METADATA_BYTES_MAX - 8)).is_ok());
-    assert_eq!(pointers(&with(text(METADATA_BYTES_MAX - 7)).unwrap_err()), ["/metadata"]);
+    assert!(with(text(super::metadata::BYTES_MAX - 8)).is_ok());
+    assert_eq!(pointers(&with(text(super::metadata::BYTES_MAX - 7)).unwrap_err()), ["/metadata"]);
+}
+
+#[rstest]
+#[case("1.5")]
+#[case("-1")]
+#[case("\"60\"")]
+#[case("4294967296")]
+fn a_ttl_that_cannot_be_is_told_what_it_may_be(#[case] ttl: &str) {
+    let body = format!(r#"{{"tenant":"acme","operation":"o","ttl_seconds":{ttl}}}"#);
+    let problem = reserve(&body).unwrap_err();
+    assert_eq!(pointers(&problem), ["/ttl_seconds"], "{ttl}");
+    assert!(problem.to_json("r").escape_ascii().to_string().contains("1 to 86400"), "{ttl}");
 }
 
 #[test]

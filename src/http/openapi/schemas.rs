@@ -1,27 +1,15 @@
-//! What all schemas and parameters have in common, said once: times, pages, rows of lists.
+//! What all schemas have in common, said once: times, rows of lists, ids that stand in the path.
 
-use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{ArrayBuilder, SchemaType};
-use utoipa::openapi::{
-    Components, KnownFormat, Object, ObjectBuilder, Ref, RefOr, Schema, SchemaFormat, Type,
-};
-
-/// What a page's `limit` may be.
-const PAGE: (usize, usize, usize) = (1, 1_000, 100);
+use utoipa::openapi::{Components, KnownFormat, Object, Ref, RefOr, Schema, SchemaFormat, Type};
 
 /// Marks times, and lets lists refer to the schema of their rows.
 pub(super) fn complete(components: &mut Components) {
     let rows: Vec<String> = components.schemas.keys().cloned().collect();
     for (name, schema) in &mut components.schemas {
+        mark_times(schema);
         let RefOr::T(Schema::Object(object)) = schema else { continue };
-        for (field, property) in &mut object.properties {
-            if let RefOr::T(Schema::Object(property)) = property
-                && is_time(field)
-                && is_text(property)
-            {
-                property.format = Some(SchemaFormat::KnownFormat(KnownFormat::DateTime));
-            }
-        }
         let row = name.strip_prefix("List_").filter(|row| rows.iter().any(|known| known == row));
         if let (Some(row), Some(data)) = (row, object.properties.get_mut("data")) {
             let items = ArrayBuilder::new().items(Ref::from_schema_name(row));
@@ -30,40 +18,44 @@ pub(super) fn complete(components: &mut Components) {
     }
 }
 
-/// Parameters are never null: one that is not sent is left out.
-pub(super) fn complete_parameters(operation: &mut Operation) {
-    for parameter in operation.parameters.iter_mut().flatten() {
-        let RefOr::T(parameter) = parameter else { continue };
-        let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema else { continue };
-        if let SchemaType::Array(types) = &schema.schema_type
-            && let Some(own) = types.iter().find(|kind| **kind != Type::Null)
-        {
-            schema.schema_type = SchemaType::Type(own.clone());
-        }
-        if parameter.parameter_in != ParameterIn::Query {
-            continue;
-        }
-        match parameter.name.as_str() {
-            "limit" => *schema = page(),
-            "from" | "to" => schema.format = Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)),
-            _ => {}
-        }
+/// The body of a call that names the object in its path: there `id` may be left out.
+pub(super) fn leave_id_to_the_path(operation: &mut Operation, components: &mut Components) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else { return };
+    for content in body.content.values_mut() {
+        let RefOr::T(content) = content else { continue };
+        let Some(RefOr::Ref(reference)) = &content.schema else { continue };
+        let name = reference.ref_location.rsplit('/').next().unwrap_or_default();
+        let Some(RefOr::T(Schema::Object(whole))) = components.schemas.get(name) else { continue };
+        let (mut whole, name) = (whole.clone(), format!("{}Body", name.trim_end_matches("Document")));
+        whole.required.retain(|field| field != "id");
+        content.schema = Some(RefOr::Ref(Ref::from_schema_name(&name)));
+        components.schemas.insert(name, RefOr::T(Schema::Object(whole)));
     }
 }
 
-fn page() -> Object {
-    let (least, most, usual) = PAGE;
-    ObjectBuilder::new()
-        .schema_type(Type::Integer)
-        .minimum(Some(least))
-        .maximum(Some(most))
-        .default(Some(usual.into()))
-        .build()
+fn mark_times(schema: &mut RefOr<Schema>) {
+    let RefOr::T(schema) = schema else { return };
+    match schema {
+        Schema::Object(object) => {
+            for (field, property) in &mut object.properties {
+                if let RefOr::T(Schema::Object(property)) = property
+                    && is_time(field)
+                    && is_text(property)
+                {
+                    property.format = Some(SchemaFormat::KnownFormat(KnownFormat::DateTime));
+                }
+            }
+        }
+        Schema::AllOf(parts) => parts.items.iter_mut().for_each(mark_times),
+        _ => {}
+    }
 }
 
 /// Times stand under such names only.
 fn is_time(field: &str) -> bool {
-    field.ends_with("_at") || matches!(field, "as_of" | "start" | "end" | "now" | "from" | "until")
+    let ends = ["_at", "_start", "_end", "_due", "scheduled_for"];
+    ends.iter().any(|end| field.ends_with(end))
+        || matches!(field, "as_of" | "start" | "end" | "now" | "from" | "until")
 }
 
 fn is_text(property: &Object) -> bool {

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::operations::answers::LimitHeader;
+use crate::operations::answers::{Cause, LimitHeader};
 
 fn reservation() -> Box<ReservationAnswer> {
     Box::new(ReservationAnswer {
@@ -52,7 +52,7 @@ fn limit() -> LimitAnswer {
 fn refusal(code: RefusalCode, retry_after_ms: Option<i64>) -> OperationError {
     let refused_by = vec![RefusedBy {
         limit: limit(),
-        cause: "consumed".into(),
+        cause: Cause::Consumed,
         needed: "6".into(),
         shortfall: "6".into(),
         retry_after_ms,

@@ -1,0 +1,86 @@
+//! What parameters may be: each name means the same in every call.
+
+use utoipa::PartialSchema;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
+
+use super::super::routes::Route;
+use crate::domain::ids::{
+    LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
+};
+use crate::domain::instant::Instant;
+use crate::domain::reservation::ReservationState;
+
+/// Bare, or quoted with `"` and `\` escaped.
+const KEY: &str = r#"^([!#-~][ -~]{0,254}|"([ !#-\[\]-~]|\\["\\]){1,255}")$"#;
+const ETAG: &str = r#"^(\*|"[0-9]{1,19}")$"#;
+const CURSOR: &str = "^[A-Za-z0-9_-]{1,2048}$";
+const KEY_ID: &str = "^[A-Za-z0-9]{1,128}$";
+
+/// Says of every parameter of the call what it may be.
+pub(super) fn complete(operation: &mut Operation, route: &Route) {
+    for parameter in operation.parameters.iter_mut().flatten() {
+        if let RefOr::T(parameter) = parameter
+            && let Some(schema) = schema(&parameter.name, route.pattern)
+        {
+            parameter.schema = Some(schema);
+        }
+    }
+}
+
+fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
+    Some(match name {
+        "id" => return id(pattern),
+        "tenant" => TenantId::schema(),
+        "meter" => MeterId::schema(),
+        "limit_id" => LimitId::schema(),
+        "subject" => SubjectId::schema(),
+        "kind" => SubjectKind::schema(),
+        "from" | "to" => Instant::schema(),
+        "status" => ReservationState::schema(),
+        "reservation" => uuid(),
+        "limit" => page(),
+        "cursor" => text().pattern(Some(CURSOR)).into(),
+        "state" => text().enum_values(Some(["clean", "drift", "repaired", "refused"])).into(),
+        "granularity" => text().enum_values(Some(["hour", "day", "month"])).into(),
+        "group_by" => {
+            let words = "(meter|subject|operation|tenant|plan)";
+            text().pattern(Some(format!("^{words}(,{words}){{0,4}}$"))).into()
+        }
+        "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
+        "verbose" => text().enum_values(Some(["", "true", "false"])).into(),
+        "Idempotency-Key" => text().min_length(Some(1)).pattern(Some(KEY)).into(),
+        "If-Match" => text().pattern(Some(ETAG)).into(),
+        "If-None-Match" => text().enum_values(Some(["*"])).into(),
+        _ => return None,
+    })
+}
+
+/// What the path of a call names.
+fn id(pattern: &str) -> Option<RefOr<Schema>> {
+    let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
+    Some(match kind {
+        "reservations" => uuid(),
+        "tenants" => TenantId::schema(),
+        "meters" => MeterId::schema(),
+        "operations" => OperationId::schema(),
+        "plans" => PlanId::schema(),
+        "limits" => LimitId::schema(),
+        "overrides" => OverrideId::schema(),
+        "keys" => text().pattern(Some(KEY_ID)).into(),
+        _ => return None,
+    })
+}
+
+fn text() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String)
+}
+
+fn uuid() -> RefOr<Schema> {
+    text().format(Some(SchemaFormat::KnownFormat(KnownFormat::Uuid))).into()
+}
+
+fn page() -> RefOr<Schema> {
+    let page = ObjectBuilder::new().schema_type(Type::Integer);
+    page.minimum(Some(1)).maximum(Some(1_000)).default(Some(100.into())).into()
+}
