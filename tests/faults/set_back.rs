@@ -137,6 +137,15 @@ async fn is_accepted(caller: &Caller) -> bool {
     caller.get("/v1/tenants/acme/quota").await.status == 200
 }
 
+/// The ledger is set back to before this key, the newest change of keys, was made.
+async fn lose_newest_key(app: &TestApp, made: &Answered) {
+    let statements = format!(
+        "{AS_A_REPLICA}; BEGIN; DELETE FROM api_keys WHERE id = '{}'; UPDATE key_changes SET number = number - 1; COMMIT",
+        made.text("/id")
+    );
+    as_owner(&app.database, &statements).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_key_stops_although_its_change_took_the_number_of_one_that_was_lost() {
     let app = spawn_app().await;
@@ -148,11 +157,7 @@ async fn a_revoked_key_stops_although_its_change_took_the_number_of_one_that_was
     let (victim, lost) = (make("victim").await, make("lost").await);
     let with = |made: &Answered| here.with_key(Some(made.text("/key")));
     assert!(is_accepted(&with(&victim)).await && is_accepted(&with(&lost)).await);
-    let statements = format!(
-        "{AS_A_REPLICA}; BEGIN; DELETE FROM api_keys WHERE id = '{}'; UPDATE key_changes SET number = number - 1; COMMIT",
-        lost.text("/id")
-    );
-    as_owner(&app.database, &statements).await.unwrap();
+    lose_newest_key(&app, &lost).await;
     assert_eq!(here.delete(&format!("/v1/admin/keys/{}", victim.text("/id"))).await.status, 204);
     assert!(!is_accepted(&with(&victim)).await, "the instance that revoked it answers after that");
     assert!(!is_accepted(&with(&lost)).await, "what is lost is no key any more");
@@ -167,16 +172,11 @@ async fn a_lost_revocation_and_a_lost_key_are_followed_although_nothing_told_of_
     let made = here.post("/v1/admin/keys", json!({ "name": "lost", "role": "service" })).await.expect(201);
     let lost = here.with_key(Some(made.text("/key")));
     assert!(is_accepted(&lost).await);
-    let statements = format!(
-        "{AS_A_REPLICA}; BEGIN; DELETE FROM api_keys WHERE id = '{}'; UPDATE key_changes SET number = number - 1; COMMIT",
-        made.text("/id")
-    );
-    as_owner(&app.database, &statements).await.unwrap();
+    lose_newest_key(&app, &made).await;
     wait_for("the lost key stops", PATIENCE, async || (!is_accepted(&lost).await).then_some(())).await;
     app.finish().await;
 }
 
-/// Notices that come without a pause, of something else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_revoked_by_hand_stops_while_other_news_comes_without_a_pause() {
     let app = spawn_app().await;
