@@ -131,7 +131,8 @@ const ASK_EVERY: Duration = Duration::from_millis(20);
 const ASK_ROW_AFTER: Duration = Duration::from_millis(200);
 
 impl Operations {
-    /// Returns once the ledger has booked `event`, the `step`-th change of `id`; the time limit is `ack_timeout`.
+    /// Returns once the ledger has booked `event`, the `step`-th change of `id`; the time limit is `ack_timeout`. A repeat asks
+    /// for the row at once: what it repeats is booked as a rule, and often under an epoch that no cursor is in any more.
     ///
     /// Errors: `LedgerTimeout` when it has not by then, or when the event is in quarantine.
     pub(super) async fn wait_until_booked(
@@ -139,12 +140,14 @@ impl Operations {
         id: ReservationId,
         step: u32,
         event: OutboxId,
+        is_repeat: bool,
     ) -> Answer<()> {
+        let cursor_alone = if is_repeat { Duration::ZERO } else { ASK_ROW_AFTER };
         let awaited = AwaitedEvent { reservation: id, step, event };
         let booked = async {
             // Bounded: the place of a restored record's event is one of its old epoch, which no cursor need ever reach.
             let reached = self.wait_for_cursor(id.partition(), event);
-            let _ = tokio::time::timeout(ASK_ROW_AFTER, reached).await;
+            let _ = tokio::time::timeout(cursor_alone, reached).await;
             loop {
                 match self.questions.ask(&self.ledger, awaited).await {
                     Some(Booked::Yes) => return Ok(()),

@@ -96,7 +96,8 @@ impl Operations {
         record.head.degraded |= degraded;
         // What is decided while the gate is away is in the ledger already.
         if ack == Ack::Ledger && !degraded {
-            Box::pin(self.wait_until_booked(id, record.head.step, record.head.last_event())).await?;
+            let event = record.head.last_event();
+            Box::pin(self.wait_until_booked(id, record.head.step, event, replayed)).await?;
         }
         let told = Circumstances {
             replayed,

@@ -52,7 +52,8 @@ impl Operations {
         let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
         // A parked call is in the ledger already.
         if request.ack == Ack::Ledger && !told.ack_ledger {
-            Box::pin(self.wait_until_booked(request.id, record.head.step, record.head.last_event())).await?;
+            let event = record.head.last_event();
+            Box::pin(self.wait_until_booked(request.id, record.head.step, event, told.replayed)).await?;
             told.ack_ledger = true;
         }
         Ok(present::reservation(request.id, &record, told))

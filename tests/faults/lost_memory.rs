@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tollgate::app::Role;
@@ -227,6 +227,30 @@ async fn an_outbox_that_lost_the_event_booked_last_gets_a_new_epoch_and_goes_on(
     .await;
     let third = usage("third").await;
     assert_eq!(third.status, 201, "{third:?}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_from_before_a_loss_of_memory_is_confirmed_as_soon_as_the_books_are_asked() {
+    const WAIT_FOR_A_CURSOR: Duration = Duration::from_millis(200);
+    let app = spawn_app().await;
+    with_limits(&app).await;
+    let hold = app.post_keyed("/v1/reservations", "held", reserve(30)).await.expect(201);
+    let path = format!("/v1/reservations/{}/consume", hold.text("/id"));
+    let consume = async || app.post(&path, json!({ "amount": "30", "ack": "ledger" })).await;
+    consume().await.expect(200);
+    app.redis.flush().await;
+    wait_for("the reservation is known again", Duration::from_secs(30), async || {
+        (consume().await.status == 200).then_some(())
+    })
+    .await;
+    let mut fastest = Duration::MAX;
+    for _ in 0..10 {
+        let began = Instant::now();
+        consume().await.expect(200);
+        fastest = fastest.min(began.elapsed());
+    }
+    assert!(fastest < WAIT_FOR_A_CURSOR / 2, "{fastest:?}");
     app.finish().await;
 }
 
