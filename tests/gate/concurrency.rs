@@ -16,8 +16,8 @@ async fn call(world: &World, caller: usize) -> i64 {
     for attempt in 0..ATTEMPTS / CALLERS {
         let key = format!("{caller}-{attempt}");
         let amount = i64::try_from(attempt % 3 + 1).unwrap();
-        let checks = vec![limit(b"hour----", CAPACITY), limit(b"day-----", CAPACITY + 1)];
-        let hold = ask(&key, vec![line("ocr.page", amount)], checks);
+        let checks = vec![limit(b"hour----", CAPACITY), day(CAPACITY + 1)];
+        let hold = pages(&key, amount).under(checks);
         if !matches!(world.reserve(&hold).await, ReserveOutcome::Admitted { .. }) {
             continue;
         }
@@ -63,7 +63,7 @@ async fn many_callers_never_exceed_a_limit_and_strand_no_unit() {
     assert!(peak <= CAPACITY, "{peak}");
     assert_eq!(used, consumed, "what was consumed twice counts once");
     assert_eq!(world.counts(&limit(b"hour----", CAPACITY)).await, (used, held));
-    world.sweep(START_MS + TTL_MS + BUCKET_MS).await;
+    world.sweep(DUE_MS).await;
     assert_eq!(world.counts(&limit(b"hour----", CAPACITY)).await, (used, 0));
-    assert_eq!(world.counts(&limit(b"day-----", CAPACITY + 1)).await, (used, 0));
+    assert_eq!(world.day().await, (used, 0));
 }

@@ -1,6 +1,8 @@
 //! The gate against a real Redis.
 
+pub mod asks;
 pub mod server;
+pub mod told;
 pub mod world;
 
 mod concurrency;

@@ -5,10 +5,6 @@ use tollgate::domain::ids::{Epoch, OutboxId};
 use super::server::Mode;
 use super::world::*;
 
-fn pages(key: &str) -> Ask {
-    ask(key, vec![line("ocr.page", 1)], vec![limit(b"day-----", 100)])
-}
-
 fn place(sequence: u64) -> OutboxId {
     OutboxId { epoch: Epoch(1), sequence }
 }
@@ -17,7 +13,7 @@ fn place(sequence: u64) -> OutboxId {
 async fn events_are_gapless_and_read_from_their_place_on_inclusively() {
     let world = World::warm(Mode::Alone).await;
     for key in ["a", "b", "c", "d"] {
-        world.hold(&pages(key)).await;
+        world.hold(&pages(key, 1)).await;
     }
     let read = async |from: OutboxId, count| {
         let (_, events) = world.gate.read_outbox(&[(world.partition, from)], count).await.unwrap().remove(0);
@@ -34,14 +30,14 @@ async fn events_are_gapless_and_read_from_their_place_on_inclusively() {
 #[tokio::test]
 async fn the_bell_rings_for_an_event_after_its_place_and_not_for_one_before() {
     let world = World::warm(Mode::Alone).await;
-    world.hold(&pages("a")).await;
+    world.hold(&pages("a", 1)).await;
     let wait = |after, ms| {
         let gate = &world.gate;
         async move { gate.wait_outbox(&[(world.partition, after)], Duration::from_millis(ms)).await.unwrap() }
     };
     assert_eq!(wait(OutboxId::default(), 20_000).await, [world.partition]);
     assert_eq!(wait(place(0), 20).await, []);
-    let b = pages("b");
+    let b = pages("b", 1);
     let (rang, ()) = tokio::join!(wait(place(0), 20_000), world.hold(&b));
     assert_eq!(rang, [world.partition]);
 }

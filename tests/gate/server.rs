@@ -1,12 +1,12 @@
-//! A Redis of the test's own: a child process on a unix socket, gone with its directory when dropped.
+//! A Redis for tests of the gate: shared by all that keep to a partition, or a test's own.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use tollgate::domain::ids::Partition;
+
+use crate::support::services::{self, TestRedis};
 
 /// How a test's Redis runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +20,9 @@ pub enum Mode {
 /// Servers that all tests share: each test keeps to a partition of its own.
 static SHARED: [OnceLock<Arc<Server>>; 2] = [const { OnceLock::new() }; 2];
 
-/// Runs the server until its input closes, which the end of the test process does in any case, and clears up.
-const KEEPER: &str =
-    r#"redis-server "$@" & server=$!; read -r _; kill -9 "$server"; wait "$server"; rm -rf "$PWD""#;
-
-/// A running redis-server.
+/// A running redis-server and the partitions of it that are taken.
 pub struct Server {
-    keeper: Child,
-    directory: PathBuf,
+    redis: TestRedis,
     next_partition: AtomicU16,
 }
 
@@ -35,46 +30,27 @@ impl Server {
     /// The shared one of this mode.
     pub fn shared(mode: Mode) -> Arc<Self> {
         let shared = &SHARED[usize::from(mode == Mode::Cluster)];
-        Arc::clone(shared.get_or_init(|| Arc::new(Self::of(mode))))
+        Arc::clone(shared.get_or_init(|| {
+            let redis = services::redis_with(|options| options.cluster = mode == Mode::Cluster);
+            Arc::new(Self { redis, next_partition: AtomicU16::new(0) })
+        }))
     }
 
-    /// Starts one in this mode.
-    pub fn of(mode: Mode) -> Self {
-        if mode == Mode::Alone {
-            return Self::start(&[]);
-        }
-        let server = Self::start(&["--cluster-enabled", "yes"]);
-        server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-        let give_up = Instant::now() + Duration::from_secs(20);
-        let is_ready = |info: redis::Value| format!("{info:?}").contains("cluster_state:ok");
-        while !is_ready(server.command(&["CLUSTER", "INFO"])) {
-            assert!(Instant::now() < give_up, "the cluster of one node does not get ready");
-            std::thread::yield_now();
-        }
-        server
+    /// One of the test's own.
+    pub fn own() -> Arc<Self> {
+        Arc::new(Self::own_with(&[]))
     }
 
-    /// Starts one that keeps an append-only file and never evicts, with these further options.
-    pub fn start(options: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap().keep();
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper"])
-            .current_dir(&directory)
-            .args(["--port", "0", "--unixsocket", "redis.sock", "--save", "", "--appendonly", "yes"])
-            .args(["--appendfsync", "everysec", "--maxmemory-policy", "noeviction", "--loglevel", "warning"])
-            .args(options)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self { keeper, directory, next_partition: AtomicU16::new(0) };
-        server.wait_until_it_answers();
-        server
+    /// One of the test's own with these settings of redis.conf.
+    pub fn own_with(settings: &[(&str, &str)]) -> Self {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let redis = services::redis_with(|options| options.settings.extend(settings));
+        Self { redis, next_partition: AtomicU16::new(0) }
     }
 
-    fn socket(&self) -> PathBuf {
-        self.directory.join("redis.sock")
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.redis.socket()
     }
 
     /// The url under which the gate reaches it.
@@ -104,22 +80,5 @@ impl Server {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         command.query(&mut self.connection()).unwrap()
-    }
-
-    fn wait_until_it_answers(&self) {
-        let give_up = Instant::now() + Duration::from_secs(20);
-        let client = redis::Client::open(self.url()).unwrap();
-        let answers = || redis::cmd("PING").query::<String>(&mut client.get_connection()?);
-        while answers().is_err() {
-            assert!(Instant::now() < give_up, "redis-server does not answer");
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
     }
 }

@@ -3,23 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::domain::amount::{Amount, Decimals, Units};
+use tollgate::domain::amount::Decimals;
 use tollgate::domain::event::Event;
 use tollgate::domain::ids::{
     Epoch, IdempotencyKey, MeterId, OutboxId, PARTITIONS_MAX, Partition, ReservationId, ReservationIds,
-    Subject, SubjectId, SubjectKind, TenantId,
+    Subject, TenantId,
 };
-use tollgate::domain::reservation::{
-    Body, BodyRest, CounterField, CounterPlace, LineRule, OnExcess, OnLate, PlaceCapacity, Record,
-    ReservationState, SubjectHash,
-};
+use tollgate::domain::reservation::{Body, BodyRest, LineRule, Record, ReservationState, SubjectHash};
 use tollgate::gate::{
-    CheckCapacity, ConsumeCall, CounterCheck, CounterClass, CounterReading, ExtendCall, Gate, GateOptions,
-    PeekCall, ReleaseCall, ReserveCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage,
-    RestoredCounter, Totals, WarmState,
+    ConsumeCall, CounterCheck, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions, HoldOutcome,
+    PeekCall, QuotaCapacity, ReleaseCall, ReserveCall, ReserveOutcome, ResolveOutcome, RestoreOutcome,
+    RestorePage, Totals, WarmState,
 };
 
+pub use super::asks::*;
 use super::server::{Mode, Server};
+pub use super::told::*;
 
 /// The start of the test's window and of its clock.
 pub const START_MS: i64 = 1_700_000_000_000;
@@ -29,21 +28,8 @@ pub const WINDOW: (i64, i64) = (START_MS - 1_000_000, START_MS + 1_000_000);
 pub const BUCKET_MS: i64 = 1000;
 /// The ttl of a hold unless a test says otherwise.
 pub const TTL_MS: i64 = 60_000;
-
-/// Units of this number.
-pub fn units(value: i64) -> Units {
-    Units::new(value).unwrap()
-}
-
-/// A list of units.
-pub fn all_units(values: &[i64]) -> Vec<Units> {
-    values.iter().map(|&value| units(value)).collect()
-}
-
-/// A counter's field.
-pub fn field(name: &[u8; 8]) -> CounterField {
-    CounterField(*name)
-}
+/// When such a hold that was made at the start is swept.
+pub const DUE_MS: i64 = START_MS + TTL_MS + BUCKET_MS;
 
 /// The default options for this url.
 pub fn options(url: String) -> GateOptions {
@@ -60,114 +46,6 @@ pub fn options(url: String) -> GateOptions {
         allow_unsafe: false,
         secret: [7; 32],
     }
-}
-
-/// One line of a request.
-#[derive(Debug, Clone)]
-pub struct Line {
-    /// Its meter.
-    pub meter: &'static str,
-    /// What is asked for.
-    pub amount: i64,
-    /// The meter's rules.
-    pub rule: (u8, OnExcess, OnLate, u32),
-}
-
-/// A line of a whole-number meter with default rules.
-pub fn line(meter: &'static str, amount: i64) -> Line {
-    Line { meter, amount, rule: (0, OnExcess::Record, OnLate::Charge, 604_800) }
-}
-
-/// What a reserve asks for.
-#[derive(Debug, Clone)]
-pub struct Ask {
-    /// The idempotency key.
-    pub key: String,
-    /// Whether the caller gave it.
-    pub keyed: bool,
-    /// Its meaning, for the fingerprint.
-    pub meaning: u8,
-    /// How to treat what does not fit.
-    pub mode: ReserveMode,
-    /// The lines.
-    pub lines: Vec<Line>,
-    /// The counters.
-    pub checks: Vec<CounterCheck>,
-    /// The subjects.
-    pub subjects: Vec<Subject>,
-    /// The hold's length.
-    pub ttl_ms: i64,
-    /// The longest life.
-    pub max_life_ms: i64,
-    /// In which times the windows are current.
-    pub valid: (i64, i64),
-    /// Whether a filter knows its key.
-    pub may_be_known: bool,
-    /// Whether the ledger was asked.
-    pub ledger_asked: bool,
-    /// The clock.
-    pub now_ms: i64,
-}
-
-/// An ask for these lines under these counters.
-pub fn ask(key: &str, lines: Vec<Line>, checks: Vec<CounterCheck>) -> Ask {
-    Ask {
-        key: key.into(),
-        keyed: true,
-        meaning: 1,
-        mode: ReserveMode::AllOrNothing,
-        lines,
-        checks,
-        subjects: Vec::new(),
-        ttl_ms: TTL_MS,
-        max_life_ms: 600_000,
-        valid: WINDOW,
-        may_be_known: false,
-        ledger_asked: false,
-        now_ms: START_MS,
-    }
-}
-
-/// What the ledger tells of a counter.
-pub fn restored_counter(name: &[u8; 8], consumed: i64, reserved: i64) -> RestoredCounter {
-    RestoredCounter {
-        field: field(name),
-        window_start_ms: WINDOW.0,
-        consumed: units(consumed),
-        reserved: units(reserved),
-        next_hold_ends_at_ms: None,
-    }
-}
-
-/// A limit of the tenant over the first line.
-pub fn limit(name: &[u8; 8], capacity: i64) -> CounterCheck {
-    CounterCheck {
-        place: CounterPlace {
-            holder: 0,
-            field: field(name),
-            window_start_ms: WINDOW.0,
-            cap: None,
-            pairs: vec![(0, 1)],
-        },
-        class: CounterClass::Rate,
-        since_ms: 0,
-        capacity: CheckCapacity::Limit(units(capacity)),
-    }
-}
-
-/// As a limit, told to `cap` lines at the consume.
-pub fn capped(mut check: CounterCheck) -> CounterCheck {
-    let capacity = match check.capacity {
-        CheckCapacity::Limit(units) => PlaceCapacity::Limit(units),
-        CheckCapacity::Quota { .. } => PlaceCapacity::Quota,
-    };
-    check.place.cap = Some((WINDOW.1, capacity));
-    check
-}
-
-/// A subject of kind user.
-pub fn user(id: &str) -> Subject {
-    Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse(id).unwrap() }
 }
 
 /// The gate, its server and one tenant.
@@ -214,16 +92,59 @@ impl World {
 
     /// Makes the tenant warm with this state.
     pub async fn warm_up(&self, state: WarmState) {
-        let page = RestorePage {
-            as_of: OutboxId { epoch: self.epoch(), sequence: u64::MAX },
+        let as_of = OutboxId { epoch: self.epoch(), sequence: u64::MAX };
+        self.gate.restore_page(&RestorePage { as_of, ..self.page(&[], Some(state)) }).await.unwrap();
+    }
+
+    /// A page of the tenant's restore as of the outbox's beginning, in the epoch in force.
+    pub fn page<'a>(
+        &'a self,
+        records: &'a [(ReservationId, Record)],
+        last: Option<WarmState>,
+    ) -> RestorePage<'a> {
+        RestorePage {
+            as_of: OutboxId::default(),
             partition: self.partition,
             epoch: self.epoch(),
             tenant: &self.tenant,
-            records: &[],
-            last: Some(state),
+            records,
+            last,
             now_ms: Some(START_MS),
-        };
-        self.gate.restore_page(&page).await.unwrap();
+        }
+    }
+
+    /// Tells the warm tenant these counters.
+    pub async fn tell(&self, state: &WarmState) -> RestoreOutcome {
+        let now_ms = Some(START_MS);
+        self.gate.restore_counters(self.partition, self.epoch(), &self.tenant, state, now_ms).await.unwrap()
+    }
+
+    /// Tells what this subject has used.
+    pub async fn tell_subject(&self, subject: &Subject, state: WarmState) -> RestoreOutcome {
+        let (hash, now_ms) = (self.hash(subject), Some(START_MS));
+        let call = self.gate.restore_subject(self.partition, self.epoch(), &self.tenant, hash, state, now_ms);
+        call.await.unwrap()
+    }
+
+    /// Tells a quota's capacity.
+    pub async fn tell_capacity(&self, capacity: QuotaCapacity) -> RestoreOutcome {
+        self.gate.set_capacity(self.partition, &self.tenant, &capacity, Some(START_MS)).await.unwrap()
+    }
+
+    /// Tells the hold of this key alone; `told` are the holders whose figures have it.
+    pub async fn tell_hold(&self, key: &str, open: &Record, told: &[u8]) -> HoldOutcome {
+        self.gate.restore_hold(self.id(key), self.epoch(), open, told, Some(START_MS)).await.unwrap()
+    }
+
+    /// Lets the tenant, or one subject of it, wait for what the ledger tells; the last event before that.
+    pub async fn suspend(&self, subject: Option<&Subject>) -> Option<OutboxId> {
+        let subject = subject.map(|subject| self.hash(subject));
+        self.gate.suspend(self.partition, self.epoch(), &self.tenant, subject, Some(START_MS)).await.unwrap()
+    }
+
+    /// Begins this epoch: what the gate knew of older ones is forgotten.
+    pub async fn adopt(&self, epoch: u64) -> Epoch {
+        self.gate.adopt(self.partition, Epoch(epoch), 0, Some(START_MS)).await.unwrap()
     }
 
     /// The epoch that the gate expects.
@@ -240,6 +161,16 @@ impl World {
     /// A key of the world's partition.
     pub fn key(&self, rest: &str) -> String {
         format!("tg1:{{{}}}:{rest}", tollgate::gate::keys::tag(self.partition, PARTITIONS_MAX))
+    }
+
+    /// The key of this reservation's record.
+    pub fn record_key(&self, key: &str) -> String {
+        self.key(&format!("rsv:{}", self.id(key).to_hex()))
+    }
+
+    /// The key of the tenant's counters.
+    pub fn state_key(&self) -> String {
+        self.key(&format!("state:{}", self.tenant))
     }
 
     /// The hash that stands for a subject.
@@ -312,10 +243,14 @@ impl World {
         assert!(matches!(outcome, ReserveOutcome::Admitted { .. }), "{outcome:?}");
     }
 
+    /// A consume at this time.
+    pub fn consume_call(&self, now_ms: i64, key: &str, totals: Totals, is_final: bool) -> ConsumeCall<'_> {
+        ConsumeCall { id: self.id(key), bound: None, totals, is_final, now_ms: Some(now_ms) }
+    }
+
     /// Consumes at this time.
     pub async fn consume_at(&self, now_ms: i64, key: &str, totals: Totals, is_final: bool) -> ResolveOutcome {
-        let call = ConsumeCall { id: self.id(key), bound: None, totals, is_final, now_ms: Some(now_ms) };
-        self.gate.consume(&call).await.unwrap()
+        self.gate.consume(&self.consume_call(now_ms, key, totals, is_final)).await.unwrap()
     }
 
     /// Consumes at the start.
@@ -325,7 +260,12 @@ impl World {
 
     /// Releases at the start.
     pub async fn release(&self, key: &str, incurred: Totals) -> ResolveOutcome {
-        let call = ReleaseCall { id: self.id(key), bound: None, incurred, now_ms: Some(START_MS) };
+        self.release_at(START_MS, key, incurred).await
+    }
+
+    /// Releases at this time.
+    pub async fn release_at(&self, now_ms: i64, key: &str, incurred: Totals) -> ResolveOutcome {
+        let call = ReleaseCall { id: self.id(key), bound: None, incurred, now_ms: Some(now_ms) };
         self.gate.release(&call).await.unwrap()
     }
 
@@ -339,7 +279,7 @@ impl World {
     pub async fn sweep(&self, now_ms: i64) -> u32 {
         let mut expired = 0;
         loop {
-            let report = self.gate.expire(self.partition, Some(now_ms), 100).await.unwrap();
+            let report = self.sweep_once(now_ms, 100).await;
             assert_eq!(report.inconsistent, 0);
             expired += report.expired;
             if let Some(leap) = report.leap {
@@ -348,6 +288,11 @@ impl World {
                 return expired;
             }
         }
+    }
+
+    /// Sweeps at most so many that are due at this time.
+    pub async fn sweep_once(&self, now_ms: i64, count: u32) -> ExpireReport {
+        self.gate.expire(self.partition, Some(now_ms), count).await.unwrap()
     }
 
     /// Sweeps what a leap has left behind; answers how many expired.
@@ -376,6 +321,11 @@ impl World {
         (reading.consumed.get(), reading.reserved.get())
     }
 
+    /// Consumed and reserved units of the day.
+    pub async fn day(&self) -> (i64, i64) {
+        self.counts(&day(0)).await
+    }
+
     /// The record of this key.
     pub async fn record(&self, key: &str) -> Option<Record> {
         self.gate.peek_record(self.id(key), None, Some(START_MS)).await.unwrap().record
@@ -392,15 +342,4 @@ impl World {
         let (_, events) = self.gate.read_outbox(&from, 100_000).await.unwrap().remove(0);
         events.iter().map(|(id, bytes)| Event::decode(*id, bytes).unwrap()).collect()
     }
-}
-
-/// One amount for the single line.
-pub fn total(text: &str) -> Totals {
-    Totals::Single(Amount::parse(text).unwrap())
-}
-
-/// Amounts by meter.
-pub fn totals(named: &[(&str, &str)]) -> Totals {
-    let one = |(meter, text): &(&str, &str)| (MeterId::parse(meter).unwrap(), Amount::parse(text).unwrap());
-    Totals::ByMeter(named.iter().map(one).collect())
 }

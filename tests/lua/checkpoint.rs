@@ -1,26 +1,16 @@
 use rstest::rstest;
-use tollgate::domain::amount::{Decimals, Units};
+use tollgate::domain::amount::Decimals;
 use tollgate::domain::checkpoint::{Checkpoint, CounterDescription, Description, Figures};
 use tollgate::domain::ids::{Epoch, MeterId, OutboxId, Subject};
-use tollgate::gate::{
-    CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, WarmState,
-};
+use tollgate::gate::{CheckpointCall, CheckpointOutcome, CounterCheck, GateError, WarmState};
 use uuid::Uuid;
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
+use crate::support::matching::assert_matches;
 
-/// A limit whose missing field is not simply zero.
-fn kept(name: &[u8; 8]) -> CounterCheck {
-    let mut check = limit(name, 0);
-    check.class = CounterClass::Quota;
-    check.capacity = CheckCapacity::Limit(Units::ZERO);
-    check
-}
-
-fn of_subject(mut check: CounterCheck) -> CounterCheck {
-    check.place.holder = 1;
-    check
+fn known(name: &[u8; 8]) -> CounterCheck {
+    kept(limit(name, 0))
 }
 
 fn description(world: &World, checks: &[CounterCheck], subject: Option<&Subject>) -> Description {
@@ -70,25 +60,17 @@ async fn last_checkpoint(world: &World) -> Checkpoint {
     Checkpoint::decode(*place, bytes).unwrap()
 }
 
-fn told(counters: &[(&[u8; 8], i64)]) -> WarmState {
-    let counter = |(name, consumed): &(&[u8; 8], i64)| restored_counter(name, *consumed, 0);
-    WarmState { counters: counters.iter().map(counter).collect(), ..WarmState::default() }
-}
-
 #[rstest]
 #[tokio::test]
 async fn a_checkpoint_tells_in_order_what_the_counters_held_at_its_place(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::cold(mode).await;
-    world.warm_up(told(&[(b"day-----", 7)])).await;
+    world.warm_up(told(&[(b"day-----", 7, 0)])).await;
     let ada = user("ada");
-    let hash = world.hash(&ada);
-    let (partition, tenant) = (world.partition, &world.tenant);
-    let subject = told(&[(b"day-----", 2)]);
-    world.gate.restore_subject(partition, Epoch(1), tenant, hash, subject, Some(START_MS)).await.unwrap();
-    world.hold(&ask("a", vec![line("ocr.page", 4)], vec![kept_with(b"day-----", 100)])).await;
-    let checks = [kept(b"day-----"), kept(b"unknown-"), of_subject(kept(b"day-----"))];
+    world.tell_subject(&ada, told(&[(b"day-----", 2, 0)])).await;
+    world.hold(&pages("a", 4).under([kept(day(100))])).await;
+    let checks = [known(b"day-----"), known(b"unknown-"), of_subject(1, known(b"day-----"))];
     let outcome = take(&world, &checks, Some(&ada), START_MS).await;
     assert_eq!(outcome, CheckpointOutcome::Told(OutboxId { epoch: Epoch(1), sequence: 1 }));
     let checkpoint = last_checkpoint(&world).await;
@@ -97,11 +79,7 @@ async fn a_checkpoint_tells_in_order_what_the_counters_held_at_its_place(
     assert_eq!(checkpoint.description, description(&world, &checks, Some(&ada)));
     let figures = |consumed, reserved| Some(Figures { consumed, reserved });
     assert_eq!(checkpoint.figures, [figures(7, 4), None, figures(2, 0)]);
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (7, 4), "it moves nothing");
-}
-
-fn kept_with(name: &[u8; 8], capacity: i64) -> CounterCheck {
-    CounterCheck { capacity: CheckCapacity::Limit(units(capacity)), ..kept(name) }
+    assert_eq!(world.day().await, (7, 4), "it moves nothing");
 }
 
 #[rstest]
@@ -110,11 +88,11 @@ async fn a_counter_of_an_earlier_window_reads_zero_and_one_of_a_later_is_left_ou
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::cold(mode).await;
-    let mut state = told(&[(b"earlier-", 7), (b"later---", 7)]);
+    let mut state = told(&[(b"earlier-", 7, 0), (b"later---", 7, 0)]);
     state.counters[0].window_start_ms -= 1;
     state.counters[1].window_start_ms += 1;
     world.warm_up(state).await;
-    take(&world, &[kept(b"earlier-"), kept(b"later---")], None, START_MS).await;
+    take(&world, &[known(b"earlier-"), known(b"later---")], None, START_MS).await;
     assert_eq!(last_checkpoint(&world).await.figures, [Some(Figures::default()), None]);
 }
 
@@ -124,7 +102,7 @@ async fn a_checkpoint_refuses_in_order_of_precedence_and_then_writes_nothing(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::cold(mode).await;
-    let nothing_known = [kept(b"unknown-")];
+    let nothing_known = [known(b"unknown-")];
     let stale = take(&world, &nothing_known, None, WINDOW.1).await;
     assert_eq!(stale, CheckpointOutcome::StaleWindow { now_ms: WINDOW.1 });
     assert_eq!(take(&world, &nothing_known, None, START_MS).await, CheckpointOutcome::Cold);
@@ -143,7 +121,7 @@ async fn a_checkpoint_refuses_in_order_of_precedence_and_then_writes_nothing(
         now_ms: Some(START_MS),
     };
     let alarm = world.gate.checkpoint(&call).await.unwrap_err();
-    assert!(matches!(alarm, tollgate::gate::GateError::Alarm { .. }), "{alarm}");
+    assert_matches!(alarm, GateError::Alarm { .. });
 }
 
 #[rstest]
@@ -154,6 +132,6 @@ async fn the_warm_tenants_are_those_of_the_epoch_in_force(#[values(Mode::Alone, 
     assert_eq!(world.gate.warm_tenants(&tenants).await.unwrap(), [false]);
     world.warm_up(WarmState::default()).await;
     assert_eq!(world.gate.warm_tenants(&tenants).await.unwrap(), [true]);
-    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    world.adopt(2).await;
     assert_eq!(world.gate.warm_tenants(&tenants).await.unwrap(), [false]);
 }

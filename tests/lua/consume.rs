@@ -1,24 +1,17 @@
 use rstest::rstest;
 use tollgate::domain::amount::UNITS_MAX;
 use tollgate::domain::event::Change;
-use tollgate::domain::ids::TenantId;
+use tollgate::domain::ids::{Epoch, OutboxId, TenantId};
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
-use tollgate::gate::{
-    CheckCapacity, ConsumeCall, QuotaCapacity, ReserveMode, ResolveOutcome, Totals, WarmState,
-};
+use tollgate::gate::{ConsumeCall, ReserveMode, ResolveOutcome, Totals};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
+use crate::support::matching::assert_matches;
 
-fn pages(key: &str, amount: i64) -> Ask {
-    ask(key, vec![line("ocr.page", amount)], vec![limit(b"day-----", 100)])
-}
-
-fn ruled(key: &str, amount: i64, on_excess: OnExcess, on_late: OnLate) -> Ask {
-    let mut ask = pages(key, amount);
-    ask.lines[0].rule = (0, on_excess, on_late, 100);
-    ask.checks[0] = capped(ask.checks[0].clone());
-    ask
+/// Six pages that a consume beyond the hold and this day's limit is cut to.
+fn cut(key: &str, capacity: i64) -> Ask {
+    pages(key, 6).ruled(OnExcess::Cap, OnLate::Charge).under([capped(day(capacity))])
 }
 
 fn line_units(held: i64, consumed: i64) -> Vec<LineUnits> {
@@ -29,9 +22,8 @@ fn kept_units(held: i64, consumed: i64, uncharged: i64) -> Vec<LineUnits> {
     vec![LineUnits { uncharged: units(uncharged), ..line_units(held, consumed)[0] }]
 }
 
-fn state_after(outcome: &ResolveOutcome) -> ReservationState {
-    let ResolveOutcome::Done { record, .. } = outcome else { panic!("not done: {outcome:?}") };
-    record.head.state
+fn state_after(outcome: ResolveOutcome) -> ReservationState {
+    done(outcome).head.state
 }
 
 #[rstest]
@@ -69,8 +61,8 @@ async fn a_final_consume_counts_its_total_and_holds_nothing_any_more(
 ) {
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
-    assert_eq!(state_after(&world.consume("a", total(named), true).await), ReservationState::Consumed);
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (counted, 0));
+    assert_eq!(state_after(world.consume("a", total(named), true).await), ReservationState::Consumed);
+    assert_eq!(world.day().await, (counted, 0));
 }
 
 #[rstest]
@@ -81,12 +73,12 @@ async fn partial_totals_move_what_is_held_first_and_then_take_more(
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     for (named, counts) in [("2", (2, 4)), ("5", (5, 1)), ("8", (8, 0)), ("9", (9, 0))] {
-        assert_eq!(state_after(&world.consume("a", total(named), false).await), ReservationState::Reserved);
-        assert_eq!(world.counts(&limit(b"day-----", 100)).await, counts, "{named}");
+        assert_eq!(state_after(world.consume("a", total(named), false).await), ReservationState::Reserved);
+        assert_eq!(world.day().await, counts, "{named}");
     }
     assert!(world.record("a").await.unwrap().body.rest.is_some(), "an open record stays whole");
     world.consume("a", total("9"), true).await;
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (9, 0));
+    assert_eq!(world.day().await, (9, 0));
     assert_eq!(world.events().await.len(), 6);
 }
 
@@ -101,7 +93,7 @@ async fn a_total_without_amounts_is_the_larger_of_held_and_consumed(
     world.hold(&pages("more", 6)).await;
     world.consume("more", total("8"), false).await;
     world.consume("more", Totals::Default, true).await;
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (6 + 8, 0));
+    assert_eq!(world.day().await, (6 + 8, 0));
 }
 
 #[rstest]
@@ -126,15 +118,15 @@ async fn a_repeat_has_the_effect_of_one_and_another_resolution_is_refused(
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     world.consume("a", total("2"), false).await;
-    assert!(matches!(world.consume("a", total("2"), false).await, ResolveOutcome::Replayed { .. }));
+    assert_matches!(world.consume("a", total("2"), false).await, ResolveOutcome::Replayed { .. });
     world.consume("a", total("2"), true).await;
-    assert!(matches!(world.consume("a", total("2"), true).await, ResolveOutcome::Replayed { .. }));
-    assert!(matches!(world.consume("a", total("3"), true).await, ResolveOutcome::AlreadyResolved { .. }));
-    assert!(matches!(world.consume("a", total("1"), true).await, ResolveOutcome::AlreadyResolved { .. }));
-    assert!(matches!(world.extend_at(START_MS, "a", TTL_MS).await, ResolveOutcome::AlreadyResolved { .. }));
-    assert!(matches!(world.release("a", Totals::Default).await, ResolveOutcome::AlreadyResolved { .. }));
+    assert_matches!(world.consume("a", total("2"), true).await, ResolveOutcome::Replayed { .. });
+    assert_matches!(world.consume("a", total("3"), true).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(world.consume("a", total("1"), true).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(world.extend_at(START_MS, "a", TTL_MS).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(world.release("a", Totals::Default).await, ResolveOutcome::AlreadyResolved { .. });
     assert_eq!(world.events().await.len(), 3);
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (2, 0));
+    assert_eq!(world.day().await, (2, 0));
 }
 
 #[rstest]
@@ -143,24 +135,27 @@ async fn amounts_that_cannot_be_are_refused_in_order_and_change_nothing(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let mut two = ask("two", vec![line("in", 6), line("out", 4)], vec![limit(b"day-----", 100)]);
+    let mut two = ask("two", vec![line("in", 6), line("out", 4)], vec![day(100)]);
     two.lines[1].rule.0 = 2;
     world.hold(&two).await;
     assert_eq!(world.consume("two", total("1"), true).await, ResolveOutcome::AmountNeedsOneLine);
     let missing = world.consume("two", totals(&[("other", "1"), ("in", "0.5")]), true).await;
-    assert!(matches!(missing, ResolveOutcome::MeterNotReserved { meter } if meter.as_str() == "other"));
-    let precise = world.consume("two", totals(&[("out", "0.125")]), true).await;
-    assert!(matches!(precise, ResolveOutcome::TooPrecise { line: 1, .. }), "{precise:?}");
+    assert_matches!(missing, ResolveOutcome::MeterNotReserved { meter } if meter.as_str() == "other");
+    assert_matches!(
+        world.consume("two", totals(&[("out", "0.125")]), true).await,
+        ResolveOutcome::TooPrecise { line: 1, .. }
+    );
     for huge in ["9000000000000001", "9999999999999999", "90000000000000.01"] {
         let outcome = world.consume("two", totals(&[("out", huge)]), true).await;
-        assert!(matches!(outcome, ResolveOutcome::TooLarge { line: 1, .. }), "{huge}: {outcome:?}");
+        assert_matches!(outcome, ResolveOutcome::TooLarge { line: 1, .. }, "{huge}");
     }
     world.consume("two", totals(&[("in", "3")]), false).await;
-    let less = world.consume("two", totals(&[("in", "2")]), true).await;
-    assert!(matches!(less, ResolveOutcome::AmountDecreased { line: 0, .. }), "{less:?}");
+    assert_matches!(
+        world.consume("two", totals(&[("in", "2")]), true).await,
+        ResolveOutcome::AmountDecreased { line: 0, .. }
+    );
     let exact = world.consume("two", totals(&[("in", "3"), ("out", "1.25")]), true).await;
-    let ResolveOutcome::Done { record, .. } = exact else { panic!("{exact:?}") };
-    assert_eq!(record.units[1].consumed, units(125));
+    assert_eq!(done(exact).units[1].consumed, units(125));
     assert_eq!(world.events().await.len(), 3);
 }
 
@@ -170,15 +165,11 @@ async fn a_total_that_would_take_its_counter_beyond_the_largest_amount_is_refuse
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::cold(mode).await;
-    let counter = restored_counter(b"day-----", UNITS_MAX - 10, 0);
-    world.warm_up(WarmState { counters: vec![counter], ..WarmState::default() }).await;
-    let mut ask = pages("a", 5);
-    ask.checks[0] = limit(b"day-----", UNITS_MAX);
-    world.hold(&ask).await;
-    let beyond = world.consume("a", total("11"), true).await;
-    assert!(matches!(beyond, ResolveOutcome::TooLarge { line: 0, .. }), "{beyond:?}");
+    world.warm_up(told(&[(b"day-----", UNITS_MAX - 10, 0)])).await;
+    world.hold(&pages("a", 5).under([day(UNITS_MAX)])).await;
+    assert_matches!(world.consume("a", total("11"), true).await, ResolveOutcome::TooLarge { line: 0, .. });
     world.consume("a", total("10"), true).await;
-    assert_eq!(world.counts(&ask.checks[0]).await, (UNITS_MAX, 0));
+    assert_eq!(world.day().await, (UNITS_MAX, 0));
 }
 
 #[rstest]
@@ -187,13 +178,9 @@ async fn cap_charges_the_hold_and_what_is_left_and_keeps_the_rest_uncharged(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
-    ask.checks[0] = capped(limit(b"day-----", 10));
-    world.hold(&ask).await;
+    world.hold(&cut("a", 10)).await;
     world.hold(&pages("other", 2)).await;
-    let ResolveOutcome::Done { record, .. } = world.consume("a", total("20"), true).await else {
-        panic!("not done")
-    };
+    let record = done(world.consume("a", total("20"), true).await);
     assert_eq!(record.units, kept_units(6, 8, 12));
     assert_eq!(world.events().await[2].units(), record.units);
     assert_eq!(
@@ -201,10 +188,10 @@ async fn cap_charges_the_hold_and_what_is_left_and_keeps_the_rest_uncharged(
         record.units,
         "its tombstone knows what was asked for"
     );
-    assert!(matches!(world.consume("a", total("20"), true).await, ResolveOutcome::Replayed { .. }));
-    assert!(matches!(world.consume("a", total("21"), true).await, ResolveOutcome::AlreadyResolved { .. }));
-    assert!(matches!(world.consume("a", total("7"), true).await, ResolveOutcome::AlreadyResolved { .. }));
-    assert_eq!(world.counts(&limit(b"day-----", 10)).await, (8, 2));
+    assert_matches!(world.consume("a", total("20"), true).await, ResolveOutcome::Replayed { .. });
+    assert_matches!(world.consume("a", total("21"), true).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(world.consume("a", total("7"), true).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_eq!(world.day().await, (8, 2));
 }
 
 #[rstest]
@@ -213,9 +200,7 @@ async fn a_part_that_was_capped_is_charged_more_once_there_is_room(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
-    ask.checks[0] = capped(limit(b"day-----", 10));
-    world.hold(&ask).await;
+    world.hold(&cut("a", 10)).await;
     world.hold(&pages("other", 2)).await;
     let part = async |amount: &str| match world.consume("a", total(amount), false).await {
         ResolveOutcome::Done { record, .. } => (record.units, true),
@@ -228,7 +213,7 @@ async fn a_part_that_was_capped_is_charged_more_once_there_is_room(
     world.consume("other", total("0"), true).await;
     assert_eq!(part("21").await, (kept_units(6, 8, 13), false), "the same is answered as before");
     assert_eq!(part("22").await, (kept_units(6, 10, 12), true));
-    assert_eq!(world.counts(&limit(b"day-----", 10)).await, (10, 0));
+    assert_eq!(world.day().await, (10, 0));
 }
 
 #[rstest]
@@ -237,44 +222,25 @@ async fn cap_measures_a_quota_at_the_gate_and_needs_it_told(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let name = field(b"quota---");
-    let mut check = limit(b"quota---", 0);
-    check.capacity = CheckCapacity::Quota { field: name };
-    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
-    ask.checks = vec![capped(check)];
-    let told = |version, amount, until_ms| QuotaCapacity {
-        field: name,
-        version,
-        parts: vec![(0, units(amount))],
-        until_ms,
-    };
-    let tell = async |capacity: QuotaCapacity| {
-        world.gate.set_capacity(world.partition, &world.tenant, &capacity, Some(START_MS)).await.unwrap();
-    };
-    tell(told(1, 10, START_MS + 5)).await;
+    let ask = cut("a", 0).under([capped(quota(b"quota---"))]);
+    world.tell_capacity(capacity(b"quota---", 1, 10, START_MS + 5)).await;
     world.hold(&ask).await;
     let cold = world.consume_at(START_MS + 5, "a", total("20"), true).await;
     let ResolveOutcome::Cold(cold) = cold else { panic!("{cold:?}") };
     assert_eq!((cold.tenant_cold, cold.counters), (false, vec![ask.checks[0].place.clone()]));
-    tell(told(2, 9, START_MS + 500)).await;
-    let ResolveOutcome::Done { record, .. } = world.consume_at(START_MS + 5, "a", total("20"), true).await
-    else {
-        panic!("not done")
-    };
-    assert_eq!(record.units, kept_units(6, 9, 11));
+    world.tell_capacity(capacity(b"quota---", 2, 9, START_MS + 500)).await;
+    assert_eq!(
+        done(world.consume_at(START_MS + 5, "a", total("20"), true).await).units,
+        kept_units(6, 9, 11)
+    );
 }
 
 #[rstest]
 #[tokio::test]
 async fn a_window_that_is_over_caps_nothing(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::warm(mode).await;
-    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
-    ask.checks[0] = capped(limit(b"day-----", 10));
-    world.hold(&ask).await;
-    let ResolveOutcome::Done { record, .. } = world.consume_at(WINDOW.1, "a", total("20"), true).await else {
-        panic!("not done")
-    };
-    assert_eq!(record.units, line_units(6, 20));
+    world.hold(&cut("a", 10)).await;
+    assert_eq!(done(world.consume_at(WINDOW.1, "a", total("20"), true).await).units, line_units(6, 20));
 }
 
 #[rstest]
@@ -283,13 +249,15 @@ async fn reject_refuses_a_total_above_the_hold_and_changes_nothing(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    world.hold(&ruled("a", 6, OnExcess::Reject, OnLate::Charge)).await;
+    world.hold(&pages("a", 6).ruled(OnExcess::Reject, OnLate::Charge)).await;
     for is_final in [false, true] {
-        let outcome = world.consume("a", total("7"), is_final).await;
-        assert!(matches!(outcome, ResolveOutcome::ExcessRejected { line: 0, .. }), "{outcome:?}");
+        assert_matches!(
+            world.consume("a", total("7"), is_final).await,
+            ResolveOutcome::ExcessRejected { line: 0, .. }
+        );
     }
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (0, 6));
-    assert_eq!(state_after(&world.consume("a", total("6"), true).await), ReservationState::Consumed);
+    assert_eq!(world.day().await, (0, 6));
+    assert_eq!(state_after(world.consume("a", total("6"), true).await), ReservationState::Consumed);
 }
 
 #[rstest]
@@ -304,18 +272,16 @@ async fn a_late_consume_is_charged_once_and_flagged(
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     world.consume("a", total("1"), false).await;
-    let after = START_MS + TTL_MS + BUCKET_MS;
-    assert_eq!(world.sweep(after).await, 1);
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (1, 0));
-    let late = world.consume_at(after, "a", named.clone(), true).await;
-    let ResolveOutcome::Done { record, .. } = &late else { panic!("{late:?}") };
+    assert_eq!(world.sweep(DUE_MS).await, 1);
+    assert_eq!(world.day().await, (1, 0));
+    let record = done(world.consume_at(DUE_MS, "a", named.clone(), true).await);
     assert_eq!((record.head.state, record.head.late), (ReservationState::Consumed, true));
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (charged, 0));
+    assert_eq!(world.day().await, (charged, 0));
     let events = world.events().await;
     let Change::Consume { is_final: true, head, .. } = &events[3].change else { panic!("not final") };
     assert!(head.late);
-    assert!(matches!(world.consume_at(after, "a", named, true).await, ResolveOutcome::Replayed { .. }));
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (charged, 0));
+    assert_matches!(world.consume_at(DUE_MS, "a", named, true).await, ResolveOutcome::Replayed { .. });
+    assert_eq!(world.day().await, (charged, 0));
 }
 
 #[rstest]
@@ -325,25 +291,21 @@ async fn a_late_part_leaves_the_whole_record_and_is_remembered_anew(
 ) {
     let world = World::warm(mode).await;
     let two = vec![line("in", 6), line("out", 4)];
-    world.hold(&ask("a", two, vec![limit(b"day-----", 100)])).await;
-    let after = START_MS + TTL_MS + BUCKET_MS;
-    assert_eq!(world.sweep(after).await, 1);
-    let key = world.key(&format!("rsv:{}", world.id("a").to_hex()));
+    world.hold(&ask("a", two, vec![day(100)])).await;
+    assert_eq!(world.sweep(DUE_MS).await, 1);
+    let key = world.record_key("a");
     world.server.command(&["PEXPIRE", &key, "1000000"]);
-    let part = world.consume_at(after, "a", totals(&[("in", "2")]), false).await;
-    let ResolveOutcome::Done { record, .. } = &part else { panic!("{part:?}") };
+    let record = done(world.consume_at(DUE_MS, "a", totals(&[("in", "2")]), false).await);
     assert_eq!((record.head.state, record.head.late), (ReservationState::Expired, true));
     assert_eq!(record.units[1].consumed, units(0), "a meter that is not named stays as it is");
     let kept = world.record("a").await.unwrap();
     assert_eq!((&kept.head, &kept.units, kept.body.rest.is_some()), (&record.head, &record.units, true));
-    let left = world.server.command(&["PTTL", &key]);
-    assert!(matches!(left, redis::Value::Int(left_ms) if left_ms > 1_000_000), "{left:?}");
+    assert_matches!(world.server.command(&["PTTL", &key]), redis::Value::Int(left_ms) if left_ms > 1_000_000);
     let Change::Consume { is_final: false, head, .. } = &world.events().await[2].change else {
         panic!("not a part")
     };
     assert_eq!(head, &record.head);
-    let closed = world.consume_at(after, "a", totals(&[("in", "3")]), true).await;
-    let ResolveOutcome::Done { record, .. } = &closed else { panic!("{closed:?}") };
+    let record = done(world.consume_at(DUE_MS, "a", totals(&[("in", "3")]), true).await);
     assert_eq!((record.head.state, record.units[1].consumed), (ReservationState::Consumed, units(4)));
 }
 
@@ -353,17 +315,20 @@ async fn a_late_consume_is_refused_where_the_meter_says_so_or_too_much_later(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    world.hold(&ruled("never", 6, OnExcess::Record, OnLate::Reject)).await;
-    world.hold(&ruled("a-while", 6, OnExcess::Record, OnLate::Charge)).await;
+    world.hold(&pages("never", 6).ruled(OnExcess::Record, OnLate::Reject)).await;
+    world.hold(&pages("a-while", 6).ruled(OnExcess::Record, OnLate::Charge)).await;
     let expired = START_MS + TTL_MS;
-    world.sweep(expired + BUCKET_MS).await;
-    let now_ms = expired + BUCKET_MS;
-    let outcome = world.consume_at(now_ms, "never", total("1"), true).await;
-    assert!(matches!(outcome, ResolveOutcome::Expired { .. }), "{outcome:?}");
-    let outcome = world.consume_at(expired + 100_001, "a-while", total("1"), true).await;
-    assert!(matches!(outcome, ResolveOutcome::Expired { .. }), "{outcome:?}");
+    world.sweep(DUE_MS).await;
+    assert_matches!(
+        world.consume_at(DUE_MS, "never", total("1"), true).await,
+        ResolveOutcome::Expired { .. }
+    );
+    assert_matches!(
+        world.consume_at(expired + 100_001, "a-while", total("1"), true).await,
+        ResolveOutcome::Expired { .. }
+    );
     let outcome = world.consume_at(expired + 100_000, "a-while", total("1"), true).await;
-    assert_eq!(state_after(&outcome), ReservationState::Consumed);
+    assert_eq!(state_after(outcome), ReservationState::Consumed);
 }
 
 #[rstest]
@@ -372,16 +337,10 @@ async fn a_late_capped_consume_fits_what_its_hold_gave_back_again(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let mut ask = ruled("a", 6, OnExcess::Cap, OnLate::Charge);
-    ask.checks[0] = capped(limit(b"day-----", 10));
-    world.hold(&ask).await;
-    let now_ms = START_MS + TTL_MS + BUCKET_MS;
-    world.sweep(now_ms).await;
-    world.hold(&Ask { now_ms, ..pages("other", 3) }).await;
-    let ResolveOutcome::Done { record, .. } = world.consume_at(now_ms, "a", total("20"), true).await else {
-        panic!("not done")
-    };
-    assert_eq!(record.units, kept_units(6, 7, 13));
+    world.hold(&cut("a", 10)).await;
+    world.sweep(DUE_MS).await;
+    world.hold(&pages("other", 3).at(DUE_MS)).await;
+    assert_eq!(done(world.consume_at(DUE_MS, "a", total("20"), true).await).units, kept_units(6, 7, 13));
 }
 
 #[rstest]
@@ -391,8 +350,7 @@ async fn what_is_past_its_expiry_and_not_swept_is_consumed_as_in_time(
 ) {
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
-    let outcome = world.consume_at(START_MS + 2 * TTL_MS, "a", total("9"), true).await;
-    let ResolveOutcome::Done { record, .. } = outcome else { panic!("not done") };
+    let record = done(world.consume_at(START_MS + 2 * TTL_MS, "a", total("9"), true).await);
     assert!(!record.head.late);
     assert_eq!(world.sweep(START_MS + 3 * TTL_MS).await, 0);
 }
@@ -405,21 +363,13 @@ async fn an_unknown_reservation_and_another_tenants_look_the_same(
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     let stranger = TenantId::parse("stranger").unwrap();
-    let call = |key, bound| ConsumeCall {
-        id: world.id(key),
-        bound,
-        totals: total("9"),
-        is_final: true,
-        now_ms: Some(START_MS),
-    };
+    let call = |key, bound| ConsumeCall { bound, ..world.consume_call(START_MS, key, total("9"), true) };
     let others = world.gate.consume(&call("a", Some(&stranger))).await.unwrap();
     let unknown = world.gate.consume(&call("nothing", None)).await.unwrap();
-    assert!(
-        matches!(others, ResolveOutcome::Unknown { last_id } if last_id.sequence == 0 && last_id.epoch.0 == 1)
-    );
+    assert_eq!(others, ResolveOutcome::Unknown { last_id: OutboxId { epoch: Epoch(1), sequence: 0 } });
     assert_eq!(others, unknown);
     let own = world.gate.consume(&call("a", Some(&world.tenant))).await.unwrap();
-    assert_eq!(state_after(&own), ReservationState::Consumed);
+    assert_eq!(state_after(own), ReservationState::Consumed);
 }
 
 #[rstest]
@@ -428,8 +378,7 @@ async fn a_weighted_counter_moves_by_the_weight_of_each_line(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let mut budget = limit(b"budget--", 100);
-    budget.place.pairs = vec![(0, 2), (1, 5)];
+    let budget = weighted(&[2, 5], limit(b"budget--", 100));
     world.hold(&ask("a", vec![line("in", 6), line("out", 4)], vec![budget.clone()])).await;
     assert_eq!(world.counts(&budget).await, (0, 32));
     world.consume("a", totals(&[("in", "3")]), false).await;
@@ -442,8 +391,8 @@ async fn a_weighted_counter_moves_by_the_weight_of_each_line(
 #[tokio::test]
 async fn consumed_usage_repeats_or_is_resolved_already(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::warm(mode).await;
-    world.hold(&Ask { mode: ReserveMode::Usage, ..pages("a", 3) }).await;
-    assert!(matches!(world.consume("a", total("3"), true).await, ResolveOutcome::Replayed { .. }));
-    assert!(matches!(world.consume("a", Totals::Default, true).await, ResolveOutcome::Replayed { .. }));
-    assert!(matches!(world.consume("a", total("4"), true).await, ResolveOutcome::AlreadyResolved { .. }));
+    world.hold(&pages("a", 3).by(ReserveMode::Usage)).await;
+    assert_matches!(world.consume("a", total("3"), true).await, ResolveOutcome::Replayed { .. });
+    assert_matches!(world.consume("a", Totals::Default, true).await, ResolveOutcome::Replayed { .. });
+    assert_matches!(world.consume("a", total("4"), true).await, ResolveOutcome::AlreadyResolved { .. });
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use tollgate::domain::chain::{Chain, ChainHead};
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
-use tollgate::gate::{Holder, QuotaCapacity, RepairCall, RestorePage, WarmState};
+use tollgate::gate::{Holder, RepairCall};
 
 use crate::gate::server::{Mode, Server};
 use crate::gate::world::*;
@@ -53,7 +53,7 @@ struct Monitor(BufReader<UnixStream>);
 
 impl Monitor {
     fn of(server: &Server) -> Self {
-        let mut stream = UnixStream::connect(server.url().trim_start_matches("unix://")).unwrap();
+        let mut stream = UnixStream::connect(server.socket()).unwrap();
         stream.write_all(b"MONITOR\r\n").unwrap();
         let mut monitor = Self(BufReader::new(stream));
         assert_eq!(monitor.line(), "+OK");
@@ -89,12 +89,11 @@ fn words(line: &str) -> Vec<String> {
 
 /// Calls every script once, with all that a call can carry.
 async fn call_every_script(world: &World) {
-    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
-    let told = WarmState { counters: vec![restored_counter(b"day-----", 1, 0)], ..WarmState::default() };
+    world.adopt(2).await;
+    let told = told(&[(b"day-----", 1, 0)]);
     world.warm_up(told.clone()).await;
-    let ask = |key| ask(key, vec![line("ocr.page", 5)], vec![limit(b"day-----", 100)]);
     for key in ["a", "b"] {
-        world.hold(&ask(key)).await;
+        world.hold(&pages(key, 5)).await;
     }
     world.extend_at(START_MS, "a", TTL_MS * 2).await;
     world.consume("a", total("1"), false).await;
@@ -102,27 +101,20 @@ async fn call_every_script(world: &World) {
     world.release("b", total("0")).await;
     let resolved = world.record("a").await.unwrap();
     world.gate.restore_record(world.id("a"), world.epoch(), &resolved, Some(START_MS)).await.unwrap();
-    world.hold(&ask("e")).await;
+    world.hold(&pages("e", 5)).await;
     let open = world.record("e").await.unwrap();
-    world.gate.restore_hold(world.id("e"), world.epoch(), &open, &[], Some(START_MS)).await.unwrap();
-    world.counts(&limit(b"day-----", 100)).await;
+    world.tell_hold("e", &open, &[]).await;
+    world.day().await;
     let (gate, partition, tenant) = (&world.gate, world.partition, &world.tenant);
-    gate.restore_counters(partition, world.epoch(), tenant, &told, Some(START_MS)).await.unwrap();
-    let ada = world.hash(&user("ada"));
-    gate.restore_subject(partition, world.epoch(), tenant, ada, told.clone(), Some(START_MS)).await.unwrap();
-    let capacity = QuotaCapacity {
-        field: field(b"quota---"),
-        version: 1,
-        parts: vec![(0, units(9))],
-        until_ms: START_MS * 2,
-    };
-    gate.set_capacity(partition, tenant, &capacity, Some(START_MS)).await.unwrap();
+    world.tell(&told).await;
+    world.tell_subject(&user("ada"), told.clone()).await;
+    world.tell_capacity(capacity(b"quota---", 1, 9, START_MS * 2)).await;
     gate.publish(partition, OutboxId { epoch: Epoch(2), sequence: 1 }).await.unwrap();
     let head = ChainHead { number: 7, rows: 2, hash: [1; 32] };
     gate.anchor(Chain::Outbox(partition), head).await.unwrap();
     gate.expire(partition, Some(START_MS), 10).await.unwrap();
-    super::record::record(world, &ask("d")).await;
-    super::checkpoint::take(world, &[limit(b"day-----", 100)], None, START_MS).await;
+    super::record::record(world, &pages("d", 5)).await;
+    super::checkpoint::take(world, &[day(100)], None, START_MS).await;
     let repair = RepairCall {
         checkpoint: uuid::Uuid::from_bytes([1; 16]),
         place: OutboxId { epoch: Epoch(2), sequence: 1 },
@@ -135,25 +127,15 @@ async fn call_every_script(world: &World) {
         now_ms: Some(START_MS),
     };
     gate.repair(&repair).await.unwrap();
-    let subject = gate.subject_hash(tenant, &user("ada"));
-    gate.suspend(partition, world.epoch(), tenant, Some(subject), Some(START_MS)).await.unwrap();
-    world.hold(&ask("job")).await;
+    world.suspend(Some(&user("ada"))).await;
+    world.hold(&pages("job", 5)).await;
     let again = (OutboxId { epoch: Epoch(2), sequence: 1 }, world.record("job").await.unwrap());
     super::undo::undo(world, &again, &resolved).await;
-    world.hold(&ask("c")).await;
+    world.hold(&pages("c", 5)).await;
     let record = world.record("c").await.unwrap();
-    gate.adopt(partition, Epoch(3), 0, Some(START_MS)).await.unwrap();
+    world.adopt(3).await;
     let records = [(world.id("c"), record)];
-    let page = RestorePage {
-        as_of: OutboxId::default(),
-        partition,
-        epoch: world.epoch(),
-        tenant,
-        records: &records,
-        last: Some(told),
-        now_ms: Some(START_MS),
-    };
-    gate.restore_page(&page).await.unwrap();
+    gate.restore_page(&world.page(&records, Some(told))).await.unwrap();
 }
 
 #[tokio::test]

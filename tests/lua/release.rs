@@ -1,19 +1,11 @@
 use rstest::rstest;
 use tollgate::domain::event::Change;
 use tollgate::domain::reservation::{OnExcess, OnLate, ReservationState};
-use tollgate::gate::{ReleaseCall, ResolveOutcome, Totals};
+use tollgate::gate::{ResolveOutcome, Totals};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
-
-fn pages(key: &str, amount: i64) -> Ask {
-    ask(key, vec![line("ocr.page", amount)], vec![limit(b"day-----", 100)])
-}
-
-async fn release_at(world: &World, now_ms: i64, key: &str, incurred: Totals) -> ResolveOutcome {
-    let call = ReleaseCall { id: world.id(key), bound: None, incurred, now_ms: Some(now_ms) };
-    world.gate.release(&call).await.unwrap()
-}
+use crate::support::matching::assert_matches;
 
 #[rstest]
 #[case::nothing_incurred(Totals::Default, 1)]
@@ -29,17 +21,16 @@ async fn a_release_charges_what_was_incurred_and_returns_the_rest(
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     world.consume("a", total("1"), false).await;
-    let outcome = world.release("a", incurred.clone()).await;
-    let ResolveOutcome::Done { record, .. } = outcome else { panic!("{outcome:?}") };
+    let record = done(world.release("a", incurred.clone()).await);
     assert_eq!(record.head.state, ReservationState::Released);
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (charged, 0));
+    assert_eq!(world.day().await, (charged, 0));
     let events = world.events().await;
     let Change::Release { head, units } = &events[2].change else { panic!("not a release") };
     assert_eq!((head, units), (&record.head, &record.units));
     assert_eq!(world.record("a").await.unwrap().body.rest, None);
-    assert!(matches!(world.release("a", incurred).await, ResolveOutcome::Replayed { .. }));
-    assert!(matches!(world.consume("a", total("1"), true).await, ResolveOutcome::AlreadyResolved { .. }));
-    assert!(matches!(world.extend_at(START_MS, "a", TTL_MS).await, ResolveOutcome::AlreadyResolved { .. }));
+    assert_matches!(world.release("a", incurred).await, ResolveOutcome::Replayed { .. });
+    assert_matches!(world.consume("a", total("1"), true).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(world.extend_at(START_MS, "a", TTL_MS).await, ResolveOutcome::AlreadyResolved { .. });
     assert_eq!(world.events().await.len(), 3);
 }
 
@@ -57,9 +48,9 @@ async fn a_release_again_with_another_part_incurred_is_refused_and_changes_nothi
         assert_eq!((record.head.state, record.units[0].consumed.get()), (ReservationState::Released, 2));
     }
     for same in [Totals::Default, total("2")] {
-        assert!(matches!(world.release("a", same).await, ResolveOutcome::Replayed { .. }));
+        assert_matches!(world.release("a", same).await, ResolveOutcome::Replayed { .. });
     }
-    assert_eq!((world.counts(&limit(b"day-----", 100)).await, world.events().await.len()), ((2, 0), 2));
+    assert_eq!((world.day().await, world.events().await.len()), ((2, 0), 2));
 }
 
 #[rstest]
@@ -68,8 +59,7 @@ async fn incurring_less_than_is_consumed_is_refused(#[values(Mode::Alone, Mode::
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     world.consume("a", total("2"), false).await;
-    let outcome = world.release("a", total("1")).await;
-    assert!(matches!(outcome, ResolveOutcome::AmountDecreased { line: 0, .. }), "{outcome:?}");
+    assert_matches!(world.release("a", total("1")).await, ResolveOutcome::AmountDecreased { line: 0, .. });
     assert_eq!(world.state("a").await, Some(ReservationState::Reserved));
 }
 
@@ -80,10 +70,8 @@ async fn releasing_what_has_expired_changes_nothing_and_says_expired(
 ) {
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
-    let now_ms = START_MS + TTL_MS + BUCKET_MS;
-    world.sweep(now_ms).await;
-    let outcome = release_at(&world, now_ms, "a", Totals::Default).await;
-    assert!(matches!(outcome, ResolveOutcome::Expired { .. }), "{outcome:?}");
+    world.sweep(DUE_MS).await;
+    assert_matches!(world.release_at(DUE_MS, "a", Totals::Default).await, ResolveOutcome::Expired { .. });
     assert_eq!(world.events().await.len(), 2);
 }
 
@@ -92,17 +80,13 @@ async fn releasing_what_has_expired_changes_nothing_and_says_expired(
 async fn an_incurred_part_after_expiry_is_a_late_consume(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
-    let now_ms = START_MS + TTL_MS + BUCKET_MS;
-    world.sweep(now_ms).await;
-    let outcome = release_at(&world, now_ms, "a", total("2")).await;
-    let ResolveOutcome::Done { record, .. } = outcome else { panic!("{outcome:?}") };
+    world.sweep(DUE_MS).await;
+    let record = done(world.release_at(DUE_MS, "a", total("2")).await);
     assert_eq!((record.head.state, record.head.late), (ReservationState::Consumed, true));
-    assert_eq!(world.counts(&limit(b"day-----", 100)).await, (2, 0));
-    assert!(matches!(world.events().await[2].change, Change::Consume { is_final: true, .. }));
-    let again = release_at(&world, now_ms, "a", total("2")).await;
-    assert!(matches!(again, ResolveOutcome::Replayed { .. }), "{again:?}");
-    let other = release_at(&world, now_ms, "a", total("3")).await;
-    assert!(matches!(other, ResolveOutcome::AlreadyResolved { .. }), "{other:?}");
+    assert_eq!(world.day().await, (2, 0));
+    assert_matches!(world.events().await[2].change, Change::Consume { is_final: true, .. });
+    assert_matches!(world.release_at(DUE_MS, "a", total("2")).await, ResolveOutcome::Replayed { .. });
+    assert_matches!(world.release_at(DUE_MS, "a", total("3")).await, ResolveOutcome::AlreadyResolved { .. });
 }
 
 #[rstest]
@@ -111,16 +95,12 @@ async fn an_incurred_part_after_expiry_obeys_the_meters_rules_for_late(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let mut rejects = pages("a", 6);
-    rejects.lines[0].rule = (0, OnExcess::Record, OnLate::Reject, 100);
-    world.hold(&rejects).await;
-    let mut strict = pages("b", 6);
-    strict.lines[0].rule = (0, OnExcess::Reject, OnLate::Charge, 100);
-    world.hold(&strict).await;
-    let now_ms = START_MS + TTL_MS + BUCKET_MS;
-    world.sweep(now_ms).await;
-    let outcome = release_at(&world, now_ms, "a", total("2")).await;
-    assert!(matches!(outcome, ResolveOutcome::Expired { .. }), "{outcome:?}");
-    let outcome = release_at(&world, now_ms, "b", total("7")).await;
-    assert!(matches!(outcome, ResolveOutcome::ExcessRejected { line: 0, .. }), "{outcome:?}");
+    world.hold(&pages("a", 6).ruled(OnExcess::Record, OnLate::Reject)).await;
+    world.hold(&pages("b", 6).ruled(OnExcess::Reject, OnLate::Charge)).await;
+    world.sweep(DUE_MS).await;
+    assert_matches!(world.release_at(DUE_MS, "a", total("2")).await, ResolveOutcome::Expired { .. });
+    assert_matches!(
+        world.release_at(DUE_MS, "b", total("7")).await,
+        ResolveOutcome::ExcessRejected { line: 0, .. }
+    );
 }

@@ -2,7 +2,7 @@ use rstest::rstest;
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
 use tollgate::gate::status::Status;
-use tollgate::gate::{CounterCheck, Holder, RepairCall, RepairOutcome, WarmState};
+use tollgate::gate::{Holder, RepairCall, RepairOutcome};
 use uuid::Uuid;
 
 use crate::gate::server::Mode;
@@ -14,19 +14,14 @@ fn at(sequence: u64) -> OutboxId {
     OutboxId { epoch: Epoch(1), sequence }
 }
 
-fn counter() -> CounterCheck {
-    limit(COUNTER, 100)
-}
-
 /// A tenant whose counter stands at (10, 0) after three events.
 async fn used(mode: Mode) -> World {
     let world = World::cold(mode).await;
-    let told = restored_counter(COUNTER, 10, 0);
-    world.warm_up(WarmState { counters: vec![told], ..WarmState::default() }).await;
+    world.warm_up(told(&[(COUNTER, 10, 0)])).await;
     for key in ["a", "b", "c"] {
-        world.hold(&ask(key, vec![line("ocr.page", 1)], vec![counter()])).await;
+        world.hold(&pages(key, 1)).await;
     }
-    assert_eq!(world.counts(&counter()).await, (10, 3));
+    assert_eq!(world.day().await, (10, 3));
     world
 }
 
@@ -63,13 +58,13 @@ async fn a_repair_adds_its_delta_once_and_another_checkpoint_of_before_adds_noth
     let world = used(mode).await;
     for outcome in [RepairOutcome::Done, RepairOutcome::DoneBefore, RepairOutcome::DoneBefore] {
         assert_eq!(repair(&world, 1, 2, (-4, 2)).await, outcome);
-        assert_eq!(world.counts(&counter()).await, (6, 5));
+        assert_eq!(world.day().await, (6, 5));
     }
     assert_eq!(repair(&world, 2, 2, (-4, 2)).await, RepairOutcome::RepairedSince);
     assert_eq!(repair(&world, 2, 1, (-4, 2)).await, RepairOutcome::RepairedSince);
-    world.hold(&ask("d", vec![line("ocr.page", 1)], vec![counter()])).await;
+    world.hold(&pages("d", 1)).await;
     assert_eq!(repair(&world, 3, 3, (1, 0)).await, RepairOutcome::Done, "taken after the first repair");
-    assert_eq!(world.counts(&counter()).await, (7, 6));
+    assert_eq!(world.day().await, (7, 6));
     assert_eq!(world.events().await.len(), 4, "a repair is no event");
 }
 
@@ -79,17 +74,14 @@ async fn a_counter_that_the_ledger_told_after_the_checkpoint_is_left_as_it_is(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = used(mode).await;
-    let state = world.key(&format!("state:{}", world.tenant));
-    let told = |consumed| restored_counter(COUNTER, consumed, 3);
+    let state = world.state_key();
     world.server.command(&["HDEL", &state, "day-----"]);
-    let single = WarmState { counters: vec![told(9)], ..WarmState::default() };
-    let (partition, tenant) = (world.partition, &world.tenant);
-    world.gate.restore_counters(partition, world.epoch(), tenant, &single, Some(START_MS)).await.unwrap();
+    world.tell(&told(&[(COUNTER, 9, 3)])).await;
     assert_eq!(repair(&world, 1, 2, (-1, 0)).await, RepairOutcome::RepairedSince);
     world.server.command(&["DEL", &state]);
-    world.warm_up(WarmState { counters: vec![told(8)], ..WarmState::default() }).await;
+    world.warm_up(told(&[(COUNTER, 8, 3)])).await;
     assert_eq!(repair(&world, 1, 2, (-1, 0)).await, RepairOutcome::RepairedSince);
-    assert_eq!(world.counts(&counter()).await, (8, 3));
+    assert_eq!(world.day().await, (8, 3));
 }
 
 #[rstest]
@@ -99,11 +91,9 @@ async fn a_missing_counter_is_made_and_one_of_another_window_is_left_alone(
 ) {
     let world = World::warm(mode).await;
     assert_eq!(repair(&world, 1, 0, (5, 0)).await, RepairOutcome::Done);
-    assert_eq!(world.counts(&counter()).await, (5, 0));
+    assert_eq!(world.day().await, (5, 0));
     assert_eq!(repair_at(&world, WINDOW.1, 2, 0, (5, 0)).await, RepairOutcome::WindowMoved);
-    let mut next = ask("n", vec![line("ocr.page", 1)], vec![counter()]);
-    next.checks[0].place.window_start_ms += 1;
-    world.hold(&next).await;
+    world.hold(&pages("n", 1).under([from_ms(WINDOW.0 + 1, day(100))])).await;
     assert_eq!(repair(&world, 3, 9, (5, 0)).await, RepairOutcome::WindowMoved);
 }
 
@@ -111,7 +101,7 @@ async fn a_missing_counter_is_made_and_one_of_another_window_is_left_alone(
 #[tokio::test]
 async fn a_repair_of_an_older_epoch_does_nothing(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = used(mode).await;
-    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    world.adopt(2).await;
     assert_eq!(repair(&world, 1, 2, (-1, 0)).await, RepairOutcome::EpochOver);
 }
 

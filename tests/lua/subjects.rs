@@ -1,28 +1,25 @@
 use rstest::rstest;
 use tollgate::domain::ids::{Epoch, OutboxId, Subject};
 use tollgate::gate::{
-    Cold, CounterCheck, CounterClass, KnownSubjects, ReserveOutcome, ResolveOutcome, RestoreOutcome,
-    RestorePage, RestoredCounter, SubjectFilter, WarmState,
+    Cold, CounterCheck, KnownSubjects, ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage,
+    RestoredCounter, SubjectFilter, WarmState,
 };
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
+use crate::support::matching::assert_matches;
 
 /// The window that began after the tenant's restore.
 const LATER: (i64, i64) = (START_MS + 10, WINDOW.1);
 
 fn of_user(name: &[u8; 8], window_start_ms: i64) -> CounterCheck {
-    let mut check = limit(name, 10);
-    check.place.holder = 1;
-    check.place.window_start_ms = window_start_ms;
-    check.class = CounterClass::Quota;
-    check
+    from_ms(window_start_ms, of_subject(1, kept(limit(name, 10))))
 }
 
 /// One page of this user, under these counters.
 fn page_of(key: &str, subject: &Subject, checks: Vec<CounterCheck>) -> Ask {
     let now_ms = checks.iter().map(|check| check.place.window_start_ms).fold(START_MS, i64::max);
-    Ask { subjects: vec![subject.clone()], now_ms, ..ask(key, vec![line("ocr.page", 1)], checks) }
+    pages(key, 1).of(subject).under(checks).at(now_ms)
 }
 
 fn known(world: &World, subjects: &[Subject]) -> WarmState {
@@ -37,20 +34,13 @@ fn counter(name: &[u8; 8], window_start_ms: i64, consumed: i64, reserved: i64) -
 }
 
 async fn tell(world: &World, subject: &Subject, counters: Vec<RestoredCounter>) -> RestoreOutcome {
-    let told = WarmState { counters, ..WarmState::default() };
-    let hash = world.hash(subject);
-    let (gate, tenant) = (&world.gate, &world.tenant);
-    gate.restore_subject(world.partition, world.epoch(), tenant, hash, told, Some(START_MS)).await.unwrap()
+    world.tell_subject(subject, WarmState { counters, ..WarmState::default() }).await
 }
 
 /// What the reserve counted before this call: consumed and reserved.
-async fn admitted(world: &World, ask: &Ask) -> Vec<(i64, i64)> {
-    match world.reserve(ask).await {
-        ReserveOutcome::Admitted { readings, .. } => {
-            readings.iter().map(|reading| (reading.consumed.get(), reading.reserved.get())).collect()
-        }
-        other => panic!("not admitted: {other:?}"),
-    }
+async fn counted(world: &World, ask: &Ask) -> Vec<(i64, i64)> {
+    let readings = admitted(world.reserve(ask).await);
+    readings.iter().map(|reading| (reading.consumed.get(), reading.reserved.get())).collect()
 }
 
 async fn is_cold(world: &World, ask: &Ask) -> bool {
@@ -69,17 +59,19 @@ async fn of_a_new_subject_of_a_warm_tenant_nobody_is_asked(#[values(Mode::Alone,
     let world = World::warm(mode).await;
     let checks = || vec![of_user(b"day-----", WINDOW.0)];
     for held in 1..=10 {
-        let counted = admitted(&world, &page_of(&format!("{held}"), &user("ada"), checks())).await;
+        let counted = counted(&world, &page_of(&format!("{held}"), &user("ada"), checks())).await;
         assert_eq!(counted, [(0, held)]);
     }
-    let above = world.reserve(&page_of("above", &user("ada"), checks())).await;
-    assert!(matches!(above, ReserveOutcome::Refused { .. }), "{above:?}");
-    assert_eq!(admitted(&world, &page_of("ben", &user("ben"), checks())).await, [(0, 1)]);
+    assert_matches!(
+        world.reserve(&page_of("above", &user("ada"), checks())).await,
+        ReserveOutcome::Refused { .. }
+    );
+    assert_eq!(counted(&world, &page_of("ben", &user("ben"), checks())).await, [(0, 1)]);
     let both = page_of("both", &user("ben"), vec![of_user(b"day-----", WINDOW.0), of_user(b"month---", 0)]);
-    assert_eq!(admitted(&world, &both).await, [(0, 2), (0, 1)], "another counter of the same subject");
+    assert_eq!(counted(&world, &both).await, [(0, 2), (0, 1)], "another counter of the same subject");
     world.consume("both", total("1"), true).await;
     let after = page_of("after", &user("ben"), vec![of_user(b"day-----", WINDOW.0)]);
-    assert_eq!(admitted(&world, &after).await, [(1, 2)]);
+    assert_eq!(counted(&world, &after).await, [(1, 2)]);
 }
 
 #[rstest]
@@ -102,7 +94,7 @@ async fn a_subject_that_had_use_before_the_restore_is_asked_for_and_no_other(
     assert!(asked < 20, "{asked} of 200 new subjects were asked for");
     let told = tell(&world, &had_use[0], vec![counter(b"day-----", WINDOW.0, 9, 0)]).await;
     assert_eq!(told, RestoreOutcome::Done);
-    assert_eq!(admitted(&world, &page_of("a", &had_use[0], today())).await, [(9, 1)]);
+    assert_eq!(counted(&world, &page_of("a", &had_use[0], today())).await, [(9, 1)]);
     let again = tell(&world, &had_use[0], vec![counter(b"day-----", WINDOW.0, 9, 0)]).await;
     assert_eq!(again, RestoreOutcome::AlreadyWarm, "what was held since is not told away");
 }
@@ -131,12 +123,12 @@ async fn in_a_window_that_began_since_the_restore_a_subject_starts_at_zero_and_o
     world.warm_up(known(&world, std::slice::from_ref(&ada))).await;
     let hour = || of_user(b"hour----", LATER.0);
     let month = || of_user(b"month---", WINDOW.0);
-    assert_eq!(admitted(&world, &page_of("a", &ada, vec![hour()])).await, [(0, 1)]);
+    assert_eq!(counted(&world, &page_of("a", &ada, vec![hour()])).await, [(0, 1)]);
     assert!(is_cold(&world, &page_of("b", &ada, vec![hour(), month()])).await);
     // As the books have it that were read before the hold above was made.
     let told = vec![counter(b"hour----", LATER.0, 0, 0), counter(b"month---", WINDOW.0, 4, 2)];
     assert_eq!(tell(&world, &ada, told).await, RestoreOutcome::Done);
-    assert_eq!(admitted(&world, &page_of("b", &ada, vec![hour(), month()])).await, [(0, 2), (4, 3)]);
+    assert_eq!(counted(&world, &page_of("b", &ada, vec![hour(), month()])).await, [(0, 2), (4, 3)]);
 }
 
 #[rstest]
@@ -151,7 +143,7 @@ async fn a_counter_made_since_the_restore_is_asked_for(#[values(Mode::Alone, Mod
     tell(&world, &ada, vec![counter(b"made----", WINDOW.0, 3, 0), counter(b"day-----", WINDOW.0, 8, 8)])
         .await;
     let both = page_of("a", &ada, vec![made(), of_user(b"day-----", WINDOW.0)]);
-    assert_eq!(admitted(&world, &both).await, [(3, 1), (0, 2)], "what was counted stays");
+    assert_eq!(counted(&world, &both).await, [(3, 1), (0, 2)], "what was counted stays");
 }
 
 #[rstest]
@@ -163,10 +155,10 @@ async fn a_subjects_hash_of_another_epoch_is_replaced_whole(
     let ada = user("ada");
     let checks = || vec![of_user(b"day-----", WINDOW.0), of_user(b"month---", WINDOW.0)];
     world.hold(&page_of("a", &ada, checks())).await;
-    world.gate.adopt(world.partition, Epoch(2), 0, Some(START_MS)).await.unwrap();
+    world.adopt(2).await;
     world.warm_up(WarmState::default()).await;
-    assert_eq!(admitted(&world, &page_of("b", &ada, vec![of_user(b"day-----", WINDOW.0)])).await, [(0, 1)]);
-    assert_eq!(admitted(&world, &page_of("c", &ada, checks())).await, [(0, 2), (0, 1)]);
+    assert_eq!(counted(&world, &page_of("b", &ada, vec![of_user(b"day-----", WINDOW.0)])).await, [(0, 1)]);
+    assert_eq!(counted(&world, &page_of("c", &ada, checks())).await, [(0, 2), (0, 1)]);
 }
 
 #[rstest]
@@ -184,33 +176,23 @@ async fn what_was_held_before_the_restore_ends_only_once_its_subject_is_told(
     for key in ["a", "b", "c"] {
         records.push((world.id(key), world.record(key).await.unwrap()));
     }
-    let epoch = Epoch(2);
-    world.gate.adopt(world.partition, epoch, 0, Some(START_MS)).await.unwrap();
+    world.adopt(2).await;
     let restored_ms = START_MS + 5;
-    let page = RestorePage {
-        as_of: OutboxId::default(),
-        partition: world.partition,
-        epoch,
-        tenant: &world.tenant,
-        records: &records,
-        last: Some(known(&world, std::slice::from_ref(&ada))),
-        now_ms: Some(restored_ms),
-    };
-    world.gate.restore_page(&page).await.unwrap();
+    let page = world.page(&records, Some(known(&world, std::slice::from_ref(&ada))));
+    world.gate.restore_page(&RestorePage { now_ms: Some(restored_ms), ..page }).await.unwrap();
     let cold = world.consume_at(restored_ms, "a", total("1"), true).await;
     let ResolveOutcome::Cold(cold) = cold else { panic!("{cold:?}") };
     assert_eq!(cold.subjects, [(ada.clone(), world.hash(&ada))]);
     assert!(!cold.tenant_cold);
-    let due_ms = START_MS + TTL_MS + BUCKET_MS;
-    assert_eq!(world.sweep(due_ms).await, 0, "it waits for its subject");
+    assert_eq!(world.sweep(DUE_MS).await, 0, "it waits for its subject");
     // A hold of a newer window does not make the subject known.
     let newer = page_of("d", &ada, vec![of_user(b"hour----", LATER.0)]);
     world.hold(&newer).await;
-    assert!(matches!(world.consume("a", total("1"), true).await, ResolveOutcome::Cold(_)));
+    assert_matches!(world.consume("a", total("1"), true).await, ResolveOutcome::Cold(_));
     tell(&world, &ada, vec![counter(b"day-----", WINDOW.0, 0, 3)]).await;
-    assert!(matches!(world.consume("a", total("1"), true).await, ResolveOutcome::Done { .. }));
+    assert_matches!(world.consume("a", total("1"), true).await, ResolveOutcome::Done { .. });
     let after = page_of("e", &ada, day());
-    assert_eq!(admitted(&world, &after).await, [(1, 3)]);
+    assert_eq!(counted(&world, &after).await, [(1, 3)]);
 }
 
 #[rstest]
@@ -220,17 +202,8 @@ async fn a_subject_is_told_of_a_warm_tenant_in_its_epoch_only(
 ) {
     let world = World::cold(mode).await;
     assert_eq!(tell(&world, &user("ada"), vec![]).await, RestoreOutcome::StillCold);
-    let cold = world.reserve(&page_of("a", &user("ada"), vec![of_user(b"day-----", WINDOW.0)])).await;
-    let expected = Cold {
-        epoch: Epoch(1),
-        last_id: OutboxId::default(),
-        tenant: true,
-        holders: vec![],
-        counters: vec![],
-    };
-    assert_eq!(
-        cold,
-        ReserveOutcome::Cold(expected),
-        "the tenant comes first: it says who is to be asked for"
-    );
+    let asked = world.reserve(&page_of("a", &user("ada"), vec![of_user(b"day-----", WINDOW.0)])).await;
+    let (epoch, last_id, nobody) = (Epoch(1), OutboxId::default(), Vec::new());
+    let tenant_first = Cold { epoch, last_id, tenant: true, holders: nobody, counters: vec![] };
+    assert_eq!(cold(asked), tenant_first, "it says who is to be asked for");
 }

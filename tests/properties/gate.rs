@@ -9,11 +9,10 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 use tollgate::domain::amount::Amount;
 use tollgate::domain::event::{Change, Event};
-use tollgate::domain::ids::{Epoch, MeterId, OutboxId};
+use tollgate::domain::ids::{Epoch, MeterId};
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
 use tollgate::gate::{
-    CounterCheck, ExtendCall, ReleaseCall, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals,
-    WarmState,
+    CounterCheck, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals, WarmState,
 };
 
 use sequences::{Step, counters, rules, steps};
@@ -40,10 +39,7 @@ impl Subject {
         let world = World::over(server).await;
         world.warm_up(WarmState::default()).await;
         let check = |(at, counter): (usize, &Counter)| {
-            let mut check = limit(FIELDS[at], counter.capacity);
-            let pairs = (0..).zip(&counter.weights).filter(|(_, weight)| **weight > 0);
-            check.place.pairs = pairs.map(|(line, weight)| (line, *weight)).collect();
-            capped(check)
+            capped(weighted(&counter.weights, limit(FIELDS[at], counter.capacity)))
         };
         let checks = counters.iter().enumerate().map(check).collect();
         Self { world, rules, checks, now_ms: START_MS, epoch: 1 }
@@ -89,19 +85,11 @@ impl Subject {
     }
 
     async fn release(&self, id: u8, incurred: Option<[i64; 2]>) -> Answer {
-        let call = ReleaseCall {
-            id: self.world.id(&id.to_string()),
-            bound: None,
-            incurred: by_meter(incurred),
-            now_ms: Some(self.now_ms),
-        };
-        answer(self.world.gate.release(&call).await.unwrap())
+        answer(self.world.release_at(self.now_ms, &id.to_string(), by_meter(incurred)).await)
     }
 
     async fn extend(&self, id: u8, ttl_ms: i64) -> Answer {
-        let id = self.world.id(&id.to_string());
-        let call = ExtendCall { id, bound: None, ttl_ms, now_ms: Some(self.now_ms) };
-        answer(self.world.gate.extend(&call).await.unwrap())
+        answer(self.world.extend_at(self.now_ms, &id.to_string(), ttl_ms).await)
     }
 
     /// A new epoch: everything is cold, and comes back from what the ledger would know.
@@ -121,16 +109,8 @@ impl Subject {
             restored_counter(FIELDS[at], counter.consumed, counter.reserved)
         };
         let counters = model.counters.iter().enumerate().map(told).collect();
-        let page = RestorePage {
-            as_of: OutboxId::default(),
-            partition,
-            epoch: self.world.epoch(),
-            tenant: &self.world.tenant,
-            records: &open,
-            last: Some(WarmState { counters, ..WarmState::default() }),
-            now_ms: Some(self.now_ms),
-        };
-        gate.restore_page(&page).await.unwrap();
+        let page = self.world.page(&open, Some(WarmState { counters, ..WarmState::default() }));
+        gate.restore_page(&RestorePage { now_ms: Some(self.now_ms), ..page }).await.unwrap();
         for (id, record) in resolved {
             gate.restore_record(id, self.world.epoch(), &record, Some(self.now_ms)).await.unwrap();
         }
@@ -249,7 +229,7 @@ async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Count
 fn the_gate_behaves_like_its_model_through_any_sequence_of_calls() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let server = Arc::new(Server::start(&[]));
+    let server = Server::own();
     let sequence = (rules(), counters(), steps());
     let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
         runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
@@ -317,7 +297,7 @@ fn both_behave(script: &[(Step, &str)]) {
     }
     let steps = script.iter().map(|(step, _)| step.clone()).collect();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(behave_alike(Arc::new(Server::start(&[])), vec![rule; 2], counters, steps));
+    runtime.block_on(behave_alike(Server::own(), vec![rule; 2], counters, steps));
 }
 
 fn hold(id: u8, amount: i64) -> Step {
