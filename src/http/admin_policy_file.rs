@@ -32,6 +32,7 @@ pub(super) struct ApplyBody {
     policy: PolicyFile,
     /// What goes where the file does not name it. Tenants never do.
     #[serde(default)]
+    #[schema(value_type = Vec<Prune>)]
     prune: BTreeSet<Prune>,
     /// Say what would change, and change nothing.
     #[serde(default)]

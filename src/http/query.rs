@@ -92,14 +92,14 @@ impl Query {
             .transpose()
     }
 
-    /// `from` (inclusive) and `to` (exclusive), in this order.
+    /// `from` (inclusive) and `to` (exclusive), in this order; before 1970 there is nothing.
     pub(super) fn span_ms(&mut self) -> Result<(Option<i64>, Option<i64>), Problem> {
         let (from_ms, to_ms) = (self.instant_ms("from")?, self.instant_ms("to")?);
         match (from_ms, to_ms) {
             (Some(from), Some(to)) if from >= to => {
                 Err(Problem::parameter("to", "must be later than `from`"))
             }
-            span => Ok(span),
+            (from, to) => Ok((from.map(|ms| ms.max(0)), to.map(|ms| ms.max(0)))),
         }
     }
 

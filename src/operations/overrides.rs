@@ -30,7 +30,10 @@ impl Operations {
                 Ok(place.is_none())
             })
             .await
-            .map_err(|error| unprefixed(error, id))?;
+            .map_err(|error| match error {
+                OperationError::NotFound(why) => OperationError::field("/tenant", why),
+                other => unprefixed(other, id),
+            })?;
         fields.insert("tenant".into(), tenant.to_string().into());
         Ok(PolicyAnswer { definition: Value::Object(fields), version, created })
     }
@@ -92,13 +95,7 @@ impl Operations {
     ) -> Answer<(bool, u64)> {
         let mut attempts = Attempts::new();
         loop {
-            let stored =
-                self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await.map_err(
-                    |error| match error {
-                        OperationError::NotFound(why) => OperationError::field("/tenant", why),
-                        other => other,
-                    },
-                )?;
+            let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
             let mut definition = stored.definition;
             // Shown only: what is still to come of a change of calendar follows from what was asked for last.
             definition.as_object_mut().and_then(|fields| fields.remove("calendars"));

@@ -162,3 +162,19 @@ async fn the_contract_bounds_lists_marks_times_and_names_every_word() {
     let told = &schemas["ReserveAnswer"]["properties"]["status"];
     assert_eq!(told["oneOf"][0]["$ref"], "#/components/schemas/ReservationState", "{told}");
 }
+
+#[tokio::test]
+async fn the_contract_names_the_404_of_a_filter_and_does_not_ask_for_what_is_not_checked() {
+    let world = World::empty().await;
+    let contract = contract().await;
+    for (path, query) in
+        [("/v1/reports/usage", "tenant=nobody&granularity=month"), ("/v1/admin/overrides", "tenant=nobody")]
+    {
+        world.admin.get(&format!("{path}?{query}")).await.is_problem(404, "not_found");
+        assert!(contract["paths"][path]["get"]["responses"]["404"].is_object(), "{path}");
+    }
+    let twice = json!({ "policy": {}, "prune": ["limits", "limits"], "dry_run": true });
+    world.admin.post("/v1/admin/policy", twice).await.expect(200);
+    let prune = &contract["components"]["schemas"]["ApplyBody"]["properties"]["prune"];
+    assert_eq!((&prune["type"], &prune["uniqueItems"]), (&json!("array"), &Value::Null), "{prune}");
+}

@@ -1,5 +1,6 @@
 //! Which definition of a limit wins: emergency, subject, tenant, plan, default; and what belongs to whom.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::app::{TestApp, spawn_app};
@@ -136,5 +137,10 @@ async fn an_override_is_read_by_its_id_and_its_tenant() {
     app.get("/v1/admin/overrides/other?tenant=acme").await.is_problem(404, "not_found");
     app.get("/v1/admin/overrides/wider?tenant=nobody").await.is_problem(404, "not_found");
     app.get("/v1/admin/overrides/wider").await.is_problem(400, "invalid_request");
+    let delete = async |tenant: &str| {
+        app.call(Method::DELETE, &format!("/v1/admin/overrides/wider?tenant={tenant}"), json!(null)).await
+    };
+    delete("nobody").await.is_problem(404, "not_found");
+    delete("acme").await.expect(204);
     app.finish().await;
 }

@@ -41,6 +41,19 @@ async fn a_bound_finance_key_sees_its_tenant_only() {
     bound.get("/v1/admin/tenants").await.is_problem(403, "forbidden");
 }
 
+#[tokio::test]
+async fn a_report_from_before_there_was_anything_has_all_that_there_is() {
+    let world = World::with_policy().await;
+    world.admin.post_keyed("/v1/usage", "k", world.hold("2")).await.expect(201);
+    let own = format!("/v1/tenants/{}", world.tenant());
+    for path in ["/v1/reports/usage".to_owned(), format!("{own}/usage"), format!("{own}/entries")] {
+        for long_ago in ["0402-10-18T07:02:14-10:46", "0000-01-01T00:00:00Z", "1969-12-31T23:59:59Z"] {
+            let path = format!("{path}?from={long_ago}");
+            until(|| world.admin.get(&path), |answer| answer.body["data"][0].is_object()).await.expect(200);
+        }
+    }
+}
+
 #[rstest]
 #[case("zone=Mars/Phobos")]
 #[case("group_by=colour")]
