@@ -13,6 +13,7 @@ use super::replay::ReplayArguments;
 use crate::app::DEFAULT_DATA_DIR;
 use crate::clock::Clock;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
+use crate::domain::instant::{Instant, InvalidInstant};
 use crate::domain::policy::edit::Prune;
 
 const EXIT_CODES: &str = "\
@@ -277,7 +278,7 @@ pub enum KeyCommand {
         #[arg(long)]
         tenant: Option<TenantId>,
         /// When it stops working (RFC 3339).
-        #[arg(long, value_name = "INSTANT")]
+        #[arg(long, value_name = "INSTANT", value_parser = instant)]
         expires_at: Option<Timestamp>,
         /// Which service.
         #[command(flatten)]
@@ -336,10 +337,10 @@ pub enum ReportCommand {
 #[derive(Debug, Args)]
 pub struct UsageReport {
     /// From this instant (RFC 3339), inclusive; absent: the start of the month.
-    #[arg(long)]
+    #[arg(long, value_parser = instant)]
     pub from: Option<Timestamp>,
     /// To this instant (RFC 3339), exclusive; absent: now.
-    #[arg(long)]
+    #[arg(long, value_parser = instant)]
     pub to: Option<Timestamp>,
     /// A row for each hour, day or month; absent: one for the whole time.
     #[arg(long, value_enum)]
@@ -389,8 +390,13 @@ pub(super) fn word<Value: ValueEnum>(value: Value) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-fn instant_or_now(text: &str) -> Result<Timestamp, jiff::Error> {
-    if text == "now" { Timestamp::from_millisecond(Clock::system().now_ms()) } else { text.parse() }
+fn instant(text: &str) -> Result<Timestamp, InvalidInstant> {
+    text.parse().map(Instant::timestamp)
+}
+
+fn instant_or_now(text: &str) -> Result<Timestamp, InvalidInstant> {
+    let now = || Instant::from_ms(Clock::system().now_ms()).ok_or(InvalidInstant::Malformed);
+    if text == "now" { now().map(Instant::timestamp) } else { instant(text) }
 }
 
 fn event_place(text: &str) -> Result<EventPlace, String> {

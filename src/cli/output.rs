@@ -35,13 +35,16 @@ enum Kind {
     Amount,
     /// Numbers where they are ones, else texts.
     Any,
+    /// The same, and null where there is nothing.
+    Optional,
 }
 
 impl Kind {
     fn json(self, cell: &str) -> serde_json::Value {
         let number = || serde_json::from_str::<serde_json::Number>(cell).ok().map(serde_json::Value::Number);
         match self {
-            Self::Number | Self::Any => number().unwrap_or_else(|| cell.into()),
+            Self::Optional if cell.is_empty() => serde_json::Value::Null,
+            Self::Number | Self::Any | Self::Optional => number().unwrap_or_else(|| cell.into()),
             Self::Text | Self::Amount => cell.into(),
         }
     }
@@ -49,10 +52,10 @@ impl Kind {
 
 impl Table {
     /// An empty table. A column whose name starts with `>` holds numbers, with `=` amounts, with `~` either numbers or
-    /// texts; numbers and amounts are aligned to the right.
+    /// texts, with `?` either or nothing; numbers and amounts are aligned to the right.
     pub fn new(columns: &[&'static str]) -> Self {
         let column = |name: &&'static str| {
-            let kinds = [('>', Kind::Number), ('=', Kind::Amount), ('~', Kind::Any)];
+            let kinds = [('>', Kind::Number), ('=', Kind::Amount), ('~', Kind::Any), ('?', Kind::Optional)];
             let marked = kinds.into_iter().find_map(|(mark, kind)| Some((name.strip_prefix(mark)?, kind)));
             marked.unwrap_or((*name, Kind::Text))
         };

@@ -6,18 +6,22 @@ use rust_decimal::Decimal;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::whole_number::whole_number;
+
 /// The bound of every amount, capacity and sum at the gate: Lua numbers are doubles, exact up to 2^53.
 pub const UNITS_MAX: i64 = 9_000_000_000_000_000;
 
+const DECIMALS_MAX: u8 = 6;
+
 /// How many decimals a meter has: 0 to 6. Fixed after the meter's first use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(into = "u8")]
 pub struct Decimals(u8);
 
 impl Decimals {
     /// The number of decimals, if it is 0 to 6.
     pub fn new(count: u8) -> Option<Self> {
-        (count <= 6).then_some(Self(count))
+        (count <= DECIMALS_MAX).then_some(Self(count))
     }
 
     /// The number.
@@ -26,10 +30,9 @@ impl Decimals {
     }
 }
 
-impl TryFrom<u8> for Decimals {
-    type Error = &'static str;
-    fn try_from(count: u8) -> Result<Self, Self::Error> {
-        Self::new(count).ok_or("must be 0 to 6")
+impl<'de> Deserialize<'de> for Decimals {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, 0..=DECIMALS_MAX).map(Self)
     }
 }
 

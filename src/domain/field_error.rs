@@ -55,7 +55,7 @@ fn from_path_error<E: std::fmt::Display>(error: serde_path_to_error::Error<E>) -
 
 /// A decoder's message in one line: the excerpt that some of them draw does not belong into an answer.
 fn first_line(error: &dyn std::fmt::Display) -> String {
-    in_plain_words(&error.to_string().trim().lines().collect::<Vec<_>>().join("; "))
+    error.to_string().trim().lines().map(in_plain_words).collect::<Vec<_>>().join("; ")
 }
 
 /// What decoders call by the names of Rust's types, and what callers call it.
@@ -64,10 +64,10 @@ const PLAIN_WORDS: [(&str, &str); 11] = [
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
     ("u32", "a whole number from 0 to 4294967295"),
-    ("u64", "a whole number from 0 to 18446744073709551615"),
-    ("usize", "a whole number from 0 to 18446744073709551615"),
+    ("u64", "a whole number, zero or more"),
+    ("usize", "a whole number, zero or more"),
     ("i32", "a whole number from -2147483648 to 2147483647"),
-    ("i64", "a whole number from -9223372036854775808 to 9223372036854775807"),
+    ("i64", "a whole number"),
     ("f64", "a number"),
     ("a sequence", "a list"),
     ("a map", "an object"),

@@ -51,6 +51,11 @@ impl Instant {
         Some(timestamp.as_millisecond())
     }
 
+    /// As a point on the time line.
+    pub fn timestamp(self) -> Timestamp {
+        self.0
+    }
+
     /// Milliseconds since 1970-01-01T00:00:00Z.
     pub fn ms(self) -> i64 {
         self.0.as_millisecond()

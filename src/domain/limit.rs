@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::amount::Amount;
 use super::ids::{LimitId, MeterId, OperationId, SubjectKind};
 use super::instant::Instant;
 use super::period::WindowKind;
+use super::whole_number::whole_number;
 
 /// Whose use a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -88,8 +89,8 @@ impl TryFrom<String> for OnGateFailure {
 }
 
 /// A whole percentage, 0 to 100.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "u8")]
 pub struct Percent(u8);
 
 impl Percent {
@@ -104,10 +105,9 @@ impl Percent {
     }
 }
 
-impl TryFrom<u8> for Percent {
-    type Error = &'static str;
-    fn try_from(percent: u8) -> Result<Self, Self::Error> {
-        Self::new(percent).ok_or("must be a whole percentage, 0 to 100")
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, 0..=100).map(Self)
     }
 }
 

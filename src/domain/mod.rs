@@ -25,3 +25,4 @@ pub mod reservation;
 pub mod resolution;
 pub mod schema;
 pub mod tenant;
+mod whole_number;

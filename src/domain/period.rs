@@ -11,13 +11,16 @@ use jiff::Timestamp;
 use jiff::ToSpan;
 use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 mod calendars;
 #[cfg(test)]
 mod tests;
 
 pub use calendars::{Calendars, DatedCalendar};
+
+use super::whole_number::whole_number;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -88,8 +91,8 @@ fn nearest_zone(name: &str) -> String {
 }
 
 /// The day of the month on which a billing period starts, 1 to 31; in shorter months their last day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "u8")]
 pub struct AnchorDay(i8);
 
 impl AnchorDay {
@@ -110,10 +113,10 @@ impl Default for AnchorDay {
     }
 }
 
-impl TryFrom<u8> for AnchorDay {
-    type Error = &'static str;
-    fn try_from(day: u8) -> Result<Self, Self::Error> {
-        Self::new(day).ok_or("must be a day of the month, 1 to 31")
+impl<'de> Deserialize<'de> for AnchorDay {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let day = whole_number(deserializer, 1..=31)?;
+        i8::try_from(day).map(Self).map_err(D::Error::custom)
     }
 }
 

@@ -75,10 +75,7 @@ impl Operations {
         let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
         let deleting = self.change_policy(Edit::delete(kind, id), terms, actor);
         deleting.await.map(drop).map_err(|error| match error {
-            OperationError::Invalid(errors) => {
-                let why = errors.first().map(ToString::to_string).unwrap_or_default();
-                OperationError::InUse(format!("{id} is in use: {why}"))
-            }
+            OperationError::Invalid(errors) => OperationError::InUse(why_it_stays(kind, id, &errors)),
             other => other,
         })
     }
@@ -182,6 +179,22 @@ fn with_version(mut definition: Value, version: u64) -> Value {
         fields.insert("version".into(), version.into());
     }
     definition
+}
+
+/// Why an object cannot be deleted: the books have it, or others name it.
+fn why_it_stays(kind: DefinitionKind, id: &str, errors: &[FieldError]) -> String {
+    let own = format!("/{}/{id}", kind.list_name());
+    let is_of_itself = |error: &&FieldError| error.pointer.is_empty() || error.pointer == own;
+    if let Some(error) = errors.iter().find(is_of_itself) {
+        return format!("the {kind} {id} {}", error.message);
+    }
+    let [first, others @ ..] = errors else { return format!("the {kind} {id} is in use") };
+    let others = match others.len() {
+        0 => String::new(),
+        1 => " and in 1 more place".to_owned(),
+        many => format!(" and in {many} more places"),
+    };
+    format!("the {kind} {id} is in use: it is named in {}{others}; change that first", first.pointer)
 }
 
 fn missing(kind: DefinitionKind, id: &str) -> OperationError {

@@ -6,6 +6,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::Settings;
+use crate::domain::field_error::in_plain_words;
 
 /// Every key, with its default.
 const BASE: &str = include_str!("../../config/base.toml");
@@ -165,8 +166,9 @@ impl Effective {
         }
         serde_path_to_error::deserialize(table).map_err(|error| {
             let key = error.path().to_string();
-            let message = error.inner().to_string();
-            SettingsError { problems: vec![self.problem(&key, message.trim_end())] }
+            let told = error.inner().to_string();
+            let message = in_plain_words(told.lines().next().unwrap_or_default());
+            SettingsError { problems: vec![self.problem(&key, &message)] }
         })
     }
 

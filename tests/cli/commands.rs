@@ -58,6 +58,10 @@ fn a_wrong_policy_file_is_named_with_line_and_field_before_anything_is_asked() {
         (None, "policy.toml cannot be read"),
         (Some("[[meters]]\nid = \"a\"\nunit = \"page\"\ncolour = 1\n"), "policy.toml:4 /meters/0"),
         (Some("[[meters]\n"), "policy.toml"),
+        (
+            Some("[[meters]]\nid = \"a\"\nunit = \"page\"\nttl_seconds = -1\n"),
+            "policy.toml:4 /meters/0/ttl_seconds: invalid value: integer `-1`, expected a whole number",
+        ),
     ] {
         if let Some(text) = text {
             std::fs::write(&path, text).unwrap();
@@ -81,6 +85,22 @@ fn help_documents_the_exit_codes_and_completion_knows_the_commands() {
     let (code, out, _) = run(&mut tollgate(&["completion", "bash"]));
     assert_eq!(code, 0);
     assert!(out.contains("quarantine") && out.contains("--give-up-seconds"));
+}
+
+#[test]
+fn a_time_that_is_none_is_told_how_times_are_written() {
+    for words in [
+        ["report", "usage", "--from", "2026-01-01"],
+        ["report", "usage", "--to", "yesterday"],
+        ["up", "--no-demo", "--test-clock", "2026-01-01 00:00"],
+    ] {
+        let (code, _, error) = run(&mut tollgate(&words));
+        assert_eq!(code, 2, "{words:?}: {error}");
+        assert!(
+            error.contains("must be an RFC 3339 time such as 2027-01-01T00:00:00Z"),
+            "{words:?}: {error}"
+        );
+    }
 }
 
 #[test]

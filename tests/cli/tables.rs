@@ -35,13 +35,13 @@ fn scripts_get_json_and_csv() {
 
 #[test]
 fn numbers_are_numbers_in_json_and_amounts_keep_every_digit() {
-    let mut table = Table::new(&[">seconds", "=units", "~value"]);
-    table.row(["12.345", "123456789012.000001", "900"]);
-    table.row(["0", "7", "everysec"]);
+    let mut table = Table::new(&[">seconds", "=units", "~value", "?line"]);
+    table.row(["12.345", "123456789012.000001", "900", "7"]);
+    table.row(["0", "7", "everysec", ""]);
     let json: serde_json::Value = serde_json::from_str(&table.render(Format::Json).unwrap()).unwrap();
     let expected = serde_json::json!([
-        { "seconds": 12.345, "units": "123456789012.000001", "value": 900 },
-        { "seconds": 0, "units": "7", "value": "everysec" },
+        { "seconds": 12.345, "units": "123456789012.000001", "value": 900, "line": 7 },
+        { "seconds": 0, "units": "7", "value": "everysec", "line": null },
     ]);
     assert_eq!(json, expected);
 }

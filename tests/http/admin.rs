@@ -35,8 +35,28 @@ async fn a_policy_object_has_versions() {
 #[tokio::test]
 async fn what_is_referred_to_is_not_deleted() {
     let world = World::with_policy().await;
-    for path in [format!("/v1/admin/meters/{}", world.meter()), format!("/v1/admin/plans/{}", world.plan())] {
-        world.admin.delete(&path).await.is_problem(409, "in_use");
+    let operation = format!("/operations/{}/costs/0/meter and in 1 more place;", world.operation());
+    for (kind, id, named_in) in
+        [("meter", world.meter(), operation), ("plan", world.plan(), "/tenants/".to_owned())]
+    {
+        let answer = world.admin.delete(&format!("/v1/admin/{kind}s/{id}")).await;
+        answer.is_problem(409, "in_use");
+        let detail = answer.text("/detail");
+        let expected = format!("the {kind} {id} is in use: it is named in {named_in}");
+        assert!(detail.starts_with(&expected) && detail.ends_with("change that first"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_is_none_is_told_its_field_and_which_ones_there_are() {
+    let world = World::empty().await;
+    let path = format!("/v1/admin/meters/{}", world.meter());
+    for wrong in [json!(null), json!(7), json!("2"), json!(-1)] {
+        let answer = world.admin.put(&path, json!({ "unit": "page", "decimals": wrong })).await;
+        answer.is_problem(422, "validation_failed");
+        assert_eq!(answer.pointers(), ["/decimals"]);
+        let detail = answer.text("/detail");
+        assert!(detail.ends_with("expected a whole number from 0 to 6"), "{detail}");
     }
 }
 

@@ -105,7 +105,10 @@ async fn a_tenant_whose_first_hold_is_not_booked_yet_stays() {
     let held = reserve(&app, "8").await.expect(201);
     app.call(Method::DELETE, TENANT, json!(null)).await.is_problem(503, "gate_unavailable");
     held_up.batch_execute("ROLLBACK").await.unwrap();
-    app.call(Method::DELETE, TENANT, json!(null)).await.is_problem(409, "in_use");
+    let answer = app.call(Method::DELETE, TENANT, json!(null)).await;
+    answer.is_problem(409, "in_use");
+    let why = "the tenant acme is in the books; set `archived` instead of deleting it";
+    assert_eq!(answer.text("/detail"), why);
     app.call(Method::DELETE, "/v1/admin/tenants/unused", json!(null)).await.expect(204);
     let consume = format!("/v1/reservations/{}/consume", held.text("/id"));
     app.post(&consume, json!({ "amount": "3" })).await.expect(200);
