@@ -166,10 +166,18 @@ impl Ledger {
         }
     }
 
-    /// Waits for work on a connection, but not for one that takes too long.
-    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, LedgerError> {
+    /// Waits for work on a connection, but not for one that takes too long. Work that is done has asked the server: it answers.
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, LedgerError>>,
+    ) -> Result<Result<T, LedgerError>, LedgerError> {
         match self.shared.silence.unless_silent(tokio::time::timeout(self.work_timeout(), work)).await? {
-            Ok(done) => Ok(done),
+            Ok(done) => {
+                if done.is_ok() {
+                    self.shared.silence.heard();
+                }
+                Ok(done)
+            }
             Err(_) => Err(LedgerError::Unavailable("the work of a connection took too long".into())),
         }
     }

@@ -1,19 +1,25 @@
 //! Whether Postgres answers anybody: nobody waits for a server that is frozen or cut off, and what one has found out all know.
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use diesel_async::SimpleAsyncConnection;
 use futures::FutureExt;
+use futures::future::{Either, select};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::LedgerError;
 use super::connection::{Connections, discard};
 
 /// A call that needs Postgres waits no longer for one that says nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// Postgres is silent once it has answered nobody for so long, neither the question nor any work.
+const QUIET_MAX: Duration = Duration::from_secs(1);
 
 /// Between two questions to a server that refuses them.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -25,7 +31,7 @@ enum Hearing {
     Answers,
     /// It is being asked.
     Asked,
-    /// It was asked and said nothing; it is asked on until it does.
+    /// It was asked and answered nobody; it is asked on until it does.
     Silent,
 }
 
@@ -35,12 +41,16 @@ pub(super) struct Silence {
     probe: Connections,
     runtime: Handle,
     known: watch::Sender<Hearing>,
+    began: Instant,
+    /// When it answered somebody's work last, in ms since it began.
+    heard_ms: AtomicU64,
 }
 
 impl Silence {
     /// Nothing is asked before somebody waits.
     pub(super) fn new(probe: Connections, runtime: Handle) -> Self {
-        Self { probe, runtime, known: watch::Sender::new(Hearing::Answers) }
+        let (known, began) = (watch::Sender::new(Hearing::Answers), Instant::now());
+        Self { probe, runtime, known, began, heard_ms: AtomicU64::new(0) }
     }
 
     /// Connects now: on a busy machine a new connection may take longer than the question may.
@@ -56,9 +66,9 @@ impl Silence {
         self: &Arc<Self>,
         work: impl Future<Output = T>,
     ) -> Result<T, LedgerError> {
-        let mut work = std::pin::pin!(work);
+        let mut work = pin!(work);
         let mut known = self.known.subscribe();
-        let mut silent = std::pin::pin!(async move {
+        let mut silent = pin!(async move {
             known.wait_for(|hearing| *hearing == Hearing::Silent).map(drop).await;
         });
         loop {
@@ -66,7 +76,7 @@ impl Silence {
                 biased;
                 done = &mut work => return Ok(done),
                 () = &mut silent => return Err(LedgerError::Silent),
-                () = tokio::time::sleep(SILENCE_MAX / 2) => self.ask(),
+                () = sleep(SILENCE_MAX - QUIET_MAX) => self.ask(),
             }
         }
     }
@@ -83,29 +93,66 @@ impl Silence {
         }
     }
 
-    async fn answers_within(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
-        let Ok(Ok(mut connection)) = timeout_at(deadline, self.probe.get()).await else {
+    /// Notes that Postgres has answered somebody's work: on a busy machine the question may be what takes long.
+    pub(super) fn heard(&self) {
+        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    fn last_heard(&self) -> Instant {
+        self.began + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
+    }
+
+    /// Asks once, and tells those who wait when it is silent; an answer that comes after that is one, too.
+    async fn answers(&self, first_asked: Instant) -> bool {
+        match select(pin!(self.question()), pin!(self.quiet(first_asked))).await {
+            Either::Left((answers, _)) => {
+                if !answers && self.last_heard() < first_asked {
+                    self.known.send_replace(Hearing::Silent);
+                }
+                answers
+            }
+            Either::Right(((), question)) => {
+                self.known.send_replace(Hearing::Silent);
+                question.await
+            }
+        }
+    }
+
+    async fn question(&self) -> bool {
+        let given_up = Instant::now() + SILENCE_MAX;
+        let Ok(Ok(mut connection)) = timeout_at(given_up, self.probe.get()).await else {
             return false;
         };
         let answers =
-            timeout_at(deadline, connection.batch_execute("SELECT 1")).await.is_ok_and(|said| said.is_ok());
+            timeout_at(given_up, connection.batch_execute("SELECT 1")).await.is_ok_and(|said| said.is_ok());
         if !answers {
             discard(connection);
         }
         answers
     }
+
+    /// Waits until nobody's work has been answered for long enough, counted from this instant at the earliest.
+    async fn quiet(&self, from: Instant) {
+        loop {
+            let until = self.last_heard().max(from) + QUIET_MAX;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
 }
 
 /// Asks until Postgres answers, or nobody is left who could wait for it.
 async fn ask_until_answered(silence: Weak<Silence>) {
+    let first_asked = Instant::now();
     while let Some(silence) = silence.upgrade() {
-        if silence.answers_within(SILENCE_MAX / 2).await {
+        if silence.answers(first_asked).await {
             silence.known.send_replace(Hearing::Answers);
             return;
         }
-        silence.known.send_replace(Hearing::Silent);
         drop(silence);
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
 }

@@ -156,3 +156,74 @@ async fn all_are_told_in_time(app: &TestApp, calls: &[(Method, &'static str, Val
     });
     futures::future::join_all(asked).await;
 }
+
+/// Stops one of Postgres's processes until the answer is dropped.
+struct Stopped(nix::unistd::Pid);
+
+impl Stopped {
+    fn new(pid: i32) -> Self {
+        let pid = nix::unistd::Pid::from_raw(pid);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = nix::sys::signal::kill(self.0, nix::sys::signal::Signal::SIGCONT);
+    }
+}
+
+/// A new plan that waits for this connection to let go.
+async fn held_up(
+    app: &TestApp,
+    holder: &tokio_postgres::Client,
+    plan: usize,
+) -> tokio::task::JoinHandle<u16> {
+    holder.batch_execute("BEGIN; UPDATE policy_version SET version = version").await.unwrap();
+    let url = format!("{}/v1/admin/plans/new-{plan}", app.url());
+    let put = app.client().put(url).bearer_auth(app.admin_key()).json(&json!({}));
+    tokio::spawn(async move { put.send().await.unwrap().status().as_u16() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_postgres_answers_others_it_is_not_called_silent_for_the_question_that_hangs() {
+    let app = app().await;
+    let connect = async || {
+        let (client, connection) =
+            tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    };
+    let (holder, watch) = (connect().await, connect().await);
+    let change = held_up(&app, &holder, 0).await;
+    let asks = "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT 1'";
+    let pid: i32 = wait_for("Postgres is asked", Duration::from_secs(20), async || {
+        watch.query_opt(asks, &[]).await.unwrap().map(|row| row.get(0))
+    })
+    .await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(change.await.unwrap(), 201);
+    let question = Stopped::new(pid);
+    // On a machine so busy that the others wait, too, the silence may be real: only a smooth round counts.
+    for plan in 1..=20 {
+        let change = held_up(&app, &holder, plan).await;
+        let (began, mut is_smooth) = (Instant::now(), true);
+        while began.elapsed() < PATIENCE && is_smooth {
+            let asked = Instant::now();
+            let answer = app.get("/v1/admin/jobs").await;
+            is_smooth = asked.elapsed() < Duration::from_millis(700);
+            assert!(!is_smooth || answer.status == 200, "{answer:?}");
+        }
+        let waits = !change.is_finished();
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        let status = change.await.unwrap();
+        if is_smooth {
+            assert_eq!((waits, status), (true, 201));
+            break;
+        }
+        assert!(plan < 20, "this machine is too busy to tell");
+    }
+    drop(question);
+    app.finish().await;
+}
