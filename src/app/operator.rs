@@ -224,15 +224,18 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
             .skipped
             .or_else(|| (gate.counters == 0).then(|| "the gate has no counter to compare".into())),
     });
-    if gate.cold_tenants > 0 {
-        let cold = gate.cold_tenants;
-        warnings.push(format!(
-            "{cold} tenants are cold: the gate is told of each by the ledger at its next call"
-        ));
-    }
+    let notes = cold_note(gate.cold_tenants).into_iter().collect();
     warnings.extend(gate.undecided);
     reached.leave().await?;
-    Ok(VerifyReport { checks, warnings })
+    Ok(VerifyReport { checks, warnings, notes })
+}
+
+fn cold_note(tenants: u64) -> Option<String> {
+    match tenants {
+        0 => None,
+        1 => Some("1 tenant is cold: the ledger tells the gate of it at its next call".into()),
+        many => Some(format!("{many} tenants are cold: the ledger tells the gate of each at its next call")),
+    }
 }
 
 /// What stays unbilled if an event in quarantine is discarded, in words.

@@ -50,8 +50,10 @@ pub struct ServeOptions {
 pub struct VerifyReport {
     /// One line per check.
     pub checks: Vec<CheckLine>,
-    /// Remarkable, but not wrong: gaps, open quarantine, tenants that the gate does not know at the moment.
+    /// Remarkable, but not wrong: gaps, open quarantine.
     pub warnings: Vec<String>,
+    /// What is as it should be, and worth knowing when the figures are read.
+    pub notes: Vec<String>,
 }
 
 /// One check of the books.

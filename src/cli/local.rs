@@ -77,7 +77,7 @@ fn effects(settings: &Settings) -> Table {
 }
 
 fn problems(error: &SettingsError) -> Table {
-    let mut table = Table::new(&["key", "message", "file", "~line"]);
+    let mut table = Table::new(&["key", "message", "?file", "?line"]);
     for problem in &error.problems {
         let line = problem.line.map(|line| line.to_string());
         let optional = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -107,7 +107,8 @@ pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Form
         let faults = report.checks.iter().flat_map(|check| &check.faults);
         let faults = faults.map(|fault| format!("fault: {fault}\n"));
         let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}\n"));
-        output::print(&faults.chain(warnings).collect::<String>())?;
+        let notes = report.notes.iter().map(|note| format!("note: {note}\n"));
+        output::print(&faults.chain(warnings).chain(notes).collect::<String>())?;
     }
     let is_clean = report.checks.iter().all(|check| check.faults.is_empty());
     Ok(if is_clean { Exit::Success } else { Exit::Differs })

@@ -146,11 +146,29 @@ fn config_check_prints_json_and_names_file_and_line() {
 }
 
 #[test]
+fn a_setting_that_stands_in_no_file_has_neither_file_nor_line_and_is_told_in_plain_words() {
+    let mut check = tollgate(&["config", "check", "--output", "json"]);
+    let (code, out, error) = run(check.env("TOLLGATE__REDIS__RESPONSE_TIMEOUT_MS", "-5"));
+    assert_eq!(code, 1, "{out}{error}");
+    let problems: Value = serde_json::from_str(&out).unwrap();
+    let problem = &problems[0];
+    assert_eq!((&problem["file"], &problem["line"]), (&json!(null), &json!(null)), "{out}");
+    assert_eq!(problem["key"], "redis.response_timeout_ms", "{out}");
+    let message = problem["message"].as_str().unwrap();
+    assert!(message.contains("expected a whole number, zero or more"), "{message}");
+}
+
+#[test]
 fn a_healthy_first_start_warns_of_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let writes = std::fs::File::create(&log).unwrap();
     let mut up = Up::start_logging(&directory.path().join("data"), &[], writes.into());
+    let place = directory.path().join("data");
+    let (code, out, error) = run(tollgate(&["verify", "--data-dir"]).arg(place));
+    assert_eq!(code, 0, "{out}{error}");
+    assert!(!out.contains("warning"), "{out}");
+    assert!(out.contains("note: 1 tenant is cold"), "{out}");
     up.ask_to_end();
     assert!(up.child.wait().unwrap().success());
     let log = std::fs::read_to_string(&log).unwrap();
