@@ -166,7 +166,8 @@ impl Ledger {
         }
     }
 
-    /// Waits for work on a connection, but not for one that takes too long. Work that is done has asked the server: it answers.
+    /// Waits for work on a connection, but not for one that takes too long. Work that is done has asked the server, which
+    /// answers.
     async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, LedgerError>>,
