@@ -185,3 +185,37 @@ fn links_between_documents_lead_somewhere() {
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
+
+/// Files of the ledger whose statements still stand in their code; none is added.
+const SQL_IN_CODE: &[&str] = &[
+    "src/ledger/balances.rs",
+    "src/ledger/chain.rs",
+    "src/ledger/entries.rs",
+    "src/ledger/quotas.rs",
+    "src/ledger/usage.rs",
+    "src/ledger/verify/chains.rs",
+    "src/ledger/verify/figures.rs",
+    "src/ledger/verify/reservations.rs",
+];
+
+#[test]
+fn statements_that_diesel_does_not_write_stand_in_files_of_their_own() {
+    let mut named = BTreeSet::new();
+    let mut in_code = BTreeSet::new();
+    for path in files("src", &[".rs"]) {
+        let text = fs::read_to_string(&path).unwrap();
+        for statement in text.split("sql_query(").skip(1) {
+            match statement.trim_start().strip_prefix("include_str!(\"sql/") {
+                Some(file) => named.extend(file.split('"').next().map(str::to_owned)),
+                None => drop(in_code.insert(relative(&path))),
+            }
+        }
+    }
+    let expected: BTreeSet<_> = SQL_IN_CODE.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(in_code, expected, "write a typed query, or a file in src/ledger/sql; the list only shrinks");
+    let kept: BTreeSet<_> = files("src/ledger/sql", &[".sql"])
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(named, kept, "each file is one statement that the ledger uses");
+}

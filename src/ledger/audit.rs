@@ -1,11 +1,11 @@
 //! The audit log: who changed what, in the transaction that changed it.
 
-use diesel::sql_query;
-use diesel::sql_types::{Jsonb, Text};
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use serde_json::Value;
 
 use super::LedgerError;
+use super::schema::audit_log;
 
 /// Notes a change; `object` is its kind and id.
 pub(crate) async fn note(
@@ -15,12 +15,12 @@ pub(crate) async fn note(
     object: &str,
     detail: Value,
 ) -> Result<(), LedgerError> {
-    sql_query("INSERT INTO audit_log (actor, action, object, detail) VALUES ($1, $2, $3, $4)")
-        .bind::<Text, _>(actor)
-        .bind::<Text, _>(action)
-        .bind::<Text, _>(object)
-        .bind::<Jsonb, _>(detail)
-        .execute(connection)
-        .await?;
+    let values = (
+        audit_log::actor.eq(actor),
+        audit_log::action.eq(action),
+        audit_log::object.eq(object),
+        audit_log::detail.eq(detail),
+    );
+    diesel::insert_into(audit_log::table).values(values).execute(connection).await?;
     Ok(())
 }

@@ -56,15 +56,6 @@ impl Row {
     }
 }
 
-const QUERY: &str = "SELECT w.place, c.epoch, c.sequence, \
-        coalesce((SELECT r.epoch <= w.epoch AND (r.step > w.step OR (r.step = w.step AND r.sequence = w.sequence)) \
-                  FROM reservations r WHERE r.partition = w.partition AND r.id = w.id LIMIT 1), false) AS row_has_it, \
-        EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = w.id \
-                AND (q.epoch, q.sequence) <= (w.epoch, w.sequence)) AS quarantined \
-    FROM unnest($1::smallint[], $2::uuid[], $3::integer[], $4::bigint[], $5::bigint[]) \
-         WITH ORDINALITY AS w(partition, id, step, epoch, sequence, place) \
-    JOIN cursors c ON c.partition = w.partition";
-
 impl Ledger {
     /// Which of these events are in the books, in their order: the cursor decides within an event's epoch, the
     /// reservation's row where that is over or the record was restored. A row that another change took to the same step in a
@@ -80,11 +71,9 @@ async fn find(
     events: Vec<AwaitedEvent>,
 ) -> Result<Vec<Booked>, LedgerError> {
     let column = |pick: fn(&AwaitedEvent) -> i64| events.iter().map(pick).collect::<Vec<_>>();
-    let find = sql_query(QUERY)
-        .bind::<Array<SmallInt>, _>(
-            events.iter().map(|of| number::of_partition(of.reservation.partition())).collect::<Vec<_>>(),
-        )
-        .bind::<Array<sql_types::Uuid>, _>(events.iter().map(|of| of.reservation.uuid()).collect::<Vec<_>>())
+    let find = sql_query(include_str!("sql/booked_events.sql"))
+        .bind::<Array<SmallInt>, _>(events.iter().map(|of| of.reservation.partition()).collect::<Vec<_>>())
+        .bind::<Array<sql_types::Uuid>, _>(events.iter().map(|of| of.reservation).collect::<Vec<_>>())
         .bind::<Array<Integer>, _>(
             events.iter().map(|of| i32::try_from(of.step).unwrap_or(i32::MAX)).collect::<Vec<_>>(),
         )

@@ -1,11 +1,12 @@
 //! Tenants' calendars by their dates, and what a change of one does to a period that is opened already but has not begun.
 
-use diesel::sql_query;
-use diesel::sql_types::{Array, SmallInt, Text, Timestamptz};
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
 use super::policy::has_booked;
+use super::schema::{balances, calendars, quota_periods, tenants};
 use super::{Ledger, LedgerError, instant, jobs, notices};
 use crate::domain::ids::TenantId;
 use crate::domain::period::{Calendars, WindowKind};
@@ -37,8 +38,7 @@ pub(crate) async fn put(
     connection: &mut AsyncPgConnection,
     change: &CalendarChange,
 ) -> Result<(), LedgerError> {
-    let lock = sql_query("SELECT FROM tenants WHERE id = $1 FOR UPDATE");
-    lock.bind::<Text, _>(change.tenant.as_str()).execute(connection).await?;
+    tenants::table.find(&change.tenant).select(tenants::id).for_update().execute(connection).await?;
     delete(connection, change.tenant.as_str()).await?;
     match &change.calendars {
         None if has_booked(connection, change.tenant.as_str()).await? => {
@@ -55,31 +55,28 @@ pub(crate) async fn put(
 
 /// Forgets a tenant's.
 pub(crate) async fn delete(connection: &mut AsyncPgConnection, tenant: &str) -> Result<(), LedgerError> {
-    let delete = sql_query("DELETE FROM calendars WHERE tenant = $1").bind::<Text, _>(tenant);
-    delete.execute(connection).await?;
+    diesel::delete(calendars::table.filter(calendars::tenant.eq(tenant))).execute(connection).await?;
     Ok(())
 }
 
 async fn insert(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
-    calendars: &Calendars,
+    all: &Calendars,
 ) -> Result<(), LedgerError> {
-    let dated = calendars.dated();
-    let ends = dated.iter().map(|each| calendars.window(WindowKind::Period, each.from_ms).end_ms);
-    sql_query(
-        "INSERT INTO calendars (tenant, from_at, zone, anchor_day, first_period_end) \
-         SELECT $1, * FROM unnest($2::timestamptz[], $3::text[], $4::smallint[], $5::timestamptz[])",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(dated.iter().map(|each| each.from_ms))?)
-    .bind::<Array<Text>, _>(dated.iter().map(|each| each.calendar.zone.name()).collect::<Vec<_>>())
-    .bind::<Array<SmallInt>, _>(
-        dated.iter().map(|each| i16::from(u8::from(each.calendar.anchor_day))).collect::<Vec<_>>(),
-    )
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(ends)?)
-    .execute(connection)
-    .await?;
+    let dated = all.dated();
+    let rows = dated.iter().map(|each| {
+        let end_ms = all.window(WindowKind::Period, each.from_ms).end_ms;
+        Ok((
+            calendars::tenant.eq(tenant),
+            calendars::from_at.eq(instant::from_ms(each.from_ms)?),
+            calendars::zone.eq(each.calendar.zone.name()),
+            calendars::anchor_day.eq(i16::from(u8::from(each.calendar.anchor_day))),
+            calendars::first_period_end.eq(instant::from_ms(end_ms)?),
+        ))
+    });
+    let rows = rows.collect::<Result<Vec<_>, LedgerError>>()?;
+    diesel::insert_into(calendars::table).values(rows).execute(connection).await?;
     Ok(())
 }
 
@@ -89,19 +86,23 @@ async fn move_next(
     tenant: &TenantId,
     (start_ms, end_ms): (i64, i64),
 ) -> Result<(), LedgerError> {
-    let mut moved = 0;
-    for move_end in [
-        "UPDATE balances SET period_end = $3 WHERE tenant = $1 AND period_start = $2 AND period_end <> $3",
-        "UPDATE quota_periods SET period_end = $3, version = version + 1, delivered_at = NULL \
-         WHERE tenant = $1 AND period_start = $2 AND period_end <> $3",
-    ] {
-        moved = sql_query(move_end)
-            .bind::<Text, _>(tenant.as_str())
-            .bind::<Timestamptz, _>(instant::from_ms(start_ms)?)
-            .bind::<Timestamptz, _>(instant::from_ms(end_ms)?)
-            .execute(&mut *connection)
-            .await?;
-    }
+    let (start, end) = (instant::from_ms(start_ms)?, instant::from_ms(end_ms)?);
+    let next = balances::table.filter(balances::tenant.eq(tenant)).filter(balances::period_start.eq(start));
+    diesel::update(next.filter(balances::period_end.ne(end)))
+        .set(balances::period_end.eq(end))
+        .execute(connection)
+        .await?;
+    let next = quota_periods::table
+        .filter(quota_periods::tenant.eq(tenant))
+        .filter(quota_periods::period_start.eq(start));
+    let moved = diesel::update(next.filter(quota_periods::period_end.ne(end)))
+        .set((
+            quota_periods::period_end.eq(end),
+            quota_periods::version.eq(quota_periods::version + 1),
+            quota_periods::delivered_at.eq(None::<DateTime<Utc>>),
+        ))
+        .execute(connection)
+        .await?;
     if moved > 0 {
         jobs::ring(connection, jobs::PERIODS).await?;
         notices::tell(connection, "job", jobs::PERIODS, 0).await?;

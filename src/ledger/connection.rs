@@ -168,7 +168,7 @@ impl Ledger {
 
     /// Waits for work on a connection, but not for one that takes too long. Work that is done has asked the server, which
     /// answers.
-    async fn in_time<T>(
+    pub(super) async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, LedgerError>>,
     ) -> Result<Result<T, LedgerError>, LedgerError> {
@@ -186,14 +186,15 @@ impl Ledger {
 
 /// Begins an ordinary transaction.
 pub(crate) const BEGIN: &str = "BEGIN";
-/// Begins one that books. What it looks up it finds by index, however small the tables are: its statements are kept, and one
-/// planned while a table was small would read all of it when it has grown.
-pub(crate) const BEGIN_BOOKING: &str = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
+/// Begins one that books, whose plans are kept. What it looks up it finds by index, however small the tables are: a plan made while
+/// a table was small would read all of it when it has grown.
+pub(crate) const BEGIN_BOOKING: &str =
+    "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL plan_cache_mode = auto";
 /// Begins one whose reads all see the same instant.
 pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-/// Begins one that also looks up by index alone, as one that books does: its statements are kept.
-pub(crate) const BEGIN_LOOK_UP: &str =
-    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
+/// Begins one that also looks up by index alone, under kept plans, as one that books does.
+pub(crate) const BEGIN_LOOK_UP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; \
+    SET LOCAL jit = off; SET LOCAL plan_cache_mode = auto";
 
 /// Begins reads within a transaction that may take only so long each, and fail without harm to it.
 pub(crate) async fn begin_aside(
@@ -260,8 +261,10 @@ pub(super) fn discard(connection: Object<AsyncPgConnection>) {
 
 fn greeting(options: &LedgerOptions) -> String {
     let timeout_ms = options.statement_timeout.as_millis();
+    // A statement is parsed once, but planned each time for its values and for the tables as they are.
     let mut greeting = format!(
-        "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; SET lc_messages = 'C';",
+        "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; SET lc_messages = 'C'; \
+         SET plan_cache_mode = force_custom_plan;",
         timeout_ms * 2
     );
     if let Some(role) = &options.role {

@@ -1,23 +1,31 @@
 //! How far each partition's outbox is booked.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{Array, BigInt, Binary, Nullable, SmallInt, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{Array, BigInt, Binary, SmallInt};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::columns::HashIfAny;
+use super::functions::{greatest, transaction_timestamp};
+use super::schema::cursors;
 use super::statement::Kept;
 use super::{BEGIN, Conflict, Ledger, LedgerError, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// A partition's cursor: the last event booked and the hash by which its entry is known again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = cursors, check_for_backend(Pg))]
 pub struct Cursor {
     /// Which partition.
     pub partition: Partition,
     /// The last event booked; `0-0` when none was.
+    #[diesel(select_expression = (cursors::epoch, cursors::sequence))]
     pub booked: OutboxId,
     /// The hash of its entry; none when none was booked.
+    #[diesel(deserialize_as = HashIfAny)]
     pub event_hash: Option<[u8; 32]>,
     /// The last epoch whose rest, behind the cursor, will never be booked; 0 when there is none.
     pub given_up: Epoch,
@@ -57,38 +65,6 @@ pub(crate) struct CursorMove {
     pub(crate) event_hash: [u8; 32],
 }
 
-#[derive(QueryableByName)]
-struct CursorRow {
-    #[diesel(sql_type = SmallInt)]
-    partition: i16,
-    #[diesel(sql_type = BigInt)]
-    epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    sequence: i64,
-    #[diesel(sql_type = Nullable<Binary>)]
-    event_hash: Option<Vec<u8>>,
-    #[diesel(sql_type = BigInt)]
-    given_up: i64,
-    #[diesel(sql_type = Timestamptz)]
-    now: DateTime<Utc>,
-}
-
-impl CursorRow {
-    fn read(self) -> Result<Cursor, LedgerError> {
-        Ok(Cursor {
-            partition: number::partition(self.partition)?,
-            booked: OutboxId {
-                epoch: Epoch(number::unsigned(self.epoch)?),
-                sequence: number::unsigned(self.sequence)?,
-            },
-            event_hash: self.event_hash.map(number::hash).transpose()?,
-            given_up: Epoch(number::unsigned(self.given_up)?),
-        })
-    }
-}
-
-const COLUMNS: &str = "SELECT partition, epoch, sequence, event_hash, given_up, now() AS now FROM cursors";
-
 impl Ledger {
     /// The last event booked of a partition; `0-0` when none was.
     pub async fn cursor(&self, partition: Partition) -> Result<OutboxId, LedgerError> {
@@ -97,7 +73,8 @@ impl Ledger {
 
     /// How far a partition is booked, and what of it is given up.
     pub async fn cursor_row(&self, partition: Partition) -> Result<Cursor, LedgerError> {
-        self.read(|connection| read_row(connection, partition).boxed()).await
+        let found = self.first(|| one(partition)).await?;
+        found.ok_or_else(|| not_installed(partition))
     }
 
     /// Notes that these rests will never be booked, each provided that its cursor still stands where it did. Answers those
@@ -109,15 +86,18 @@ impl Ledger {
 
     /// The cursors of all partitions, in order.
     pub async fn cursors(&self) -> Result<Vec<Cursor>, LedgerError> {
-        let query = format!("{COLUMNS} ORDER BY partition");
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str());
-                async move { Ok(query.load::<CursorRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(CursorRow::read).collect()
+        self.load(|| cursors::table.select(Cursor::as_select()).order(cursors::partition)).await
     }
+}
+
+#[diesel::dsl::auto_type(no_type_alias)]
+fn one(partition: Partition) -> _ {
+    let cursor: diesel::dsl::AsSelect<Cursor, Pg> = Cursor::as_select();
+    cursors::table.select(cursor).filter(cursors::partition.eq(partition))
+}
+
+fn not_installed(partition: Partition) -> LedgerError {
+    LedgerError::Refused(format!("partition {partition} is not one of this installation"))
 }
 
 /// The last event booked of a partition, as this transaction sees it.
@@ -125,18 +105,8 @@ pub(crate) async fn read(
     connection: &mut AsyncPgConnection,
     partition: Partition,
 ) -> Result<OutboxId, LedgerError> {
-    Ok(read_row(connection, partition).await?.booked)
-}
-
-async fn read_row(connection: &mut AsyncPgConnection, partition: Partition) -> Result<Cursor, LedgerError> {
-    let rows: Vec<CursorRow> = sql_query(format!("{COLUMNS} WHERE partition = $1"))
-        .bind::<SmallInt, _>(number::of_partition(partition))
-        .load(connection)
-        .await?;
-    match rows.into_iter().next() {
-        Some(row) => row.read(),
-        None => Err(LedgerError::Refused(format!("partition {partition} is not one of this installation"))),
-    }
+    let found: Option<Cursor> = one(partition).first(connection).await.optional()?;
+    Ok(found.ok_or_else(|| not_installed(partition))?.booked)
 }
 
 /// Locks the cursors of these partitions, in order, so that nobody else books them before this transaction ends.
@@ -145,12 +115,14 @@ pub(crate) async fn lock(
     connection: &mut AsyncPgConnection,
     partitions: &[Partition],
 ) -> Result<(Vec<Cursor>, DateTime<Utc>), LedgerError> {
-    let numbers: Vec<i16> = partitions.iter().map(|p| number::of_partition(*p)).collect();
-    let lock = sql_query(format!("{COLUMNS} WHERE partition = ANY($1) ORDER BY partition FOR UPDATE"))
-        .bind::<Array<SmallInt>, _>(&numbers);
-    let rows: Vec<CursorRow> = Kept(lock).load(connection).await?;
-    let now = rows.as_slice().first().map(|row| row.now);
-    let cursors = rows.into_iter().map(CursorRow::read).collect::<Result<_, _>>()?;
+    let lock = cursors::table
+        .select((Cursor::as_select(), transaction_timestamp()))
+        .filter(cursors::partition.eq_any(partitions))
+        .order(cursors::partition)
+        .for_update();
+    let (cursors, instants): (Vec<Cursor>, Vec<DateTime<Utc>>) =
+        lock.load::<(Cursor, DateTime<Utc>)>(connection).await?.into_iter().unzip();
+    let now = instants.as_slice().first().copied();
     Ok((cursors, now.ok_or_else(|| LedgerError::Refused("no such partition is installed".into()))?))
 }
 
@@ -164,16 +136,11 @@ async fn note_given_up(
         locked.iter().any(|cursor| cursor.partition == rest.partition && cursor.booked == rest.booked)
     };
     let noted: Vec<Rest> = rests.into_iter().filter(stands).collect();
-    sql_query(
-        "UPDATE cursors c SET given_up = greatest(c.given_up, r.epoch) \
-         FROM unnest($1::smallint[], $2::bigint[]) AS r(partition, epoch) WHERE c.partition = r.partition",
-    )
-    .bind::<Array<SmallInt>, _>(
-        noted.iter().map(|rest| number::of_partition(rest.partition)).collect::<Vec<_>>(),
-    )
-    .bind::<Array<BigInt>, _>(noted.iter().map(|rest| number::signed(rest.epoch.0)).collect::<Vec<_>>())
-    .execute(connection)
-    .await?;
+    for rest in &noted {
+        let given_up = greatest(cursors::given_up, rest.epoch);
+        let give_up = diesel::update(cursors::table.find(rest.partition)).set(cursors::given_up.eq(given_up));
+        give_up.execute(connection).await?;
+    }
     Ok(noted)
 }
 
@@ -195,18 +162,13 @@ pub(crate) async fn advance(
         moves.iter().map(|step| number::signed(pick(step))).collect::<Vec<_>>()
     };
     let partitions: Vec<i16> = moves.iter().map(|step| number::of_partition(step.partition)).collect();
-    let advance = sql_query(
-        "UPDATE cursors c SET epoch = m.epoch, sequence = m.sequence, event_hash = m.event_hash, booked_at = now() \
-         FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[]) \
-              AS m(partition, from_epoch, from_sequence, epoch, sequence, event_hash) \
-         WHERE c.partition = m.partition AND c.epoch = m.from_epoch AND c.sequence = m.from_sequence",
-    )
-    .bind::<Array<SmallInt>, _>(partitions)
-    .bind::<Array<BigInt>, _>(column(|step| step.from.epoch.0))
-    .bind::<Array<BigInt>, _>(column(|step| step.from.sequence))
-    .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
-    .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
-    .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
+    let advance = sql_query(include_str!("sql/advance_cursors.sql"))
+        .bind::<Array<SmallInt>, _>(partitions)
+        .bind::<Array<BigInt>, _>(column(|step| step.from.epoch.0))
+        .bind::<Array<BigInt>, _>(column(|step| step.from.sequence))
+        .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
+        .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
+        .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
     let moved = Kept(advance).execute(&mut connection).await?;
     match moves.first() {
         Some(first) if moved != moves.len() => {

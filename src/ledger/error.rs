@@ -104,7 +104,8 @@ impl From<Error> for LedgerError {
     }
 }
 
-/// diesel hands on no SQLSTATE, so what has no kind of its own is known by the server's (C locale) message.
+/// A rule is known by its constraint, a missing month by its table. What is neither a rule nor a kind of Diesel's, which hands on
+/// no SQLSTATE, is known by the server's (C locale) words.
 fn from_database(
     kind: DatabaseErrorKind,
     information: &(dyn DatabaseErrorInformation + Send + Sync),
@@ -115,7 +116,9 @@ fn from_database(
         DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection => {
             LedgerError::Unavailable(message.into())
         }
-        DatabaseErrorKind::CheckViolation if message.starts_with("no partition of relation") => {
+        DatabaseErrorKind::CheckViolation
+            if information.constraint_name().is_none() && information.table_name() == Some("entries") =>
+        {
             LedgerError::MonthMissing
         }
         DatabaseErrorKind::ReadOnlyTransaction => {
@@ -170,7 +173,8 @@ fn sentence(constraint: &str, message: &str) -> String {
 mod tests {
     use super::*;
 
-    struct Information(&'static str, Option<&'static str>);
+    /// A message, a table, a constraint.
+    struct Information(&'static str, Option<&'static str>, Option<&'static str>);
 
     impl DatabaseErrorInformation for Information {
         fn message(&self) -> &str {
@@ -183,13 +187,13 @@ mod tests {
             None
         }
         fn table_name(&self) -> Option<&str> {
-            None
+            self.1
         }
         fn column_name(&self) -> Option<&str> {
             None
         }
         fn constraint_name(&self) -> Option<&str> {
-            self.1
+            self.2
         }
         fn statement_position(&self) -> Option<i32> {
             None
@@ -197,34 +201,56 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case(DatabaseErrorKind::Unknown, "deadlock detected", None, true)]
-    #[case(DatabaseErrorKind::SerializationFailure, "could not serialize access", None, true)]
-    #[case(DatabaseErrorKind::Unknown, "terminating connection due to administrator command", None, true)]
-    #[case(DatabaseErrorKind::Unknown, "canceling statement due to statement timeout", None, true)]
-    #[case(DatabaseErrorKind::Unknown, "the database system is starting up", None, true)]
-    #[case(DatabaseErrorKind::UnableToSendCommand, "connection closed", None, true)]
+    #[case(DatabaseErrorKind::Unknown, "deadlock detected", None, None, true)]
+    #[case(DatabaseErrorKind::SerializationFailure, "could not serialize access", None, None, true)]
     #[case(
-        DatabaseErrorKind::CheckViolation,
-        "no partition of relation \"entries\" found for row",
+        DatabaseErrorKind::Unknown,
+        "terminating connection due to administrator command",
+        None,
         None,
         true
     )]
-    #[case(DatabaseErrorKind::UniqueViolation, "duplicate key value", Some("entries_pkey"), false)]
-    #[case(DatabaseErrorKind::CheckViolation, "violates check", Some("batch_has_rows"), false)]
-    #[case(DatabaseErrorKind::Unknown, "syntax error", None, false)]
+    #[case(DatabaseErrorKind::Unknown, "canceling statement due to statement timeout", None, None, true)]
+    #[case(DatabaseErrorKind::Unknown, "the database system is starting up", None, None, true)]
+    #[case(DatabaseErrorKind::UnableToSendCommand, "connection closed", None, None, true)]
+    #[case(DatabaseErrorKind::CheckViolation, "in whichever words", Some("entries"), None, true)]
+    #[case(
+        DatabaseErrorKind::UniqueViolation,
+        "duplicate key value",
+        Some("entries"),
+        Some("entries_pkey"),
+        false
+    )]
+    #[case(
+        DatabaseErrorKind::CheckViolation,
+        "violates check",
+        Some("entries"),
+        Some("entry_amount_is_positive"),
+        false
+    )]
+    #[case(
+        DatabaseErrorKind::CheckViolation,
+        "violates check",
+        Some("batches"),
+        Some("batch_has_rows"),
+        false
+    )]
+    #[case(DatabaseErrorKind::Unknown, "syntax error", None, None, false)]
     fn only_what_may_pass_by_itself_is_transient(
         #[case] kind: DatabaseErrorKind,
         #[case] message: &'static str,
+        #[case] table: Option<&'static str>,
         #[case] constraint: Option<&'static str>,
         #[case] transient: bool,
     ) {
-        let error = LedgerError::from(Error::DatabaseError(kind, Box::new(Information(message, constraint))));
+        let error =
+            LedgerError::from(Error::DatabaseError(kind, Box::new(Information(message, table, constraint))));
         assert_eq!(error.is_transient(), transient, "{error:?}");
     }
 
     #[test]
     fn a_constraint_is_told_as_a_sentence() {
-        let information = Box::new(Information("violates check constraint", Some("batch_has_rows")));
+        let information = Box::new(Information("violates check constraint", None, Some("batch_has_rows")));
         let error = LedgerError::from(Error::DatabaseError(DatabaseErrorKind::CheckViolation, information));
         assert!(error.to_string().contains("batch has rows"), "{error}");
     }

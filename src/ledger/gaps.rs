@@ -1,24 +1,28 @@
 //! Gaps in the outboxes: proof that events were lost.
 
-use chrono::{DateTime, Utc};
-use diesel::sql_types::{Array, BigInt, SmallInt, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::pg::Pg;
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
 
+use super::columns::Milliseconds;
+use super::schema::gaps;
 use super::{Ledger, LedgerError, number};
-use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::domain::ids::{OutboxId, Partition};
 
 /// A place where the outbox went on too far ahead.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = gaps, check_for_backend(Pg))]
 pub struct Gap {
     /// Which partition.
     pub partition: Partition,
     /// The last event before it.
+    #[diesel(select_expression = (gaps::after_epoch, gaps::after_sequence))]
     pub after: OutboxId,
     /// The first event behind it.
+    #[diesel(select_expression = (gaps::found_epoch, gaps::found_sequence))]
     pub found: OutboxId,
     /// When it was noticed (the database's clock, unix ms).
+    #[diesel(column_name = noticed_at, deserialize_as = Milliseconds)]
     pub noticed_at_ms: i64,
 }
 
@@ -30,63 +34,26 @@ pub(crate) async fn add(mut connection: &AsyncPgConnection, gaps: &[Found]) -> R
     if gaps.is_empty() {
         return Ok(());
     }
-    let column =
-        |pick: fn(&Found) -> u64| gaps.iter().map(|gap| number::signed(pick(gap))).collect::<Vec<_>>();
-    sql_query(
-        "INSERT INTO gaps (partition, after_epoch, after_sequence, found_epoch, found_sequence) \
-         SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) ON CONFLICT DO NOTHING",
-    )
-    .bind::<Array<SmallInt>, _>(gaps.iter().map(|gap| number::of_partition(gap.0)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(column(|gap| gap.1.epoch.0))
-    .bind::<Array<BigInt>, _>(column(|gap| gap.1.sequence))
-    .bind::<Array<BigInt>, _>(column(|gap| gap.2.epoch.0))
-    .bind::<Array<BigInt>, _>(column(|gap| gap.2.sequence))
-    .execute(&mut connection)
-    .await?;
+    let row = |(partition, after, found): &Found| {
+        (
+            gaps::partition.eq(*partition),
+            gaps::after_epoch.eq(after.epoch),
+            gaps::after_sequence.eq(number::signed(after.sequence)),
+            gaps::found_epoch.eq(found.epoch),
+            gaps::found_sequence.eq(number::signed(found.sequence)),
+        )
+    };
+    let rows: Vec<_> = gaps.iter().map(row).collect();
+    diesel::insert_into(gaps::table).values(rows).on_conflict_do_nothing().execute(&mut connection).await?;
     Ok(())
-}
-
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = SmallInt)]
-    partition: i16,
-    #[diesel(sql_type = BigInt)]
-    after_epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    after_sequence: i64,
-    #[diesel(sql_type = BigInt)]
-    found_epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    found_sequence: i64,
-    #[diesel(sql_type = Timestamptz)]
-    noticed_at: DateTime<Utc>,
-}
-
-impl Row {
-    fn read(self) -> Result<Gap, LedgerError> {
-        let id = |epoch, sequence| -> Result<OutboxId, LedgerError> {
-            Ok(OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? })
-        };
-        Ok(Gap {
-            partition: number::partition(self.partition)?,
-            after: id(self.after_epoch, self.after_sequence)?,
-            found: id(self.found_epoch, self.found_sequence)?,
-            noticed_at_ms: self.noticed_at.timestamp_millis(),
-        })
-    }
 }
 
 impl Ledger {
     /// Gaps, the latest first, at most `limit`.
     pub async fn gaps(&self, limit: usize) -> Result<Vec<Gap>, LedgerError> {
-        let query = "SELECT partition, after_epoch, after_sequence, found_epoch, found_sequence, noticed_at FROM gaps \
-                     ORDER BY noticed_at DESC, partition, found_epoch DESC, found_sequence DESC LIMIT $1";
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query).bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(Row::read).collect()
+        let latest_first =
+            (gaps::noticed_at.desc(), gaps::partition, gaps::found_epoch.desc(), gaps::found_sequence.desc());
+        let query = || gaps::table.select(Gap::as_select()).order(latest_first).limit(number::limit(limit));
+        self.load(query).await
     }
 }

@@ -1,20 +1,13 @@
 //! The installation's own row: fixed when it is made, checked at every start.
 
-use diesel::sql_types::{Binary, Integer, SmallInt};
-use diesel::{QueryableByName, sql_query};
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::columns::Hash;
+use super::schema::{cursors, epochs, installation};
 use super::{BEGIN, Ledger, LedgerError};
 use crate::domain::ids::{PARTITIONS_MAX, Partition, TenantId};
-
-#[derive(QueryableByName)]
-struct InstallationRow {
-    #[diesel(sql_type = SmallInt)]
-    partitions: i16,
-    #[diesel(sql_type = Binary)]
-    secret_fingerprint: Vec<u8>,
-}
 
 impl Ledger {
     /// Makes the installation's rows once: its number of partitions (1 to 256), a fingerprint of its secret, an epoch
@@ -40,11 +33,11 @@ impl Ledger {
         if let Some(known) = self.shared.partitions.get() {
             return Ok(*known);
         }
-        let row = self.read(|connection| read(connection).boxed()).await?;
-        let row = row.ok_or_else(|| {
+        let stored: Option<i16> = self.first(|| installation::table.select(installation::partitions)).await?;
+        let stored = stored.ok_or_else(|| {
             LedgerError::Refused("the ledger is not installed: start the service once".into())
         })?;
-        let partitions = u16::try_from(row.partitions).unwrap_or_default();
+        let partitions = u16::try_from(stored).unwrap_or_default();
         Ok(*self.shared.partitions.get_or_init(|| partitions))
     }
 
@@ -54,44 +47,34 @@ impl Ledger {
     }
 }
 
-async fn read(connection: &mut AsyncPgConnection) -> Result<Option<InstallationRow>, LedgerError> {
-    let rows: Vec<InstallationRow> =
-        sql_query("SELECT partitions, secret_fingerprint FROM installation").load(connection).await?;
-    Ok(rows.into_iter().next())
-}
-
 async fn install(
     connection: &mut AsyncPgConnection,
     partitions: u16,
     secret_fingerprint: [u8; 32],
 ) -> Result<(), LedgerError> {
     let count = i16::try_from(partitions).unwrap_or(i16::MAX);
-    sql_query(
-        "INSERT INTO installation (partitions, secret_fingerprint) VALUES ($1, $2) ON CONFLICT DO NOTHING",
-    )
-    .bind::<SmallInt, _>(count)
-    .bind::<Binary, _>(secret_fingerprint.as_slice())
-    .execute(connection)
-    .await?;
-    let row = read(connection)
-        .await?
-        .ok_or_else(|| LedgerError::Damaged("the installation's row is gone".into()))?;
-    if row.partitions != count {
+    let values =
+        (installation::partitions.eq(count), installation::secret_fingerprint.eq(&secret_fingerprint));
+    let insert = diesel::insert_into(installation::table).values(values).on_conflict_do_nothing();
+    insert.execute(connection).await?;
+    let read = installation::table.select((installation::partitions, installation::secret_fingerprint));
+    let stored: Option<(i16, Hash)> = read.first(connection).await.optional()?;
+    let (installed, fingerprint) =
+        stored.ok_or_else(|| LedgerError::Damaged("the installation's row is gone".into()))?;
+    if installed != count {
         return Err(LedgerError::Refused(format!(
-            "this ledger was installed with {} partitions, which cannot be changed: configure {0}, not {partitions}",
-            row.partitions
+            "this ledger was installed with {installed} partitions, which cannot be changed: configure {installed}, not {partitions}"
         )));
     }
-    if row.secret_fingerprint != secret_fingerprint {
+    if fingerprint.0 != secret_fingerprint {
         return Err(LedgerError::Refused(
             "this ledger was installed with another secret: configure the one it was installed with".into(),
         ));
     }
-    for rows in [
-        "INSERT INTO cursors (partition) SELECT generate_series(0, $1 - 1) ON CONFLICT DO NOTHING",
-        "INSERT INTO epochs (partition, epoch, run_id) SELECT generate_series(0, $1 - 1), 0, '' ON CONFLICT DO NOTHING",
-    ] {
-        sql_query(rows).bind::<Integer, _>(i32::from(partitions)).execute(connection).await?;
-    }
+    let rows: Vec<_> = (0..count).map(|partition| cursors::partition.eq(partition)).collect();
+    diesel::insert_into(cursors::table).values(rows).on_conflict_do_nothing().execute(connection).await?;
+    let first = |partition| (epochs::partition.eq(partition), epochs::epoch.eq(0), epochs::run_id.eq(""));
+    let rows: Vec<_> = (0..count).map(first).collect();
+    diesel::insert_into(epochs::table).values(rows).on_conflict_do_nothing().execute(connection).await?;
     Ok(())
 }

@@ -3,11 +3,17 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{Array, BigInt, Bool, Nullable, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::dsl::{exists, not};
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{BigInt, Bool, Interval, Nullable, Text, Timestamptz};
+use diesel::upsert::excluded;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::columns::{Milliseconds, MillisecondsIfAny};
+use super::functions::{clock_timestamp, greatest, interval, later, least};
+use super::schema::{job_runs, jobs};
 use super::{BEGIN, Ledger, LedgerError, instant, notices};
 
 /// The job that tells the gate what a new epoch made it forget; rung whenever an epoch is issued.
@@ -29,97 +35,87 @@ pub struct JobRun {
 }
 
 /// How a job stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]
 pub struct JobState {
     /// Which job.
+    #[diesel(sql_type = Text)]
     pub name: String,
     /// When it is due next (service time, unix ms).
+    #[diesel(sql_type = Timestamptz, column_name = next_due, deserialize_as = Milliseconds)]
     pub next_due_ms: i64,
     /// Its last run, if there was one.
+    #[diesel(embed)]
     pub last: Option<LastRun>,
     /// When a run last succeeded (the database's clock, unix ms).
+    #[diesel(sql_type = Nullable<Timestamptz>, column_name = succeeded_at, deserialize_as = MillisecondsIfAny)]
     pub succeeded_at_ms: Option<i64>,
     /// Seconds since then, or since the job was first planned.
+    #[diesel(sql_type = BigInt)]
     pub unsuccessful_seconds: i64,
 }
 
 /// A job's last run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]
 pub struct LastRun {
     /// For which time it ran (service time, unix ms).
+    #[diesel(sql_type = Timestamptz, column_name = scheduled_for, deserialize_as = Milliseconds)]
     pub scheduled_for_ms: i64,
     /// Who ran it, the last one who took it over.
+    #[diesel(sql_type = Text)]
     pub owner: String,
     /// When it began (the database's clock, unix ms).
+    #[diesel(sql_type = Timestamptz, column_name = started_at, deserialize_as = Milliseconds)]
     pub started_at_ms: i64,
     /// When it ended; none while it runs.
+    #[diesel(sql_type = Nullable<Timestamptz>, column_name = finished_at, deserialize_as = MillisecondsIfAny)]
     pub finished_at_ms: Option<i64>,
     /// Whether it succeeded; none while it runs.
+    #[diesel(sql_type = Nullable<Bool>)]
     pub succeeded: Option<bool>,
     /// What it came to, in words.
+    #[diesel(sql_type = Nullable<Text>)]
     pub outcome: Option<String>,
 }
 
-#[derive(QueryableByName)]
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = jobs)]
 struct Due {
-    #[diesel(sql_type = Text)]
     name: String,
-    #[diesel(sql_type = Timestamptz)]
     next_due: DateTime<Utc>,
-    #[diesel(sql_type = BigInt)]
     rings: i64,
 }
 
-#[derive(QueryableByName)]
+#[derive(Queryable, QueryableByName, Selectable)]
+#[diesel(table_name = job_runs)]
 struct Claimed {
-    #[diesel(sql_type = Timestamptz)]
     scheduled_for: DateTime<Utc>,
-    #[diesel(sql_type = BigInt)]
     fence: i64,
 }
 
-const DUE: &str = "SELECT j.name, j.next_due, j.rings FROM jobs j \
-    WHERE j.name = ANY($1) AND (j.next_due <= $2 OR j.rings > j.served) \
-      AND NOT EXISTS (SELECT FROM job_runs r WHERE r.job = j.name AND r.finished_at IS NULL AND r.lease_until > clock_timestamp()) \
-    ORDER BY j.next_due, j.name LIMIT 1 FOR UPDATE SKIP LOCKED";
-
-const TAKE_OVER: &str = "UPDATE job_runs SET owner = $2, fence = fence + 1, started_at = clock_timestamp(), \
-        lease_until = clock_timestamp() + $3 * interval '1 millisecond' \
-    WHERE job = $1 AND finished_at IS NULL AND lease_until <= clock_timestamp() RETURNING scheduled_for, fence";
-
-/// Rung twice at one instant of a clock that stands still, each run still has a time of its own.
-const BEGIN_RUN: &str = "INSERT INTO job_runs (job, scheduled_for, owner, fence, lease_until) \
-    SELECT $1, greatest(least($4, $5), (SELECT max(scheduled_for) + interval '1 microsecond' FROM job_runs WHERE job = $1)), \
-        $2, 1, clock_timestamp() + $3 * interval '1 millisecond' \
-    WHERE NOT EXISTS (SELECT FROM job_runs WHERE job = $1 AND finished_at IS NULL) RETURNING scheduled_for, fence";
-
-/// Binds what tells one claim of a run from any other.
-macro_rules! of_run {
-    ($query:expr, $run:expr) => {
-        $query
-            .bind::<Text, _>(&$run.job)
-            .bind::<Timestamptz, _>($run.scheduled_for)
-            .bind::<Text, _>(&$run.owner)
-            .bind::<BigInt, _>($run.fence)
-    };
+/// The unfinished run that this claim is of, as long as nobody else has claimed it.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn claimed(job: String, scheduled_for: DateTime<Utc>, owner: String, fence: i64) -> _ {
+    job_runs::table
+        .filter(job_runs::job.eq(job))
+        .filter(job_runs::scheduled_for.eq(scheduled_for))
+        .filter(job_runs::owner.eq(owner))
+        .filter(job_runs::fence.eq(fence))
+        .filter(job_runs::finished_at.is_null())
 }
 
 impl Ledger {
     /// Plans jobs that are not planned yet, each with the time (service time, unix ms) at which it is due at the latest.
     pub async fn plan_jobs(&self, due: &[(&str, i64)]) -> Result<(), LedgerError> {
-        let names: Vec<String> = due.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let due = instant::all_from_ms(due.iter().map(|(_, at_ms)| *at_ms))?;
-        let plan = "INSERT INTO jobs AS j (name, next_due) SELECT * FROM unnest($1::text[], $2::timestamptz[]) \
-                    ON CONFLICT (name) DO UPDATE SET next_due = least(j.next_due, excluded.next_due)";
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let plan = sql_query(plan).bind::<Array<Text>, _>(names).bind::<Array<Timestamptz>, _>(due);
-                plan.execute(connection).await?;
-                Ok(())
-            }
-            .boxed()
-        })
-        .await
+        let row = |(name, at_ms): &(&str, i64)| {
+            Ok((jobs::name.eq((*name).to_owned()), jobs::next_due.eq(instant::from_ms(*at_ms)?)))
+        };
+        let rows = due.iter().map(row).collect::<Result<Vec<_>, LedgerError>>()?;
+        let plan = diesel::insert_into(jobs::table)
+            .values(rows)
+            .on_conflict(jobs::name)
+            .do_update()
+            .set(jobs::next_due.eq(least(jobs::next_due, excluded(jobs::next_due))));
+        self.execute(plan).await.map(drop)
     }
 
     /// Wakes the instances that wait for a rung job.
@@ -140,12 +136,19 @@ impl Ledger {
         let (owner, now) = (owner.to_owned(), instant::from_ms(now_ms)?);
         self.transact(BEGIN, move |connection| {
             async move {
-                let due: Vec<Due> = sql_query(DUE)
-                    .bind::<Array<Text>, _>(names)
-                    .bind::<Timestamptz, _>(now)
-                    .load(connection)
-                    .await?;
-                match due.into_iter().next() {
+                let running = job_runs::table
+                    .filter(job_runs::job.eq(jobs::name))
+                    .filter(job_runs::finished_at.is_null())
+                    .filter(job_runs::lease_until.gt(clock_timestamp()));
+                let due = jobs::table
+                    .select(Due::as_select())
+                    .filter(jobs::name.eq_any(names))
+                    .filter(jobs::next_due.le(now).or(jobs::rings.gt(jobs::served)))
+                    .filter(not(exists(running)))
+                    .order((jobs::next_due, jobs::name))
+                    .for_update()
+                    .skip_locked();
+                match due.first(connection).await.optional()? {
                     Some(due) => claim(connection, due, owner, lease, now).await,
                     None => Ok(None),
                 }
@@ -157,17 +160,10 @@ impl Ledger {
 
     /// Goes on holding a run; false when it is another's by now.
     pub async fn renew_job(&self, run: &JobRun, lease: Duration) -> Result<bool, LedgerError> {
-        let (run, lease_ms) = (run.clone(), milliseconds(lease));
-        let renew = "UPDATE job_runs SET lease_until = clock_timestamp() + $5 * interval '1 millisecond' \
-                     WHERE job = $1 AND scheduled_for = $2 AND owner = $3 AND fence = $4 AND finished_at IS NULL";
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let renew = of_run!(sql_query(renew), run).bind::<BigInt, _>(lease_ms);
-                Ok(renew.execute(connection).await? == 1)
-            }
-            .boxed()
-        })
-        .await
+        let JobRun { job, owner, fence, scheduled_for, .. } = run.clone();
+        let until = later(clock_timestamp(), interval(lease));
+        let claimed = claimed(job, scheduled_for, owner, fence);
+        Ok(self.execute(diesel::update(claimed).set(job_runs::lease_until.eq(until))).await? == 1)
     }
 
     /// Ends a run and says when the job is due next (service time, unix ms); false when the run is another's by now, and
@@ -179,22 +175,20 @@ impl Ledger {
         outcome: &str,
         next_due_ms: i64,
     ) -> Result<bool, LedgerError> {
-        let (run, outcome, next_due) = (run.clone(), outcome.to_owned(), instant::from_ms(next_due_ms)?);
-        let finish = "UPDATE job_runs SET finished_at = clock_timestamp(), succeeded = $5, outcome = $6 \
-                      WHERE job = $1 AND scheduled_for = $2 AND owner = $3 AND fence = $4 AND finished_at IS NULL";
+        let JobRun { job, owner, fence, scheduled_for, rings } = run.clone();
+        let (outcome, next_due) = (outcome.to_owned(), instant::from_ms(next_due_ms)?);
         self.transact(BEGIN, move |connection| {
             async move {
-                let finish =
-                    of_run!(sql_query(finish), run).bind::<Bool, _>(succeeded).bind::<Text, _>(outcome);
-                if finish.execute(connection).await? == 0 {
+                let end = diesel::update(claimed(job.clone(), scheduled_for, owner, fence)).set((
+                    job_runs::finished_at.eq(clock_timestamp().nullable()),
+                    job_runs::succeeded.eq(succeeded),
+                    job_runs::outcome.eq(outcome),
+                ));
+                if end.execute(connection).await? == 0 {
                     return Ok(false);
                 }
-                sql_query("UPDATE jobs SET next_due = $2, served = greatest(served, $3) WHERE name = $1")
-                    .bind::<Text, _>(&run.job)
-                    .bind::<Timestamptz, _>(next_due)
-                    .bind::<BigInt, _>(run.rings)
-                    .execute(connection)
-                    .await?;
+                let next = (jobs::next_due.eq(next_due), jobs::served.eq(greatest(jobs::served, rings)));
+                diesel::update(jobs::table.find(job)).set(next).execute(connection).await?;
                 Ok(true)
             }
             .boxed()
@@ -204,37 +198,16 @@ impl Ledger {
 
     /// Lets go of the unfinished runs of an owner that stops, so that another takes them over at once.
     pub async fn give_back_jobs(&self, owner: &str) -> Result<(), LedgerError> {
-        let owner = owner.to_owned();
-        let give_back =
-            "UPDATE job_runs SET lease_until = clock_timestamp() WHERE owner = $1 AND finished_at IS NULL";
-        self.transact(BEGIN, move |connection| {
-            async move {
-                sql_query(give_back).bind::<Text, _>(owner).execute(connection).await?;
-                Ok(())
-            }
-            .boxed()
-        })
-        .await
+        let owned = job_runs::table.filter(job_runs::owner.eq(owner.to_owned()));
+        let unfinished = owned.filter(job_runs::finished_at.is_null());
+        let give_back = diesel::update(unfinished).set(job_runs::lease_until.eq(clock_timestamp()));
+        self.execute(give_back).await.map(drop)
     }
 
     /// Every planned job with its last run, by name.
     pub async fn jobs(&self) -> Result<Vec<JobState>, LedgerError> {
-        let query = "SELECT j.name, j.next_due, r.scheduled_for, r.owner, r.started_at, r.finished_at, r.succeeded, r.outcome, \
-                         s.succeeded_at, extract(epoch FROM clock_timestamp() - coalesce(s.succeeded_at, j.planned_at))::bigint AS unsuccessful \
-                     FROM jobs j \
-                     LEFT JOIN LATERAL (SELECT * FROM job_runs WHERE job = j.name ORDER BY scheduled_for DESC LIMIT 1) r ON true \
-                     LEFT JOIN LATERAL (SELECT finished_at AS succeeded_at FROM job_runs WHERE job = j.name AND succeeded \
-                                        ORDER BY scheduled_for DESC LIMIT 1) s ON true \
-                     ORDER BY j.name";
-        let rows = self
-            .read(|connection| async move { Ok(sql_query(query).load::<Row>(connection).await?) }.boxed())
-            .await?;
-        Ok(rows.into_iter().map(Row::read).collect())
+        self.load(|| sql_query(include_str!("sql/jobs.sql"))).await
     }
-}
-
-fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 async fn claim(
@@ -244,25 +217,29 @@ async fn claim(
     lease: Duration,
     now: DateTime<Utc>,
 ) -> Result<Option<JobRun>, LedgerError> {
-    let lease_ms = milliseconds(lease);
-    let taken: Vec<Claimed> = sql_query(TAKE_OVER)
-        .bind::<Text, _>(&due.name)
-        .bind::<Text, _>(&owner)
-        .bind::<BigInt, _>(lease_ms)
-        .load(connection)
-        .await?;
-    let claimed = match taken.into_iter().next() {
+    let ended = job_runs::table
+        .filter(job_runs::job.eq(&due.name))
+        .filter(job_runs::finished_at.is_null())
+        .filter(job_runs::lease_until.le(clock_timestamp()));
+    let take_over = diesel::update(ended)
+        .set((
+            job_runs::owner.eq(&owner),
+            job_runs::fence.eq(job_runs::fence + 1),
+            job_runs::started_at.eq(clock_timestamp()),
+            job_runs::lease_until.eq(later(clock_timestamp(), interval(lease))),
+        ))
+        .returning(Claimed::as_returning());
+    let claimed: Option<Claimed> = match take_over.get_result(connection).await.optional()? {
         Some(taken) => Some(taken),
-        None => sql_query(BEGIN_RUN)
-            .bind::<Text, _>(&due.name)
-            .bind::<Text, _>(&owner)
-            .bind::<BigInt, _>(lease_ms)
-            .bind::<Timestamptz, _>(due.next_due)
-            .bind::<Timestamptz, _>(now)
-            .load::<Claimed>(connection)
-            .await?
-            .into_iter()
-            .next(),
+        None => {
+            let begin = sql_query(include_str!("sql/begin_job_run.sql"))
+                .bind::<Text, _>(&due.name)
+                .bind::<Text, _>(&owner)
+                .bind::<Interval, _>(interval(lease))
+                .bind::<Timestamptz, _>(due.next_due)
+                .bind::<Timestamptz, _>(now);
+            begin.get_result(connection).await.optional()?
+        }
     };
     Ok(claimed.map(|Claimed { scheduled_for, fence }| JobRun {
         job: due.name,
@@ -275,57 +252,7 @@ async fn claim(
 
 /// Makes a job due whatever its time, as part of this transaction.
 pub(crate) async fn ring(connection: &mut AsyncPgConnection, job: &str) -> Result<(), LedgerError> {
-    sql_query("UPDATE jobs SET rings = rings + 1 WHERE name = $1")
-        .bind::<Text, _>(job)
-        .execute(connection)
-        .await?;
+    let rung = diesel::update(jobs::table.find(job)).set(jobs::rings.eq(jobs::rings + 1));
+    rung.execute(connection).await?;
     Ok(())
-}
-
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = Text)]
-    name: String,
-    #[diesel(sql_type = Timestamptz)]
-    next_due: DateTime<Utc>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    scheduled_for: Option<DateTime<Utc>>,
-    #[diesel(sql_type = Nullable<Text>)]
-    owner: Option<String>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    started_at: Option<DateTime<Utc>>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    finished_at: Option<DateTime<Utc>>,
-    #[diesel(sql_type = Nullable<Bool>)]
-    succeeded: Option<bool>,
-    #[diesel(sql_type = Nullable<Text>)]
-    outcome: Option<String>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    succeeded_at: Option<DateTime<Utc>>,
-    #[diesel(sql_type = BigInt)]
-    unsuccessful: i64,
-}
-
-impl Row {
-    fn read(self) -> JobState {
-        let ms = |at: DateTime<Utc>| at.timestamp_millis();
-        let last = match (self.scheduled_for, self.owner, self.started_at) {
-            (Some(scheduled_for), Some(owner), Some(started_at)) => Some(LastRun {
-                scheduled_for_ms: ms(scheduled_for),
-                owner,
-                started_at_ms: ms(started_at),
-                finished_at_ms: self.finished_at.map(ms),
-                succeeded: self.succeeded,
-                outcome: self.outcome,
-            }),
-            _ => None,
-        };
-        JobState {
-            name: self.name,
-            next_due_ms: ms(self.next_due),
-            last,
-            succeeded_at_ms: self.succeeded_at.map(ms),
-            unsuccessful_seconds: self.unsuccessful.max(0),
-        }
-    }
 }

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Nullable, SmallInt, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{Array, BigInt, Binary, Bool, Nullable, SmallInt, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
-use super::statement::Kept;
+use super::columns::{Milliseconds, MillisecondsIfAny, Unsigned};
+use super::quarantine::open;
+use super::schema::{booked_keys, key_filters, key_seal, key_stretches, parked, quarantine};
 use super::{BEGIN, Ledger, LedgerError, instant, notices, number};
 use crate::domain::event::{Change, Event};
-use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId};
+use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::domain::key_filter::{KeyFilter, Unbuildable, key_hash};
 use crate::domain::parked::ParkedCall;
 use crate::domain::reservation::Record;
@@ -47,17 +50,22 @@ pub struct FilterList {
 }
 
 /// How many keys of a partition wait to be merged, and how many are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, QueryableByName)]
 pub struct Mergeable {
     /// Whose keys.
+    #[diesel(sql_type = SmallInt)]
     pub partition: Partition,
     /// Stretches with a filter of their own.
+    #[diesel(sql_type = BigInt, deserialize_as = Unsigned)]
     pub stretches: u64,
     /// Keys in those.
+    #[diesel(sql_type = BigInt, deserialize_as = Unsigned)]
     pub keys: u64,
     /// Keys in the merged filter.
+    #[diesel(sql_type = BigInt, deserialize_as = Unsigned)]
     pub merged: u64,
     /// When it was merged (gate time, unix ms); none when there is no merged one.
+    #[diesel(sql_type = Nullable<Timestamptz>, column_name = merged_at, deserialize_as = MillisecondsIfAny)]
     pub merged_ms: Option<i64>,
 }
 
@@ -70,8 +78,7 @@ pub(crate) async fn add(
         return Ok(());
     }
     let ids: Vec<u8> = ids.iter().flat_map(|id| *id.as_bytes()).collect();
-    let insert = sql_query("INSERT INTO booked_keys (ids) VALUES ($1)");
-    Kept(insert.bind::<Binary, _>(ids)).execute(&mut connection).await?;
+    diesel::insert_into(booked_keys::table).values(booked_keys::ids.eq(ids)).execute(&mut connection).await?;
     Ok(())
 }
 
@@ -84,30 +91,20 @@ struct IdsRow {
 #[derive(QueryableByName)]
 struct PlaceRow {
     #[diesel(sql_type = SmallInt)]
-    partition: i16,
+    partition: Partition,
     #[diesel(sql_type = BigInt)]
     number: i64,
     #[diesel(sql_type = Bool)]
     is_merged: bool,
     #[diesel(sql_type = Timestamptz)]
-    made_at: DateTime<Utc>,
+    made_at: Milliseconds,
 }
 
 impl PlaceRow {
-    fn read(self) -> Result<FilterPlace, LedgerError> {
-        Ok(FilterPlace {
-            partition: number::partition(self.partition)?,
-            number: self.number,
-            is_merged: self.is_merged,
-            made_ms: self.made_at.timestamp_millis(),
-        })
+    fn place(self) -> FilterPlace {
+        let Self { partition, number, is_merged, made_at } = self;
+        FilterPlace { partition, number, is_merged, made_ms: made_at.0 }
     }
-}
-
-#[derive(QueryableByName)]
-struct SealRow {
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    sealed_at: Option<DateTime<Utc>>,
 }
 
 #[derive(QueryableByName)]
@@ -120,61 +117,11 @@ struct FilterRow {
 
 impl FilterRow {
     fn read(self) -> Result<(FilterPlace, KeyFilter), LedgerError> {
-        let place = self.place.read()?;
+        let place = self.place.place();
         let filter = KeyFilter::decode(&self.filter)
             .map_err(|error| LedgerError::Damaged(format!("keys of {}: {error}", place.partition)))?;
         Ok((place, filter))
     }
-}
-
-#[derive(QueryableByName)]
-struct MergeableRow {
-    #[diesel(sql_type = SmallInt)]
-    partition: i16,
-    #[diesel(sql_type = BigInt)]
-    stretches: i64,
-    #[diesel(sql_type = BigInt)]
-    keys: i64,
-    #[diesel(sql_type = BigInt)]
-    merged: i64,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    merged_at: Option<DateTime<Utc>>,
-}
-
-#[derive(QueryableByName)]
-struct StretchRow {
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-    #[diesel(sql_type = Binary)]
-    keys: Vec<u8>,
-}
-
-#[derive(QueryableByName)]
-struct NumberRow {
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-}
-
-#[derive(QueryableByName)]
-struct ReservationIdRow {
-    #[diesel(sql_type = sql_types::Uuid)]
-    reservation_id: uuid::Uuid,
-}
-
-#[derive(QueryableByName)]
-struct QuarantinedRow {
-    #[diesel(sql_type = BigInt)]
-    epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    sequence: i64,
-    #[diesel(sql_type = Binary)]
-    event: Vec<u8>,
-}
-
-#[derive(QueryableByName)]
-struct ParkedRow {
-    #[diesel(sql_type = Binary)]
-    payload: Vec<u8>,
 }
 
 /// What the ledger knows of an admission that is not booked.
@@ -194,18 +141,12 @@ async fn seal_some(
     connection: &mut AsyncPgConnection,
     sealed_at: DateTime<Utc>,
 ) -> Result<(usize, bool), LedgerError> {
-    // One sealer at a time: a stretch has one number.
-    sql_query("SELECT sealed_at FROM key_seal FOR UPDATE").execute(connection).await?;
-    let taken: Vec<IdsRow> = sql_query(
-        "DELETE FROM booked_keys WHERE number IN ( \
-             SELECT number FROM (SELECT number, sum(length(ids)) OVER (ORDER BY number) - length(ids) AS bytes_before \
-                 FROM (SELECT number, ids FROM booked_keys ORDER BY number LIMIT $1) oldest) counted \
-             WHERE bytes_before < $2) RETURNING ids",
-    )
-    .bind::<BigInt, _>(number::limit(ROWS_AT_ONCE))
-    .bind::<BigInt, _>(number::limit(BYTES_AT_ONCE))
-    .load(connection)
-    .await?;
+    lock_seal(connection).await?;
+    let taken: Vec<IdsRow> = sql_query(include_str!("sql/take_booked_keys.sql"))
+        .bind::<BigInt, _>(number::limit(ROWS_AT_ONCE))
+        .bind::<BigInt, _>(number::limit(BYTES_AT_ONCE))
+        .load(connection)
+        .await?;
     let bytes: usize = taken.iter().map(|row| row.ids.len()).sum();
     let is_last = taken.len() < ROWS_AT_ONCE && bytes < BYTES_AT_ONCE;
     let mut keys: BTreeMap<Partition, Vec<u64>> = BTreeMap::new();
@@ -220,24 +161,26 @@ async fn seal_some(
         keys.dedup();
         let packed: Vec<u8> = keys.iter().flat_map(|key| key.to_be_bytes()).collect();
         let filter = build(keys, KeyFilter::sharp).await?;
-        sql_query(
-            "INSERT INTO key_stretches (partition, number, sealed_at, keys, filter) \
-             SELECT $1, 1 + greatest(coalesce((SELECT max(number) FROM key_stretches WHERE partition = $1), 0), \
-                 coalesce((SELECT up_to FROM key_filters WHERE partition = $1), 0)), $2, $3, $4",
-        )
-        .bind::<SmallInt, _>(number::of_partition(partition))
-        .bind::<Timestamptz, _>(sealed_at)
-        .bind::<Binary, _>(packed)
-        .bind::<Binary, _>(filter.encode())
-        .execute(connection)
-        .await?;
+        sql_query(include_str!("sql/add_key_stretch.sql"))
+            .bind::<SmallInt, _>(number::of_partition(partition))
+            .bind::<Timestamptz, _>(sealed_at)
+            .bind::<Binary, _>(packed)
+            .bind::<Binary, _>(filter.encode())
+            .execute(connection)
+            .await?;
     }
     if is_last {
-        let query = "UPDATE key_seal SET sealed_at = $1";
-        sql_query(query).bind::<Timestamptz, _>(sealed_at).execute(connection).await?;
+        let sealed = key_seal::sealed_at.eq(sealed_at);
+        diesel::update(key_seal::table).set(sealed).execute(connection).await?;
         notices::tell(connection, NOTICE, "", 0).await?;
     }
     Ok((count, is_last))
+}
+
+/// One sealer at a time: a stretch has one number.
+async fn lock_seal(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
+    key_seal::table.select(key_seal::sealed_at).for_update().execute(connection).await?;
+    Ok(())
 }
 
 /// Away from the threads that answer calls: a filter of millions of keys takes a second.
@@ -256,52 +199,48 @@ async fn merge_one(
     merged_at: DateTime<Utc>,
     kept_from: DateTime<Utc>,
 ) -> Result<u64, LedgerError> {
-    sql_query("SELECT sealed_at FROM key_seal FOR UPDATE").execute(connection).await?;
-    let partition = number::of_partition(partition);
-    let dropped: Vec<NumberRow> =
-        sql_query("DELETE FROM key_stretches WHERE partition = $1 AND sealed_at < $2 RETURNING number")
-            .bind::<SmallInt, _>(partition)
-            .bind::<Timestamptz, _>(kept_from)
-            .load(connection)
-            .await?;
-    let stretches: Vec<StretchRow> =
-        sql_query("SELECT number, keys FROM key_stretches WHERE partition = $1 ORDER BY number")
-            .bind::<SmallInt, _>(partition)
-            .load(connection)
-            .await?;
-    let last = stretches.last().map(|stretch| stretch.number);
-    let last = last.into_iter().chain(dropped.iter().map(|stretch| stretch.number)).max();
+    lock_seal(connection).await?;
+    let of_partition = key_stretches::table.filter(key_stretches::partition.eq(partition));
+    let dropped: Vec<i64> = diesel::delete(of_partition.filter(key_stretches::sealed_at.lt(kept_from)))
+        .returning(key_stretches::number)
+        .load(connection)
+        .await?;
+    let stretches: Vec<(i64, Vec<u8>)> = of_partition
+        .select((key_stretches::number, key_stretches::keys))
+        .order(key_stretches::number)
+        .load(connection)
+        .await?;
+    let last = stretches.last().map(|(number, _)| *number);
+    let last = last.into_iter().chain(dropped).max();
     let mut keys: Vec<u64> = stretches
         .iter()
-        .flat_map(|stretch| stretch.keys.chunks_exact(8))
+        .flat_map(|(_, keys)| keys.chunks_exact(8))
         .filter_map(|key| key.try_into().ok().map(u64::from_be_bytes))
         .collect();
     drop(stretches);
     keys.extend(undecided(connection, partition).await?);
     let Some(up_to) = last.filter(|_| !keys.is_empty()) else {
-        sql_query("DELETE FROM key_filters WHERE partition = $1")
-            .bind::<SmallInt, _>(partition)
-            .execute(connection)
-            .await?;
+        let merged = key_filters::table.find(partition);
+        diesel::delete(merged).execute(connection).await?;
         return Ok(0);
     };
     let count = keys.len();
     let filter = build(keys, KeyFilter::compact).await?;
-    sql_query(
-        "INSERT INTO key_filters (partition, up_to, keys, merged_at, filter) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (partition) DO UPDATE SET up_to = excluded.up_to, keys = excluded.keys, merged_at = excluded.merged_at, \
-             filter = excluded.filter",
-    )
-    .bind::<SmallInt, _>(partition)
-    .bind::<BigInt, _>(up_to)
-    .bind::<BigInt, _>(number::limit(count))
-    .bind::<Timestamptz, _>(merged_at)
-    .bind::<Binary, _>(filter.encode())
-    .execute(connection)
-    .await?;
-    sql_query("UPDATE key_stretches SET filter = NULL WHERE partition = $1 AND number <= $2")
-        .bind::<SmallInt, _>(partition)
-        .bind::<BigInt, _>(up_to)
+    let merged = (
+        key_filters::up_to.eq(up_to),
+        key_filters::keys.eq(number::limit(count)),
+        key_filters::merged_at.eq(merged_at),
+        key_filters::filter.eq(filter.encode()),
+    );
+    diesel::insert_into(key_filters::table)
+        .values((key_filters::partition.eq(partition), merged.clone()))
+        .on_conflict(key_filters::partition)
+        .do_update()
+        .set(merged)
+        .execute(connection)
+        .await?;
+    diesel::update(of_partition.filter(key_stretches::number.le(up_to)))
+        .set(key_stretches::filter.eq(None::<Vec<u8>>))
         .execute(connection)
         .await?;
     notices::tell(connection, NOTICE, "", 0).await?;
@@ -309,57 +248,56 @@ async fn merge_one(
 }
 
 /// The keys of what waits in quarantine, however long it has waited: its row is not archived before it is decided.
-async fn undecided(connection: &mut AsyncPgConnection, partition: i16) -> Result<Vec<u64>, LedgerError> {
-    let rows: Vec<ReservationIdRow> = sql_query(
-        "SELECT DISTINCT reservation_id FROM quarantine \
-         WHERE status = 'open' AND partition = $1 AND reservation_id IS NOT NULL",
-    )
-    .bind::<SmallInt, _>(partition)
-    .load(connection)
-    .await?;
-    let key = |row: ReservationIdRow| key_hash(ReservationId::from_bytes(row.reservation_id.into_bytes()));
-    Ok(rows.into_iter().map(key).collect())
+async fn undecided(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+) -> Result<Vec<u64>, LedgerError> {
+    let ids: Vec<ReservationId> = quarantine::table
+        .select(quarantine::reservation_id.assume_not_null())
+        .distinct()
+        .filter(quarantine::status.eq(open()))
+        .filter(quarantine::partition.eq(partition))
+        .filter(quarantine::reservation_id.is_not_null())
+        .load(connection)
+        .await?;
+    Ok(ids.into_iter().map(key_hash).collect())
 }
 
 async fn list(connection: &mut AsyncPgConnection) -> Result<FilterList, LedgerError> {
-    let seal: Vec<SealRow> = sql_query("SELECT sealed_at FROM key_seal").load(connection).await?;
+    let sealed: Option<MillisecondsIfAny> =
+        key_seal::table.select(key_seal::sealed_at).first(connection).await.optional()?;
     // One statement, so that no stretch is missed that is merged meanwhile.
-    let rows: Vec<PlaceRow> = sql_query(
-        "SELECT partition, up_to AS number, true AS is_merged, merged_at AS made_at FROM key_filters \
-         UNION ALL SELECT partition, number, false, sealed_at FROM key_stretches WHERE filter IS NOT NULL",
-    )
-    .load(connection)
-    .await?;
+    let rows: Vec<PlaceRow> = sql_query(include_str!("sql/key_filters.sql")).load(connection).await?;
     Ok(FilterList {
-        sealed_ms: seal.as_slice().first().and_then(|row| row.sealed_at).map(|at| at.timestamp_millis()),
-        places: rows.into_iter().map(PlaceRow::read).collect::<Result<_, _>>()?,
+        sealed_ms: sealed.and_then(|sealed| sealed.0),
+        places: rows.into_iter().map(PlaceRow::place).collect(),
     })
 }
 
 async fn unbooked(connection: &mut AsyncPgConnection, id: ReservationId) -> Result<Unbooked, LedgerError> {
-    let quarantined: Vec<QuarantinedRow> = sql_query(
-        "SELECT epoch, sequence, event FROM quarantine WHERE status = 'open' AND reservation_id = $1 ORDER BY epoch, sequence LIMIT 1",
-    )
-    .bind::<sql_types::Uuid, _>(id.uuid())
-    .load(connection)
-    .await?;
-    if let Some(row) = quarantined.into_iter().next() {
-        let place = OutboxId {
-            epoch: Epoch(number::unsigned(row.epoch)?),
-            sequence: number::unsigned(row.sequence)?,
-        };
-        return Ok(match Event::decode(place, &row.event).map(|event| event.change) {
+    let quarantined: Option<(OutboxId, Vec<u8>)> = quarantine::table
+        .select(((quarantine::epoch, quarantine::sequence), quarantine::event))
+        .filter(quarantine::status.eq(open()))
+        .filter(quarantine::reservation_id.eq(id))
+        .order((quarantine::epoch, quarantine::sequence))
+        .first(connection)
+        .await
+        .optional()?;
+    if let Some((place, event)) = quarantined {
+        return Ok(match Event::decode(place, &event).map(|event| event.change) {
             Ok(Change::Reserve(record) | Change::Usage(record)) => Unbooked::Quarantined(Box::new(record)),
             _ => Unbooked::Unreadable,
         });
     }
-    let parked: Vec<ParkedRow> = sql_query(
-        "SELECT payload FROM parked WHERE reservation_id = $1 AND call IN ('reserve', 'usage') ORDER BY number LIMIT 1",
-    )
-    .bind::<sql_types::Uuid, _>(id.uuid())
-    .load(connection)
-    .await?;
-    Ok(match parked.into_iter().next().map(|row| ParkedCall::decode(&row.payload)) {
+    let parked: Option<Vec<u8>> = parked::table
+        .select(parked::payload)
+        .filter(parked::reservation_id.eq(id))
+        .filter(parked::call.eq_any(["reserve", "usage"]))
+        .order(parked::number)
+        .first(connection)
+        .await
+        .optional()?;
+    Ok(match parked.map(|payload| ParkedCall::decode(&payload)) {
         None => Unbooked::No,
         Some(Ok(ParkedCall::Admit { record, .. })) => Unbooked::Parked(Box::new(record)),
         Some(_) => Unbooked::Unreadable,
@@ -384,24 +322,7 @@ impl Ledger {
 
     /// What could be merged, by partition.
     pub async fn mergeable_keys(&self) -> Result<Vec<Mergeable>, LedgerError> {
-        let query = "SELECT s.partition, count(s.filter) AS stretches, \
-                coalesce(sum(length(s.keys) / 8) FILTER (WHERE s.filter IS NOT NULL), 0)::bigint AS keys, \
-                coalesce(max(f.keys), 0)::bigint AS merged, max(f.merged_at) AS merged_at \
-            FROM key_stretches s LEFT JOIN key_filters f ON f.partition = s.partition GROUP BY s.partition ORDER BY s.partition";
-        let rows = self
-            .read(|connection| async move { Ok(sql_query(query).load(connection).await?) }.boxed())
-            .await?;
-        rows.into_iter()
-            .map(|row: MergeableRow| {
-                Ok(Mergeable {
-                    partition: number::partition(row.partition)?,
-                    stretches: number::unsigned(row.stretches)?,
-                    keys: number::unsigned(row.keys)?,
-                    merged: number::unsigned(row.merged)?,
-                    merged_ms: row.merged_at.map(|at| at.timestamp_millis()),
-                })
-            })
-            .collect()
+        self.load(|| sql_query(include_str!("sql/mergeable_keys.sql"))).await
     }
 
     /// Merges all stretches of a partition into one filter, without those sealed before `kept_from_ms`, and with what waits in
@@ -428,19 +349,15 @@ impl Ledger {
         &self,
         places: &[FilterPlace],
     ) -> Result<Vec<(FilterPlace, KeyFilter)>, LedgerError> {
-        let query = "WITH wanted AS (SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::boolean[]) w(partition, number, is_merged)) \
-            SELECT partition, number, is_merged, merged_at AS made_at, filter FROM key_filters f JOIN wanted w USING (partition) \
-                WHERE w.is_merged AND w.number = f.up_to \
-            UNION ALL SELECT partition, number, is_merged, sealed_at, filter FROM key_stretches s JOIN wanted w USING (partition, number) \
-                WHERE NOT w.is_merged AND s.filter IS NOT NULL";
+        let partitions: Vec<_> = places.iter().map(|place| place.partition).collect();
+        let numbers: Vec<_> = places.iter().map(|place| place.number).collect();
+        let merged: Vec<_> = places.iter().map(|place| place.is_merged).collect();
         let rows: Vec<FilterRow> = self
-            .read(|connection| {
-                let partitions = places.iter().map(|place| number::of_partition(place.partition));
-                let query = sql_query(query)
-                    .bind::<Array<SmallInt>, _>(partitions.collect::<Vec<_>>())
-                    .bind::<Array<BigInt>, _>(places.iter().map(|place| place.number).collect::<Vec<_>>())
-                    .bind::<Array<Bool>, _>(places.iter().map(|place| place.is_merged).collect::<Vec<_>>());
-                async move { Ok(query.load(connection).await?) }.boxed()
+            .load(|| {
+                sql_query(include_str!("sql/read_key_filters.sql"))
+                    .bind::<Array<SmallInt>, _>(&partitions)
+                    .bind::<Array<BigInt>, _>(&numbers)
+                    .bind::<Array<Bool>, _>(&merged)
             })
             .await?;
         rows.into_iter().map(FilterRow::read).collect()

@@ -1,17 +1,22 @@
 //! API keys: only keyed hashes are stored.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{BigInt, Binary, Nullable, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_types::Record;
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 use serde_json::json;
 
+use super::columns::{Hash, Milliseconds, MillisecondsIfAny, Unsigned};
+use super::functions::coalesce;
+use super::schema::api_keys;
 use super::{BEGIN, Conflict, Ledger, LedgerError, audit, instant, notices, number};
 use crate::domain::ids::TenantId;
 
 /// A key as stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = api_keys, check_for_backend(Pg))]
 pub struct StoredKey {
     /// Its public id.
     pub id: String,
@@ -22,63 +27,18 @@ pub struct StoredKey {
     /// The tenant it is bound to.
     pub tenant: Option<TenantId>,
     /// The keyed hash of its secret.
+    #[diesel(deserialize_as = Hash)]
     pub hash: [u8; 32],
     /// When it was made (unix ms).
+    #[diesel(column_name = created_at, deserialize_as = Milliseconds)]
     pub created_at_ms: i64,
     /// When it stops working (unix ms).
+    #[diesel(column_name = expires_at, deserialize_as = MillisecondsIfAny)]
     pub expires_at_ms: Option<i64>,
     /// When it was revoked (unix ms).
+    #[diesel(column_name = revoked_at, deserialize_as = MillisecondsIfAny)]
     pub revoked_at_ms: Option<i64>,
 }
-
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = Text)]
-    id: String,
-    #[diesel(sql_type = Text)]
-    name: String,
-    #[diesel(sql_type = Text)]
-    role: String,
-    #[diesel(sql_type = Nullable<Text>)]
-    tenant: Option<String>,
-    #[diesel(sql_type = Binary)]
-    hash: Vec<u8>,
-    #[diesel(sql_type = Timestamptz)]
-    created_at: DateTime<Utc>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    expires_at: Option<DateTime<Utc>>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    revoked_at: Option<DateTime<Utc>>,
-}
-
-impl Row {
-    fn read(self) -> Result<StoredKey, LedgerError> {
-        Ok(StoredKey {
-            id: self.id,
-            name: self.name,
-            role: self.role,
-            tenant: self.tenant.as_deref().map(number::tenant).transpose()?,
-            hash: number::hash(self.hash)?,
-            created_at_ms: self.created_at.timestamp_millis(),
-            expires_at_ms: self.expires_at.map(|at| at.timestamp_millis()),
-            revoked_at_ms: self.revoked_at.map(|at| at.timestamp_millis()),
-        })
-    }
-}
-
-#[derive(QueryableByName)]
-struct ChangedRow {
-    #[diesel(sql_type = BigInt)]
-    change: i64,
-    #[diesel(embed)]
-    row: Row,
-}
-
-const COLUMNS: &str = "id, name, role, tenant, hash, created_at, expires_at, revoked_at";
-
-/// Asked each second by every instance: an index leads to what is new.
-pub const KEYS_CHANGED_AFTER: &str = "SELECT id, name, role, tenant, hash, created_at, expires_at, revoked_at, change \
-                                      FROM api_keys WHERE change > $1 ORDER BY change LIMIT $2";
 
 impl Ledger {
     /// Stores a new key and tells every instance.
@@ -91,19 +51,18 @@ impl Ledger {
         let actor = actor.to_owned();
         self.transact(BEGIN, move |connection| {
             async move {
-                let inserted = sql_query(format!(
-                    "INSERT INTO api_keys ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING"
-                ))
-                .bind::<Text, _>(&key.id)
-                .bind::<Text, _>(&key.name)
-                .bind::<Text, _>(&key.role)
-                .bind::<Nullable<Text>, _>(key.tenant.as_ref().map(TenantId::as_str))
-                .bind::<Binary, _>(key.hash.as_slice())
-                .bind::<Timestamptz, _>(created_at)
-                .bind::<Nullable<Timestamptz>, _>(expires_at)
-                .bind::<Nullable<Timestamptz>, _>(revoked_at)
-                .execute(connection)
-                .await?;
+                let values = (
+                    api_keys::id.eq(&key.id),
+                    api_keys::name.eq(&key.name),
+                    api_keys::role.eq(&key.role),
+                    api_keys::tenant.eq(key.tenant.as_ref()),
+                    api_keys::hash.eq(&key.hash),
+                    api_keys::created_at.eq(created_at),
+                    api_keys::expires_at.eq(expires_at),
+                    api_keys::revoked_at.eq(revoked_at),
+                );
+                let insert = diesel::insert_into(api_keys::table).values(values).on_conflict_do_nothing();
+                let inserted = insert.execute(connection).await?;
                 if inserted == 0 {
                     return Err(LedgerError::Conflict(Conflict::Exists { kind: "key", id: key.id }));
                 }
@@ -123,32 +82,36 @@ impl Ledger {
         change: u64,
         limit: usize,
     ) -> Result<Vec<(u64, StoredKey)>, LedgerError> {
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(KEYS_CHANGED_AFTER)
-                    .bind::<BigInt, _>(number::signed(change))
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<ChangedRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(|found| Ok((number::unsigned(found.change)?, found.row.read()?))).collect()
+        let query = || {
+            api_keys::table
+                .select((api_keys::change, StoredKey::as_select()))
+                .filter(api_keys::change.gt(number::signed(change)))
+                .order(api_keys::change)
+                .limit(number::limit(limit))
+        };
+        let changed: Vec<(Unsigned, StoredKey)> = self.load(query).await?;
+        Ok(changed.into_iter().map(|(change, key)| (change.0, key)).collect())
     }
 
     /// Keys, newest first, at most `limit`, from after the one with the id `after`.
     pub async fn list_keys(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredKey>, LedgerError> {
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(format!(
-                    "SELECT {COLUMNS} FROM api_keys \
-                     WHERE $1 IS NULL OR (created_at, id) < (SELECT created_at, id FROM api_keys WHERE id = $1) \
-                     ORDER BY created_at DESC, id DESC LIMIT $2"
-                ))
-                .bind::<Nullable<Text>, _>(after.map(str::to_owned))
-                .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(Row::read).collect()
+        let place = (api_keys::created_at, api_keys::id);
+        let after: Option<(DateTime<Utc>, String)> = match after {
+            Some(id) => match self.first(|| api_keys::table.find(id).select(place)).await? {
+                Some(found) => Some(found),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
+        let query = || {
+            let newest = api_keys::table.select(StoredKey::as_select()).limit(number::limit(limit));
+            let newest = newest.order((api_keys::created_at.desc(), api_keys::id.desc())).into_boxed();
+            match &after {
+                Some((at, id)) => newest.filter(place.into_sql::<Record<_>>().lt((*at, id))),
+                None => newest,
+            }
+        };
+        self.load(query).await
     }
 
     /// Revokes a key as of `at_ms` (unix ms) and tells every instance; a revoked one stays as it is.
@@ -159,19 +122,17 @@ impl Ledger {
         let (id, actor) = (id.to_owned(), actor.to_owned());
         self.transact(BEGIN, move |connection| {
             async move {
-                let rows: Vec<Row> = sql_query(format!(
-                    "UPDATE api_keys SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING {COLUMNS}"
-                ))
-                .bind::<Text, _>(&id)
-                .bind::<Timestamptz, _>(at)
-                .load(connection)
-                .await?;
-                let Some(row) = rows.into_iter().next() else {
+                let revoked_at = coalesce(api_keys::revoked_at, at);
+                let revoke = diesel::update(api_keys::table.find(&id))
+                    .set(api_keys::revoked_at.eq(revoked_at.nullable()));
+                let revoked =
+                    revoke.returning(StoredKey::as_returning()).get_result(connection).await.optional()?;
+                let Some(key) = revoked else {
                     return Err(LedgerError::Conflict(Conflict::Missing { kind: "key", id }));
                 };
                 audit::note(connection, &actor, "revoke", &format!("key {id}"), json!({})).await?;
                 notices::tell(connection, "key", &id, 0).await?;
-                row.read()
+                Ok(key)
             }
             .boxed()
         })

@@ -61,13 +61,11 @@ struct Applied {
 }
 
 async fn applied_versions(connection: &mut AsyncPgConnection) -> Result<BTreeSet<String>, LedgerError> {
-    let kept: Kept = sql_query("SELECT to_regclass('__diesel_schema_migrations') IS NOT NULL AS kept")
-        .get_result(connection)
-        .await?;
+    let kept: Kept = sql_query(include_str!("sql/migrations_are_kept.sql")).get_result(connection).await?;
     if !kept.kept {
         return Ok(BTreeSet::new());
     }
-    let query = sql_query("SELECT version::text AS version FROM __diesel_schema_migrations");
+    let query = sql_query(include_str!("sql/applied_migrations.sql"));
     let rows: Vec<Applied> = query.load(connection).await?;
     Ok(rows.into_iter().map(|row| row.version).collect())
 }

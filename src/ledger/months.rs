@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use chrono::{Datelike, Months, NaiveDate};
-use diesel::sql_types::{Bool, Date};
-use diesel::{QueryableByName, sql_query};
+use diesel::select;
 use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
+use super::functions::ensure_entries_month;
 use super::{BEGIN, Ledger, LedgerError, instant};
 
 const MONTHS_MAX: usize = 600;
@@ -36,12 +36,6 @@ impl KnownMonths {
             known.clear();
         }
     }
-}
-
-#[derive(QueryableByName)]
-struct Made {
-    #[diesel(sql_type = Bool)]
-    made: bool,
 }
 
 impl Ledger {
@@ -73,18 +67,14 @@ impl Ledger {
     async fn ensure_months(&self, months: BTreeSet<NaiveDate>) -> Result<usize, LedgerError> {
         let mut made = 0;
         for month in self.shared.months.missing(months) {
-            let row: Made = self
+            let is_new: bool = self
                 .transact(BEGIN, move |connection| {
-                    async move {
-                        let query =
-                            sql_query("SELECT ensure_entries_month($1) AS made").bind::<Date, _>(month);
-                        Ok(query.get_result(connection).await?)
-                    }
-                    .boxed()
+                    let make = select(ensure_entries_month(month));
+                    async move { Ok(make.get_result(connection).await?) }.boxed()
                 })
                 .await?;
             self.shared.months.add(&[month]);
-            made += usize::from(row.made);
+            made += usize::from(is_new);
         }
         Ok(made)
     }

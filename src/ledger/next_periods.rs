@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
 use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
-use diesel_async::RunQueryDsl;
 use futures::FutureExt;
 
+use super::columns::Milliseconds;
 use super::quotas::{self, Opening};
-use super::{BEGIN, BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, instant, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, instant, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{MeterId, Partition, TenantId};
 
@@ -53,33 +52,14 @@ pub struct OpenedAhead {
 #[derive(QueryableByName)]
 struct Row {
     #[diesel(sql_type = Text)]
-    tenant: String,
+    tenant: TenantId,
     #[diesel(sql_type = Text)]
-    meter: String,
+    meter: MeterId,
     #[diesel(sql_type = Timestamptz)]
-    period_start: DateTime<Utc>,
+    period_start: Milliseconds,
     #[diesel(sql_type = Timestamptz)]
-    period_end: DateTime<Utc>,
+    period_end: Milliseconds,
 }
-
-impl Row {
-    fn read(self) -> Result<EndingPeriod, LedgerError> {
-        Ok(EndingPeriod {
-            tenant: number::tenant(&self.tenant)?,
-            meter: MeterId::parse(&self.meter).map_err(|_| LedgerError::Damaged(self.meter.clone()))?,
-            period_ms: (self.period_start.timestamp_millis(), self.period_end.timestamp_millis()),
-        })
-    }
-}
-
-const ENDING: &str = "SELECT q.tenant, q.meter, q.period_start, q.period_end FROM quota_periods q \
-    LEFT JOIN quota_periods n ON n.tenant = q.tenant AND n.meter = q.meter AND n.period_start = q.period_end \
-    WHERE q.period_start <= $1 AND q.period_end > $1 AND q.period_end <= $2 AND n.delivered_at IS NULL \
-      AND ($3 IS NULL OR (q.tenant, q.meter) > ($3, $4)) ORDER BY q.tenant, q.meter LIMIT $5";
-
-const DELIVERED: &str = "UPDATE quota_periods q SET delivered_at = now() \
-    FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start) \
-    WHERE q.tenant = w.tenant AND q.meter = w.meter AND q.period_start = w.period_start AND q.delivered_at IS NULL";
 
 impl Ledger {
     /// Open periods that have begun, end behind `now_ms` and at `until_ms` at the latest (unix ms), and whose next one has not been
@@ -92,18 +72,22 @@ impl Ledger {
         limit: usize,
     ) -> Result<Vec<EndingPeriod>, LedgerError> {
         let (now, until) = (instant::from_ms(now_ms)?, instant::from_ms(until_ms)?);
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(ENDING)
+        let rows: Vec<Row> = self
+            .load(|| {
+                sql_query(include_str!("sql/ending_periods.sql"))
                     .bind::<Timestamptz, _>(now)
                     .bind::<Timestamptz, _>(until)
-                    .bind::<Nullable<Text>, _>(after.map(|(tenant, _)| tenant.to_string()))
-                    .bind::<Nullable<Text>, _>(after.map(|(_, meter)| meter.to_string()))
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+                    .bind::<Nullable<Text>, _>(after.map(|(tenant, _)| tenant))
+                    .bind::<Nullable<Text>, _>(after.map(|(_, meter)| meter))
+                    .bind::<BigInt, _>(number::limit(limit))
             })
             .await?;
-        rows.into_iter().map(Row::read).collect()
+        let period = |row: Row| EndingPeriod {
+            tenant: row.tenant,
+            meter: row.meter,
+            period_ms: (row.period_start.0, row.period_end.0),
+        };
+        Ok(rows.into_iter().map(period).collect())
     }
 
     /// Opens these periods of tenants of one partition, in one transaction, each with its included amount unless it is open
@@ -134,20 +118,14 @@ impl Ledger {
 
     /// Notes that the gate was told of these periods. Answers how many were not noted yet.
     pub async fn note_delivered(&self, periods: &[NextPeriod]) -> Result<u64, LedgerError> {
-        let tenants: Vec<String> = periods.iter().map(|period| period.tenant.to_string()).collect();
-        let meters: Vec<String> = periods.iter().map(|period| period.meter.to_string()).collect();
+        let tenants: Vec<_> = periods.iter().map(|period| period.tenant.clone()).collect();
+        let meters: Vec<_> = periods.iter().map(|period| period.meter.clone()).collect();
         let starts = instant::all_from_ms(periods.iter().map(|period| period.period_ms.0))?;
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let note = sql_query(DELIVERED)
-                    .bind::<Array<Text>, _>(tenants)
-                    .bind::<Array<Text>, _>(meters)
-                    .bind::<Array<Timestamptz>, _>(starts);
-                Ok(u64::try_from(note.execute(connection).await?).unwrap_or(u64::MAX))
-            }
-            .boxed()
-        })
-        .await
+        let note = sql_query(include_str!("sql/note_delivered_periods.sql"))
+            .bind::<Array<Text>, _>(tenants)
+            .bind::<Array<Text>, _>(meters)
+            .bind::<Array<Timestamptz>, _>(starts);
+        Ok(u64::try_from(self.execute(note).await?).unwrap_or(u64::MAX))
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) async fn tell_all(
 ) -> Result<(), LedgerError> {
     let texts: Result<Vec<String>, _> = notices.iter().map(serde_json::to_string).collect();
     let texts = texts.map_err(|error| LedgerError::Damaged(error.to_string()))?;
-    sql_query("SELECT pg_notify($1, text) FROM unnest($2) AS text")
+    sql_query(include_str!("sql/notify.sql"))
         .bind::<Text, _>(CHANNEL)
         .bind::<Array<Text>, _>(texts)
         .execute(connection)

@@ -81,8 +81,8 @@ async fn read_all(
     mut connection: &AsyncPgConnection,
     tenant: &TenantId,
 ) -> Result<Vec<OpenRow>, LedgerError> {
-    let query = "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id";
-    Ok(Kept(sql_query(query).bind::<Text, _>(tenant.as_str())).load(&mut connection).await?)
+    let find = sql_query(include_str!("sql/open_holds.sql")).bind::<Text, _>(tenant);
+    Ok(Kept(find).load(&mut connection).await?)
 }
 
 /// Goes by the index of subjects, whatever the tenant holds besides.
@@ -91,15 +91,10 @@ async fn read_of(
     tenant: &TenantId,
     subjects: &[Subject],
 ) -> Result<Vec<OpenRow>, LedgerError> {
-    let find = sql_query(
-        "WITH named AS MATERIALIZED (SELECT id, tenant, record FROM reservations WHERE state = 'reserved' AND subjects && \
-             (SELECT array_agg(s.number) FROM unnest($2::text[], $3::text[]) AS w(kind, id) \
-              JOIN subjects s ON s.tenant = $1 AND s.kind = w.kind AND s.id = w.id)) \
-         SELECT id, record FROM named WHERE tenant = $1",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.kind.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.id.as_str()).collect::<Vec<_>>());
+    let find = sql_query(include_str!("sql/open_holds_of_subjects.sql"))
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.kind.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(subjects.iter().map(|subject| subject.id.as_str()).collect::<Vec<_>>());
     Ok(Kept(find).load(&mut connection).await?)
 }
 
@@ -153,19 +148,10 @@ async fn read_torn(
     decimals: &MeterDecimals<'_>,
 ) -> Result<Vec<TornHold>, LedgerError> {
     let [(first, _), ..] = damaged.as_slice() else { return Ok(Vec::new()) };
-    let find = sql_query(
-        "SELECT r.id, r.operation, r.born_at, r.expires_at, n.kinds, n.names, e.meter, e.held::numeric(28, 9) AS held \
-         FROM reservations r \
-         CROSS JOIN LATERAL (SELECT coalesce(array_agg(s.kind ORDER BY s.number), '{}') AS kinds, \
-                                    coalesce(array_agg(s.id ORDER BY s.number), '{}') AS names \
-                             FROM subjects s WHERE s.tenant = r.tenant AND s.number = ANY(r.subjects)) n \
-         LEFT JOIN LATERAL (SELECT meter, sum(CASE WHEN debit = 'reserved' THEN amount ELSE -amount END) AS held FROM entries \
-                            WHERE tenant = r.tenant AND operation_id = r.id AND 'reserved' IN (debit, credit) GROUP BY meter) e ON true \
-         WHERE r.partition = $1 AND r.tenant = $2 AND r.id = ANY($3)",
-    )
-    .bind::<SmallInt, _>(number::of_partition(first.partition()))
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Array<sql_types::Uuid>, _>(damaged.iter().map(|(id, _)| id.uuid()).collect::<Vec<_>>());
+    let find = sql_query(include_str!("sql/torn_holds.sql"))
+        .bind::<SmallInt, _>(number::of_partition(first.partition()))
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Array<sql_types::Uuid>, _>(damaged.iter().map(|(id, _)| id.uuid()).collect::<Vec<_>>());
     let rows: Vec<TornRow> = Kept(find).load(&mut connection).await?;
     let mut holds: BTreeMap<uuid::Uuid, BookedHold> = BTreeMap::new();
     for row in rows {
@@ -193,19 +179,13 @@ pub(crate) async fn read_open_page(
     let texts = |part: fn(&Subject) -> &str| {
         subjects.map(|all| all.iter().map(|subject| part(subject)).collect::<Vec<_>>())
     };
-    let find = sql_query(
-        "SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' \
-         AND ($2 IS NULL OR (expires_at, id) > ($2, $3)) \
-         AND ($4::text[] IS NULL OR subjects && (SELECT array_agg(s.number) FROM unnest($4::text[], $5::text[]) AS w(kind, id) \
-                                                 JOIN subjects s ON s.tenant = $1 AND s.kind = w.kind AND s.id = w.id)) \
-         ORDER BY expires_at, id LIMIT $6",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Nullable<Timestamptz>, _>(after_at)
-    .bind::<Nullable<sql_types::Uuid>, _>(after_id)
-    .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.kind.as_str()))
-    .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.id.as_str()))
-    .bind::<BigInt, _>(number::limit(limit));
+    let find = sql_query(include_str!("sql/open_holds_page.sql"))
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Nullable<Timestamptz>, _>(after_at)
+        .bind::<Nullable<sql_types::Uuid>, _>(after_id)
+        .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.kind.as_str()))
+        .bind::<Nullable<Array<Text>>, _>(texts(|subject| subject.id.as_str()))
+        .bind::<BigInt, _>(number::limit(limit));
     let rows: Vec<OpenRow> = Kept(find).load(&mut connection).await?;
     rows.into_iter().map(OpenRow::read).collect()
 }

@@ -1,11 +1,17 @@
 //! Parked calls: taken while the gate was away, in order, until the gate has them.
 
-use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, BigInt, Binary, Nullable, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use chrono::TimeDelta;
+use diesel::deserialize::FromSqlRow;
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{self, Array, BigInt, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::columns::{Milliseconds, reads};
+use super::functions::{clock_timestamp, earlier};
+use super::schema::parked;
 use super::{
     BEGIN, Ledger, LedgerError, ReservationRow, instant, key_filters, notices, number, reservations,
 };
@@ -15,7 +21,7 @@ use crate::domain::ids::{ReservationId, TenantId};
 pub const NOTICE: &str = "parked";
 
 /// Where a parked call stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow)]
 pub enum ParkedState {
     /// The gate does not have it yet.
     Waiting,
@@ -24,6 +30,16 @@ pub enum ParkedState {
     /// The gate will never take it.
     Conflict,
 }
+
+pub(super) const WAITING: &str = "waiting";
+pub(super) const DONE: &str = "done";
+pub(super) const CONFLICT: &str = "conflict";
+
+reads!(Text => ParkedState, |word: String| match word.as_str() {
+    WAITING => Self::Waiting,
+    DONE => Self::Done,
+    _ => Self::Conflict,
+});
 
 /// A call to be parked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,15 +57,18 @@ pub struct NewParked {
 }
 
 /// A parked call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, QueryableByName, Selectable)]
+#[diesel(table_name = parked, check_for_backend(Pg))]
 pub struct ParkedRow {
     /// Its place in the order of its tenant's calls.
     pub number: i64,
     /// Whose.
     pub tenant: TenantId,
     /// Of which reservation.
+    #[diesel(column_name = reservation_id)]
     pub reservation: ReservationId,
     /// When it was taken (gate time, unix ms).
+    #[diesel(column_name = taken_at, deserialize_as = Milliseconds)]
     pub taken_at_ms: i64,
     /// The packed call.
     pub payload: Vec<u8>,
@@ -75,62 +94,11 @@ pub struct ParkedCounts {
     pub conflicts: u64,
 }
 
-#[derive(QueryableByName)]
-pub(super) struct Row {
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-    #[diesel(sql_type = Text)]
-    tenant: String,
-    #[diesel(sql_type = sql_types::Uuid)]
-    reservation_id: uuid::Uuid,
-    #[diesel(sql_type = Timestamptz)]
-    taken_at: DateTime<Utc>,
-    #[diesel(sql_type = Binary)]
-    payload: Vec<u8>,
-    #[diesel(sql_type = Text)]
-    state: String,
-}
-
-/// What a [`Row`] reads of a parked call.
-pub(super) const COLUMNS: &str =
-    "SELECT number, tenant, reservation_id, taken_at, payload, state FROM parked";
-
-impl Row {
-    pub(super) fn read(self) -> Result<ParkedRow, LedgerError> {
-        Ok(ParkedRow {
-            number: self.number,
-            tenant: number::tenant(&self.tenant)?,
-            reservation: ReservationId::from_bytes(self.reservation_id.into_bytes()),
-            taken_at_ms: self.taken_at.timestamp_millis(),
-            payload: self.payload,
-            state: match self.state.as_str() {
-                "waiting" => ParkedState::Waiting,
-                "done" => ParkedState::Done,
-                _ => ParkedState::Conflict,
-            },
-        })
-    }
-}
-
-#[derive(QueryableByName)]
-struct TenantRow {
-    #[diesel(sql_type = Text)]
-    tenant: String,
-}
-
-#[derive(QueryableByName)]
-struct CountsRow {
-    #[diesel(sql_type = BigInt)]
-    waiting: i64,
-    #[diesel(sql_type = BigInt)]
-    conflicts: i64,
-}
-
 /// Calls of one reservation are judged one after the other, whichever instance takes them.
 pub(super) async fn lock(connection: &mut AsyncPgConnection, id: ReservationId) -> Result<(), LedgerError> {
     let (high, low) = id.uuid().as_u64_pair();
     let key = i64::from_le_bytes((high ^ low).to_le_bytes());
-    sql_query("SELECT pg_advisory_xact_lock($1)").bind::<BigInt, _>(key).execute(connection).await?;
+    sql_query(include_str!("sql/lock_reservation.sql")).bind::<BigInt, _>(key).execute(connection).await?;
     Ok(())
 }
 
@@ -139,33 +107,33 @@ pub(super) async fn known(
     id: ReservationId,
 ) -> Result<KnownReservation, LedgerError> {
     let row = reservations::read_one(connection, id).await?;
-    let query = format!("{COLUMNS} WHERE reservation_id = $1 AND state <> 'conflict' ORDER BY number");
-    let parked: Vec<Row> = sql_query(query).bind::<sql_types::Uuid, _>(id.uuid()).load(connection).await?;
-    Ok(KnownReservation { row, parked: parked.into_iter().map(Row::read).collect::<Result<_, _>>()? })
+    let calls = parked::table
+        .select(ParkedRow::as_select())
+        .filter(parked::reservation_id.eq(id))
+        .filter(parked::state.ne(CONFLICT))
+        .order(parked::number);
+    Ok(KnownReservation { row, parked: calls.load(connection).await? })
 }
 
 pub(super) async fn insert(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
-    parked: &NewParked,
+    call: &NewParked,
 ) -> Result<(), LedgerError> {
-    sql_query(
-        "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload, fingerprint) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
-    )
-    .bind::<Text, _>(parked.tenant.as_str())
-    .bind::<SmallInt, _>(number::of_partition(id.partition()))
-    .bind::<sql_types::Uuid, _>(id.uuid())
-    .bind::<Text, _>(parked.call)
-    .bind::<Timestamptz, _>(instant::from_ms(parked.taken_at_ms)?)
-    .bind::<Binary, _>(parked.payload.as_slice())
-    .bind::<Nullable<Binary>, _>(parked.fingerprint.as_ref().map(<[u8; 16]>::as_slice))
-    .execute(connection)
-    .await?;
-    if parked.fingerprint.is_some() {
+    let values = (
+        parked::tenant.eq(&call.tenant),
+        parked::partition.eq(id.partition()),
+        parked::reservation_id.eq(id),
+        parked::call.eq(call.call),
+        parked::taken_at.eq(instant::from_ms(call.taken_at_ms)?),
+        parked::payload.eq(&call.payload),
+        parked::fingerprint.eq(call.fingerprint),
+    );
+    diesel::insert_into(parked::table).values(values).execute(connection).await?;
+    if call.fingerprint.is_some() {
         key_filters::add(connection, &[id]).await?;
     }
-    notices::tell(connection, NOTICE, parked.tenant.as_str(), 0).await
+    notices::tell(connection, NOTICE, call.tenant.as_str(), 0).await
 }
 
 impl Ledger {
@@ -198,14 +166,11 @@ impl Ledger {
 
     /// The tenants with calls that wait, at most `limit`.
     pub async fn parked_tenants(&self, limit: usize) -> Result<Vec<TenantId>, LedgerError> {
-        let query = "SELECT DISTINCT tenant FROM parked WHERE state = 'waiting' ORDER BY tenant LIMIT $1";
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query).bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(|row| number::tenant(&row.tenant)).collect()
+        let query = || {
+            let waiting = parked::table.filter(parked::state.eq(WAITING));
+            waiting.select(parked::tenant).distinct().order(parked::tenant).limit(number::limit(limit))
+        };
+        self.load(query).await
     }
 
     /// The next calls that wait, without those told, at most `limit` and all others of their reservations, in order: a tenant's, or only
@@ -218,40 +183,26 @@ impl Ledger {
         without: &[ReservationId],
         limit: usize,
     ) -> Result<Vec<ParkedRow>, LedgerError> {
-        let waiting =
-            "tenant = $1 AND state = 'waiting' AND ($2 IS NULL OR reservation_id = $2) AND number <> ALL($3)";
-        let query = format!(
-            "{COLUMNS} WHERE {waiting} AND reservation_id IN \
-             (SELECT next.reservation_id FROM parked AS next \
-                 WHERE {waiting} AND next.reservation_id NOT IN (SELECT unnest($5::uuid[])) ORDER BY next.number LIMIT $4) \
-             ORDER BY number"
-        );
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<Text, _>(tenant.to_string())
-                    .bind::<Nullable<sql_types::Uuid>, _>(only.map(ReservationId::uuid))
-                    .bind::<Array<BigInt>, _>(told.clone())
-                    .bind::<BigInt, _>(number::limit(limit))
-                    .bind::<Array<sql_types::Uuid>, _>(
-                        without.iter().map(|id| id.uuid()).collect::<Vec<_>>(),
-                    );
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(Row::read).collect()
+        let without: Vec<_> = without.iter().map(|id| id.uuid()).collect();
+        let query = || {
+            sql_query(include_str!("sql/waiting_calls.sql"))
+                .bind::<Text, _>(tenant)
+                .bind::<Nullable<sql_types::Uuid>, _>(only)
+                .bind::<Array<BigInt>, _>(&told)
+                .bind::<BigInt, _>(number::limit(limit))
+                .bind::<Array<sql_types::Uuid>, _>(&without)
+        };
+        self.load(query).await
     }
 
     /// Whose waiting calls a reservation has, if it has any.
     pub async fn waiting_tenant(&self, id: ReservationId) -> Result<Option<TenantId>, LedgerError> {
-        let query = "SELECT tenant FROM parked WHERE reservation_id = $1 AND state = 'waiting' LIMIT 1";
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query).bind::<sql_types::Uuid, _>(id.uuid());
-                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().next().map(|row| number::tenant(&row.tenant)).transpose()
+        let query = || {
+            let waiting =
+                parked::table.filter(parked::reservation_id.eq(id)).filter(parked::state.eq(WAITING));
+            waiting.select(parked::tenant).limit(1)
+        };
+        self.first(query).await
     }
 
     /// Notes that the gate has these calls of a tenant, and the books what it did with them.
@@ -259,21 +210,12 @@ impl Ledger {
         if numbers.is_empty() {
             return Ok(());
         }
-        let tenant = tenant.to_string();
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let query = "UPDATE parked SET state = 'done', settled_at = clock_timestamp() \
-                             WHERE tenant = $1 AND number = ANY($2) AND state = 'waiting'";
-                sql_query(query)
-                    .bind::<Text, _>(tenant)
-                    .bind::<Array<BigInt>, _>(numbers)
-                    .execute(connection)
-                    .await?;
-                Ok(())
-            }
-            .boxed()
-        })
-        .await
+        let calls = parked::table
+            .filter(parked::tenant.eq(tenant.clone()))
+            .filter(parked::number.eq_any(numbers))
+            .filter(parked::state.eq(WAITING));
+        let settled = (parked::state.eq(DONE), parked::settled_at.eq(clock_timestamp().nullable()));
+        self.execute(diesel::update(calls).set(settled)).await.map(drop)
     }
 
     /// Notes that the gate will never take a call, and why. Says whether it still waited.
@@ -283,51 +225,32 @@ impl Ledger {
         number: i64,
         reason: &str,
     ) -> Result<bool, LedgerError> {
-        let (tenant, reason) = (tenant.to_string(), reason.to_owned());
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let query = "UPDATE parked SET state = 'conflict', reason = $3, settled_at = clock_timestamp() \
-                             WHERE tenant = $1 AND number = $2 AND state = 'waiting'";
-                let changed = sql_query(query)
-                    .bind::<Text, _>(tenant)
-                    .bind::<BigInt, _>(number)
-                    .bind::<Text, _>(reason)
-                    .execute(connection)
-                    .await?;
-                Ok(changed > 0)
-            }
-            .boxed()
-        })
-        .await
+        let call = parked::table.find((tenant.clone(), number)).filter(parked::state.eq(WAITING));
+        let refuse = diesel::update(call).set((
+            parked::state.eq(CONFLICT),
+            parked::reason.eq(reason.to_owned()),
+            parked::settled_at.eq(clock_timestamp().nullable()),
+        ));
+        Ok(self.execute(refuse).await? > 0)
     }
 
     /// How many calls wait and how many conflict.
     pub async fn count_parked(&self) -> Result<ParkedCounts, LedgerError> {
-        let query = "SELECT (SELECT count(*) FROM parked WHERE state = 'waiting') AS waiting, \
-                            (SELECT count(*) FROM parked WHERE state = 'conflict') AS conflicts";
-        let row = self
-            .read(|connection| {
-                let query = sql_query(query);
-                async move { Ok(query.get_result::<CountsRow>(connection).await?) }.boxed()
-            })
-            .await?;
+        let count = |state| parked::table.filter(parked::state.eq(state)).count().single_value();
+        let counts: Option<(Option<i64>, Option<i64>)> =
+            self.first(|| diesel::select((count(WAITING), count(CONFLICT)))).await?;
+        let (waiting, conflicts) = counts.unwrap_or_default();
         Ok(ParkedCounts {
-            waiting: number::unsigned(row.waiting)?,
-            conflicts: number::unsigned(row.conflicts)?,
+            waiting: number::unsigned(waiting.unwrap_or_default())?,
+            conflicts: number::unsigned(conflicts.unwrap_or_default())?,
         })
     }
 
     /// Drops calls that were done more than `days` ago: the reservations' rows have them.
     pub async fn drop_settled_parked(&self, days: u16) -> Result<u64, LedgerError> {
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let query = "DELETE FROM parked WHERE state = 'done' AND settled_at < clock_timestamp() - $1 * interval '1 day'";
-                let dropped =
-                    sql_query(query).bind::<BigInt, _>(i64::from(days)).execute(connection).await?;
-                Ok(u64::try_from(dropped).unwrap_or(u64::MAX))
-            }
-            .boxed()
-        })
-        .await
+        let since = earlier(clock_timestamp(), TimeDelta::days(days.into()));
+        let done =
+            parked::table.filter(parked::state.eq(DONE)).filter(parked::settled_at.lt(since.nullable()));
+        Ok(u64::try_from(self.execute(diesel::delete(done)).await?).unwrap_or(u64::MAX))
     }
 }

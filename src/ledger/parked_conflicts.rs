@@ -1,34 +1,41 @@
 //! Parked calls that the gate will never take, until an operator settles each.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, BigInt, Binary, Nullable, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::pg::Pg;
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
+use super::columns::Milliseconds;
+use super::parked::{CONFLICT, NOTICE, WAITING};
+use super::schema::parked;
 use super::{
-    BEGIN, Conflict, KnownReservation, Ledger, LedgerError, NewParked, audit, notices, number, parked,
-    quarantine, reservations,
+    BEGIN, Conflict, KnownReservation, Ledger, LedgerError, NewParked, audit, notices, number, quarantine,
+    reservations,
 };
 use crate::domain::ids::{ReservationId, TenantId};
 
 /// A parked call that the gate will never take.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = parked, check_for_backend(Pg))]
 pub struct ParkedConflict {
     /// Its number.
     pub number: i64,
     /// Whose.
     pub tenant: TenantId,
     /// Of which reservation.
+    #[diesel(column_name = reservation_id)]
     pub reservation: ReservationId,
     /// `reserve`, `usage`, `consume` or `release`.
     pub call: String,
     /// When it was taken (gate time, unix ms).
+    #[diesel(column_name = taken_at, deserialize_as = Milliseconds)]
     pub taken_at_ms: i64,
     /// The packed call.
     pub payload: Vec<u8>,
     /// Why the gate does not take it.
+    #[diesel(select_expression = parked::reason.assume_not_null())]
     pub reason: String,
 }
 
@@ -80,51 +87,11 @@ pub struct Settling {
     pub booked: Value,
 }
 
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-    #[diesel(sql_type = Text)]
-    tenant: String,
-    #[diesel(sql_type = sql_types::Uuid)]
-    reservation_id: uuid::Uuid,
-    #[diesel(sql_type = Text)]
-    call: String,
-    #[diesel(sql_type = Timestamptz)]
-    taken_at: DateTime<Utc>,
-    #[diesel(sql_type = Binary)]
-    payload: Vec<u8>,
-    #[diesel(sql_type = Text)]
-    reason: String,
-}
-
-const CONFLICTS: &str = "SELECT number, tenant, reservation_id, call, taken_at, payload, reason FROM parked \
-    WHERE state = 'conflict' AND ($1 IS NULL OR number = $1) ORDER BY number LIMIT $2";
-
-const RETRY: &str = "UPDATE parked SET state = 'waiting', reason = NULL, settled_at = NULL WHERE number = $1 AND state = 'conflict'";
-
-/// The audit log keeps what the call said.
-const TAKE_OUT: &str = "DELETE FROM parked WHERE number = $1 AND state = 'conflict'";
-
-impl Row {
-    fn read(self) -> Result<ParkedConflict, LedgerError> {
-        Ok(ParkedConflict {
-            number: self.number,
-            tenant: number::tenant(&self.tenant)?,
-            reservation: ReservationId::from_bytes(self.reservation_id.into_bytes()),
-            call: self.call,
-            taken_at_ms: self.taken_at.timestamp_millis(),
-            payload: self.payload,
-            reason: self.reason,
-        })
-    }
-}
-
 async fn standing(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
 ) -> Result<ConflictStanding, LedgerError> {
-    let known = parked::known(connection, id).await?;
+    let known = super::parked::known(connection, id).await?;
     let in_quarantine = !quarantine::waiting(connection, &[id]).await?.is_empty();
     Ok(ConflictStanding { known, in_quarantine })
 }
@@ -135,7 +102,7 @@ async fn hold_as_seen(
     id: ReservationId,
     seen: &ConflictStanding,
 ) -> Result<(), LedgerError> {
-    parked::lock(connection, id).await?;
+    super::parked::lock(connection, id).await?;
     reservations::hold_row(connection, id).await?;
     let now = standing(connection, id).await?;
     if now == *seen {
@@ -154,16 +121,27 @@ async fn settle(
     if let Settlement::Usage { seen, .. } = settlement {
         hold_as_seen(connection, conflict.reservation, seen).await?;
     }
-    let change = if matches!(settlement, Settlement::Retry) { RETRY } else { TAKE_OUT };
-    if sql_query(change).bind::<BigInt, _>(conflict.number).execute(connection).await? == 0 {
+    let call = parked::table.filter(parked::number.eq(conflict.number)).filter(parked::state.eq(CONFLICT));
+    // What is taken out, the audit log keeps.
+    let settled = if matches!(settlement, Settlement::Retry) {
+        let waits_again = (
+            parked::state.eq(WAITING),
+            parked::reason.eq(None::<String>),
+            parked::settled_at.eq(None::<DateTime<Utc>>),
+        );
+        diesel::update(call).set(waits_again).execute(connection).await?
+    } else {
+        diesel::delete(call).execute(connection).await?
+    };
+    if settled == 0 {
         return Err(missing(conflict.number));
     }
     match settlement {
         Settlement::Drop => {}
         Settlement::Retry => {
-            notices::tell(connection, parked::NOTICE, conflict.tenant.as_str(), 0).await?;
+            notices::tell(connection, NOTICE, conflict.tenant.as_str(), 0).await?;
         }
-        Settlement::Usage { id, admission, .. } => parked::insert(connection, *id, admission).await?,
+        Settlement::Usage { id, admission, .. } => super::parked::insert(connection, *id, admission).await?,
     }
     let payload: String = conflict.payload.iter().map(|byte| format!("{byte:02x}")).collect();
     let detail = json!({
@@ -200,15 +178,15 @@ impl Ledger {
     }
 
     async fn conflicts(&self, only: Option<i64>, limit: usize) -> Result<Vec<ParkedConflict>, LedgerError> {
-        let rows: Vec<Row> = self
-            .read(|connection| {
-                let query = sql_query(CONFLICTS)
-                    .bind::<Nullable<BigInt>, _>(only)
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(Row::read).collect()
+        let query = || {
+            let conflicts = parked::table.filter(parked::state.eq(CONFLICT)).into_boxed();
+            let conflicts = match only {
+                Some(number) => conflicts.filter(parked::number.eq(number)),
+                None => conflicts,
+            };
+            conflicts.select(ParkedConflict::as_select()).order(parked::number).limit(number::limit(limit))
+        };
+        self.load(query).await
     }
 
     /// What the ledger has of the reservation of a conflict.

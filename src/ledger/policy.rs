@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use diesel::deserialize::FromSqlRow;
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Binary, Bool, Jsonb, Nullable, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::Value;
 
+use super::columns::{Microseconds, Unsigned, reads};
+use super::schema::{counter_generations, policy_history, policy_objects, policy_version};
 use super::{BEGIN_SNAPSHOT, CalendarChange, Ledger, LedgerError, number};
 use crate::domain::codec::Write;
 use crate::domain::ids::{MeterId, OperationId, TenantId};
@@ -16,13 +21,16 @@ use crate::domain::period::DatedCalendar;
 use crate::domain::policy::diff::DefinitionKind;
 
 /// A stored object of the policy that is not a tenant.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Queryable, Selectable)]
+#[diesel(table_name = policy_objects, check_for_backend(Pg))]
 pub struct StoredObject {
     /// Which kind.
+    #[diesel(deserialize_as = StoredKind)]
     pub kind: DefinitionKind,
     /// Its id.
     pub id: String,
     /// Rises with every change of it.
+    #[diesel(deserialize_as = Unsigned)]
     pub version: u64,
     /// Its definition, with the fields of the policy file.
     pub definition: Value,
@@ -30,23 +38,56 @@ pub struct StoredObject {
     pub archived: bool,
 }
 
+/// A kind as its word.
+#[derive(Debug, FromSqlRow)]
+pub struct StoredKind(DefinitionKind);
+
+reads!(Text => StoredKind, |word: String| {
+    Self(DefinitionKind::from_word(&word).ok_or_else(|| format!("{word:?} is no kind of object"))?)
+});
+
+impl From<StoredKind> for DefinitionKind {
+    fn from(stored: StoredKind) -> Self {
+        stored.0
+    }
+}
+
 /// A stored tenant.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, QueryableByName)]
 pub struct StoredTenant {
     /// Its id.
+    #[diesel(sql_type = Text)]
     pub id: TenantId,
     /// Rises with every change of it.
+    #[diesel(sql_type = BigInt, deserialize_as = Unsigned)]
     pub version: u64,
     /// Its definition, with the fields of the policy file.
+    #[diesel(sql_type = Jsonb)]
     pub definition: Value,
     /// Which of its counters began anew, and when.
+    #[diesel(sql_type = Jsonb)]
     pub counter_resets: Value,
     /// Its calendars by their dates; none where the definition's holds for ever.
+    #[diesel(sql_type = Jsonb, deserialize_as = StoredCalendars)]
     pub calendars: Vec<DatedCalendar>,
     /// Whether it is archived.
+    #[diesel(sql_type = Bool)]
     pub archived: bool,
     /// When it was made (unix µs): its place in lists.
+    #[diesel(sql_type = Timestamptz, column_name = created_at, deserialize_as = Microseconds)]
     pub created_at_us: i64,
+}
+
+/// A tenant's calendars as the query gathers them.
+#[derive(Debug, FromSqlRow)]
+pub struct StoredCalendars(Vec<DatedCalendar>);
+
+reads!(Jsonb => StoredCalendars, |all: Value| Self(serde_json::from_value(all)?));
+
+impl From<StoredCalendars> for Vec<DatedCalendar> {
+    fn from(stored: StoredCalendars) -> Self {
+        stored.0
+    }
 }
 
 /// A tenant that was changed while a change of the policy was being prepared: as it is now.
@@ -77,13 +118,15 @@ pub struct SharedChange {
 }
 
 /// A counter's generation: bumped when a limit takes on a shape that was not defined before.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = counter_generations, check_for_backend(Pg))]
 pub struct Generation {
     /// The limit's id.
     pub limit_id: String,
     /// The shape, as a hash in text.
     pub shape: String,
     /// From 1.
+    #[diesel(deserialize_as = Unsigned)]
     pub generation: u64,
     /// From when it counts (unix ms).
     pub since_ms: i64,
@@ -187,56 +230,6 @@ pub struct TenantPlace {
 }
 
 #[derive(QueryableByName)]
-struct ObjectRow {
-    #[diesel(sql_type = Text)]
-    kind: String,
-    #[diesel(sql_type = Text)]
-    id: String,
-    #[diesel(sql_type = BigInt)]
-    version: i64,
-    #[diesel(sql_type = Jsonb)]
-    definition: Value,
-    #[diesel(sql_type = Bool)]
-    archived: bool,
-}
-
-#[derive(QueryableByName)]
-struct TenantRow {
-    #[diesel(sql_type = Text)]
-    id: String,
-    #[diesel(sql_type = BigInt)]
-    version: i64,
-    #[diesel(sql_type = Jsonb)]
-    definition: Value,
-    #[diesel(sql_type = Jsonb)]
-    counter_resets: Value,
-    #[diesel(sql_type = Jsonb)]
-    calendars: Value,
-    #[diesel(sql_type = Bool)]
-    archived: bool,
-    #[diesel(sql_type = Timestamptz)]
-    created_at: DateTime<Utc>,
-}
-
-#[derive(QueryableByName)]
-struct GenerationRow {
-    #[diesel(sql_type = Text)]
-    limit_id: String,
-    #[diesel(sql_type = Text)]
-    shape: String,
-    #[diesel(sql_type = BigInt)]
-    generation: i64,
-    #[diesel(sql_type = BigInt)]
-    since_ms: i64,
-}
-
-#[derive(QueryableByName)]
-struct VersionRow {
-    #[diesel(sql_type = BigInt)]
-    version: i64,
-}
-
-#[derive(QueryableByName)]
 struct VersionsRow {
     #[diesel(sql_type = BigInt)]
     version: i64,
@@ -247,67 +240,10 @@ struct VersionsRow {
 }
 
 #[derive(QueryableByName)]
-struct IdRow {
-    #[diesel(sql_type = Text)]
-    id: String,
-}
-
-#[derive(QueryableByName)]
-struct DefinitionRow {
-    #[diesel(sql_type = Nullable<Jsonb>)]
-    definition: Option<Value>,
-}
-
-#[derive(QueryableByName)]
 struct ExistsRow {
     #[diesel(sql_type = Bool)]
     found: bool,
 }
-
-impl ObjectRow {
-    fn read(self) -> Result<StoredObject, LedgerError> {
-        let kind = DefinitionKind::from_word(&self.kind);
-        Ok(StoredObject {
-            kind: kind
-                .ok_or_else(|| LedgerError::Damaged(format!("{:?} is no kind of object", self.kind)))?,
-            id: self.id,
-            version: number::unsigned(self.version)?,
-            definition: self.definition,
-            archived: self.archived,
-        })
-    }
-}
-
-impl TenantRow {
-    fn read(self) -> Result<StoredTenant, LedgerError> {
-        let damaged = |error| LedgerError::Damaged(format!("the calendars of {}: {error}", self.id));
-        Ok(StoredTenant {
-            id: number::tenant(&self.id)?,
-            calendars: serde_json::from_value(self.calendars).map_err(damaged)?,
-            version: number::unsigned(self.version)?,
-            definition: self.definition,
-            counter_resets: self.counter_resets,
-            archived: self.archived,
-            created_at_us: self.created_at.timestamp_micros(),
-        })
-    }
-}
-
-impl GenerationRow {
-    fn read(self) -> Result<Generation, LedgerError> {
-        let generation = number::unsigned(self.generation)?;
-        Ok(Generation { limit_id: self.limit_id, shape: self.shape, generation, since_ms: self.since_ms })
-    }
-}
-
-const TENANT_COLUMNS: &str = "SELECT id, version, definition, counter_resets, archived, created_at, \
-    coalesce((SELECT jsonb_agg(jsonb_build_object('from_ms', (extract(epoch FROM from_at) * 1000)::bigint, 'zone', zone, \
-                                                  'anchor_day', anchor_day) ORDER BY from_at) \
-              FROM calendars WHERE calendars.tenant = tenants.id), '[]') AS calendars FROM tenants";
-
-const VERSIONS: &str = "SELECT version, shared_version, shared_at FROM policy_version LEFT JOIN LATERAL ( \
-        SELECT policy_version AS shared_version, changed_at AS shared_at FROM policy_history WHERE kind <> 'tenant' \
-        ORDER BY policy_version DESC LIMIT 1) shared ON true";
 
 impl Ledger {
     /// Everything but the tenants, as of one instant.
@@ -317,7 +253,8 @@ impl Ledger {
 
     /// The policy's version.
     pub async fn policy_version(&self) -> Result<u64, LedgerError> {
-        self.read(|connection| read_version(connection).boxed()).await
+        let version = self.first(|| policy_version::table.select(policy_version::version)).await?;
+        number::unsigned(version.unwrap_or_default())
     }
 
     /// How far the policy has got.
@@ -350,19 +287,14 @@ impl Ledger {
         limit: usize,
     ) -> Result<Vec<StoredTenant>, LedgerError> {
         let place_at = after.map(|place| place_instant(place.created_at_us)).transpose()?;
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(format!(
-                    "{TENANT_COLUMNS} WHERE $1 IS NULL OR (created_at, id) < ($1, $2) \
-                     ORDER BY created_at DESC, id DESC LIMIT $3"
-                ))
+        self.load(|| {
+            sql_query(include_str!("sql/tenants.sql"))
+                .bind::<Nullable<Array<Text>>, _>(None::<Vec<String>>)
                 .bind::<Nullable<Timestamptz>, _>(place_at)
-                .bind::<Nullable<Text>, _>(after.map(|place| place.id.to_string()))
-                .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<TenantRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(TenantRow::read).collect()
+                .bind::<Nullable<Text>, _>(after.map(|place| place.id.as_str()))
+                .bind::<BigInt, _>(number::limit(limit))
+        })
+        .await
     }
 
     /// An operation's definition as it stood at a version of the policy; none when there was none.
@@ -371,18 +303,16 @@ impl Ledger {
         operation: &OperationId,
         policy_version: u64,
     ) -> Result<Option<Value>, LedgerError> {
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(
-                    "SELECT definition FROM policy_history WHERE kind = 'operation' AND id = $1 AND policy_version <= $2 \
-                     ORDER BY version DESC LIMIT 1",
-                )
-                .bind::<Text, _>(operation.to_string())
-                .bind::<BigInt, _>(number::signed(policy_version));
-                async move { Ok(query.load::<DefinitionRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        Ok(rows.into_iter().next().and_then(|row| row.definition))
+        let query = || {
+            policy_history::table
+                .select(policy_history::definition)
+                .filter(policy_history::kind.eq("operation"))
+                .filter(policy_history::id.eq(operation.as_str()))
+                .filter(policy_history::policy_version.le(number::signed(policy_version)))
+                .order(policy_history::version.desc())
+                .limit(1)
+        };
+        Ok(self.first(query).await?.flatten())
     }
 
     /// Whether anything was booked on the meter, or waits to be, so that its unit and decimals are fixed.
@@ -401,29 +331,29 @@ fn place_instant(us: i64) -> Result<DateTime<Utc>, LedgerError> {
 }
 
 async fn read_policy(connection: &mut AsyncPgConnection) -> Result<StoredPolicy, LedgerError> {
-    let objects: Vec<ObjectRow> =
-        sql_query("SELECT kind, id, version, definition, archived FROM policy_objects ORDER BY kind, id")
-            .load(connection)
-            .await?;
-    let generations: Vec<GenerationRow> = sql_query(
-        "SELECT limit_id, shape, generation, since_ms FROM counter_generations ORDER BY limit_id, shape",
-    )
-    .load(connection)
-    .await?;
-    Ok(StoredPolicy {
-        versions: read_versions(connection).await?,
-        objects: objects.into_iter().map(ObjectRow::read).collect::<Result<_, _>>()?,
-        generations: generations.into_iter().map(GenerationRow::read).collect::<Result<_, _>>()?,
-    })
+    let objects = policy_objects::table
+        .select(StoredObject::as_select())
+        .order((policy_objects::kind, policy_objects::id))
+        .load(connection)
+        .await?;
+    let generations = counter_generations::table
+        .select(Generation::as_select())
+        .order((counter_generations::limit_id, counter_generations::shape))
+        .load(connection)
+        .await?;
+    Ok(StoredPolicy { versions: read_versions(connection).await?, objects, generations })
 }
 
 async fn read_tenants(
     connection: &mut AsyncPgConnection,
     ids: Vec<String>,
 ) -> Result<Vec<StoredTenant>, LedgerError> {
-    let query = sql_query(format!("{TENANT_COLUMNS} WHERE id = ANY($1)")).bind::<Array<Text>, _>(ids);
-    let rows = query.load::<TenantRow>(connection).await?;
-    rows.into_iter().map(TenantRow::read).collect()
+    let query = sql_query(include_str!("sql/tenants.sql"))
+        .bind::<Nullable<Array<Text>>, _>(Some(ids))
+        .bind::<Nullable<Timestamptz>, _>(None::<DateTime<Utc>>)
+        .bind::<Nullable<Text>, _>(None::<String>)
+        .bind::<BigInt, _>(i64::MAX);
+    Ok(query.load(connection).await?)
 }
 
 /// The tenants that were changed, made or deleted after a version of the policy.
@@ -431,10 +361,13 @@ pub(super) async fn tenants_since(
     connection: &mut AsyncPgConnection,
     version: u64,
 ) -> Result<Vec<TenantSince>, LedgerError> {
-    let query = "SELECT DISTINCT id FROM policy_history WHERE policy_version > $1 AND kind = 'tenant'";
-    let changed: Vec<IdRow> =
-        sql_query(query).bind::<BigInt, _>(number::signed(version)).load(connection).await?;
-    let ids: Vec<String> = changed.into_iter().map(|row| row.id).collect();
+    let ids: Vec<String> = policy_history::table
+        .select(policy_history::id)
+        .distinct()
+        .filter(policy_history::policy_version.gt(number::signed(version)))
+        .filter(policy_history::kind.eq(DefinitionKind::Tenant.as_str()))
+        .load(connection)
+        .await?;
     let mut stored: BTreeMap<TenantId, StoredTenant> =
         read_tenants(connection, ids.clone()).await?.into_iter().map(|row| (row.id.clone(), row)).collect();
     ids.iter()
@@ -447,22 +380,11 @@ pub(super) async fn tenants_since(
 
 /// How far the policy has got.
 pub(super) async fn read_versions(connection: &mut AsyncPgConnection) -> Result<PolicyVersions, LedgerError> {
-    let row: VersionsRow = sql_query(VERSIONS).get_result(connection).await?;
+    let row: VersionsRow = sql_query(include_str!("sql/policy_versions.sql")).get_result(connection).await?;
     let version = row.shared_version.map(number::unsigned).transpose()?.unwrap_or_default();
     let at_us = row.shared_at.map(|at| at.timestamp_micros()).unwrap_or_default();
     Ok(PolicyVersions { version: number::unsigned(row.version)?, shared: SharedChange { version, at_us } })
 }
-
-async fn read_version(connection: &mut AsyncPgConnection) -> Result<u64, LedgerError> {
-    let row: VersionRow = sql_query("SELECT version FROM policy_version").get_result(connection).await?;
-    number::unsigned(row.version)
-}
-
-/// `$1` is the meter, `$2` its name as events and parked calls have it. What waits may be taken for a use by accident.
-pub const METER_IS_BOOKED: &str = "SELECT EXISTS (SELECT FROM balances WHERE meter = $1) \
-    OR EXISTS (SELECT FROM quarantine WHERE status = 'open' AND position($2 IN event) > 0) \
-    OR EXISTS (SELECT FROM parked WHERE state = 'waiting' AND position($2 IN payload) > 0) \
-    OR EXISTS (SELECT FROM parked WHERE state = 'conflict' AND position($2 IN payload) > 0) AS found";
 
 pub(super) async fn is_meter_booked(
     connection: &mut AsyncPgConnection,
@@ -470,7 +392,8 @@ pub(super) async fn is_meter_booked(
 ) -> Result<bool, LedgerError> {
     let mut named = Vec::new();
     named.put_text(meter);
-    let query = sql_query(METER_IS_BOOKED).bind::<Text, _>(meter).bind::<Binary, _>(named);
+    let query =
+        sql_query(include_str!("sql/meter_is_booked.sql")).bind::<Text, _>(meter).bind::<Binary, _>(named);
     let row: ExistsRow = query.get_result(connection).await?;
     Ok(row.found)
 }
@@ -480,11 +403,7 @@ pub(super) async fn has_booked(
     connection: &mut AsyncPgConnection,
     tenant: &str,
 ) -> Result<bool, LedgerError> {
-    let query = "SELECT EXISTS (SELECT FROM (SELECT FROM reservations WHERE tenant = $1 ORDER BY born_at DESC LIMIT 1) newest) \
-                 OR EXISTS (SELECT FROM balances WHERE tenant = $1) \
-                 OR EXISTS (SELECT FROM quota_periods WHERE tenant = $1) \
-                 OR EXISTS (SELECT FROM parked WHERE tenant = $1 AND state <> 'done') \
-                 OR EXISTS (SELECT FROM quarantine WHERE tenant = $1 AND status = 'open') AS found";
-    let row: ExistsRow = sql_query(query).bind::<Text, _>(tenant).get_result(connection).await?;
+    let row: ExistsRow =
+        sql_query(include_str!("sql/has_booked.sql")).bind::<Text, _>(tenant).get_result(connection).await?;
     Ok(row.found)
 }

@@ -1,12 +1,14 @@
 //! Changes of the policy: in one transaction, with history, audit and notices.
 
+use diesel::prelude::*;
+use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, SmallInt, Text};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
 use super::policy::{has_booked, is_meter_booked, read_versions, tenants_since};
+use super::schema::{policy_objects, policy_version, tenants};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PolicyAction, PolicyChange,
     PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, calendars, notices, number,
@@ -54,12 +56,6 @@ impl Ledger {
 const AT_ONCE: usize = 1_000;
 
 #[derive(QueryableByName)]
-struct VersionRow {
-    #[diesel(sql_type = BigInt)]
-    version: i64,
-}
-
-#[derive(QueryableByName)]
 struct VersionsRow {
     #[diesel(sql_type = Nullable<BigInt>)]
     version: Option<i64>,
@@ -69,7 +65,7 @@ struct VersionsRow {
 
 /// Locks the policy against every other change until the transaction ends.
 async fn lock(connection: &mut AsyncPgConnection, base: PolicyVersions) -> Result<(), LedgerError> {
-    sql_query("SELECT version FROM policy_version FOR UPDATE").execute(connection).await?;
+    policy_version::table.select(policy_version::version).for_update().execute(connection).await?;
     let found = read_versions(connection).await?;
     // A ledger that was set back has fewer versions, or another last change.
     if found.shared != base.shared || found.version < base.version {
@@ -83,9 +79,10 @@ async fn put(
     write: PolicyWrite,
     partitions: u16,
 ) -> Result<PolicyWritten, LedgerError> {
-    let query = "UPDATE policy_version SET version = version + 1 RETURNING version";
-    let row: VersionRow = sql_query(query).get_result(connection).await?;
-    let version = number::unsigned(row.version)?;
+    let next = diesel::update(policy_version::table)
+        .set(policy_version::version.eq(policy_version::version + 1))
+        .returning(policy_version::version);
+    let version = number::unsigned(next.get_result(connection).await?)?;
     for meter in &write.unused_meters {
         if is_meter_booked(connection, meter.as_str()).await? {
             return Err(used(DefinitionKind::Meter, meter.as_str()));
@@ -122,13 +119,9 @@ async fn stored_versions(
     connection: &mut AsyncPgConnection,
     changes: &[PolicyChange],
 ) -> Result<Vec<VersionsRow>, LedgerError> {
-    let query = "SELECT coalesce(tenants.version, objects.version) AS version, \
-                     (SELECT max(version) FROM policy_history h WHERE h.kind = changes.kind AND h.id = changes.id) AS last \
-                 FROM unnest($1, $2) WITH ORDINALITY AS changes (kind, id, place) \
-                     LEFT JOIN tenants ON changes.kind = 'tenant' AND tenants.id = changes.id \
-                     LEFT JOIN policy_objects objects ON objects.kind = changes.kind AND objects.id = changes.id \
-                 ORDER BY place";
-    let rows = sql_query(query).bind::<Array<Text>, _>(kinds(changes)).bind::<Array<Text>, _>(ids(changes));
+    let rows = sql_query(include_str!("sql/object_versions.sql"))
+        .bind::<Array<Text>, _>(kinds(changes))
+        .bind::<Array<Text>, _>(ids(changes));
     Ok(rows.load(connection).await?)
 }
 
@@ -182,19 +175,14 @@ async fn put_objects(
     if ids.is_empty() {
         return Ok(());
     }
-    sql_query(
-        "INSERT INTO policy_objects (kind, id, version, definition, archived) \
-         SELECT * FROM unnest($1, $2, $3, $4, $5) \
-         ON CONFLICT (kind, id) DO UPDATE SET version = excluded.version, definition = excluded.definition, \
-             archived = excluded.archived, updated_at = now()",
-    )
-    .bind::<Array<Text>, _>(kinds)
-    .bind::<Array<Text>, _>(ids)
-    .bind::<Array<BigInt>, _>(versions)
-    .bind::<Array<Jsonb>, _>(definitions)
-    .bind::<Array<Bool>, _>(archived)
-    .execute(connection)
-    .await?;
+    sql_query(include_str!("sql/put_policy_objects.sql"))
+        .bind::<Array<Text>, _>(kinds)
+        .bind::<Array<Text>, _>(ids)
+        .bind::<Array<BigInt>, _>(versions)
+        .bind::<Array<Jsonb>, _>(definitions)
+        .bind::<Array<Bool>, _>(archived)
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -224,20 +212,15 @@ async fn put_tenants(
     if ids.is_empty() {
         return Ok(());
     }
-    sql_query(
-        "INSERT INTO tenants (id, partition, version, definition, archived, counter_resets) \
-         SELECT * FROM unnest($1, $2, $3, $4, $5, $6) \
-         ON CONFLICT (id) DO UPDATE SET version = excluded.version, definition = excluded.definition, \
-             archived = excluded.archived, counter_resets = excluded.counter_resets, updated_at = now()",
-    )
-    .bind::<Array<Text>, _>(ids)
-    .bind::<Array<SmallInt>, _>(in_partitions)
-    .bind::<Array<BigInt>, _>(versions)
-    .bind::<Array<Jsonb>, _>(definitions)
-    .bind::<Array<Bool>, _>(archived)
-    .bind::<Array<Jsonb>, _>(resets)
-    .execute(connection)
-    .await?;
+    sql_query(include_str!("sql/put_tenants.sql"))
+        .bind::<Array<Text>, _>(ids)
+        .bind::<Array<SmallInt>, _>(in_partitions)
+        .bind::<Array<BigInt>, _>(versions)
+        .bind::<Array<Jsonb>, _>(definitions)
+        .bind::<Array<Bool>, _>(archived)
+        .bind::<Array<Jsonb>, _>(resets)
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -257,22 +240,15 @@ async fn note(
         })
         .collect();
     let versions: Vec<i64> = written.iter().map(|object| number::signed(object.version)).collect();
-    sql_query(
-        "WITH changes AS (SELECT * FROM unnest($1, $2, $3, $4) AS c (kind, id, version, definition)), \
-             history AS (INSERT INTO policy_history (kind, id, version, policy_version, definition) \
-                 SELECT kind, id, version, $5, definition FROM changes) \
-         INSERT INTO audit_log (actor, action, object, detail) \
-         SELECT $6, CASE WHEN definition IS NULL THEN 'delete' ELSE 'put' END, kind || ' ' || id, \
-             jsonb_build_object('version', version) FROM changes",
-    )
-    .bind::<Array<Text>, _>(kinds(changes))
-    .bind::<Array<Text>, _>(ids(changes))
-    .bind::<Array<BigInt>, _>(versions)
-    .bind::<Array<Nullable<Jsonb>>, _>(definitions)
-    .bind::<BigInt, _>(number::signed(policy_version))
-    .bind::<Text, _>(actor)
-    .execute(connection)
-    .await?;
+    sql_query(include_str!("sql/note_policy_changes.sql"))
+        .bind::<Array<Text>, _>(kinds(changes))
+        .bind::<Array<Text>, _>(ids(changes))
+        .bind::<Array<BigInt>, _>(versions)
+        .bind::<Array<Nullable<Jsonb>>, _>(definitions)
+        .bind::<BigInt, _>(number::signed(policy_version))
+        .bind::<Text, _>(actor)
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -287,16 +263,11 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
     }
     if change.kind == DefinitionKind::Tenant {
         calendars::delete(connection, &change.id).await?;
+        diesel::delete(tenants::table.filter(tenants::id.eq(&change.id))).execute(connection).await?;
+    } else {
+        let object = policy_objects::table.find((change.kind.as_str(), &change.id));
+        diesel::delete(object).execute(connection).await?;
     }
-    let query = match change.kind {
-        DefinitionKind::Tenant => "DELETE FROM tenants WHERE id = $1 AND $2 = 'tenant'",
-        _ => "DELETE FROM policy_objects WHERE id = $1 AND kind = $2",
-    };
-    sql_query(query)
-        .bind::<Text, _>(&change.id)
-        .bind::<Text, _>(change.kind.as_str())
-        .execute(connection)
-        .await?;
     Ok(())
 }
 
@@ -310,17 +281,12 @@ async fn raise(connection: &mut AsyncPgConnection, generations: &[Generation]) -
     let shapes: Vec<&str> = generations.iter().map(|each| each.shape.as_str()).collect();
     let numbers: Vec<i64> = generations.iter().map(|each| number::signed(each.generation)).collect();
     let since: Vec<i64> = generations.iter().map(|each| each.since_ms).collect();
-    sql_query(
-        "INSERT INTO counter_generations AS g (limit_id, shape, generation, since_ms) \
-         SELECT * FROM unnest($1, $2, $3, $4) \
-         ON CONFLICT (limit_id, shape) DO UPDATE SET generation = excluded.generation, since_ms = excluded.since_ms \
-         WHERE excluded.generation > g.generation",
-    )
-    .bind::<Array<Text>, _>(limits)
-    .bind::<Array<Text>, _>(shapes)
-    .bind::<Array<BigInt>, _>(numbers)
-    .bind::<Array<BigInt>, _>(since)
-    .execute(connection)
-    .await?;
+    sql_query(include_str!("sql/raise_generations.sql"))
+        .bind::<Array<Text>, _>(limits)
+        .bind::<Array<Text>, _>(shapes)
+        .bind::<Array<BigInt>, _>(numbers)
+        .bind::<Array<BigInt>, _>(since)
+        .execute(connection)
+        .await?;
     Ok(())
 }

@@ -1,17 +1,24 @@
 //! Quarantine: events that could not be booked, kept with every later one of their reservation until someone decides.
 
-use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, Array, BigInt, Binary, Integer, Nullable, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::deserialize::FromSqlRow;
+use diesel::dsl::sql;
+use diesel::expression::SqlLiteral;
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{self, Array, Record, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::columns::{Milliseconds, Small, reads};
+use super::functions::{coalesce, transaction_timestamp};
+use super::schema::quarantine;
 use super::statement::Kept;
 use super::{BEGIN, Conflict, Ledger, LedgerError, audit, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 
 /// Where an event in quarantine stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow)]
 pub enum QuarantineStatus {
     /// It waits.
     Open,
@@ -21,14 +28,31 @@ pub enum QuarantineStatus {
     Discarded,
 }
 
+reads!(Text => QuarantineStatus, |word: String| match word.as_str() {
+    "open" => Self::Open,
+    "resolved" => Self::Resolved,
+    _ => Self::Discarded,
+});
+
+/// The status of an event that waits, said in the statement itself: a plan kept without it would not find their index.
+pub(super) fn open() -> SqlLiteral<Text> {
+    sql("'open'")
+}
+
+/// So many events are put into quarantine by one statement.
+const AT_ONCE: usize = 1_000;
+
 /// An event in quarantine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = quarantine, check_for_backend(Pg))]
 pub struct Quarantined {
     /// Its partition.
     pub partition: Partition,
     /// Its place in the outbox.
+    #[diesel(select_expression = (quarantine::epoch, quarantine::sequence))]
     pub outbox_id: OutboxId,
     /// Its reservation, as far as it could be read.
+    #[diesel(column_name = reservation_id)]
     pub reservation: Option<ReservationId>,
     /// Whose, where known.
     pub tenant: Option<TenantId>,
@@ -39,8 +63,10 @@ pub struct Quarantined {
     /// Where it stands.
     pub status: QuarantineStatus,
     /// How often it was tried.
+    #[diesel(deserialize_as = Small)]
     pub tries: u32,
     /// When it came (the database's clock, unix ms).
+    #[diesel(column_name = first_at, deserialize_as = Milliseconds)]
     pub first_at_ms: i64,
 }
 
@@ -57,34 +83,29 @@ pub(crate) struct Refused {
 
 /// Puts events into quarantine; one that is there already stays as it is.
 pub(crate) async fn add(mut connection: &AsyncPgConnection, refused: &[Refused]) -> Result<(), LedgerError> {
-    if refused.is_empty() {
-        return Ok(());
+    let row = |refused: &Refused| {
+        (
+            quarantine::partition.eq(refused.partition),
+            quarantine::epoch.eq(refused.outbox_id.epoch),
+            quarantine::sequence.eq(number::signed(refused.outbox_id.sequence)),
+            quarantine::reservation_id.eq(refused.reservation),
+            quarantine::tenant.eq(refused.tenant.clone()),
+            quarantine::event.eq(refused.event.clone()),
+            quarantine::reason.eq(refused.reason.clone()),
+        )
+    };
+    for refused in refused.chunks(AT_ONCE) {
+        let rows: Vec<_> = refused.iter().map(row).collect();
+        let insert = diesel::insert_into(quarantine::table).values(rows).on_conflict_do_nothing();
+        insert.execute(&mut connection).await?;
     }
-    sql_query(
-        "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
-         SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::uuid[], $5::text[], $6::bytea[], $7::text[]) \
-         ON CONFLICT DO NOTHING",
-    )
-    .bind::<Array<SmallInt>, _>(refused.iter().map(|r| number::of_partition(r.partition)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(refused.iter().map(|r| number::signed(r.outbox_id.epoch.0)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(refused.iter().map(|r| number::signed(r.outbox_id.sequence)).collect::<Vec<_>>())
-    .bind::<Array<Nullable<sql_types::Uuid>>, _>(
-        refused.iter().map(|r| r.reservation.map(ReservationId::uuid)).collect::<Vec<_>>(),
-    )
-    .bind::<Array<Nullable<Text>>, _>(
-        refused.iter().map(|r| r.tenant.as_ref().map(TenantId::as_str)).collect::<Vec<_>>(),
-    )
-    .bind::<Array<Binary>, _>(refused.iter().map(|r| r.event.as_slice()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(refused.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>())
-    .execute(&mut connection)
-    .await?;
     Ok(())
 }
 
 #[derive(QueryableByName)]
-struct IdRow {
+struct Waiting {
     #[diesel(sql_type = sql_types::Uuid)]
-    reservation_id: uuid::Uuid,
+    reservation_id: ReservationId,
 }
 
 /// Which of these reservations have an event that waits.
@@ -92,12 +113,21 @@ pub(crate) async fn waiting(
     mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
 ) -> Result<Vec<ReservationId>, LedgerError> {
-    let query =
-        "SELECT DISTINCT reservation_id FROM quarantine WHERE status = 'open' AND reservation_id = ANY($1)";
-    let find = sql_query(query)
-        .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
-    let rows: Vec<IdRow> = Kept(find).load(&mut connection).await?;
-    Ok(rows.into_iter().map(|row| ReservationId::from_bytes(row.reservation_id.into_bytes())).collect())
+    let find =
+        sql_query(include_str!("sql/quarantined_reservations.sql")).bind::<Array<sql_types::Uuid>, _>(ids);
+    let rows: Vec<Waiting> = Kept(find).load(&mut connection).await?;
+    Ok(rows.into_iter().map(|row| row.reservation_id).collect())
+}
+
+#[diesel::dsl::auto_type(no_type_alias)]
+fn open_at(partition: Partition, id: OutboxId) -> _ {
+    let (epoch, sequence): (Epoch, i64) = (id.epoch, number::signed(id.sequence));
+    let status: SqlLiteral<Text> = open();
+    quarantine::table
+        .filter(quarantine::partition.eq(partition))
+        .filter(quarantine::epoch.eq(epoch))
+        .filter(quarantine::sequence.eq(sequence))
+        .filter(quarantine::status.eq(status))
 }
 
 /// Notes how a try went: resolved, or refused again for `reason`.
@@ -107,17 +137,13 @@ pub(crate) async fn note_try(
     id: OutboxId,
     reason: Option<&str>,
 ) -> Result<(), LedgerError> {
-    sql_query(
-        "UPDATE quarantine SET tries = tries + 1, last_at = now(), reason = coalesce($4, reason), \
-             status = CASE WHEN $4 IS NULL THEN 'resolved' ELSE status END \
-         WHERE partition = $1 AND epoch = $2 AND sequence = $3 AND status = 'open'",
-    )
-    .bind::<SmallInt, _>(number::of_partition(partition))
-    .bind::<BigInt, _>(number::signed(id.epoch.0))
-    .bind::<BigInt, _>(number::signed(id.sequence))
-    .bind::<Nullable<Text>, _>(reason)
-    .execute(connection)
-    .await?;
+    let tried = (
+        quarantine::tries.eq(quarantine::tries + 1),
+        quarantine::last_at.eq(transaction_timestamp()),
+        quarantine::reason.eq(coalesce(reason, quarantine::reason)),
+        quarantine::status.eq(if reason.is_some() { "open" } else { "resolved" }),
+    );
+    diesel::update(open_at(partition, id)).set(tried).execute(connection).await?;
     Ok(())
 }
 
@@ -127,74 +153,21 @@ pub(crate) async fn open_with(
     partition: Partition,
     id: OutboxId,
 ) -> Result<Vec<Quarantined>, LedgerError> {
-    let query = format!(
-        "{COLUMNS} q WHERE q.partition = $1 AND q.status = 'open' AND ((q.epoch, q.sequence) = ($2, $3) OR q.reservation_id = \
-             (SELECT w.reservation_id FROM quarantine w WHERE (w.partition, w.epoch, w.sequence) = ($1, $2, $3))) \
-         ORDER BY q.epoch, q.sequence"
-    );
-    let rows: Vec<Row> = sql_query(query)
-        .bind::<SmallInt, _>(number::of_partition(partition))
-        .bind::<BigInt, _>(number::signed(id.epoch.0))
-        .bind::<BigInt, _>(number::signed(id.sequence))
-        .load(connection)
-        .await?;
-    rows.into_iter().map(Row::read).collect()
-}
-
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = SmallInt)]
-    partition: i16,
-    #[diesel(sql_type = BigInt)]
-    epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    sequence: i64,
-    #[diesel(sql_type = Nullable<sql_types::Uuid>)]
-    reservation_id: Option<uuid::Uuid>,
-    #[diesel(sql_type = Nullable<Text>)]
-    tenant: Option<String>,
-    #[diesel(sql_type = Binary)]
-    event: Vec<u8>,
-    #[diesel(sql_type = Text)]
-    reason: String,
-    #[diesel(sql_type = Text)]
-    status: String,
-    #[diesel(sql_type = Integer)]
-    tries: i32,
-    #[diesel(sql_type = Timestamptz)]
-    first_at: DateTime<Utc>,
-}
-
-const COLUMNS: &str = "SELECT partition, epoch, sequence, reservation_id, tenant, event, reason, status, tries, first_at FROM quarantine";
-
-impl Row {
-    fn read(self) -> Result<Quarantined, LedgerError> {
-        let status = match self.status.as_str() {
-            "open" => QuarantineStatus::Open,
-            "resolved" => QuarantineStatus::Resolved,
-            _ => QuarantineStatus::Discarded,
-        };
-        Ok(Quarantined {
-            partition: number::partition(self.partition)?,
-            outbox_id: OutboxId {
-                epoch: Epoch(number::unsigned(self.epoch)?),
-                sequence: number::unsigned(self.sequence)?,
-            },
-            reservation: self.reservation_id.map(|id| ReservationId::from_bytes(id.into_bytes())),
-            tenant: self.tenant.as_deref().map(number::tenant).transpose()?,
-            event: self.event,
-            reason: self.reason,
-            status,
-            tries: number::small(self.tries)?,
-            first_at_ms: self.first_at.timestamp_millis(),
-        })
-    }
-}
-
-#[derive(QueryableByName)]
-struct CountRow {
-    #[diesel(sql_type = BigInt)]
-    count: i64,
+    let with = diesel::alias!(quarantine as with);
+    let sequence = number::signed(id.sequence);
+    let named = with
+        .select(with.field(quarantine::reservation_id))
+        .filter(with.field(quarantine::partition).eq(partition))
+        .filter(with.field(quarantine::epoch).eq(id.epoch))
+        .filter(with.field(quarantine::sequence).eq(sequence));
+    let itself = quarantine::epoch.eq(id.epoch).and(quarantine::sequence.eq(sequence));
+    let open = quarantine::table
+        .select(Quarantined::as_select())
+        .filter(quarantine::partition.eq(partition))
+        .filter(quarantine::status.eq(open()))
+        .filter(itself.or(quarantine::reservation_id.eq(named.single_value())))
+        .order((quarantine::epoch, quarantine::sequence));
+    Ok(open.load(connection).await?)
 }
 
 /// No event waits at this place.
@@ -211,33 +184,23 @@ impl Ledger {
         after: Option<(Partition, OutboxId)>,
         limit: usize,
     ) -> Result<Vec<Quarantined>, LedgerError> {
-        // Said in the statement itself, so that the index of open ones is found.
-        let only = if all { "" } else { "status = 'open' AND" };
-        let query = format!(
-            "{COLUMNS} WHERE {only} (partition, epoch, sequence) > ($1, $2, $3) ORDER BY partition, epoch, sequence LIMIT $4"
-        );
-        let (partition, id) =
-            after.map_or((-1, OutboxId::default()), |(partition, id)| (number::of_partition(partition), id));
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<SmallInt, _>(partition)
-                    .bind::<BigInt, _>(number::signed(id.epoch.0))
-                    .bind::<BigInt, _>(number::signed(id.sequence))
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(Row::read).collect()
+        let place = (quarantine::partition, quarantine::epoch, quarantine::sequence);
+        let after = after.map_or((-1, 0, 0), |(partition, id)| {
+            (number::of_partition(partition), number::signed(id.epoch.0), number::signed(id.sequence))
+        });
+        let query = || {
+            let behind = place.into_sql::<Record<_>>().gt(after);
+            let events = quarantine::table.select(Quarantined::as_select()).filter(behind).into_boxed();
+            let events = if all { events } else { events.filter(quarantine::status.eq(open())) };
+            events.order(place).limit(number::limit(limit))
+        };
+        self.load(query).await
     }
 
     /// How many events wait.
     pub async fn count_quarantined(&self) -> Result<u64, LedgerError> {
-        let query = "SELECT count(*) AS count FROM quarantine WHERE status = 'open'";
-        let row: CountRow = self
-            .read(|connection| async move { Ok(sql_query(query).get_result(connection).await?) }.boxed())
-            .await?;
-        number::unsigned(row.count)
+        let count = self.first(|| quarantine::table.filter(quarantine::status.eq(open())).count()).await?;
+        number::unsigned(count.unwrap_or_default())
     }
 
     /// The open event at this place.
@@ -248,19 +211,8 @@ impl Ledger {
         partition: Partition,
         id: OutboxId,
     ) -> Result<Quarantined, LedgerError> {
-        let query =
-            format!("{COLUMNS} WHERE partition = $1 AND epoch = $2 AND sequence = $3 AND status = 'open'");
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<SmallInt, _>(number::of_partition(partition))
-                    .bind::<BigInt, _>(number::signed(id.epoch.0))
-                    .bind::<BigInt, _>(number::signed(id.sequence));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        let found = rows.into_iter().next().ok_or_else(|| LedgerError::Conflict(missing(partition, id)))?;
-        found.read()
+        let found = self.first(|| open_at(partition, id).select(Quarantined::as_select())).await?;
+        found.ok_or_else(|| LedgerError::Conflict(missing(partition, id)))
     }
 
     /// Decides that an open event is not to be booked; the audit log has why, and what stays unbilled, in words.
@@ -278,15 +230,10 @@ impl Ledger {
         let detail = serde_json::json!({ "reason": reason, "unbilled": unbilled });
         self.transact(BEGIN, move |connection| {
             async move {
-                let discarded = sql_query(
-                    "UPDATE quarantine SET status = 'discarded', last_at = now() \
-                     WHERE partition = $1 AND epoch = $2 AND sequence = $3 AND status = 'open'",
-                )
-                .bind::<SmallInt, _>(number::of_partition(partition))
-                .bind::<BigInt, _>(number::signed(id.epoch.0))
-                .bind::<BigInt, _>(number::signed(id.sequence))
-                .execute(connection)
-                .await?;
+                let discard = diesel::update(open_at(partition, id));
+                let status =
+                    (quarantine::status.eq("discarded"), quarantine::last_at.eq(transaction_timestamp()));
+                let discarded = discard.set(status).execute(connection).await?;
                 if discarded == 0 {
                     return Err(LedgerError::Conflict(missing(partition, id)));
                 }

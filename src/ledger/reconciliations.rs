@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{self, BigInt, Bool, Integer, Jsonb, Nullable, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{BigInt, Bool, Interval, Record, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::columns::{Microseconds, Milliseconds, Small, Unsigned};
+use super::functions::interval;
+use super::quarantine::open;
+use super::schema::{quarantine, reconciliations};
 use super::statement::Kept;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 use crate::domain::amount::Decimals;
@@ -117,20 +122,13 @@ pub(crate) async fn circumstances(
     partition: Partition,
     checkpoint: &Checkpoint,
 ) -> Result<Circumstances, LedgerError> {
-    let find = sql_query(
-        "SELECT (SELECT count(*) FROM quarantine WHERE status = 'open' AND (tenant = $1 OR (tenant IS NULL AND partition = $2))) AS quarantined, \
-             (SELECT count(*) FROM gaps WHERE partition = $2 AND found_epoch = $3) AS gaps, \
-             EXISTS (SELECT FROM repeats WHERE tenant = $1 AND epoch = $3 AND sequence < $4 \
-                     AND (undone_sequence IS NULL OR undone_sequence >= $4)) AS repeats_wait, \
-             coalesce((SELECT t.version <> $5 FROM tenants t WHERE t.id = $1), true) \
-                 OR EXISTS (SELECT FROM policy_history WHERE policy_version > $6 AND kind <> 'tenant') AS policy_changed",
-    )
-    .bind::<Text, _>(checkpoint.description.tenant.as_str())
-    .bind::<SmallInt, _>(number::of_partition(partition))
-    .bind::<BigInt, _>(number::signed(checkpoint.outbox_id.epoch.0))
-    .bind::<BigInt, _>(number::signed(checkpoint.outbox_id.sequence))
-    .bind::<BigInt, _>(number::signed(checkpoint.description.tenant_version))
-    .bind::<BigInt, _>(number::signed(checkpoint.description.policy_version));
+    let find = sql_query(include_str!("sql/circumstances.sql"))
+        .bind::<Text, _>(checkpoint.description.tenant.as_str())
+        .bind::<SmallInt, _>(partition)
+        .bind::<BigInt, _>(checkpoint.outbox_id.epoch)
+        .bind::<BigInt, _>(number::signed(checkpoint.outbox_id.sequence))
+        .bind::<BigInt, _>(number::signed(checkpoint.description.tenant_version))
+        .bind::<BigInt, _>(number::signed(checkpoint.description.policy_version));
     let row: CircumstancesRow = Kept(find).get_result(&mut connection).await?;
     Ok(Circumstances {
         quarantined: number::unsigned(row.quarantined)?,
@@ -156,9 +154,10 @@ pub(crate) async fn add(
         insert(connection, judged).await?;
         return Ok(true);
     }
-    let forget = sql_query("DELETE FROM reconciliations WHERE tenant = $1 AND state = 'clean'")
-        .bind::<Text, _>(judged.tenant.as_str());
-    Kept(forget).execute(connection).await?;
+    let clean = reconciliations::table
+        .filter(reconciliations::tenant.eq(&judged.tenant))
+        .filter(reconciliations::state.eq(ReconciliationState::Clean.as_str()));
+    diesel::delete(clean).execute(connection).await?;
     insert(connection, judged).await?;
     Ok(false)
 }
@@ -167,20 +166,20 @@ async fn read_latest(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
 ) -> Result<Option<Reconciliation>, LedgerError> {
-    let query = format!(
-        "SELECT {COLUMNS} FROM reconciliations WHERE tenant = $1 ORDER BY epoch DESC, sequence DESC LIMIT 1"
-    );
-    let rows: Vec<Row> = sql_query(query).bind::<Text, _>(tenant.as_str()).load(connection).await?;
+    let latest: Option<Row> = reconciliations::table
+        .select(Row::as_select())
+        .filter(reconciliations::tenant.eq(tenant))
+        .order((reconciliations::epoch.desc(), reconciliations::sequence.desc()))
+        .first(connection)
+        .await
+        .optional()?;
     // One that does not read is not the same, and stays for whoever looks into it.
-    Ok(rows.into_iter().next().and_then(|row| row.read().ok()))
+    Ok(latest.and_then(|row| row.read().ok()))
 }
 
 async fn remove(connection: &mut AsyncPgConnection, known: &Reconciliation) -> Result<(), LedgerError> {
-    sql_query("DELETE FROM reconciliations WHERE tenant = $1 AND checkpoint_id = $2")
-        .bind::<Text, _>(known.tenant.as_str())
-        .bind::<sql_types::Uuid, _>(known.checkpoint)
-        .execute(connection)
-        .await?;
+    let row = reconciliations::table.find((&known.tenant, known.checkpoint));
+    diesel::delete(row).execute(connection).await?;
     Ok(())
 }
 
@@ -188,24 +187,22 @@ async fn insert(connection: &mut AsyncPgConnection, judged: &Reconciliation) -> 
     let differences: Vec<StoredDifference> = judged.differences.iter().map(StoredDifference::of).collect();
     let differences =
         serde_json::to_value(differences).map_err(|error| LedgerError::Damaged(error.to_string()))?;
-    let insert = sql_query(
-        "INSERT INTO reconciliations (tenant, checkpoint_id, partition, epoch, sequence, taken_at, counters, differences, \
-             quarantined, gaps, state, detail) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",
-    )
-    .bind::<Text, _>(judged.tenant.as_str())
-    .bind::<sql_types::Uuid, _>(judged.checkpoint)
-    .bind::<SmallInt, _>(number::of_partition(judged.partition))
-    .bind::<BigInt, _>(number::signed(judged.place.epoch.0))
-    .bind::<BigInt, _>(number::signed(judged.place.sequence))
-    .bind::<Timestamptz, _>(instant::from_ms(judged.taken_at_ms)?)
-    .bind::<Integer, _>(i32::try_from(judged.counters).unwrap_or(i32::MAX))
-    .bind::<Jsonb, _>(differences)
-    .bind::<BigInt, _>(number::signed(judged.quarantined))
-    .bind::<BigInt, _>(number::signed(judged.gaps))
-    .bind::<Text, _>(judged.state.as_str())
-    .bind::<Text, _>(judged.detail.as_str());
-    Kept(insert).execute(connection).await?;
+    let values = (
+        reconciliations::tenant.eq(&judged.tenant),
+        reconciliations::checkpoint_id.eq(judged.checkpoint),
+        reconciliations::partition.eq(judged.partition),
+        reconciliations::epoch.eq(judged.place.epoch),
+        reconciliations::sequence.eq(number::signed(judged.place.sequence)),
+        reconciliations::taken_at.eq(instant::from_ms(judged.taken_at_ms)?),
+        reconciliations::counters.eq(i32::try_from(judged.counters).unwrap_or(i32::MAX)),
+        reconciliations::differences.eq(differences),
+        reconciliations::quarantined.eq(number::signed(judged.quarantined)),
+        reconciliations::gaps.eq(number::signed(judged.gaps)),
+        reconciliations::state.eq(judged.state.as_str()),
+        reconciliations::detail.eq(&judged.detail),
+    );
+    let insert = diesel::insert_into(reconciliations::table).values(values).on_conflict_do_nothing();
+    insert.execute(connection).await?;
     Ok(())
 }
 
@@ -265,38 +262,36 @@ impl StoredDifference {
     }
 }
 
-#[derive(QueryableByName)]
+#[derive(Queryable, QueryableByName, Selectable)]
+#[diesel(table_name = reconciliations)]
 struct Row {
-    #[diesel(sql_type = Text)]
-    tenant: String,
-    #[diesel(sql_type = sql_types::Uuid)]
+    tenant: TenantId,
     checkpoint_id: Uuid,
-    #[diesel(sql_type = SmallInt)]
-    partition: i16,
-    #[diesel(sql_type = BigInt)]
-    epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    sequence: i64,
-    #[diesel(sql_type = Timestamptz)]
-    taken_at: DateTime<Utc>,
-    #[diesel(sql_type = Timestamptz)]
-    judged_at: DateTime<Utc>,
-    #[diesel(sql_type = Integer)]
-    counters: i32,
-    #[diesel(sql_type = Jsonb)]
+    partition: Partition,
+    #[diesel(embed)]
+    place: Place,
+    #[diesel(column_name = taken_at, deserialize_as = Milliseconds)]
+    taken_at_ms: i64,
+    #[diesel(column_name = judged_at, deserialize_as = Microseconds)]
+    judged_at_us: i64,
+    #[diesel(deserialize_as = Small)]
+    counters: u32,
     differences: serde_json::Value,
-    #[diesel(sql_type = BigInt)]
-    quarantined: i64,
-    #[diesel(sql_type = BigInt)]
-    gaps: i64,
-    #[diesel(sql_type = Text)]
+    #[diesel(deserialize_as = Unsigned)]
+    quarantined: u64,
+    #[diesel(deserialize_as = Unsigned)]
+    gaps: u64,
     state: String,
-    #[diesel(sql_type = Text)]
     detail: String,
 }
 
-const COLUMNS: &str = "tenant, checkpoint_id, partition, epoch, sequence, taken_at, judged_at, counters, differences, quarantined, \
-                       gaps, state, detail";
+#[derive(Queryable, QueryableByName, Selectable)]
+#[diesel(table_name = reconciliations)]
+struct Place {
+    epoch: Epoch,
+    #[diesel(deserialize_as = Unsigned)]
+    sequence: u64,
+}
 
 impl Row {
     fn read(self) -> Result<Reconciliation, LedgerError> {
@@ -306,29 +301,23 @@ impl Row {
             serde_json::from_value(self.differences.clone()).map_err(|_| damaged())?;
         let differences =
             stored.into_iter().map(|one| one.read().ok_or_else(damaged)).collect::<Result<_, _>>()?;
-        let sequence = number::unsigned(self.sequence)?;
+        let Place { epoch, sequence } = self.place;
         Ok(Reconciliation {
-            tenant: number::tenant(&self.tenant)?,
+            tenant: self.tenant,
             checkpoint: self.checkpoint_id,
-            partition: number::partition(self.partition)?,
-            place: OutboxId { epoch: Epoch(number::unsigned(self.epoch)?), sequence },
-            taken_at_ms: self.taken_at.timestamp_millis(),
-            judged_at_us: self.judged_at.timestamp_micros(),
-            counters: number::small(self.counters)?,
+            partition: self.partition,
+            place: OutboxId { epoch, sequence },
+            taken_at_ms: self.taken_at_ms,
+            judged_at_us: self.judged_at_us,
+            counters: self.counters.into(),
             differences,
-            quarantined: number::unsigned(self.quarantined)?,
-            gaps: number::unsigned(self.gaps)?,
+            quarantined: self.quarantined,
+            gaps: self.gaps,
             state: read_state(&self.state)?,
             detail: self.detail,
             is_known: false,
         })
     }
-}
-
-#[derive(QueryableByName)]
-struct CountRow {
-    #[diesel(sql_type = BigInt)]
-    count: i64,
 }
 
 impl Ledger {
@@ -338,22 +327,12 @@ impl Ledger {
         limit: usize,
         duration: Duration,
     ) -> Result<Vec<Reconciliation>, LedgerError> {
-        let duration_ms = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        let query = format!(
-            "UPDATE reconciliations SET claimed_until = clock_timestamp() + $2 * interval '1 millisecond' \
-             WHERE (tenant, checkpoint_id) IN (SELECT tenant, checkpoint_id FROM reconciliations \
-                 WHERE state = 'drift' AND (claimed_until IS NULL OR claimed_until <= clock_timestamp()) \
-                 ORDER BY judged_at LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING {COLUMNS}"
-        );
-        let rows = self
+        let rows: Vec<Row> = self
             .transact(BEGIN, move |connection| {
-                async move {
-                    let query = sql_query(query)
-                        .bind::<BigInt, _>(number::limit(limit))
-                        .bind::<BigInt, _>(duration_ms);
-                    Ok(query.load::<Row>(connection).await?)
-                }
-                .boxed()
+                let claim = sql_query(include_str!("sql/claim_drifts.sql"))
+                    .bind::<BigInt, _>(number::limit(limit))
+                    .bind::<Interval, _>(interval(duration));
+                async move { Ok(claim.load(connection).await?) }.boxed()
             })
             .await?;
         rows.into_iter().map(Row::read).collect()
@@ -366,24 +345,13 @@ impl Ledger {
         state: ReconciliationState,
         detail: &str,
     ) -> Result<bool, LedgerError> {
-        let (tenant, checkpoint, detail) = (drift.tenant.clone(), drift.checkpoint, detail.to_owned());
-        self.transact(BEGIN, move |connection| {
-            async move {
-                let settled = sql_query(
-                    "UPDATE reconciliations SET state = $3, detail = $4, claimed_until = NULL \
-                     WHERE tenant = $1 AND checkpoint_id = $2 AND state = 'drift'",
-                )
-                .bind::<Text, _>(tenant.as_str())
-                .bind::<sql_types::Uuid, _>(checkpoint)
-                .bind::<Text, _>(state.as_str())
-                .bind::<Text, _>(detail)
-                .execute(connection)
-                .await?;
-                Ok(settled == 1)
-            }
-            .boxed()
-        })
-        .await
+        let drift = reconciliations::table.find((drift.tenant.clone(), drift.checkpoint));
+        let settle = diesel::update(drift.filter(reconciliations::state.eq("drift"))).set((
+            reconciliations::state.eq(state.as_str()),
+            reconciliations::detail.eq(detail.to_owned()),
+            reconciliations::claimed_until.eq(None::<DateTime<Utc>>),
+        ));
+        Ok(self.execute(settle).await? == 1)
     }
 
     /// What a checkpoint came to, once the writer has met it; of one that a later one replaced, the next there is.
@@ -393,22 +361,18 @@ impl Ledger {
         checkpoint: Uuid,
         place: OutboxId,
     ) -> Result<Option<Reconciliation>, LedgerError> {
-        let query = format!(
-            "SELECT {COLUMNS} FROM reconciliations WHERE tenant = $1 \
-             AND (checkpoint_id = $2 OR (epoch, sequence) > ($3, $4)) \
-             ORDER BY checkpoint_id = $2 DESC, epoch, sequence LIMIT 1"
-        );
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<Text, _>(tenant.to_string())
-                    .bind::<sql_types::Uuid, _>(checkpoint)
-                    .bind::<BigInt, _>(number::signed(place.epoch.0))
-                    .bind::<BigInt, _>(number::signed(place.sequence));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().next().map(Row::read).transpose()
+        let is_it = reconciliations::checkpoint_id.eq(checkpoint);
+        let order = (reconciliations::epoch, reconciliations::sequence);
+        let behind = (number::signed(place.epoch.0), number::signed(place.sequence));
+        let query = || {
+            reconciliations::table
+                .select(Row::as_select())
+                .filter(reconciliations::tenant.eq(tenant))
+                .filter(is_it.or(order.into_sql::<Record<_>>().gt(behind)))
+                .order((is_it.desc(), order))
+                .limit(1)
+        };
+        self.first(query).await?.map(Row::read).transpose()
     }
 
     /// Reconciliations, newest first, at most `limit`, from behind `after`.
@@ -418,26 +382,28 @@ impl Ledger {
         after: Option<ReconciliationPlace>,
         limit: usize,
     ) -> Result<Vec<Reconciliation>, LedgerError> {
-        let query = format!(
-            "SELECT {COLUMNS} FROM reconciliations WHERE ($1 IS NULL OR tenant = $1) AND ($2 IS NULL OR state = $2) \
-             AND ($3 IS NULL OR (judged_at, checkpoint_id) < ($3, $4)) ORDER BY judged_at DESC, checkpoint_id DESC LIMIT $5"
-        );
         let damaged = || LedgerError::Refused("the place lies outside what the ledger can hold".into());
-        let place_at = after
-            .map(|place| DateTime::from_timestamp_micros(place.judged_at_us).ok_or_else(damaged))
-            .transpose()?;
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<Nullable<Text>, _>(filter.tenant.as_ref().map(ToString::to_string))
-                    .bind::<Nullable<Text>, _>(filter.state.map(ReconciliationState::as_str))
-                    .bind::<Nullable<Timestamptz>, _>(place_at)
-                    .bind::<Nullable<sql_types::Uuid>, _>(after.map(|place| place.checkpoint))
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
+        let after = after
+            .map(|place| {
+                let judged_at = DateTime::from_timestamp_micros(place.judged_at_us).ok_or_else(damaged)?;
+                Ok::<_, LedgerError>((judged_at, place.checkpoint))
             })
-            .await?;
-        rows.into_iter().map(Row::read).collect()
+            .transpose()?;
+        let place = (reconciliations::judged_at, reconciliations::checkpoint_id);
+        let query = || {
+            let mut found = reconciliations::table.select(Row::as_select()).into_boxed();
+            if let Some(tenant) = &filter.tenant {
+                found = found.filter(reconciliations::tenant.eq(tenant));
+            }
+            if let Some(state) = filter.state {
+                found = found.filter(reconciliations::state.eq(state.as_str()));
+            }
+            if let Some(after) = after {
+                found = found.filter(place.into_sql::<Record<_>>().lt(after));
+            }
+            found.order((place.0.desc(), place.1.desc())).limit(number::limit(limit))
+        };
+        self.load(query).await?.into_iter().map(Row::read).collect()
     }
 
     /// How many events wait in quarantine that are, or may be, the tenant's.
@@ -446,16 +412,13 @@ impl Ledger {
         partition: Partition,
         tenant: &TenantId,
     ) -> Result<u64, LedgerError> {
-        let query = "SELECT count(*) AS count FROM quarantine WHERE status = 'open' \
-                     AND (tenant = $1 OR (tenant IS NULL AND partition = $2))";
-        let row = self
-            .read(|connection| {
-                let query = sql_query(query)
-                    .bind::<Text, _>(tenant.to_string())
-                    .bind::<SmallInt, _>(number::of_partition(partition));
-                async move { Ok(query.get_result::<CountRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        number::unsigned(row.count)
+        let nobodys = quarantine::tenant.is_null().and(quarantine::partition.eq(partition));
+        let query = || {
+            quarantine::table
+                .filter(quarantine::status.eq(open()))
+                .filter(quarantine::tenant.eq(tenant).or(nobodys))
+                .count()
+        };
+        number::unsigned(self.first(query).await?.unwrap_or_default())
     }
 }

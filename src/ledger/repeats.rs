@@ -1,12 +1,16 @@
 //! Operations that came again as new events, after the gate had forgotten them: the books took them once.
 
-use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Nullable, SmallInt, Text};
-use diesel::{QueryableByName, sql_query};
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Record, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
 
-use super::{BEGIN, Ledger, LedgerError, number};
-use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
+use super::columns::BytesIfAny;
+use super::functions::transaction_timestamp;
+use super::schema::repeats;
+use super::{Ledger, LedgerError, number};
+use crate::domain::ids::{OutboxId, Partition, ReservationId, TenantId};
 
 /// An event that brought an operation again which the books already had.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +25,19 @@ pub(crate) struct Repeat {
 }
 
 /// A repeat whose units the gate still counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = repeats, check_for_backend(Pg))]
 pub struct RepeatToUndo {
     /// Its place.
     pub partition: Partition,
     /// Its place in the outbox.
+    #[diesel(select_expression = (repeats::epoch, repeats::sequence))]
     pub outbox_id: OutboxId,
     /// Which reservation.
+    #[diesel(column_name = reservation_id)]
     pub reservation: ReservationId,
     /// The event as it stood in the outbox.
+    #[diesel(deserialize_as = BytesIfAny)]
     pub event: Vec<u8>,
 }
 
@@ -38,51 +46,23 @@ pub(crate) async fn add(mut connection: &AsyncPgConnection, repeats: &[Repeat]) 
     if repeats.is_empty() {
         return Ok(());
     }
-    sql_query(
-        "INSERT INTO repeats (partition, epoch, sequence, reservation_id, tenant, event, undone_at, undone_sequence) \
-         SELECT partition, epoch, sequence, id, tenant, CASE WHEN begins THEN event END, CASE WHEN NOT begins THEN now() END, \
-             CASE WHEN NOT begins THEN sequence END \
-         FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::uuid[], $5::text[], $6::bytea[], $7::boolean[]) \
-             AS r(partition, epoch, sequence, id, tenant, event, begins) ON CONFLICT DO NOTHING",
-    )
-    .bind::<Array<SmallInt>, _>(repeats.iter().map(|r| number::of_partition(r.partition)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(repeats.iter().map(|r| number::signed(r.outbox_id.epoch.0)).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(repeats.iter().map(|r| number::signed(r.outbox_id.sequence)).collect::<Vec<_>>())
-    .bind::<Array<sql_types::Uuid>, _>(repeats.iter().map(|r| r.reservation.uuid()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(repeats.iter().map(|r| r.tenant.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Binary>, _>(repeats.iter().map(|r| r.event.as_slice()).collect::<Vec<_>>())
-    .bind::<Array<Bool>, _>(repeats.iter().map(|r| r.begins).collect::<Vec<_>>())
-    .execute(&mut connection)
-    .await?;
+    sql_query(include_str!("sql/add_repeats.sql"))
+        .bind::<Array<SmallInt>, _>(
+            repeats.iter().map(|r| number::of_partition(r.partition)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<BigInt>, _>(
+            repeats.iter().map(|r| number::signed(r.outbox_id.epoch.0)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<BigInt>, _>(
+            repeats.iter().map(|r| number::signed(r.outbox_id.sequence)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<sql_types::Uuid>, _>(repeats.iter().map(|r| r.reservation.uuid()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(repeats.iter().map(|r| r.tenant.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Binary>, _>(repeats.iter().map(|r| r.event.as_slice()).collect::<Vec<_>>())
+        .bind::<Array<Bool>, _>(repeats.iter().map(|r| r.begins).collect::<Vec<_>>())
+        .execute(&mut connection)
+        .await?;
     Ok(())
-}
-
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = SmallInt)]
-    partition: i16,
-    #[diesel(sql_type = BigInt)]
-    epoch: i64,
-    #[diesel(sql_type = BigInt)]
-    sequence: i64,
-    #[diesel(sql_type = sql_types::Uuid)]
-    reservation_id: uuid::Uuid,
-    #[diesel(sql_type = Nullable<Binary>)]
-    event: Option<Vec<u8>>,
-}
-
-impl Row {
-    fn read(self) -> Result<RepeatToUndo, LedgerError> {
-        Ok(RepeatToUndo {
-            partition: number::partition(self.partition)?,
-            outbox_id: OutboxId {
-                epoch: Epoch(number::unsigned(self.epoch)?),
-                sequence: number::unsigned(self.sequence)?,
-            },
-            reservation: ReservationId::from_bytes(self.reservation_id.into_bytes()),
-            event: self.event.unwrap_or_default(),
-        })
-    }
 }
 
 impl Ledger {
@@ -92,22 +72,19 @@ impl Ledger {
         after: Option<(Partition, OutboxId)>,
         limit: usize,
     ) -> Result<Vec<RepeatToUndo>, LedgerError> {
-        let query = "SELECT partition, epoch, sequence, reservation_id, event FROM repeats WHERE undone_at IS NULL \
-                     AND (partition, epoch, sequence) > ($1, $2, $3) ORDER BY partition, epoch, sequence LIMIT $4";
-        let (partition, epoch, sequence) = after.map_or((-1, -1, -1), |(partition, place)| {
+        let place = (repeats::partition, repeats::epoch, repeats::sequence);
+        let after = after.map_or((-1, -1, -1), |(partition, place)| {
             (number::of_partition(partition), number::signed(place.epoch.0), number::signed(place.sequence))
         });
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query)
-                    .bind::<SmallInt, _>(partition)
-                    .bind::<BigInt, _>(epoch)
-                    .bind::<BigInt, _>(sequence)
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().map(Row::read).collect()
+        let query = || {
+            repeats::table
+                .select(RepeatToUndo::as_select())
+                .filter(repeats::undone_at.is_null())
+                .filter(place.into_sql::<Record<_>>().gt(after))
+                .order(place)
+                .limit(number::limit(limit))
+        };
+        self.load(query).await
     }
 
     /// Notes that a repeat is done with: checkpoints behind `outbox_at` are without it; with none, those of its epoch
@@ -117,23 +94,13 @@ impl Ledger {
         repeat: &RepeatToUndo,
         outbox_at: Option<OutboxId>,
     ) -> Result<(), LedgerError> {
-        let (partition, place) = (repeat.partition, repeat.outbox_id);
-        self.transact(BEGIN, move |connection| {
-            async move {
-                sql_query(
-                    "UPDATE repeats SET undone_at = now(), undone_sequence = $4, event = NULL \
-                     WHERE partition = $1 AND epoch = $2 AND sequence = $3 AND undone_at IS NULL",
-                )
-                .bind::<SmallInt, _>(number::of_partition(partition))
-                .bind::<BigInt, _>(number::signed(place.epoch.0))
-                .bind::<BigInt, _>(number::signed(place.sequence))
-                .bind::<Nullable<BigInt>, _>(outbox_at.map(|at| number::signed(at.sequence)))
-                .execute(connection)
-                .await?;
-                Ok(())
-            }
-            .boxed()
-        })
-        .await
+        let place = repeat.outbox_id;
+        let noted = repeats::table.find((repeat.partition, place.epoch, number::signed(place.sequence)));
+        let note = diesel::update(noted.filter(repeats::undone_at.is_null())).set((
+            repeats::undone_at.eq(transaction_timestamp().nullable()),
+            repeats::undone_sequence.eq(outbox_at.map(|at| number::signed(at.sequence))),
+            repeats::event.eq(None::<Vec<u8>>),
+        ));
+        self.execute(note).await.map(drop)
     }
 }

@@ -3,14 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use diesel::prelude::*;
+use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Nullable, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use uuid::Uuid;
 
+use super::parked::{CONFLICT, WAITING};
+use super::schema::parked;
 use super::{
-    BEGIN_SNAPSHOT, KnownReservation, Ledger, LedgerError, ParkedRow, instant, number, parked, reservations,
+    BEGIN_SNAPSHOT, KnownReservation, Ledger, LedgerError, ParkedRow, instant, number, reservations,
 };
 use crate::domain::ids::{MeterId, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{Record, ReservationState};
@@ -60,29 +63,9 @@ pub struct ListedReservation {
     pub known: KnownReservation,
 }
 
-/// Booked and archived rows alike; each branch follows an index in the list's order.
-const BOOKED: &str = "FROM (SELECT id, tenant, record, resolved_at, state, meters, subjects, born_at FROM reservations \
-        UNION ALL SELECT id, tenant, record, resolved_at, state, meters, subjects, born_at FROM reservations_archive) r \
-    WHERE r.tenant = $1 AND ($2 IS NULL OR r.state = $2 OR r.id = ANY($9)) AND ($3 IS NULL OR $3 = ANY(r.meters)) \
-    AND ($4 IS NULL OR r.subjects && (SELECT array_agg(s.number) FROM subjects s \
-                                       WHERE s.tenant = $1 AND s.kind = $4 AND s.id = $5)) \
-    AND ($6 IS NULL OR (r.born_at, r.id) < ($6, $7)) ORDER BY r.born_at DESC, r.id DESC LIMIT $8";
-
-/// Parked admissions that are not booked: their gate time is the birth of their reservation.
-const ADMISSIONS: &str = "WHERE tenant = $1 AND state = 'waiting' AND call IN ('reserve', 'usage') \
-    AND ($2 IS NULL OR (taken_at, reservation_id) < ($2, $3)) \
-    AND NOT EXISTS (SELECT FROM reservations r WHERE r.partition = parked.partition AND r.id = parked.reservation_id) \
-    ORDER BY taken_at DESC, reservation_id DESC LIMIT $4";
-
-#[derive(QueryableByName)]
-struct IdRow {
-    #[diesel(sql_type = sql_types::Uuid)]
-    reservation_id: Uuid,
-}
-
 /// One page of a list.
 struct Page {
-    tenant: String,
+    tenant: TenantId,
     filter: ReservationFilter,
     after: Option<ReservationPlace>,
     limit: usize,
@@ -103,9 +86,8 @@ impl Page {
 
     /// The reservations with calls that wait; there are at most as many as may be parked.
     async fn waiting(&self, connection: &mut AsyncPgConnection) -> Result<Vec<Uuid>, LedgerError> {
-        let query = "SELECT DISTINCT reservation_id FROM parked WHERE tenant = $1 AND state = 'waiting'";
-        let rows: Vec<IdRow> = sql_query(query).bind::<Text, _>(&self.tenant).load(connection).await?;
-        Ok(rows.into_iter().map(|row| row.reservation_id).collect())
+        let waiting = parked::table.filter(parked::tenant.eq(&self.tenant)).filter(parked::state.eq(WAITING));
+        Ok(waiting.select(parked::reservation_id).distinct().load(connection).await?)
     }
 
     async fn booked(
@@ -114,7 +96,7 @@ impl Page {
         waiting: &[Uuid],
     ) -> Result<Vec<ListedReservation>, LedgerError> {
         let subject = self.filter.subject.as_ref();
-        let rows: Vec<reservations::Row> = sql_query(format!("{} {BOOKED}", reservations::COLUMNS))
+        let rows: Vec<reservations::Row> = sql_query(include_str!("sql/listed_reservations.sql"))
             .bind::<Text, _>(&self.tenant)
             .bind::<Nullable<Text>, _>(self.filter.state.map(ReservationState::as_str))
             .bind::<Nullable<Text>, _>(self.filter.meter.as_ref().map(ToString::to_string))
@@ -140,21 +122,20 @@ impl Page {
         &self,
         connection: &mut AsyncPgConnection,
     ) -> Result<Vec<ListedReservation>, LedgerError> {
-        let rows: Vec<parked::Row> = sql_query(format!("{} {ADMISSIONS}", parked::COLUMNS))
+        let rows: Vec<ParkedRow> = sql_query(include_str!("sql/parked_admissions.sql"))
             .bind::<Text, _>(&self.tenant)
             .bind::<Nullable<Timestamptz>, _>(
                 self.after.map(|place| instant::from_ms(place.born_at_ms)).transpose()?,
             )
-            .bind::<Nullable<sql_types::Uuid>, _>(self.after.map(|place| place.id.uuid()))
+            .bind::<Nullable<sql_types::Uuid>, _>(self.after.map(|place| place.id))
             .bind::<BigInt, _>(number::limit(self.limit))
             .load(connection)
             .await?;
         let listed = rows.into_iter().map(|row| {
-            let row = row.read()?;
             let place = ReservationPlace { born_at_ms: row.taken_at_ms, id: row.reservation };
-            Ok(ListedReservation { place, known: KnownReservation { row: None, parked: Vec::new() } })
+            ListedReservation { place, known: KnownReservation { row: None, parked: Vec::new() } }
         });
-        listed.collect()
+        Ok(listed.collect())
     }
 
     async fn add_parked(
@@ -162,16 +143,15 @@ impl Page {
         connection: &mut AsyncPgConnection,
         listed: &mut [ListedReservation],
     ) -> Result<(), LedgerError> {
-        let ids: Vec<_> = listed.iter().map(|listed| listed.place.id.uuid()).collect();
-        let calls = "WHERE tenant = $1 AND reservation_id = ANY($2) AND state <> 'conflict' ORDER BY number";
-        let rows: Vec<parked::Row> = sql_query(format!("{} {calls}", parked::COLUMNS))
-            .bind::<Text, _>(&self.tenant)
-            .bind::<Array<sql_types::Uuid>, _>(ids)
-            .load(connection)
-            .await?;
+        let ids: Vec<_> = listed.iter().map(|listed| listed.place.id).collect();
+        let calls = parked::table
+            .select(ParkedRow::as_select())
+            .filter(parked::tenant.eq(&self.tenant))
+            .filter(parked::reservation_id.eq_any(ids))
+            .filter(parked::state.ne(CONFLICT))
+            .order(parked::number);
         let mut by_reservation: HashMap<ReservationId, Vec<ParkedRow>> = HashMap::new();
-        for row in rows {
-            let row = row.read()?;
+        for row in calls.load::<ParkedRow>(connection).await? {
             by_reservation.entry(row.reservation).or_default().push(row);
         }
         for listed in listed {
@@ -191,7 +171,7 @@ impl Ledger {
         after: Option<ReservationPlace>,
         limit: usize,
     ) -> Result<Vec<ListedReservation>, LedgerError> {
-        let page = Page { tenant: tenant.to_string(), filter: filter.clone(), after, limit };
+        let page = Page { tenant: tenant.clone(), filter: filter.clone(), after, limit };
         self.transact(BEGIN_SNAPSHOT, move |connection| async move { page.read(connection).await }.boxed())
             .await
     }

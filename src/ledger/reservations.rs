@@ -1,15 +1,20 @@
 //! Reservations: the durable state machine, one row for every booked operation.
 
 use chrono::{DateTime, Utc};
+use diesel::dsl::exists;
+use diesel::expression::SqlLiteral;
 use diesel::pg::Pg;
+use diesel::prelude::*;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
+use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
+use super::columns::MillisecondsIfAny;
+use super::schema::{quarantine as events, reservations, reservations_archive as archive};
 use super::statement::{self, Kept};
-use super::{Ledger, LedgerError, instant, number};
+use super::{Ledger, LedgerError, instant, number, quarantine};
 use crate::domain::codec::Undecodable;
 use crate::domain::entry;
 use crate::domain::ids::{OperationId, OutboxId, ReservationId, TenantId};
@@ -45,25 +50,21 @@ pub(crate) struct ReservationChange {
     pub(crate) resolved_at_ms: Option<i64>,
 }
 
-#[derive(QueryableByName)]
+#[derive(Queryable, QueryableByName)]
 pub(super) struct Row {
     #[diesel(sql_type = sql_types::Uuid)]
-    id: uuid::Uuid,
+    id: ReservationId,
     #[diesel(sql_type = Binary)]
     record: Vec<u8>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    resolved_at: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Nullable<Timestamptz>, deserialize_as = MillisecondsIfAny)]
+    resolved_at: Option<i64>,
     #[diesel(sql_type = Bool)]
     quarantined: bool,
 }
 
-/// What a [`Row`] reads of a reservation `r`.
-pub(super) const COLUMNS: &str = "SELECT r.id, r.record, r.resolved_at, \
-    EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = r.id) AS quarantined";
-
 impl Row {
     pub(super) fn read(self) -> Result<ReservationRow, LedgerError> {
-        let id = ReservationId::from_bytes(self.id.into_bytes());
+        let id = self.id;
         let record = decode(id, &self.record)?;
         Ok(ReservationRow {
             id,
@@ -73,7 +74,7 @@ impl Row {
             last_event: record.head.last_event(),
             record,
             quarantined: self.quarantined,
-            resolved_at_ms: self.resolved_at.map(|at| at.timestamp_millis()),
+            resolved_at_ms: self.resolved_at,
         })
     }
 }
@@ -81,11 +82,11 @@ impl Row {
 #[derive(QueryableByName)]
 struct RecordRow {
     #[diesel(sql_type = sql_types::Uuid)]
-    id: uuid::Uuid,
+    id: ReservationId,
     #[diesel(sql_type = Binary)]
     record: Vec<u8>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    resolved_at: Option<DateTime<Utc>>,
+    #[diesel(sql_type = Nullable<Timestamptz>, deserialize_as = MillisecondsIfAny)]
+    resolved_at: Option<i64>,
 }
 
 /// What the writer reads of a booked reservation.
@@ -101,18 +102,14 @@ pub(crate) async fn read_records(
     mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
 ) -> Result<Vec<BookedRecord>, LedgerError> {
-    // Looked up one by one: by the sizes it guesses, Postgres would rather read the whole table for every transaction.
-    let find = sql_query(
-        "SELECT r.id, r.record, r.resolved_at FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id) CROSS JOIN LATERAL \
-             (SELECT id, record, resolved_at FROM reservations WHERE partition = w.partition AND id = w.id OFFSET 0) r",
-    )
-    .bind::<Array<SmallInt>, _>(ids.iter().map(|id| number::of_partition(id.partition())).collect::<Vec<_>>())
-    .bind::<Array<sql_types::Uuid>, _>(ids.iter().map(|id| id.uuid()).collect::<Vec<_>>());
+    let find = sql_query(include_str!("sql/booked_records.sql"))
+        .bind::<Array<SmallInt>, _>(ids.iter().map(|id| id.partition()).collect::<Vec<_>>())
+        .bind::<Array<sql_types::Uuid>, _>(ids);
     let rows: Vec<RecordRow> = Kept(find).load(&mut connection).await?;
     let read = |row: RecordRow| BookedRecord {
-        id: ReservationId::from_bytes(row.id.into_bytes()),
+        id: row.id,
         record: Record::decode(&row.record),
-        resolved_at_ms: row.resolved_at.map(|at| at.timestamp_millis()),
+        resolved_at_ms: row.resolved_at,
     };
     Ok(rows.into_iter().map(read).collect())
 }
@@ -122,13 +119,21 @@ pub(crate) async fn read_one(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
 ) -> Result<Option<ReservationRow>, LedgerError> {
-    let rows: Vec<Row> =
-        sql_query(format!("{COLUMNS} FROM reservations r WHERE r.partition = $1 AND r.id = $2"))
-            .bind::<SmallInt, _>(number::of_partition(id.partition()))
-            .bind::<sql_types::Uuid, _>(id.uuid())
-            .load(connection)
-            .await?;
-    rows.into_iter().next().map(Row::read).transpose()
+    let row: Option<Row> = reservations::table
+        .select((reservations::id, reservations::record, reservations::resolved_at, exists(waiting_of(id))))
+        .filter(reservations::partition.eq(id.partition()))
+        .filter(reservations::id.eq(id))
+        .first(connection)
+        .await
+        .optional()?;
+    row.map(Row::read).transpose()
+}
+
+/// The events of a reservation that wait in quarantine.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn waiting_of(id: ReservationId) -> _ {
+    let open: SqlLiteral<Text> = quarantine::open();
+    events::table.filter(events::status.eq(open)).filter(events::reservation_id.eq(id))
 }
 
 /// Keeps a reservation's row as it is until the transaction ends.
@@ -136,9 +141,11 @@ pub(super) async fn hold_row(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
 ) -> Result<(), LedgerError> {
-    sql_query("SELECT FROM reservations WHERE partition = $1 AND id = $2 FOR UPDATE")
-        .bind::<SmallInt, _>(number::of_partition(id.partition()))
-        .bind::<sql_types::Uuid, _>(id.uuid())
+    reservations::table
+        .select(reservations::id)
+        .filter(reservations::partition.eq(id.partition()))
+        .filter(reservations::id.eq(id))
+        .for_update()
         .execute(connection)
         .await?;
     Ok(())
@@ -244,16 +251,7 @@ pub(crate) async fn write_many(
         return Ok(());
     }
     let rows = changes.iter().map(BookedReservation::of).collect::<Result<Vec<_>, _>>()?;
-    let write = sql_query(
-        "INSERT INTO reservations AS r (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, \
-             keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at) \
-         SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint, \
-             keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at \
-         FROM unnest($1::booked_reservation[]) \
-         ON CONFLICT (partition, id, tenant) DO UPDATE SET state = excluded.state, step = excluded.step, epoch = excluded.epoch, \
-             sequence = excluded.sequence, record = excluded.record, uncharged = excluded.uncharged, \
-             expires_at = excluded.expires_at, resolved_at = excluded.resolved_at",
-    );
+    let write = sql_query(include_str!("sql/write_reservations.sql"));
     Kept(write.bind::<Array<statement::Row>, _>(rows)).execute(&mut connection).await?;
     Ok(())
 }
@@ -263,14 +261,11 @@ pub(crate) async fn archive(
     mut connection: &AsyncPgConnection,
     id: ReservationId,
 ) -> Result<(), LedgerError> {
-    sql_query(
-        "WITH moved AS (DELETE FROM reservations WHERE partition = $1 AND id = $2 RETURNING *) \
-         INSERT INTO reservations_archive SELECT m.*, now() FROM moved m",
-    )
-    .bind::<SmallInt, _>(number::of_partition(id.partition()))
-    .bind::<sql_types::Uuid, _>(id.uuid())
-    .execute(&mut connection)
-    .await?;
+    sql_query(include_str!("sql/archive_reservation.sql"))
+        .bind::<SmallInt, _>(number::of_partition(id.partition()))
+        .bind::<sql_types::Uuid, _>(id.uuid())
+        .execute(&mut connection)
+        .await?;
     Ok(())
 }
 
@@ -285,17 +280,14 @@ impl Ledger {
         &self,
         id: ReservationId,
     ) -> Result<Option<ReservationRow>, LedgerError> {
-        let query = format!(
-            "{COLUMNS} FROM reservations_archive r WHERE r.partition = $1 AND r.id = $2 ORDER BY r.born_at DESC LIMIT 1"
-        );
-        let rows: Vec<Row> = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<SmallInt, _>(number::of_partition(id.partition()))
-                    .bind::<sql_types::Uuid, _>(id.uuid());
-                async move { Ok(query.load(connection).await?) }.boxed()
-            })
-            .await?;
-        rows.into_iter().next().map(Row::read).transpose()
+        let query = || {
+            archive::table
+                .select((archive::id, archive::record, archive::resolved_at, exists(waiting_of(id))))
+                .filter(archive::partition.eq(id.partition()))
+                .filter(archive::id.eq(id))
+                .order(archive::born_at.desc())
+                .limit(1)
+        };
+        self.first(query).await?.map(Row::read).transpose()
     }
 }

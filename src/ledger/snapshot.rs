@@ -141,28 +141,22 @@ async fn read_subjects(
     most: Option<usize>,
 ) -> Result<Option<Vec<Subject>>, LedgerError> {
     let Some(most) = most else { return Ok(None) };
-    let find = sql_query("SELECT kind, id FROM subjects WHERE tenant = $1 LIMIT $2")
+    let find = sql_query(include_str!("sql/subjects_of_tenant.sql"))
         .bind::<Text, _>(tenant.as_str())
         .bind::<BigInt, _>(number::limit(most.saturating_add(1)));
     let rows: Vec<SubjectRow> = Kept(find).load(&mut connection).await?;
     if rows.len() > most {
         return Ok(None);
     }
-    let damaged = |_| LedgerError::Damaged(format!("a subject of {tenant}"));
-    let subjects = rows.iter().map(|row| {
-        let (kind, id) =
-            (SubjectKind::parse(&row.kind).map_err(damaged)?, SubjectId::parse(&row.id).map_err(damaged)?);
-        Ok(Subject { kind, id })
-    });
-    subjects.collect::<Result<_, _>>().map(Some)
+    Ok(Some(rows.into_iter().map(|row| Subject { kind: row.kind, id: row.id }).collect()))
 }
 
 #[derive(QueryableByName)]
 struct SubjectRow {
     #[diesel(sql_type = Text)]
-    kind: String,
+    kind: SubjectKind,
     #[diesel(sql_type = Text)]
-    id: String,
+    id: SubjectId,
 }
 
 #[derive(QueryableByName)]
@@ -191,29 +185,31 @@ async fn read_counters(
         .collect();
     let index = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
     let operations = |ask: &CounterAsk| ask.operations.as_ref().map(|list| super::entries::literal(list));
-    let find = sql_query(
-        "SELECT q.counter, q.place, coalesce(sum(u.consumed), 0)::numeric(28, 9) AS consumed \
-         FROM unnest($2::integer[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::timestamptz[]) \
-              AS q(counter, place, meter, kind, id, operations, from_at, to_at) \
-         JOIN usage_hourly u ON u.tenant = $1 AND u.meter = q.meter AND u.hour_at >= q.from_at AND u.hour_at < q.to_at \
-             AND u.subject = CASE WHEN q.kind IS NULL THEN 0 \
-                                  ELSE (SELECT number FROM subjects s WHERE s.tenant = $1 AND s.kind = q.kind AND s.id = q.id) END \
-             AND (q.operations IS NULL OR u.operation = ANY(q.operations::text[])) \
-         GROUP BY q.counter, q.place",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Array<Integer>, _>(questions.iter().map(|(i, _, _)| index(*i)).collect::<Vec<_>>())
-    .bind::<Array<Integer>, _>(questions.iter().map(|(_, place, _)| index(*place)).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(questions.iter().map(|(_, place, ask)| ask.meters[*place].0.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Nullable<Text>>, _>(
-        questions.iter().map(|(.., ask)| ask.subject.as_ref().map(|s| s.kind.as_str())).collect::<Vec<_>>(),
-    )
-    .bind::<Array<Nullable<Text>>, _>(
-        questions.iter().map(|(.., ask)| ask.subject.as_ref().map(|s| s.id.as_str())).collect::<Vec<_>>(),
-    )
-    .bind::<Array<Nullable<Text>>, _>(questions.iter().map(|(.., ask)| operations(ask)).collect::<Vec<_>>())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(questions.iter().map(|(.., ask)| ask.window_start_ms))?)
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(questions.iter().map(|(.., ask)| ask.window_end_ms))?);
+    let find = sql_query(include_str!("sql/consumed_by_counters.sql"))
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Array<Integer>, _>(questions.iter().map(|(i, _, _)| index(*i)).collect::<Vec<_>>())
+        .bind::<Array<Integer>, _>(questions.iter().map(|(_, place, _)| index(*place)).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(
+            questions.iter().map(|(_, place, ask)| ask.meters[*place].0.as_str()).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Nullable<Text>>, _>(
+            questions
+                .iter()
+                .map(|(.., ask)| ask.subject.as_ref().map(|s| s.kind.as_str()))
+                .collect::<Vec<_>>(),
+        )
+        .bind::<Array<Nullable<Text>>, _>(
+            questions.iter().map(|(.., ask)| ask.subject.as_ref().map(|s| s.id.as_str())).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Nullable<Text>>, _>(
+            questions.iter().map(|(.., ask)| operations(ask)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
+            questions.iter().map(|(.., ask)| ask.window_start_ms),
+        )?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
+            questions.iter().map(|(.., ask)| ask.window_end_ms),
+        )?);
     let rows: Vec<CounterRow> = Kept(find).load(&mut connection).await?;
     let mut sums = vec![Units::ZERO; asks.len()];
     for row in rows {
@@ -271,13 +267,10 @@ async fn read_consumed(
     tenant: &TenantId,
     wanted: &[(&MeterId, i64)],
 ) -> Result<Vec<ConsumedRow>, LedgerError> {
-    let find = sql_query(
-        "SELECT b.meter, b.period_start, b.consumed FROM balances b \
-         JOIN unnest($2::text[], $3::timestamptz[]) AS w(meter, period_start) USING (meter, period_start) WHERE b.tenant = $1",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
+    let find = sql_query(include_str!("sql/consumed_by_quotas.sql"))
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
     Ok(Kept(find).load(&mut connection).await?)
 }
 
@@ -295,12 +288,10 @@ async fn read_latest(
     tenant: &TenantId,
     since_ms: i64,
 ) -> Result<Option<i64>, LedgerError> {
-    let find = sql_query(
-        "SELECT born_at FROM reservations WHERE partition = $3 AND tenant = $1 AND born_at >= $2 ORDER BY born_at DESC LIMIT 1",
-    )
-    .bind::<Text, _>(tenant.as_str())
-    .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
-    .bind::<SmallInt, _>(number::of_partition(partition));
+    let find = sql_query(include_str!("sql/latest_operation.sql"))
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
+        .bind::<SmallInt, _>(number::of_partition(partition));
     let rows: Vec<BornRow> = Kept(find).load(&mut connection).await?;
     Ok(rows.as_slice().first().map(|row| row.born_at.timestamp_millis()))
 }

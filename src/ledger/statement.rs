@@ -5,9 +5,8 @@ use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{SqlType, Untyped};
 
-/// A statement whose text never changes: each connection parses it once and plans it a few times. The plan may be older
-/// than the tables' sizes, so what looks rows up is kept in transactions begun by [`super::BEGIN_BOOKING`]
-/// or [`super::BEGIN_LOOK_UP`].
+/// A statement whose text never changes: each connection parses it once. In transactions begun by [`super::BEGIN_BOOKING`] or
+/// [`super::BEGIN_LOOK_UP`] its plan is kept too.
 pub(crate) struct Kept<Q>(pub(crate) Q);
 
 impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Kept<Q> {

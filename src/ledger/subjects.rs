@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use diesel::query_builder::SqlQuery;
 use diesel::sql_types::{Array, BigInt, Text};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use moka::sync::Cache;
 
-use super::{Ledger, LedgerError, number};
+use super::{Ledger, LedgerError};
 use crate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
 
 /// A subject of a tenant.
@@ -29,22 +30,13 @@ impl Default for KnownSubjects {
 #[derive(QueryableByName)]
 struct Row {
     #[diesel(sql_type = Text)]
-    tenant: String,
+    tenant: TenantId,
     #[diesel(sql_type = BigInt)]
     number: i64,
     #[diesel(sql_type = Text)]
-    kind: String,
+    kind: SubjectKind,
     #[diesel(sql_type = Text)]
-    id: String,
-}
-
-impl Row {
-    fn read(self) -> Result<(TenantSubject, i64), LedgerError> {
-        let damaged = || LedgerError::Damaged(format!("subject {}", self.number));
-        let kind = SubjectKind::parse(&self.kind).map_err(|_| damaged())?;
-        let id = SubjectId::parse(&self.id).map_err(|_| damaged())?;
-        Ok(((number::tenant(&self.tenant)?, Subject { kind, id }), self.number))
-    }
+    id: SubjectId,
 }
 
 impl Ledger {
@@ -89,9 +81,7 @@ pub(crate) async fn find(
     connection: &mut AsyncPgConnection,
     subjects: &[TenantSubject],
 ) -> Result<Vec<(TenantSubject, i64)>, LedgerError> {
-    let query = "SELECT s.tenant, s.number, s.kind, s.id FROM unnest($1::text[], $2::text[], $3::text[]) AS w(tenant, kind, id) \
-                 JOIN subjects s ON s.tenant = w.tenant AND s.kind = w.kind AND s.id = w.id";
-    run(connection, query, subjects).await
+    run(connection, sql_query(include_str!("sql/find_subjects.sql")), subjects).await
 }
 
 /// Numbers for those that had none; a concurrent transaction may have given one meanwhile, which then stands.
@@ -99,23 +89,21 @@ async fn insert(
     connection: &mut AsyncPgConnection,
     subjects: &[TenantSubject],
 ) -> Result<Vec<(TenantSubject, i64)>, LedgerError> {
-    let query = "INSERT INTO subjects AS s (tenant, kind, id) SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) \
-                 ON CONFLICT (tenant, kind, id) DO UPDATE SET kind = excluded.kind \
-                 RETURNING s.tenant, s.number, s.kind, s.id";
-    run(connection, query, subjects).await
+    run(connection, sql_query(include_str!("sql/number_subjects.sql")), subjects).await
 }
 
 async fn run(
     connection: &mut AsyncPgConnection,
-    query: &str,
+    query: SqlQuery,
     subjects: &[TenantSubject],
 ) -> Result<Vec<(TenantSubject, i64)>, LedgerError> {
     let column = |pick: fn(&TenantSubject) -> &str| subjects.iter().map(pick).collect::<Vec<_>>();
-    let rows: Vec<Row> = sql_query(query)
+    let rows: Vec<Row> = query
         .bind::<Array<Text>, _>(column(|(tenant, _)| tenant.as_str()))
         .bind::<Array<Text>, _>(column(|(_, subject)| subject.kind.as_str()))
         .bind::<Array<Text>, _>(column(|(_, subject)| subject.id.as_str()))
         .load(connection)
         .await?;
-    rows.into_iter().map(Row::read).collect()
+    let read = |row: Row| ((row.tenant, Subject { kind: row.kind, id: row.id }), row.number);
+    Ok(rows.into_iter().map(read).collect())
 }

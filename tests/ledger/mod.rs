@@ -8,6 +8,8 @@ mod policy;
 mod proof;
 mod reads;
 mod restore;
+mod schema;
+mod statements;
 
 use std::time::Duration;
 

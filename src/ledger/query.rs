@@ -1,0 +1,67 @@
+//! One query or one statement, without a transaction to write out.
+
+use diesel_async::methods::{ExecuteDsl, LoadQuery};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::connection::discard;
+use super::{BEGIN, Ledger, LedgerError};
+
+impl Ledger {
+    /// The rows of one query, read as [`Self::read`] does: it is made anew for each try.
+    pub(crate) fn load<'a, T, Q>(
+        &'a self,
+        query: impl Fn() -> Q + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<Vec<T>, LedgerError>>
+    where
+        T: Send + 'a,
+        Q: LoadQuery<'a, AsyncPgConnection, T> + Send + 'a,
+    {
+        async move {
+            match self.load_once(query()).await {
+                Err(LedgerError::Unavailable(_)) => self.load_once(query()).await,
+                result => result,
+            }
+        }
+        .boxed()
+    }
+
+    async fn load_once<'a, T, Q>(&self, query: Q) -> Result<Vec<T>, LedgerError>
+    where
+        T: Send + 'a,
+        Q: LoadQuery<'a, AsyncPgConnection, T> + Send + 'a,
+    {
+        let mut connection = self.connection().await?;
+        match self.in_time(async { Ok(query.load(&mut *connection).await?) }).await {
+            Ok(rows) => rows,
+            Err(late) => {
+                discard(connection);
+                Err(late)
+            }
+        }
+    }
+
+    /// The first row of one query, if it has any.
+    pub(crate) async fn first<'a, T, Q>(
+        &'a self,
+        query: impl Fn() -> Q + Send + Sync + 'a,
+    ) -> Result<Option<T>, LedgerError>
+    where
+        T: Send + 'a,
+        Q: LoadQuery<'a, AsyncPgConnection, T> + Send + 'a,
+    {
+        Ok(self.load(query).await?.into_iter().next())
+    }
+
+    /// Carries out one statement, as [`Self::transact`] does. Answers how many rows it changed.
+    pub(crate) async fn execute<Q>(&self, statement: Q) -> Result<usize, LedgerError>
+    where
+        Q: ExecuteDsl<AsyncPgConnection> + Send + 'static,
+    {
+        self.transact(BEGIN, |connection| {
+            async move { Ok(RunQueryDsl::execute(statement, connection).await?) }.boxed()
+        })
+        .await
+    }
+}

@@ -1,0 +1,501 @@
+// @generated automatically by Diesel CLI.
+
+pub mod sql_types {
+    #[derive(diesel::sql_types::SqlType)]
+    #[diesel(postgres_type(name = "account"))]
+    pub struct Account;
+
+    #[derive(diesel::sql_types::SqlType)]
+    #[diesel(postgres_type(name = "entry_class"))]
+    pub struct EntryClass;
+}
+
+diesel::table! {
+    api_keys (id) {
+        id -> Text,
+        name -> Text,
+        role -> Text,
+        tenant -> Nullable<Text>,
+        hash -> Bytea,
+        created_at -> Timestamptz,
+        expires_at -> Nullable<Timestamptz>,
+        revoked_at -> Nullable<Timestamptz>,
+        change -> Int8,
+    }
+}
+
+diesel::table! {
+    audit_log (number) {
+        number -> Int8,
+        at -> Timestamptz,
+        actor -> Text,
+        action -> Text,
+        object -> Text,
+        detail -> Jsonb,
+    }
+}
+
+diesel::table! {
+    balances (tenant, meter, period_start) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        period_end -> Timestamptz,
+        granted -> Numeric,
+        rolled_in -> Numeric,
+        carried_in -> Numeric,
+        overage -> Numeric,
+        adjusted -> Numeric,
+        available -> Numeric,
+        reserved -> Numeric,
+        consumed -> Numeric,
+        lapsed -> Numeric,
+        voided -> Numeric,
+        rolled_out -> Numeric,
+        carried_out -> Numeric,
+        repaid -> Numeric,
+    }
+}
+
+diesel::table! {
+    batches (chain, number) {
+        chain -> Int2,
+        number -> Int8,
+        rows -> Int4,
+        hash -> Bytea,
+        previous -> Bytea,
+        booked_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    booked_keys (number) {
+        number -> Int8,
+        ids -> Bytea,
+    }
+}
+
+diesel::table! {
+    calendars (tenant, from_at) {
+        tenant -> Text,
+        from_at -> Timestamptz,
+        zone -> Text,
+        anchor_day -> Int2,
+        first_period_end -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    counter_generations (limit_id, shape) {
+        limit_id -> Text,
+        shape -> Text,
+        generation -> Int8,
+        since_ms -> Int8,
+    }
+}
+
+diesel::table! {
+    cursors (partition) {
+        partition -> Int2,
+        epoch -> Int8,
+        sequence -> Int8,
+        event_hash -> Nullable<Bytea>,
+        booked_at -> Timestamptz,
+        given_up -> Int8,
+    }
+}
+
+diesel::table! {
+    damages (work, item) {
+        work -> Text,
+        item -> Text,
+        reason -> Text,
+        times -> Int8,
+        first_at -> Timestamptz,
+        last_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::*;
+    use super::sql_types::Account;
+    use super::sql_types::EntryClass;
+
+    entries (tenant, operation_id, step, line, leg, happened_at) {
+        tenant -> Text,
+        operation_id -> Uuid,
+        step -> Int4,
+        line -> Int2,
+        leg -> Int2,
+        meter -> Text,
+        period_start -> Timestamptz,
+        credit -> Account,
+        debit -> Account,
+        amount -> Numeric,
+        class -> EntryClass,
+        excess -> Bool,
+        late -> Bool,
+        carried -> Bool,
+        degraded -> Bool,
+        happened_at -> Timestamptz,
+        booked_at -> Timestamptz,
+        operation -> Text,
+        hour_at -> Timestamptz,
+        subjects -> Array<Nullable<Int8>>,
+        chain -> Int2,
+        batch -> Int8,
+    }
+}
+
+diesel::table! {
+    epoch_ends (partition, epoch) {
+        partition -> Int2,
+        epoch -> Int8,
+        last_sequence -> Int8,
+        noticed_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    epochs (partition, epoch) {
+        partition -> Int2,
+        epoch -> Int8,
+        run_id -> Text,
+        adopted_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    gaps (partition, found_epoch, found_sequence) {
+        partition -> Int2,
+        after_epoch -> Int8,
+        after_sequence -> Int8,
+        found_epoch -> Int8,
+        found_sequence -> Int8,
+        noticed_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    installation (only_row) {
+        only_row -> Bool,
+        partitions -> Int2,
+        secret_fingerprint -> Bytea,
+        installed_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    job_runs (job, scheduled_for) {
+        job -> Text,
+        scheduled_for -> Timestamptz,
+        owner -> Text,
+        fence -> Int8,
+        lease_until -> Timestamptz,
+        started_at -> Timestamptz,
+        finished_at -> Nullable<Timestamptz>,
+        succeeded -> Nullable<Bool>,
+        outcome -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    jobs (name) {
+        name -> Text,
+        next_due -> Timestamptz,
+        rings -> Int8,
+        served -> Int8,
+        planned_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    key_changes (only_row) {
+        only_row -> Bool,
+        number -> Int8,
+    }
+}
+
+diesel::table! {
+    key_filters (partition) {
+        partition -> Int2,
+        up_to -> Int8,
+        keys -> Int8,
+        merged_at -> Timestamptz,
+        filter -> Bytea,
+    }
+}
+
+diesel::table! {
+    key_seal (is_the_one) {
+        is_the_one -> Bool,
+        sealed_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    key_stretches (partition, number) {
+        partition -> Int2,
+        number -> Int8,
+        sealed_at -> Timestamptz,
+        keys -> Bytea,
+        filter -> Nullable<Bytea>,
+    }
+}
+
+diesel::table! {
+    leases (name) {
+        name -> Text,
+        owner -> Text,
+        fence -> Int8,
+        expires_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    losses (tenant, partition, epoch, sequence) {
+        partition -> Int2,
+        epoch -> Int8,
+        sequence -> Int8,
+        tenant -> Text,
+        reservation_id -> Uuid,
+        kind -> Text,
+        meters -> Array<Nullable<Text>>,
+        held -> Array<Nullable<Numeric>>,
+        consumed -> Array<Nullable<Numeric>>,
+        noticed_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    parked (tenant, number) {
+        tenant -> Text,
+        number -> Int8,
+        partition -> Int2,
+        reservation_id -> Uuid,
+        call -> Text,
+        taken_at -> Timestamptz,
+        payload -> Bytea,
+        fingerprint -> Nullable<Bytea>,
+        state -> Text,
+        reason -> Nullable<Text>,
+        parked_at -> Timestamptz,
+        settled_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    policy_history (kind, id, version) {
+        kind -> Text,
+        id -> Text,
+        version -> Int8,
+        policy_version -> Int8,
+        definition -> Nullable<Jsonb>,
+        changed_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    policy_objects (kind, id) {
+        kind -> Text,
+        id -> Text,
+        version -> Int8,
+        definition -> Jsonb,
+        archived -> Bool,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    policy_version (only_row) {
+        only_row -> Bool,
+        version -> Int8,
+    }
+}
+
+diesel::table! {
+    quarantine (partition, epoch, sequence) {
+        partition -> Int2,
+        epoch -> Int8,
+        sequence -> Int8,
+        reservation_id -> Nullable<Uuid>,
+        tenant -> Nullable<Text>,
+        event -> Bytea,
+        reason -> Text,
+        status -> Text,
+        tries -> Int4,
+        first_at -> Timestamptz,
+        last_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    quota_periods (tenant, meter, period_start) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        period_end -> Timestamptz,
+        decimals -> Int2,
+        included -> Numeric,
+        version -> Int8,
+        opened_at -> Timestamptz,
+        delivered_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    reconciliations (tenant, checkpoint_id) {
+        tenant -> Text,
+        checkpoint_id -> Uuid,
+        partition -> Int2,
+        epoch -> Int8,
+        sequence -> Int8,
+        taken_at -> Timestamptz,
+        judged_at -> Timestamptz,
+        counters -> Int4,
+        differences -> Jsonb,
+        quarantined -> Int8,
+        gaps -> Int8,
+        state -> Text,
+        detail -> Text,
+        claimed_until -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    repeats (partition, epoch, sequence) {
+        partition -> Int2,
+        epoch -> Int8,
+        sequence -> Int8,
+        reservation_id -> Uuid,
+        noticed_at -> Timestamptz,
+        tenant -> Nullable<Text>,
+        event -> Nullable<Bytea>,
+        undone_at -> Nullable<Timestamptz>,
+        undone_sequence -> Nullable<Int8>,
+    }
+}
+
+diesel::table! {
+    reservations (partition, id, tenant) {
+        partition -> Int2,
+        id -> Uuid,
+        tenant -> Text,
+        state -> Text,
+        step -> Int4,
+        epoch -> Int8,
+        sequence -> Int8,
+        record -> Bytea,
+        uncharged -> Nullable<Array<Nullable<Int8>>>,
+        fingerprint -> Bytea,
+        keyed -> Bool,
+        operation -> Text,
+        policy_version -> Int8,
+        period_start -> Timestamptz,
+        meters -> Array<Nullable<Text>>,
+        subjects -> Array<Nullable<Int8>>,
+        born_at -> Timestamptz,
+        expires_at -> Timestamptz,
+        resolved_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    reservations_archive (partition, id, tenant, born_at) {
+        partition -> Int2,
+        id -> Uuid,
+        tenant -> Text,
+        state -> Text,
+        step -> Int4,
+        epoch -> Int8,
+        sequence -> Int8,
+        record -> Bytea,
+        uncharged -> Nullable<Array<Nullable<Int8>>>,
+        fingerprint -> Bytea,
+        keyed -> Bool,
+        operation -> Text,
+        policy_version -> Int8,
+        period_start -> Timestamptz,
+        meters -> Array<Nullable<Text>>,
+        subjects -> Array<Nullable<Int8>>,
+        born_at -> Timestamptz,
+        expires_at -> Timestamptz,
+        resolved_at -> Nullable<Timestamptz>,
+        archived_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    subjects (tenant, number) {
+        tenant -> Text,
+        number -> Int8,
+        kind -> Text,
+        id -> Text,
+    }
+}
+
+diesel::table! {
+    tenants (id) {
+        id -> Text,
+        partition -> Int2,
+        version -> Int8,
+        definition -> Jsonb,
+        counter_resets -> Jsonb,
+        archived -> Bool,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    usage_hourly (tenant, meter, hour_at, operation, subject) {
+        tenant -> Text,
+        meter -> Text,
+        hour_at -> Timestamptz,
+        operation -> Text,
+        subject -> Int8,
+        consumed -> Numeric,
+        count -> Int8,
+        excess -> Numeric,
+        late -> Numeric,
+    }
+}
+
+diesel::allow_tables_to_appear_in_same_query!(
+    api_keys,
+    audit_log,
+    balances,
+    batches,
+    booked_keys,
+    calendars,
+    counter_generations,
+    cursors,
+    damages,
+    entries,
+    epoch_ends,
+    epochs,
+    gaps,
+    installation,
+    job_runs,
+    jobs,
+    key_changes,
+    key_filters,
+    key_seal,
+    key_stretches,
+    leases,
+    losses,
+    parked,
+    policy_history,
+    policy_objects,
+    policy_version,
+    quarantine,
+    quota_periods,
+    reconciliations,
+    repeats,
+    reservations,
+    reservations_archive,
+    subjects,
+    tenants,
+    usage_hourly,
+);

@@ -1,0 +1,22 @@
+-- A tenant's meters are those of its balances, so that its usage is looked up by meter and hour; names are looked up one by
+-- one.
+SELECT s.number, s.kind, s.id
+FROM (
+    SELECT a.number FROM (
+        SELECT u.subject AS number
+        FROM (SELECT DISTINCT meter FROM balances WHERE tenant = $1) m
+        JOIN usage_hourly u ON u.tenant = $1 AND u.meter = m.meter AND u.hour_at >= $3
+        WHERE u.subject <> 0
+        UNION
+        SELECT unnest(r.subjects) FROM reservations r WHERE r.tenant = $1 AND r.state = 'reserved'
+    ) a
+    WHERE a.number > $5
+    ORDER BY a.number
+) n
+CROSS JOIN LATERAL (
+    SELECT number, kind, id FROM subjects
+    WHERE tenant = $1 AND number = n.number AND kind = ANY($2)
+    OFFSET 0
+) s
+ORDER BY n.number
+LIMIT $4

@@ -1,0 +1,5 @@
+UPDATE cursors c
+SET epoch = m.epoch, sequence = m.sequence, event_hash = m.event_hash, booked_at = now()
+FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[])
+    AS m(partition, from_epoch, from_sequence, epoch, sequence, event_hash)
+WHERE c.partition = m.partition AND c.epoch = m.from_epoch AND c.sequence = m.from_sequence

@@ -1,0 +1,7 @@
+-- Rung twice at one instant of a clock that stands still, each run still has a time of its own.
+INSERT INTO job_runs (job, scheduled_for, owner, fence, lease_until)
+SELECT $1,
+    greatest(least($4::timestamptz, $5::timestamptz), (SELECT max(scheduled_for) + interval '1 microsecond' FROM job_runs WHERE job = $1)),
+    $2, 1, clock_timestamp() + $3::interval
+WHERE NOT EXISTS (SELECT FROM job_runs WHERE job = $1 AND finished_at IS NULL)
+RETURNING scheduled_for, fence

@@ -1,0 +1,4 @@
+SELECT b.meter, b.period_start, b.consumed
+FROM balances b
+JOIN unnest($2::text[], $3::timestamptz[]) AS w(meter, period_start) USING (meter, period_start)
+WHERE b.tenant = $1

@@ -1,0 +1,6 @@
+DELETE FROM job_runs
+WHERE (job, scheduled_for) IN (
+    SELECT job, scheduled_for FROM job_runs
+    WHERE finished_at < clock_timestamp() - $2 * interval '1 day'
+    LIMIT $1
+)

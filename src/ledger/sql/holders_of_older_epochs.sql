@@ -1,0 +1,18 @@
+-- Reads only the index of open reservations, from tenant to tenant.
+WITH issued AS (
+    SELECT partition, max(epoch) AS epoch FROM epochs GROUP BY partition
+), page AS (
+    SELECT DISTINCT r.tenant
+    FROM reservations r JOIN issued e ON e.partition = r.partition AND r.epoch < e.epoch
+    WHERE r.state = 'reserved' AND r.tenant > $1 AND r.partition = ANY($3)
+    ORDER BY r.tenant
+    LIMIT $2
+)
+SELECT DISTINCT p.tenant, s.kind, s.id
+FROM page p
+LEFT JOIN LATERAL (
+    SELECT DISTINCT unnest(r.subjects) AS number FROM reservations r
+    WHERE r.tenant = p.tenant AND r.state = 'reserved'
+) n ON true
+LEFT JOIN subjects s ON s.tenant = p.tenant AND s.number = n.number
+ORDER BY p.tenant, s.kind, s.id

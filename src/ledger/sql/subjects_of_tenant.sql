@@ -1,0 +1,1 @@
+SELECT kind, id FROM subjects WHERE tenant = $1 LIMIT $2
