@@ -14,5 +14,9 @@ LEFT JOIN LATERAL (
     SELECT DISTINCT unnest(r.subjects) AS number FROM reservations r
     WHERE r.tenant = p.tenant AND r.state = 'reserved'
 ) n ON true
-LEFT JOIN subjects s ON s.tenant = p.tenant AND s.number = n.number
+LEFT JOIN LATERAL (
+    -- One by one: of a page only few are named, of all that there may be.
+    SELECT kind, id FROM subjects WHERE tenant = p.tenant AND number = n.number
+    OFFSET 0
+) s ON true
 ORDER BY p.tenant, s.kind, s.id

@@ -11,8 +11,8 @@ use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{OutboxId, ReservationId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::ledger::{
-    AwaitedEvent, CounterAsk, EntryFilter, Granularity, Ledger, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, TenantPlace, UsageQuery,
+    AwaitedEvent, CounterAsk, EntryFilter, Granularity, Ledger, LedgerError, ReconciliationFilter,
+    ReservationFilter, RestoreAsk, TenantPlace, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -50,7 +50,6 @@ const ELSEWHERE: [(&str, &[&str]); 6] = [
             "revoke_key",
             "note_time_accepted",
             "discard_quarantined",
-            "quarantined_at",
             "parked_conflict",
             "settle_conflict",
         ],
@@ -68,8 +67,6 @@ const ELSEWHERE: [(&str, &[&str]); 6] = [
             "seal_keys",
             "mergeable_keys",
             "merge_keys",
-            "holders_of_older_epochs",
-            "overdue_holds",
             "open_next_periods",
             "note_delivered",
         ],
@@ -177,6 +174,35 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("ending_periods", ledger.ending_periods(HOUR_MS, HOUR_MS + DAY_MS, None, 100)).await;
 }
 
+/// What a job asks after a loss of memory and for what has ended, a page at a time: all open holds are such.
+async fn sweeps(ledger: &Ledger, plans: &mut Plans) {
+    let here = partition(&tenant("acme"));
+    let epochs: Vec<_> =
+        ledger.epochs().await.unwrap().iter().map(|row| (row.partition, row.epoch)).collect();
+    ledger.raise_epochs(&epochs, "node-2").await.unwrap();
+    let mut after = None;
+    for _ in 0..2 {
+        let page = plans
+            .of("holders_of_older_epochs", ledger.holders_of_older_epochs(&[here], after.as_ref(), 50))
+            .await;
+        assert_eq!(page.len(), 50);
+        after = page.last().map(|last| last.tenant.clone());
+    }
+    let mut after = None;
+    for _ in 0..2 {
+        let asked = ledger.overdue_holds(HOUR_MS + 365 * DAY_MS, after.as_ref(), 50);
+        let page = plans.of("overdue_holds", asked).await;
+        assert_eq!(page.len(), 50);
+        after = page.last().cloned();
+    }
+    let none_waits = async {
+        let found = ledger.quarantined_at(here, at("1-2000")).await;
+        assert!(matches!(found, Err(LedgerError::Conflict(_))), "{found:?}");
+        Ok(())
+    };
+    plans.of("quarantined_at", none_waits).await;
+}
+
 /// What is known of one reservation or key, and what waits.
 async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let acme = tenant("acme");
@@ -279,6 +305,7 @@ async fn what_is_waited_for_goes_by_an_index_and_reads_a_few_rows_of_a_million()
     looks(&ledger, &mut plans, open.id).await;
     policy(&ledger, &mut plans).await;
     lists(&ledger, &mut plans).await;
+    sweeps(&ledger, &mut plans).await;
     assert!(plans.faults.is_empty(), "{}", plans.faults.join("\n"));
     assert_eq!(
         functions_of_the_ledger(),
