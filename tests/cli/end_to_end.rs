@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::{example, tollgate};
-use crate::support::app::{TestApp, spawn_app};
+use crate::support::app::*;
 
 /// Runs a command against `app` with its admin key, off the test's own threads.
 async fn against(app: &TestApp, words: &[&str]) -> (i32, String, String) {
     let mut command = tollgate(words);
-    command.args(["--url", &app.url()]).env("TOLLGATE_ADMIN_KEY", app.admin_key());
+    command.args(["--url", app.url()]).env("TOLLGATE_ADMIN_KEY", app.key());
     tokio::task::spawn_blocking(move || super::run(&mut command)).await.unwrap()
 }
 
@@ -44,6 +44,7 @@ async fn a_replayed_trace_is_in_the_ledger_to_the_unit_and_only_once() {
         against(&app, &["report", "usage", "--group-by", "meter", "--output", "csv"]).await;
     assert_eq!(code, 0, "{error}");
     assert!(report.contains("llm.output_token,72930,"), "{report}");
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,6 +55,7 @@ async fn the_excess_over_a_small_estimate_is_flagged_in_the_ledger_exactly() {
     let overrun: u64 = rows.map(|row| row.output_tokens.saturating_sub(16)).sum();
     assert_eq!(column(&tables, "excess"), ["0".to_owned(), "0".to_owned(), overrun.to_string()]);
     assert_eq!(column(&tables, "ledger_excess"), column(&tables, "excess"));
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,6 +77,7 @@ async fn on_a_plan_with_a_limit_only_the_accepted_jobs_are_in_the_ledger() {
     let tables = replay(&app, &["--plan", "ten-a-month", "--tenants", "4"]).await;
     assert_eq!((job_count(&tables, "accepted"), job_count(&tables, "refused")), (40, 160));
     assert_eq!(column(&tables, "ledger")[0], "40");
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,6 +92,7 @@ async fn an_exported_policy_applied_again_is_an_empty_difference() {
     std::fs::write(&copy, exported).unwrap();
     let (code, difference, error) = against(&app, &["policy", "diff", copy.to_str().unwrap()]).await;
     assert_eq!((code, difference.as_str()), (0, "no difference\n"), "{error}");
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,6 +109,7 @@ async fn applying_a_file_that_names_one_tenant_deletes_none() {
     assert!(out.contains("change,tenant,acme,/plan,free,premium"), "{out}");
     let (_, exported, _) = against(&app, &["policy", "export"]).await;
     assert!(exported.contains("\"beta\"") && exported.contains("\"migration\""), "{exported}");
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,6 +147,7 @@ async fn a_plan_in_a_file_without_some_of_its_limits_removes_none_unless_they_ar
     for gone in ["b", "c", "d"] {
         assert!(out.contains(&format!("delete,plan,free,/limits/{gone},")), "{out}");
     }
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,8 +159,8 @@ async fn a_file_with_a_forbidden_change_is_refused_with_its_line_and_keeps_nothi
     std::fs::write(&path, good).unwrap();
     let words = ["policy", "apply", path.to_str().unwrap(), "--yes"];
     assert_eq!(against(&app, &words).await.0, 0);
-    let usage = serde_json::json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
-    app.post_keyed("/v1/usage", "k", usage).await.expect(201);
+    let usage = pages("1").with("ack", "ledger");
+    app.post_keyed(USAGE, "k", usage).await.expect(201);
     let forbidden =
         "[[meters]]\nid = \"new\"\nunit = \"page\"\n\n[[meters]]\nid = \"page\"\nunit = \"sheet\"\n";
     std::fs::write(&path, forbidden).unwrap();
@@ -164,6 +170,7 @@ async fn a_file_with_a_forbidden_change_is_refused_with_its_line_and_keeps_nothi
         assert!(error.contains("policy.toml:7 /meters/1/unit: is fixed"), "{error}");
     }
     assert_eq!(app.get("/v1/admin/meters/new").await.status, 404, "half of a file is nothing");
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,6 +190,7 @@ async fn a_key_is_shown_once_listed_without_its_secret_and_stops_when_revoked() 
         let (code, _, error) = against(&app, &["key", "list", "--key", key]).await;
         if error.contains("401") {
             assert_eq!(code, 1, "{error}");
+            app.finish().await;
             return;
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{deserted_url, run, tollgate};
-use crate::support::app::spawn_app;
+use crate::support::app::*;
 use crate::support::process::Up;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -140,8 +140,8 @@ fn of_app(command: &mut Command, variables: &[(String, String)]) -> (i32, String
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_running_embedded_service_each_installation_is_reached_as_it_is_named() {
     let app = spawn_app().await;
-    app.put("/v1/admin/meters/only-there", serde_json::json!({ "unit": "page" })).await;
-    let (variables, url, key) = (app.variables(), app.url(), app.admin_key().to_owned());
+    app.define("meters/only-there", serde_json::json!({ "unit": "page" })).await;
+    let (variables, url, key) = (app.variables(), app.url().to_owned(), app.key().to_owned());
     tokio::task::spawn_blocking(move || {
         let beside = tempfile::tempdir().unwrap();
         let data_dir = beside.path().join(".tollgate");

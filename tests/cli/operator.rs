@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 
 use super::{run, tollgate};
-use crate::support::app::spawn_app;
+use crate::support::app::*;
 use crate::support::process::Up;
 
 /// Runs off the test's own threads.

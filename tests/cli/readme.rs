@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use super::run;
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
-use crate::support::process::{http_client, tollgate};
+use crate::support::app::*;
+use crate::support::process::tollgate;
 use crate::support::wait::wait_for;
 use service::Tollgate;
 
@@ -36,15 +36,14 @@ fn the_readme_shows_the_programs_that_are_tried_here() {
 
 /// An instance with the demo's operation, tenant and user.
 async fn with_demo() -> TestApp {
-    let app =
-        spawn_app_with(AppOptions { test_clock_ms: Some(1_800_000_000_000), ..AppOptions::default() }).await;
+    let app = an_app().at_ms(1_800_000_000_000).start().await;
     app.with_plan(serde_json::json!([]), serde_json::json!([])).await;
     let meter = serde_json::json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject" });
-    app.put("/v1/admin/meters/ocr.page", meter).await;
+    app.define("meters/ocr.page", meter).await;
     let cost = serde_json::json!({ "meter": "ocr.page", "weights": { "pages": "1" } });
-    app.put("/v1/admin/operations/ocr.submit", serde_json::json!({ "costs": [cost] })).await;
+    app.define("operations/ocr.submit", serde_json::json!({ "costs": [cost] })).await;
     let day = serde_json::json!({ "id": "day", "meter": "ocr.page", "window": "day", "capacity": "8" });
-    app.put("/v1/admin/plans/plan", serde_json::json!({ "limits": [day] })).await;
+    app.define("plans/plan", serde_json::json!({ "limits": [day] })).await;
     app
 }
 
@@ -57,7 +56,7 @@ async fn booked(app: &TestApp) -> String {
 
 fn the_service(app: &TestApp) -> Tollgate {
     let http = http_client(std::time::Duration::from_secs(10));
-    Tollgate { http, url: app.url(), key: app.admin_key().to_owned() }
+    Tollgate { http, url: app.url().to_owned(), key: app.key().to_owned() }
 }
 
 /// Waits until the tenant's only hold is said to have expired.
@@ -152,7 +151,7 @@ async fn the_service_in_python_does_the_same() {
     let app = with_demo().await;
     let mut python = Command::new("python3");
     python.arg(super::example("service.py")).env_clear();
-    python.env("TOLLGATE_URL", app.url()).env("TOLLGATE_ADMIN_KEY", app.admin_key());
+    python.env("TOLLGATE_URL", app.url()).env("TOLLGATE_ADMIN_KEY", app.key());
     python.env("PATH", "/usr/local/bin:/usr/bin:/bin");
     if python.output().is_err() {
         eprintln!("python3 is not installed: its program was not tried");

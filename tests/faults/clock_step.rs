@@ -12,7 +12,7 @@ use tollgate::app::{App, Role};
 use tollgate::gate::ExpireReport;
 
 use super::gate_away::park_consume;
-use crate::support::app::{Answered, AppOptions, TestApp, answered, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// How an answer of TIME begins; ten digits of seconds follow.
@@ -63,8 +63,7 @@ impl StripPrefixMut for [u8] {
 
 /// Calls the instance behind the proxy.
 async fn call(app: &TestApp, at: &App, method: Method, path: &str, body: Value) -> Answered {
-    let mut request =
-        app.client().request(method, format!("{}{path}", at.url())).bearer_auth(app.admin_key());
+    let mut request = app.client().request(method, format!("{}{path}", at.url())).bearer_auth(app.key());
     if !body.is_null() {
         request = request.json(&body);
     }
@@ -96,21 +95,20 @@ async fn becomes_ready(app: &TestApp, at: &App, status: &str) -> Answered {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_or_an_operator_accepts_it() {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
-        .await;
+    app.with_day_of("100").await;
     let ahead_s = Arc::new(AtomicI64::new(0));
     let redis_url = skewed(&app, ahead_s.clone()).await;
     let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
-    let pages = || json!({ "tenant": "acme", "meter": "page", "amount": "3" });
-    let hold = call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.expect(201);
-    let second = call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.expect(201);
+    let pages = || pages("3");
+    let hold = call(&app, &behind, Method::POST, RESERVATIONS, pages()).await.expect(201);
+    let second = call(&app, &behind, Method::POST, RESERVATIONS, pages()).await.expect(201);
     becomes_ready(&app, &behind, "ok").await;
 
     ahead_s.store(3_600, Ordering::SeqCst);
     let degraded = becomes_ready(&app, &behind, "degraded").await;
     assert!(degraded.body.to_string().contains("Redis's clock has stepped or differs"), "{degraded:?}");
-    call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.is_problem(503, "gate_unavailable");
-    let consume = format!("/v1/reservations/{}/consume", hold.text("/id"));
+    call(&app, &behind, Method::POST, RESERVATIONS, pages()).await.is_problem(503, "gate_unavailable");
+    let consume = reservation(hold.text("/id"), "consume");
     call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
     tells_its_doubt(&behind);
 
@@ -120,11 +118,11 @@ async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_o
 
     ahead_s.store(0, Ordering::SeqCst);
     wait_for("the way back is trusted, as it agrees with this host", Duration::from_secs(20), async || {
-        let answer = call(&app, &behind, Method::POST, "/v1/reservations", pages()).await;
+        let answer = call(&app, &behind, Method::POST, RESERVATIONS, pages()).await;
         (answer.status == 201).then_some(())
     })
     .await;
-    let release = format!("/v1/reservations/{}/release", second.text("/id"));
+    let release = reservation(second.text("/id"), "release");
     call(&app, &behind, Method::POST, &release, json!({})).await.expect(200);
     behind.stop().await;
     app.finish().await;
@@ -133,13 +131,12 @@ async fn after_a_step_of_redis_clock_nothing_is_admitted_until_it_agrees_again_o
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_nothing_until_an_operator_accepts_it()
  {
-    let app = spawn_app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    let app = an_app().without_jobs().start().await;
     assert!(app.app().gate.trusts_time(), "in the ordinary case no call ever waits for trust");
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
-        .await;
-    let pages = |ttl_seconds: u32| json!({ "tenant": "acme", "meter": "page", "amount": "3", "ttl_seconds": ttl_seconds });
-    let kept = app.post("/v1/reservations", pages(600)).await.expect(201);
-    let due = app.post("/v1/reservations", pages(1)).await.expect(201);
+    app.with_day_of("100").await;
+    let pages = |ttl_seconds: u32| pages("3").lasting(ttl_seconds);
+    let kept = app.post(RESERVATIONS, pages(600)).await.expect(201);
+    let due = app.post(RESERVATIONS, pages(1)).await.expect(201);
     let state_of = async |hold: &Answered| {
         let id = app.app().operations.parse_reservation_id(hold.text("/id")).unwrap();
         let found = app.app().gate.peek_record(id, None, None).await.unwrap();
@@ -156,13 +153,11 @@ async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_not
     let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
     assert!(!behind.gate.trusts_time());
     becomes_ready(&app, &behind, "degraded").await;
-    call(&app, &behind, Method::POST, "/v1/reservations", pages(60))
-        .await
-        .is_problem(503, "gate_unavailable");
+    call(&app, &behind, Method::POST, RESERVATIONS, pages(60)).await.is_problem(503, "gate_unavailable");
     let partition = app.app().gate.partition_of(&"acme".parse().unwrap());
     assert_eq!(behind.operations.expire_due(partition).await.unwrap(), ExpireReport::default());
     assert_eq!(state_of(&due).await.1.state.to_string(), "reserved");
-    let consume = format!("/v1/reservations/{}/consume", kept.text("/id"));
+    let consume = reservation(kept.text("/id"), "consume");
     call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
     tells_its_doubt(&behind);
 
@@ -176,32 +171,30 @@ async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_not
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_started_in_doubt_trusts_redis_clock_once_it_agrees_with_the_host() {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
-        .await;
+    app.with_day_of("100").await;
     let ahead_s = Arc::new(AtomicI64::new(-3));
     let redis_url = skewed(&app, ahead_s.clone()).await;
     let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
     assert!(!behind.gate.trusts_time());
-    let pages = || json!({ "tenant": "acme", "meter": "page", "amount": "3" });
-    call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.is_problem(503, "gate_unavailable");
+    let pages = || pages("3");
+    call(&app, &behind, Method::POST, RESERVATIONS, pages()).await.is_problem(503, "gate_unavailable");
 
     ahead_s.store(0, Ordering::SeqCst);
     becomes_ready(&app, &behind, "ok").await;
-    call(&app, &behind, Method::POST, "/v1/reservations", pages()).await.expect(201);
+    call(&app, &behind, Method::POST, RESERVATIONS, pages()).await.expect(201);
     behind.stop().await;
     app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_replayed_while_redis_clock_is_not_trusted() {
-    let app = spawn_app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
-        .await;
+    let app = an_app().without_jobs().start().await;
+    app.with_day_of("100").await;
     let ahead_s = Arc::new(AtomicI64::new(0));
     let redis_url = skewed(&app, ahead_s.clone()).await;
     let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
-    let pages = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
-    let id = app.post("/v1/reservations", pages).await.expect(201).text("/id").to_owned();
+    let pages = pages("3");
+    let id = app.held(pages).await;
     app.drained().await;
     park_consume(&app, &id, "2").await;
     becomes_ready(&app, &behind, "ok").await;
@@ -221,7 +214,7 @@ async fn nothing_is_replayed_while_redis_clock_is_not_trusted() {
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;
-    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    let read = app.read(&id).await.expect(200);
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "2"));
     behind.stop().await;
     app.finish().await;

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use tollgate::operations::ConflictChoice;
 use tollgate::writer::{discard, retry};
 
-use super::gate_away::{app_with, both, call, counted, hold, limited, park_consume, replayed};
+use super::gate_away::{both, counted, hold, impatient, limited, park_consume, replayed};
 use crate::ledger::{as_owner, rows};
-use crate::support::app::{AppOptions, TestApp};
+use crate::support::app::*;
 
 /// A reservation with 4 of 10 pages consumed, and a parked consume of 7 that the gate refuses.
 async fn conflict(app: &TestApp) -> (String, i64) {
     let id = hold(app, "10").await;
-    call(app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.consume(&id, "4").await.expect(200);
     app.drained().await;
     park_consume(app, &id, "7").await;
     app.app().operations.look_for_parked().await.unwrap();
@@ -23,7 +23,7 @@ async fn conflict(app: &TestApp) -> (String, i64) {
 /// A reservation of 10 pages whose consume of 4 is done at the gate by `done_at_the_gate`, and a parked consume of 7 that the gate
 /// refuses.
 async fn conflict_while(app: &TestApp, id: &str) -> i64 {
-    call(app, id, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.consume(id, "4").await.expect(200);
     park_consume(app, id, "7").await;
     app.app().operations.look_for_parked().await.unwrap();
     replayed(app).await;
@@ -51,7 +51,7 @@ async fn audited(app: &TestApp, number: i64) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_conflict_said_and_the_books_lack_becomes_usage_once() {
-    let app = app_with(AppOptions::default()).await;
+    let app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     let (id, number) = conflict(&app).await;
     let listed = app.command(&["parked", "list", "--output", "json"]);
@@ -90,8 +90,8 @@ async fn what_a_conflict_said_and_the_books_lack_becomes_usage_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_of_a_conflict_counts_in_the_quota_too_and_after_a_loss_of_memory() {
-    let app = app_with(AppOptions::default()).await;
-    limited(&app, "allow", json!([{ "meter": "page", "included": "90" }])).await;
+    let app = impatient().start().await;
+    limited(&app, "allow", json!([quota_of("90")])).await;
     let operations = &app.app().operations;
     for (forgets, consumed) in [(false, "7"), (true, "14")] {
         let (_, number) = conflict(&app).await;
@@ -113,7 +113,7 @@ async fn usage_of_a_conflict_counts_in_the_quota_too_and_after_a_loss_of_memory(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_may_be_dropped_or_tried_again_and_books_nothing() {
-    let app = app_with(AppOptions::default()).await;
+    let app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     let (id, number) = conflict(&app).await;
     let operations = &app.app().operations;
@@ -140,7 +140,7 @@ async fn a_conflict_may_be_dropped_or_tried_again_and_books_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_still_on_its_way_to_the_books_is_not_billed_by_usage_of_a_conflict_as_well() {
-    let app = app_with(AppOptions::default()).await;
+    let app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;
     app.drained().await;
@@ -165,7 +165,7 @@ async fn what_is_still_on_its_way_to_the_books_is_not_billed_by_usage_of_a_confl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_of_a_conflict_waits_until_what_is_in_quarantine_is_decided() {
-    let app = app_with(AppOptions::default()).await;
+    let app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;
     app.drained().await;

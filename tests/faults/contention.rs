@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::app::spawn_app;
+use crate::support::app::*;
 
 /// A small generator, so that a failure can be repeated from its seed.
 fn shuffle<T>(items: &mut [T], mut seed: u64) {
@@ -20,15 +20,8 @@ fn shuffle<T>(items: &mut [T], mut seed: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_partial_consumes_sent_twice_and_shuffled_end_at_the_largest_total() {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5000" }]), json!([]))
-        .await;
-    let reserved = app
-        .post_keyed(
-            "/v1/reservations",
-            "stream",
-            json!({ "tenant": "acme", "meter": "page", "amount": "1000" }),
-        )
-        .await;
+    app.with_day_of("5000").await;
+    let reserved = app.post_keyed(RESERVATIONS, "stream", pages("1000")).await;
     assert_eq!(reserved.status, 201, "{reserved:?}");
     let path = format!("/v1/reservations/{}/consume", reserved.body["id"].as_str().unwrap());
     let mut totals: Vec<u64> = (1..=1000).chain(1..=1000).collect();
@@ -68,7 +61,7 @@ async fn sixty_four_callers_with_ten_thousand_attempts_never_exceed_a_limit_and_
         { "id": "day", "meter": "page", "window": "day", "capacity": "2000" },
         { "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "day", "capacity": "700" }
     ]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "1900" }])).await;
+    app.with_plan(limits, json!([quota_of("1900")])).await;
     let app = Arc::new(app);
     let next = Arc::new(AtomicU64::new(0));
     let callers = (0..64).map(|_| {
@@ -97,13 +90,13 @@ async fn sixty_four_callers_with_ten_thousand_attempts_never_exceed_a_limit_and_
 }
 
 /// Reserves three pages, then consumes one or two of them, or releases all; returns what was consumed.
-async fn one_attempt(app: &crate::support::app::TestApp, attempt: u64) -> u64 {
+async fn one_attempt(app: &TestApp, attempt: u64) -> u64 {
     let user = format!("user-{}", attempt % 3);
-    let body = json!({ "tenant": "acme", "subject": user, "meter": "page", "amount": "3" });
+    let body = pages("3").by(user);
     // A machine under load may answer 503: the same call again is what a client does, and it is harmless.
-    let mut reserved = app.post_keyed("/v1/reservations", &format!("attempt-{attempt}"), body.clone()).await;
+    let mut reserved = app.post_keyed(RESERVATIONS, &format!("attempt-{attempt}"), body.clone()).await;
     while reserved.status == 503 {
-        reserved = app.post_keyed("/v1/reservations", &format!("attempt-{attempt}"), body.clone()).await;
+        reserved = app.post_keyed(RESERVATIONS, &format!("attempt-{attempt}"), body.clone()).await;
     }
     if reserved.status == 429 {
         assert!(!reserved.body["refused_by"].as_array().unwrap().is_empty(), "{reserved:?}");

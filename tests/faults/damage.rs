@@ -12,7 +12,7 @@ use tollgate::writer::discard;
 
 use super::gate_away;
 use crate::ledger::{as_owner, rows};
-use crate::support::app::{Answered, AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,24 +21,21 @@ const AFTER_EXPIRY: &str = "2026-03-10T12:02:00Z";
 const TENANTS: [&str; 4] = ["acme", "beta", "gamma", "delta"];
 
 async fn at_noon(options: AppOptions) -> TestApp {
-    let now: jiff::Timestamp = NOON.parse().unwrap();
-    let app = spawn_app_with(AppOptions { test_clock_ms: Some(now.as_millisecond()), ..options }).await;
+    let app = options.at(NOON).start().await;
     with_tenants(&app).await;
     app
 }
 
 /// Each with a limit and a quota.
 async fn with_tenants(app: &TestApp) {
-    let limits = json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "900" }])).await;
+    app.with_plan(json!([day_of("1000")]), json!([quota_of("900")])).await;
     for tenant in &TENANTS[1..] {
-        app.put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": "plan" })).await;
+        app.define(&format!("tenants/{tenant}"), json!({ "plan": "plan" })).await;
     }
 }
 
 async fn hold(app: &TestApp, tenant: &str) -> String {
-    let body = json!({ "tenant": tenant, "meter": "page", "amount": "5", "ttl_seconds": 60 });
-    app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned()
+    app.held(pages("5").of(tenant).lasting(60)).await
 }
 
 /// The only key of this pattern.
@@ -81,8 +78,7 @@ async fn expired(app: &TestApp, tenants: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_stops_no_expiry_is_reported_and_expires_once_it_is_mended() {
-    let settings = vec![("gate.partitions", "1".to_owned())];
-    let app = at_noon(AppOptions { settings, ..AppOptions::default() }).await;
+    let app = at_noon(an_app().with("gate.partitions", "1")).await;
     let torn = hold(&app, "acme").await;
     for tenant in ["acme", "beta", "gamma"] {
         hold(&app, tenant).await;
@@ -111,7 +107,7 @@ async fn a_damaged_record_stops_no_expiry_is_reported_and_expires_once_it_is_men
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_whose_state_is_damaged_keeps_no_other_from_expiring_and_being_told_of_its_next_period() {
-    let app = at_noon(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    let app = at_noon(an_app().without_jobs()).await;
     for tenant in TENANTS {
         hold(&app, tenant).await;
     }
@@ -129,15 +125,15 @@ async fn a_tenant_whose_state_is_damaged_keeps_no_other_from_expiring_and_being_
     assert!(alarms(&app).await > 0);
     let again = app.app().operations.open_next_periods().await.unwrap();
     assert_eq!((again.opened, again.delivered), (0, 0));
+    app.leave_unbalanced("what was damaged stays so");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_loss_a_tenant_that_cannot_be_restored_keeps_no_other_waiting() {
-    let app = spawn_app_with(AppOptions::default()).await;
+    let app = spawn_app().await;
     with_tenants(&app).await;
     for tenant in TENANTS {
-        let body = json!({ "tenant": tenant, "meter": "page", "amount": "5", "ttl_seconds": 5 });
-        app.post("/v1/reservations", body).await.expect(201);
+        app.post(RESERVATIONS, pages("5").of(tenant).lasting(5)).await.expect(201);
     }
     app.drained().await;
     let state = key(&app, "tg1:*:state:acme").await;
@@ -164,10 +160,9 @@ async fn after_a_loss_a_tenant_that_cannot_be_restored_keeps_no_other_waiting() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operation_that_cannot_be_taken_back_keeps_no_other_counted_twice() {
-    let app = at_noon(AppOptions::default()).await;
+    let app = at_noon(an_app()).await;
     let usage = async |tenant: &str| {
-        let body = json!({ "tenant": tenant, "meter": "page", "amount": "7" });
-        app.post_keyed("/v1/usage", "job", body).await.expect(201);
+        app.post_keyed(USAGE, "job", pages("7").of(tenant)).await.expect(201);
     };
     for tenant in ["acme", "beta", "gamma"] {
         usage(tenant).await;
@@ -191,19 +186,19 @@ async fn an_operation_that_cannot_be_taken_back_keeps_no_other_counted_twice() {
         .await;
     }
     wait_for("an alarm says so", PATIENCE, async || (alarms(&app).await > 0).then_some(())).await;
+    app.leave_unbalanced("what was damaged stays so");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_does_not_read_holds_up_its_own_events_alone() {
-    let settings = vec![("gate.partitions", "1".to_owned())];
-    let app = at_noon(AppOptions { settings, ..AppOptions::default() }).await;
+    let app = at_noon(an_app().with("gate.partitions", "1")).await;
     let torn = hold(&app, "acme").await;
     let whole = hold(&app, "beta").await;
     app.drained().await;
     let damage = format!("UPDATE reservations SET record = 'torn' WHERE id = '{torn}'");
     as_owner(&app.database, &damage).await.unwrap();
     for id in [&torn, &whole] {
-        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3" })).await.expect(200);
+        app.consume(id, "3").await.expect(200);
     }
     wait_for("the other is booked", PATIENCE, async || {
         let listed = app.get("/v1/tenants/beta/reservations?status=consumed").await.body;
@@ -212,20 +207,18 @@ async fn a_row_that_does_not_read_holds_up_its_own_events_alone() {
     .await;
     let waiting = rows(&app.database, "SELECT reason FROM quarantine WHERE status = 'open'").await;
     assert_eq!(waiting.len(), 1, "{waiting:?}");
+    app.leave_unbalanced("what was damaged stays so");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_loss_an_open_hold_that_does_not_read_keeps_the_rest_of_its_tenant_from_nothing() {
-    let app = at_noon(AppOptions::default()).await;
+    let app = at_noon(an_app()).await;
     let limits = json!([{ "id": "own", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "day", "capacity": "50" }]);
-    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "limits": limits })).await;
-    let of_ada =
-        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
-    let torn = app.post("/v1/reservations", of_ada.clone()).await.expect(201).text("/id").to_owned();
-    let whole = app.post("/v1/reservations", of_ada.clone()).await.expect(201).text("/id").to_owned();
-    app.post(&format!("/v1/reservations/{torn}/consume"), json!({ "amount": "2", "final": false }))
-        .await
-        .expect(200);
+    app.define("tenants/acme", json!({ "plan": "plan", "limits": limits })).await;
+    let of_ada = pages("5").by("ada").lasting(3600);
+    let torn = app.held(of_ada.clone()).await;
+    let whole = app.held(of_ada.clone()).await;
+    app.resolve(&torn, "consume", json!({ "amount": "2", "final": false })).await.expect(200);
     app.drained().await;
     let damage = format!("UPDATE reservations SET record = 'torn' WHERE id = '{torn}'");
     as_owner(&app.database, &damage).await.unwrap();
@@ -240,35 +233,37 @@ async fn after_a_loss_an_open_hold_that_does_not_read_keeps_the_rest_of_its_tena
     };
     let all = |consumed: &str, reserved: &str| vec![(consumed.to_owned(), reserved.to_owned()); 3];
     assert_eq!(read().await, all("2", "8"), "what it holds in the books stays held");
-    app.post(&format!("/v1/reservations/{whole}/consume"), json!({ "amount": "3" })).await.expect(200);
-    app.post("/v1/reservations", of_ada).await.expect(201);
+    app.consume(&whole, "3").await.expect(200);
+    app.post(RESERVATIONS, of_ada).await.expect(201);
     assert_eq!(read().await, all("5", "8"));
     assert!(alarms(&app).await > 0);
     let damages = app.app().ledger.damages().await.unwrap();
     assert!(damages.iter().any(|damage| damage.item.contains(&torn)), "{damages:?}");
+    app.leave_unbalanced("what was damaged stays so");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_call_that_the_gate_fails_at_keeps_no_other_from_it() {
-    let app = gate_away::app_with(AppOptions::default()).await;
+    let app = gate_away::impatient().start().await;
     gate_away::limited(&app, "allow", json!([])).await;
     let (torn, whole) = (gate_away::hold(&app, "5").await, gate_away::hold(&app, "5").await);
     app.drained().await;
     let mut redis = app.redis.connection().await;
     let _: () = redis.set(record_key(&app, &torn).await, "torn").await.unwrap();
-    let frozen = gate_away::Frozen::new(&app.redis);
+    let frozen = app.redis.freeze();
     for id in [&torn, &whole] {
-        gate_away::call(&app, id, "consume", json!({ "amount": "3" })).await.expect(200);
+        app.consume(id, "3").await.expect(200);
     }
     drop(frozen);
     gate_away::replayed(&app).await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 1);
     assert_eq!(gate_away::counted(&app).await, gate_away::both("3", "5"));
+    app.leave_unbalanced("what was damaged stays so");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_call_of_a_reservation_with_an_event_in_quarantine_holds_up_no_other_call_of_its_tenant() {
-    let app = gate_away::app_with(AppOptions::default()).await;
+    let app = gate_away::impatient().start().await;
     gate_away::limited(&app, "allow", json!([])).await;
     let (stuck, free) = (gate_away::hold(&app, "5").await, gate_away::hold(&app, "5").await);
     app.drained().await;
@@ -279,13 +274,13 @@ async fn a_parked_call_of_a_reservation_with_an_event_in_quarantine_holds_up_no_
     as_owner(&app.database, &waits).await.unwrap();
     let mut redis = app.redis.connection().await;
     let _: () = redis.del(record_key(&app, &stuck).await).await.unwrap();
-    let frozen = gate_away::Frozen::new(&app.redis);
+    let frozen = app.redis.freeze();
     for id in [&stuck, &free] {
-        let parked = gate_away::call(&app, id, "consume", json!({ "amount": "3" })).await;
+        let parked = app.consume(id, "3").await;
         assert_eq!(gate_away::said(&parked), (200, "consumed", false, true), "{parked:?}");
     }
     drop(frozen);
-    let new = || app.post("/v1/reservations", gate_away::pages("1"));
+    let new = || app.post(RESERVATIONS, gate_away::long("1"));
     let is_served = |answer: &Answered| gate_away::said(answer) == (201, "reserved", false, false);
     wait_for("the gate serves the tenant", PATIENCE, async || is_served(&new().await).then_some(())).await;
     for _ in 0..5 {
@@ -295,13 +290,13 @@ async fn a_parked_call_of_a_reservation_with_an_event_in_quarantine_holds_up_no_
     let waiting = async || app.app().ledger.count_parked().await.unwrap().waiting;
     wait_for("the other is told", PATIENCE, async || (waiting().await == 1).then_some(())).await;
     assert_eq!(gate_away::counted(&app).await[0], "3");
-    let read = app.get(&format!("/v1/reservations/{free}")).await.expect(200);
+    let read = app.read(&free).await.expect(200);
     assert_eq!(read.text("/status"), "consumed");
     assert!(alarms(&app).await > 0);
     let damages = app.app().ledger.damages().await.unwrap();
     assert!(damages.iter().any(|damage| damage.item.contains(&stuck)), "{damages:?}");
 
-    let again = async || gate_away::call(&app, &stuck, "consume", json!({ "amount": "3" })).await;
+    let again = async || app.consume(&stuck, "3").await;
     again().await.is_problem(503, "gate_unavailable");
     let ledger = &app.app().ledger;
     for event in ledger.quarantined(false, None, 10).await.unwrap() {
@@ -311,11 +306,12 @@ async fn a_parked_call_of_a_reservation_with_an_event_in_quarantine_holds_up_no_
     gate_away::replayed(&app).await;
     assert_eq!(gate_away::counted(&app).await[0], "6");
     assert_eq!(ledger.count_parked().await.unwrap().conflicts, 0);
+    app.leave_unbalanced("an event was discarded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_whose_state_does_not_read_keeps_no_other_from_being_compared() {
-    let app = at_noon(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    let app = at_noon(an_app().without_jobs()).await;
     app.move_clock("2026-03-11T00:10:00Z").await;
     for tenant in TENANTS {
         hold(&app, tenant).await;
@@ -339,4 +335,5 @@ async fn a_tenant_whose_state_does_not_read_keeps_no_other_from_being_compared()
     let often = ReconcileOptions { interval: Duration::from_secs(1), pause_min: Duration::from_millis(1) };
     reconcile_tenants(app.app().operations.clone(), app.app().ledger.clone(), often, compared).await;
     assert!(alarms(&app).await > 0);
+    app.leave_unbalanced("what was damaged stays so");
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tollgate::clock::Clock;
 
-use super::gate_away::{Frozen, app_with, call, hold, limited, pages, replayed, usage};
-use crate::support::app::{Answered, AppOptions, TestApp};
+use super::gate_away::{hold, impatient, limited, long, replayed};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// Moves every resolved reservation to the archive, and empties the gate.
@@ -31,48 +31,48 @@ async fn listed(app: &TestApp, filter: &str) -> Answered {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archived_reservation_reads_as_any_other_and_takes_no_change() {
-    let app = app_with(AppOptions::default()).await;
+    let app = impatient().start().await;
     limited(&app, "deny", json!([])).await;
     let consumed = hold(&app, "10").await;
-    call(&app, &consumed, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.consume(&consumed, "4").await.expect(200);
     let released = hold(&app, "10").await;
-    call(&app, &released, "release", json!({})).await.expect(200);
+    app.release(&released).await.expect(200);
     archive(&app).await;
     let open = hold(&app, "10").await;
     app.drained().await;
 
-    let read = app.get(&format!("/v1/reservations/{consumed}")).await.expect(200);
+    let read = app.read(&consumed).await.expect(200);
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "4"), "{read:?}");
     for (verb, body) in [("consume", json!({ "amount": "4" })), ("release", json!({})), ("extend", json!({}))]
     {
-        let refused = call(&app, &consumed, verb, body).await;
+        let refused = app.resolve(&consumed, verb, body).await;
         refused.is_problem(409, "already_resolved");
         assert_eq!(refused.text("/reservation/status"), "consumed", "{refused:?}");
     }
     assert_eq!(ids(&listed(&app, "").await), [&open, &released, &consumed]);
     assert_eq!(ids(&listed(&app, "?status=released").await), [&released]);
 
-    app.put("/v1/admin/tenants/other", json!({ "plan": "plan" })).await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
     let key =
         app.post("/v1/admin/keys", json!({ "name": "other", "role": "service", "tenant": "other" })).await;
     let path = format!("/v1/reservations/{consumed}");
-    let foreign = app.call_as(key.expect(201).text("/key"), reqwest::Method::GET, &path, Value::Null).await;
+    let foreign = app.with_key(Some(key.expect(201).text("/key"))).get(&path).await;
     foreign.is_problem(404, "not_found");
-    call(&app, &open, "release", json!({})).await.expect(200);
+    app.release(&open).await.expect(200);
     app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_reservations_has_what_was_taken_while_the_gate_is_away() {
-    let app = app_with(AppOptions::default()).await;
+    let app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     let (held, used) = (hold(&app, "1").await, hold(&app, "2").await);
     app.drained().await;
 
-    let frozen = Frozen::new(&app.redis);
-    call(&app, &used, "consume", json!({ "amount": "1" })).await.expect(200);
-    let waiting = app.post_keyed("/v1/reservations", "new", pages("3")).await.expect(201);
-    let done = app.post_keyed("/v1/usage", "done", usage("5")).await.expect(201);
+    let frozen = app.redis.freeze();
+    app.consume(&used, "1").await.expect(200);
+    let waiting = app.post_keyed(RESERVATIONS, "new", long("3")).await.expect(201);
+    let done = app.post_keyed(USAGE, "done", pages("5")).await.expect(201);
     let (waiting, done) = (waiting.text("/id"), done.text("/id"));
     let all = listed(&app, "").await;
     assert_eq!(ids(&all), [done, waiting, &used, &held]);
@@ -92,7 +92,7 @@ async fn a_list_of_reservations_has_what_was_taken_while_the_gate_is_away() {
     replayed(&app).await;
     app.drained().await;
     assert_eq!(ids(&listed(&app, "").await), [done, waiting, &used, &held]);
-    call(&app, &held, "release", json!({})).await.expect(200);
-    call(&app, waiting, "release", json!({})).await.expect(200);
+    app.release(&held).await.expect(200);
+    app.release(waiting).await.expect(200);
     app.finish().await;
 }

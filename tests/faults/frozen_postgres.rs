@@ -7,26 +7,20 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tollgate::app::Role;
 
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// Two seconds of silence, and what a loaded machine adds: less than two waits in a row.
 const PATIENCE: Duration = Duration::from_millis(3_500);
-const RESERVATIONS: &str = "/v1/reservations";
 
 async fn app() -> TestApp {
-    let settings = vec![("ledger.ack_timeout_ms", "500".to_owned())];
-    let app = spawn_app_with(AppOptions { settings, own_postgres: true, ..AppOptions::default() }).await;
-    app.with_plan(
-        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]),
-        json!([{ "meter": "page", "included": "900" }]),
-    )
-    .await;
+    let app = an_app().with("ledger.ack_timeout_ms", "500").on_own_postgres().start().await;
+    app.with_plan(json!([day_of("1000")]), json!([quota_of("900")])).await;
     news_is_taken(&app).await;
-    app.put("/v1/admin/meters/settled", json!({ "unit": "settled" })).await;
+    app.define("meters/settled", json!({ "unit": "settled" })).await;
     news_is_taken(&app).await;
-    let warm = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    app.post_until_answered("/v1/usage", "warm", warm).await.expect(201);
+    let warm = pages("1");
+    app.post_until_answered(USAGE, "warm", warm).await.expect(201);
     app
 }
 
@@ -47,14 +41,14 @@ async fn while_postgres_is_frozen_the_gate_goes_on_and_a_consume_that_waits_for_
 {
     let app = app().await;
     let frozen = app.database.freeze();
-    let pages = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    let pages = pages("3");
     let reserved = app.post_keyed(RESERVATIONS, "job", pages.clone()).await.expect(201);
-    let path = format!("{RESERVATIONS}/{}/consume", reserved.text("/id"));
+    let path = reservation(reserved.text("/id"), "consume");
     let waits = app.post(&path, json!({ "amount": "2", "ack": "ledger" })).await;
     waits.is_problem(503, "ledger_timeout");
     assert_eq!(waits.text("/applied"), "gate");
     let released = app.post(RESERVATIONS, pages).await.expect(201);
-    app.post(&format!("{RESERVATIONS}/{}/release", released.text("/id")), json!({})).await.expect(200);
+    app.release(released.text("/id")).await.expect(200);
     let began = Instant::now();
     let ready = app.get("/readyz").await.expect(200);
     assert_eq!(ready.text("/status"), "degraded");
@@ -68,9 +62,9 @@ async fn while_postgres_is_frozen_the_gate_goes_on_and_a_consume_that_waits_for_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_read_after_its_change_is_not_forgotten_for_the_notice_of_that_change() {
     let app = app().await;
-    app.put("/v1/admin/tenants/newcomer", json!({ "plan": "plan" })).await;
-    let pages = json!({ "tenant": "newcomer", "meter": "page", "amount": "1" });
-    app.post_until_answered("/v1/usage", "first", pages.clone()).await.expect(201);
+    app.define("tenants/newcomer", json!({ "plan": "plan" })).await;
+    let pages = pages("1").of("newcomer");
+    app.post_until_answered(USAGE, "first", pages.clone()).await.expect(201);
     let (late, connection) = tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
     let notice = r#"{"kind":"tenant","id":"newcomer","version":1}"#;
@@ -78,8 +72,7 @@ async fn a_tenant_read_after_its_change_is_not_forgotten_for_the_notice_of_that_
     connection.abort();
     // Told by another instance: what this one changes it knows without a notice.
     let second = app.another_instance_with(&[Role::Http]).await;
-    let put =
-        app.client().put(format!("{}/v1/admin/tenants/later", second.url())).bearer_auth(app.admin_key());
+    let put = app.client().put(format!("{}/v1/admin/tenants/later", second.url())).bearer_auth(app.key());
     assert_eq!(put.json(&json!({ "plan": "plan" })).send().await.unwrap().status(), 201);
     second.stop().await;
     news_is_taken(&app).await;
@@ -98,7 +91,7 @@ async fn a_stop_takes_less_than_ten_seconds_although_postgres_is_frozen_and_a_cl
     slow.write_all(b"POST /v1/reservations HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
         .await
         .unwrap();
-    let pages = json!({ "tenant": "acme", "meter": "page", "amount": "3" });
+    let pages = pages("3");
     let reserved = app.post_keyed(RESERVATIONS, "job", pages.clone()).await.expect(201);
     let began = Instant::now();
     app.stop().await;
@@ -113,9 +106,9 @@ async fn a_stop_takes_less_than_ten_seconds_although_postgres_is_frozen_and_a_cl
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_needs_postgres_says_within_seconds_that_it_does_not_answer() {
     let app = app().await;
-    app.put("/v1/admin/tenants/cold", json!({ "plan": "plan" })).await;
+    app.define("tenants/cold", json!({ "plan": "plan" })).await;
     news_is_taken(&app).await;
-    let cold = json!({ "tenant": "cold", "meter": "page", "amount": "1" });
+    let cold = pages("1").of("cold");
     let key = json!({ "name": "worker", "role": "service" });
     let calls = [
         (Method::GET, "/v1/admin/plans", Value::Null),
@@ -181,9 +174,8 @@ async fn held_up(
     plan: usize,
 ) -> tokio::task::JoinHandle<u16> {
     holder.batch_execute("BEGIN; UPDATE policy_version SET version = version").await.unwrap();
-    let url = format!("{}/v1/admin/plans/new-{plan}", app.url());
-    let put = app.client().put(url).bearer_auth(app.admin_key()).json(&json!({}));
-    tokio::spawn(async move { put.send().await.unwrap().status().as_u16() })
+    let (caller, path) = (app.caller(), format!("/v1/admin/plans/new-{plan}"));
+    tokio::spawn(async move { caller.put(&path, json!({})).await.status })
 }
 
 #[tokio::test(flavor = "multi_thread")]

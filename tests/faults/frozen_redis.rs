@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tollgate::gate::BreakerState;
 
-use crate::support::app::{Answered, AppOptions, TestApp, answered, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -57,10 +57,10 @@ impl Race {
     async fn jobs(&self, caller: u64) {
         for job in 0..JOBS {
             let key = format!("job-{caller}-{job}");
-            let body = json!({ "tenant": "acme", "meter": "page", "amount": "3", "ttl_seconds": 3600 });
-            let reserved = self.until_answered("/v1/reservations", &key, body).await;
+            let body = pages("3").lasting(3600);
+            let reserved = self.until_answered(RESERVATIONS, &key, body).await;
             assert!(matches!(reserved.status, 200 | 201), "{reserved:?}");
-            let path = format!("/v1/reservations/{}/consume", reserved.text("/id"));
+            let path = reservation(reserved.text("/id"), "consume");
             let consumed = self.until_answered(&path, &key, json!({ "amount": "2" })).await;
             assert_eq!(consumed.status, 200, "{consumed:?}");
             self.done.fetch_add(1, Ordering::SeqCst);
@@ -78,10 +78,8 @@ impl Race {
 }
 
 async fn race() -> Arc<Race> {
-    let settings = vec![("redis.response_timeout_ms", RESPONSE_TIMEOUT.as_millis().to_string())];
-    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    let limits = json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100000" }]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "100000" }])).await;
+    let app = an_app().with("redis.response_timeout_ms", RESPONSE_TIMEOUT.as_millis()).start().await;
+    app.with_plan(json!([day_of("100000")]), json!([quota_of("100000")])).await;
     Arc::new(Race {
         app,
         frozen: AtomicBool::new(false),
@@ -127,7 +125,7 @@ async fn while_redis_is_frozen_every_call_is_answered_in_time_and_afterwards_no_
         (race.answered_frozen.load(Ordering::SeqCst) >= 10 * CALLERS).then_some(())
     })
     .await;
-    let quota = race.app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = race.app.quota().await;
     assert_eq!(quota.text("/source"), "ledger");
     let asked = Instant::now();
     let ready = race.app.get("/readyz?verbose").await.expect(200);
@@ -147,7 +145,7 @@ async fn while_redis_is_frozen_every_call_is_answered_in_time_and_afterwards_no_
     let slowest = Duration::from_micros(race.slowest_us.load(Ordering::SeqCst));
     let most = RESPONSE_TIMEOUT + SLACK + race.noise();
     assert!(slowest <= most, "the slowest answer took {slowest:?}, of {most:?}");
-    let quota = race.app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = race.app.quota().await;
     assert_eq!(quota.text("/quotas/0/consumed"), (2 * CALLERS * JOBS).to_string(), "{quota:?}");
     assert_eq!(quota.text("/quotas/0/reserved"), "0", "{quota:?}");
     race.app.get("/readyz").await.expect(200);
@@ -157,18 +155,17 @@ async fn while_redis_is_frozen_every_call_is_answered_in_time_and_afterwards_no_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_calls_at_once_than_may_wait_for_redis_are_told_so_at_once() {
-    let settings = vec![
-        ("redis.concurrent_calls_max", "2".to_owned()),
-        ("redis.response_timeout_ms", "5000".to_owned()),
-    ];
-    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
+    let app = an_app()
+        .with("redis.concurrent_calls_max", "2")
+        .with("redis.response_timeout_ms", "5000")
+        .start()
         .await;
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    app.post_until_answered("/v1/reservations", "warm", body.clone()).await.expect(201);
+    app.with_day_of("100").await;
+    let body = pages("1");
+    app.post_until_answered(RESERVATIONS, "warm", body.clone()).await.expect(201);
     let frozen = app.redis.freeze();
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let calls = keys.map(|key| app.post_keyed("/v1/reservations", key, body.clone()));
+    let calls = keys.map(|key| app.post_keyed(RESERVATIONS, key, body.clone()));
     let mut calls = futures::stream::FuturesUnordered::from_iter(calls);
     for _ in 0..6 {
         let refused = futures::StreamExt::next(&mut calls).await.unwrap();
@@ -185,8 +182,11 @@ async fn more_calls_at_once_than_may_wait_for_redis_are_told_so_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_are_sent_elsewhere_only_when_neither_redis_nor_postgres_answers() {
-    let settings = vec![("redis.response_timeout_ms", RESPONSE_TIMEOUT.as_millis().to_string())];
-    let app = spawn_app_with(AppOptions { settings, own_postgres: true, ..AppOptions::default() }).await;
+    let app = an_app()
+        .with("redis.response_timeout_ms", RESPONSE_TIMEOUT.as_millis())
+        .on_own_postgres()
+        .start()
+        .await;
     let redis = app.redis.freeze();
     breaker_is(&app, BreakerState::Open).await;
     assert_eq!(app.get("/readyz").await.expect(200).text("/status"), "degraded");

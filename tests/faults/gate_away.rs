@@ -10,35 +10,19 @@ use tollgate::domain::resolution::Totals;
 use tollgate::ledger::{VerifyOptions, verify};
 
 use crate::ledger::{as_owner, rows};
-use crate::support::app::{Answered, AppOptions, TestApp, spawn_app_with};
-use crate::support::services::{TestRedis, postgres};
+use crate::support::app::*;
+use crate::support::services::postgres;
 use crate::support::wait::wait_for;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A frozen server goes on when this is dropped, also when the test fails.
-pub(super) struct Frozen<'a>(&'a TestRedis);
-
-impl<'a> Frozen<'a> {
-    pub(super) fn new(redis: &'a TestRedis) -> Self {
-        redis.pause().unwrap();
-        Self(redis)
-    }
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.resume();
-    }
+/// An instance that gives a silent gate up after a second.
+pub(super) fn impatient() -> AppOptions {
+    an_app().with("redis.response_timeout_ms", 1000)
 }
 
 async fn app() -> TestApp {
-    app_with(AppOptions::default()).await
-}
-
-pub(super) async fn app_with(mut options: AppOptions) -> TestApp {
-    options.settings.push(("redis.response_timeout_ms", "1000".into()));
-    spawn_app_with(options).await
+    impatient().start().await
 }
 
 /// Tenant `acme` under one limit a day, which says this of a gate that is away.
@@ -47,20 +31,13 @@ pub(super) async fn limited(app: &TestApp, on_gate_failure: &str, quotas: Value)
     app.with_plan(json!([day]), quotas).await;
 }
 
-pub(super) fn pages(amount: &str) -> Value {
-    json!({ "tenant": "acme", "meter": "page", "amount": amount, "ttl_seconds": 3600 })
-}
-
-pub(super) fn usage(amount: &str) -> Value {
-    json!({ "tenant": "acme", "meter": "page", "amount": amount })
+/// So many pages, held for an hour.
+pub(super) fn long(amount: &str) -> Value {
+    pages(amount).lasting(3600)
 }
 
 pub(super) async fn hold(app: &TestApp, amount: &str) -> String {
-    app.post("/v1/reservations", pages(amount)).await.expect(201).text("/id").to_owned()
-}
-
-pub(super) async fn call(app: &TestApp, id: &str, verb: &str, body: Value) -> Answered {
-    app.post(&format!("/v1/reservations/{id}/{verb}"), body).await
+    app.held(long(amount)).await
 }
 
 /// Waits until the gate has every parked call.
@@ -105,34 +82,34 @@ pub(super) fn said(answer: &Answered) -> (u16, &str, bool, bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_gate_is_frozen_known_reservations_are_consumed_and_released_and_nothing_counts_twice() {
     let app = app().await;
-    limited(&app, "deny", json!([{ "meter": "page", "included": "90" }])).await;
+    limited(&app, "deny", json!([quota_of("90")])).await;
     let (one, two, three) = (hold(&app, "10").await, hold(&app, "20").await, hold(&app, "5").await);
     app.drained().await;
 
-    let frozen = Frozen::new(&app.redis);
-    let consumed = call(&app, &one, "consume", json!({ "amount": "4", "ack": "ledger" })).await;
+    let frozen = app.redis.freeze();
+    let consumed = app.resolve(&one, "consume", json!({ "amount": "4", "ack": "ledger" })).await;
     assert_eq!(said(&consumed), (200, "consumed", false, true), "{consumed:?}");
     assert_eq!((consumed.text("/ack"), consumed.text("/lines/0/returned")), ("ledger", "6"));
-    let again = call(&app, &one, "consume", json!({ "amount": "4" })).await;
+    let again = app.consume(&one, "4").await;
     assert_eq!(said(&again), (200, "consumed", true, true), "{again:?}");
-    call(&app, &one, "consume", json!({ "amount": "5" })).await.is_problem(409, "already_resolved");
-    call(&app, &one, "release", json!({})).await.is_problem(409, "already_resolved");
-    let released = call(&app, &two, "release", json!({ "incurred": "3" })).await;
+    app.consume(&one, "5").await.is_problem(409, "already_resolved");
+    app.release(&one).await.is_problem(409, "already_resolved");
+    let released = app.resolve(&two, "release", json!({ "incurred": "3" })).await;
     assert_eq!(said(&released), (200, "released", false, true), "{released:?}");
-    let part = call(&app, &three, "consume", json!({ "amount": "2", "final": false })).await;
+    let part = app.resolve(&three, "consume", json!({ "amount": "2", "final": false })).await;
     assert_eq!(said(&part), (200, "reserved", false, true), "{part:?}");
-    call(&app, &three, "consume", json!({ "amount": "1" })).await.is_problem(422, "amount_decreased");
-    call(&app, &three, "extend", json!({})).await.is_problem(503, "gate_unavailable");
-    let read = app.get(&format!("/v1/reservations/{one}")).await;
+    app.consume(&three, "1").await.is_problem(422, "amount_decreased");
+    app.resolve(&three, "extend", json!({})).await.is_problem(503, "gate_unavailable");
+    let read = app.read(&one).await;
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "4"), "{read:?}");
-    app.post("/v1/reservations", pages("1")).await.is_problem(503, "gate_unavailable");
+    app.post(RESERVATIONS, long("1")).await.is_problem(503, "gate_unavailable");
     drop(frozen);
 
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("9", "3"));
-    let again = call(&app, &one, "consume", json!({ "amount": "4", "ack": "ledger" })).await;
+    let again = app.resolve(&one, "consume", json!({ "amount": "4", "ack": "ledger" })).await;
     assert_eq!(said(&again), (200, "consumed", true, true), "{again:?}");
-    let rest = call(&app, &three, "consume", json!({ "amount": "5" })).await;
+    let rest = app.consume(&three, "5").await;
     assert_eq!(said(&rest), (200, "consumed", false, true), "{rest:?}");
     assert_eq!(counted(&app).await, both("12", "0"));
     app.finish().await;
@@ -144,43 +121,43 @@ async fn work_that_its_limits_allow_goes_on_while_the_gate_is_killed_and_is_coun
     limited(&app, "allow", json!([])).await;
     app.redis.kill9().unwrap();
 
-    let first = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+    let first = app.post_keyed(RESERVATIONS, "job", long("30")).await;
     assert_eq!(said(&first), (201, "reserved", false, true), "{first:?}");
     assert_ne!(first.text("/expires_at"), "");
     let id = first.text("/id").to_owned();
-    let again = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+    let again = app.post_keyed(RESERVATIONS, "job", long("30")).await;
     assert_eq!((said(&again), again.text("/id")), ((200, "reserved", true, true), id.as_str()), "{again:?}");
-    app.post_keyed("/v1/reservations", "job", pages("31")).await.is_problem(422, "idempotency_key_reused");
-    let beyond = app.post_keyed("/v1/usage", "much", usage("90")).await;
+    app.post_keyed(RESERVATIONS, "job", long("31")).await.is_problem(422, "idempotency_key_reused");
+    let beyond = app.post_keyed(USAGE, "much", pages("90")).await;
     assert_eq!(said(&beyond), (201, "consumed", false, true), "{beyond:?}");
-    let again = app.post_keyed("/v1/usage", "much", usage("90")).await;
+    let again = app.post_keyed(USAGE, "much", pages("90")).await;
     assert_eq!(said(&again), (200, "consumed", true, true), "{again:?}");
-    let mut best = pages("7");
+    let mut best = long("7");
     best["mode"] = json!("best_effort");
-    let best = app.post_keyed("/v1/reservations", "best", best).await.expect(201);
+    let best = app.post_keyed(RESERVATIONS, "best", best).await.expect(201);
     assert_eq!(best.text("/lines/0/amount"), "7");
-    let mut dry = pages("1");
+    let mut dry = long("1");
     dry["dry_run"] = json!(true);
-    app.post("/v1/reservations", dry).await.is_problem(503, "gate_unavailable");
-    let part = call(&app, &id, "consume", json!({ "amount": "10", "final": false })).await;
+    app.post(RESERVATIONS, dry).await.is_problem(503, "gate_unavailable");
+    let part = app.resolve(&id, "consume", json!({ "amount": "10", "final": false })).await;
     assert_eq!(said(&part), (200, "reserved", false, true), "{part:?}");
-    let all = call(&app, &id, "consume", json!({ "amount": "12", "ack": "ledger" })).await;
+    let all = app.resolve(&id, "consume", json!({ "amount": "12", "ack": "ledger" })).await;
     assert_eq!(said(&all), (200, "consumed", false, true), "{all:?}");
-    let now = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+    let now = app.post_keyed(RESERVATIONS, "job", long("30")).await;
     assert_eq!(said(&now), (200, "consumed", true, true), "{now:?}");
-    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    let read = app.read(&id).await.expect(200);
     assert_eq!((read.text("/status"), &read.body["degraded"]), ("consumed", &json!(true)));
 
     app.redis.restart().unwrap();
     // A call of the tenant lets what waits go first.
     let now = wait_for("the gate answers", PATIENCE, async || {
-        let now = app.post_keyed("/v1/reservations", "job", pages("30")).await;
+        let now = app.post_keyed(RESERVATIONS, "job", long("30")).await;
         (now.status == 200 && app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(now)
     })
     .await;
     assert_eq!(said(&now), (200, "consumed", true, true), "{now:?}");
     assert_eq!(counted(&app).await, both("102", "7"));
-    app.post("/v1/reservations", pages("1")).await.is_problem(429, "quota_exceeded");
+    app.post(RESERVATIONS, long("1")).await.is_problem(429, "quota_exceeded");
     app.drained().await;
     let entries = app.get(&format!("/v1/tenants/acme/entries?reservation={id}")).await.expect(200);
     let rows = entries.body["data"].as_array().unwrap();
@@ -200,17 +177,18 @@ async fn a_limit_or_a_quota_that_denies_and_an_unknown_reservation_are_answered_
     let unknown = hold(&app, "1").await;
     app.drained().await;
     app.redis.kill9().unwrap();
-    app.post("/v1/reservations", pages("1")).await.is_problem(503, "gate_unavailable");
-    app.post_keyed("/v1/usage", "k", usage("1")).await.is_problem(503, "gate_unavailable");
+    app.post(RESERVATIONS, long("1")).await.is_problem(503, "gate_unavailable");
+    app.post_keyed(USAGE, "k", pages("1")).await.is_problem(503, "gate_unavailable");
     let token = json!({ "tenant": "acme", "meter": "token", "amount": "1" });
-    app.post("/v1/reservations", token).await.is_problem(503, "gate_unavailable");
+    app.post(RESERVATIONS, token).await.is_problem(503, "gate_unavailable");
     // What was never booked is known to the gate alone.
     as_owner(&app.database, "DELETE FROM reservations").await.unwrap();
     for verb in ["consume", "release", "extend"] {
-        call(&app, &unknown, verb, json!({})).await.is_problem(503, "gate_unavailable");
+        app.resolve(&unknown, verb, json!({})).await.is_problem(503, "gate_unavailable");
     }
-    app.get(&format!("/v1/reservations/{unknown}")).await.is_problem(503, "gate_unavailable");
+    app.read(&unknown).await.is_problem(503, "gate_unavailable");
     assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 0);
+    app.leave_unbalanced("its reservations were deleted from the books");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,12 +197,12 @@ async fn a_replay_that_was_not_noted_as_done_is_repeated_without_effect() {
     limited(&app, "allow", json!([])).await;
     let known = hold(&app, "10").await;
     app.drained().await;
-    let frozen = Frozen::new(&app.redis);
-    app.post_keyed("/v1/usage", "u", usage("5")).await.expect(201);
-    let id = app.post_keyed("/v1/reservations", "r", pages("8")).await.expect(201).text("/id").to_owned();
-    call(&app, &id, "consume", json!({ "amount": "3", "final": false })).await.expect(200);
-    call(&app, &id, "consume", json!({ "amount": "6" })).await.expect(200);
-    call(&app, &known, "release", json!({ "incurred": "1" })).await.expect(200);
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "u", pages("5")).await.expect(201);
+    let id = app.post_keyed(RESERVATIONS, "r", long("8")).await.expect(201).text("/id").to_owned();
+    app.resolve(&id, "consume", json!({ "amount": "3", "final": false })).await.expect(200);
+    app.consume(&id, "6").await.expect(200);
+    app.resolve(&known, "release", json!({ "incurred": "1" })).await.expect(200);
     drop(frozen);
     replayed(&app).await;
     app.drained().await;
@@ -246,8 +224,8 @@ async fn two_instances_replay_at_once_and_everything_counts_once() {
     let other = app.another_instance().await;
     app.redis.kill9().unwrap();
     for number in 0..12 {
-        let id = app.post_keyed("/v1/reservations", &format!("r{number}"), pages("2")).await.expect(201);
-        call(&app, id.text("/id"), "consume", json!({ "amount": "1" })).await.expect(200);
+        let id = app.post_keyed(RESERVATIONS, &format!("r{number}"), long("2")).await.expect(201);
+        app.resolve(id.text("/id"), "consume", json!({ "amount": "1" })).await.expect(200);
     }
     app.redis.restart().unwrap();
     other.operations.look_for_parked().await.unwrap();
@@ -267,13 +245,13 @@ async fn a_gate_that_came_back_empty_is_told_what_was_taken_while_it_was_away() 
     let mut app = app().await;
     limited(&app, "allow", json!([])).await;
     let known = hold(&app, "10").await;
-    app.post_keyed("/v1/usage", "before", usage("1")).await.expect(201);
+    app.post_keyed(USAGE, "before", pages("1")).await.expect(201);
     app.drained().await;
     app.redis.kill9().unwrap();
-    call(&app, &known, "consume", json!({ "amount": "4" })).await.expect(200);
-    let repeat = app.post_keyed("/v1/usage", "before", usage("1")).await;
+    app.consume(&known, "4").await.expect(200);
+    let repeat = app.post_keyed(USAGE, "before", pages("1")).await;
     assert_eq!(said(&repeat), (200, "consumed", true, true), "the ledger's row knows it: {repeat:?}");
-    app.post_keyed("/v1/usage", "during", usage("20")).await.expect(201);
+    app.post_keyed(USAGE, "during", pages("20")).await.expect(201);
     std::fs::remove_dir_all(app.redis.directory().join("appendonlydir")).unwrap();
     app.redis.restart().unwrap();
     replayed(&app).await;
@@ -283,10 +261,10 @@ async fn a_gate_that_came_back_empty_is_told_what_was_taken_while_it_was_away() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_stays_parked_until_the_books_have_what_the_gate_did_with_it() {
-    let mut app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    let mut app = impatient().without_writer().start().await;
     limited(&app, "allow", json!([])).await;
     app.redis.kill9().unwrap();
-    app.post_keyed("/v1/usage", "u", usage("5")).await.expect(201);
+    app.post_keyed(USAGE, "u", pages("5")).await.expect(201);
     for _ in 0..2 {
         app.redis.restart().unwrap();
         wait_for("the gate has counted it", PATIENCE, async || {
@@ -297,28 +275,25 @@ async fn a_call_stays_parked_until_the_books_have_what_the_gate_did_with_it() {
         app.redis.kill9().unwrap();
         std::fs::remove_dir_all(app.redis.directory().join("appendonlydir")).unwrap();
     }
+    app.leave_unbalanced("its Redis is gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_consumed_in_time_is_charged_although_it_expired_before_the_gate_heard_of_it() {
-    let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };
-    let app = app_with(options).await;
+    let app = impatient().at("2026-03-10T12:00:00Z").start().await;
     limited(&app, "allow", json!([])).await;
     let strict = json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject" });
-    app.put("/v1/admin/meters/page", strict).await;
-    let mut body = pages("9");
-    body["ttl_seconds"] = json!(60);
-    let known = app.post("/v1/reservations", body.clone()).await.expect(201).text("/id").to_owned();
+    app.define("meters/page", strict).await;
+    let body = pages("9").lasting(60);
+    let known = app.held(body.clone()).await;
     app.drained().await;
-    let frozen = Frozen::new(&app.redis);
-    call(&app, &known, "consume", json!({ "amount": "4" })).await.expect(200);
-    let new =
-        app.post_keyed("/v1/reservations", "new", body.clone()).await.expect(201).text("/id").to_owned();
-    call(&app, &new, "consume", json!({ "amount": "5" })).await.expect(200);
-    let left = app.post_keyed("/v1/reservations", "left", body).await.expect(201).text("/id").to_owned();
+    let frozen = app.redis.freeze();
+    app.consume(&known, "4").await.expect(200);
+    let new = app.post_keyed(RESERVATIONS, "new", body.clone()).await.expect(201).text("/id").to_owned();
+    app.consume(&new, "5").await.expect(200);
+    let left = app.post_keyed(RESERVATIONS, "left", body).await.expect(201).text("/id").to_owned();
     app.move_clock("2026-03-10T12:05:00Z").await;
-    call(&app, &left, "consume", json!({})).await.is_problem(503, "gate_unavailable");
+    app.resolve(&left, "consume", json!({})).await.is_problem(503, "gate_unavailable");
     drop(frozen);
     replayed(&app).await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
@@ -333,22 +308,19 @@ async fn what_was_consumed_in_time_is_charged_although_it_expired_before_the_gat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_part_taken_while_the_gate_is_away_takes_larger_totals_then_and_afterwards() {
-    let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };
-    let app = app_with(options).await;
+    let app = impatient().at("2026-03-10T12:00:00Z").start().await;
     limited(&app, "allow", json!([])).await;
-    let mut body = pages("9");
-    body["ttl_seconds"] = json!(60);
-    let id = app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned();
+    let body = pages("9").lasting(60);
+    let id = app.held(body).await;
     app.move_clock("2026-03-10T12:05:00Z").await;
     wait_for("the hold expires", PATIENCE, async || (counted(&app).await == both("0", "0")).then_some(()))
         .await;
     app.drained().await;
     let part = async |total: &str| {
-        let late = call(&app, &id, "consume", json!({ "amount": total, "final": false })).await.expect(200);
+        let late = app.resolve(&id, "consume", json!({ "amount": total, "final": false })).await.expect(200);
         assert_eq!((late.text("/status"), &late.body["late"]), ("expired", &json!(true)), "{late:?}");
     };
-    let frozen = Frozen::new(&app.redis);
+    let frozen = app.redis.freeze();
     part("4").await;
     part("6").await;
     drop(frozen);
@@ -356,7 +328,7 @@ async fn a_late_part_taken_while_the_gate_is_away_takes_larger_totals_then_and_a
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
     assert_eq!(counted(&app).await, both("6", "0"));
     part("7").await;
-    let closed = call(&app, &id, "consume", json!({ "amount": "8" })).await.expect(200);
+    let closed = app.consume(&id, "8").await.expect(200);
     assert_eq!(closed.text("/status"), "consumed", "{closed:?}");
     assert_eq!(counted(&app).await, both("8", "0"));
     app.finish().await;
@@ -364,19 +336,17 @@ async fn a_late_part_taken_while_the_gate_is_away_takes_larger_totals_then_and_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_taken_while_the_gate_was_away_belong_to_the_month_in_which_they_were_taken() {
-    let start: jiff::Timestamp = "2026-03-31T21:59:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };
-    let app = app_with(options).await;
+    let app = impatient().at("2026-03-31T21:59:00Z").start().await;
     limited(&app, "allow", json!([])).await;
-    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "time_zone": "Europe/Berlin" })).await;
-    app.post_keyed("/v1/usage", "before", usage("1")).await.expect(201);
+    app.define("tenants/acme", json!({ "plan": "plan", "time_zone": "Europe/Berlin" })).await;
+    app.post_keyed(USAGE, "before", pages("1")).await.expect(201);
     app.drained().await;
-    let frozen = Frozen::new(&app.redis);
-    app.post_keyed("/v1/usage", "march", usage("5")).await.expect(201);
-    let id = app.post_keyed("/v1/reservations", "r", pages("8")).await.expect(201).text("/id").to_owned();
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "march", pages("5")).await.expect(201);
+    let id = app.post_keyed(RESERVATIONS, "r", long("8")).await.expect(201).text("/id").to_owned();
     app.move_clock("2026-03-31T22:01:00Z").await;
-    call(&app, &id, "consume", json!({ "amount": "6" })).await.expect(200);
-    app.post_keyed("/v1/usage", "april", usage("2")).await.expect(201);
+    app.consume(&id, "6").await.expect(200);
+    app.post_keyed(USAGE, "april", pages("2")).await.expect(201);
     drop(frozen);
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("2", "0"));
@@ -392,35 +362,34 @@ async fn a_parked_call_is_replayed_as_it_was_taken_whatever_policy_says_since() 
     let app = app().await;
     limited(&app, "allow", json!([])).await;
     hold(&app, "1").await;
-    let frozen = Frozen::new(&app.redis);
-    let id = app.post_keyed("/v1/reservations", "r", pages("8")).await.expect(201).text("/id").to_owned();
+    let frozen = app.redis.freeze();
+    let id = app.post_keyed(RESERVATIONS, "r", long("8")).await.expect(201).text("/id").to_owned();
     let week = json!({ "id": "day", "meter": "page", "window": "week", "capacity": "3" });
-    app.put("/v1/admin/plans/plan", json!({ "limits": [week] })).await;
+    app.define("plans/plan", json!({ "limits": [week] })).await;
     wait_for("the plan has changed", PATIENCE, async || {
-        let answer = app.post("/v1/reservations", pages("1")).await;
+        let answer = app.post(RESERVATIONS, long("1")).await;
         (answer.status == 503).then_some(())
     })
     .await;
-    call(&app, &id, "consume", json!({ "amount": "6" })).await.expect(200);
+    app.consume(&id, "6").await.expect(200);
     drop(frozen);
     replayed(&app).await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
-    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    let read = app.read(&id).await.expect(200);
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "6"));
-    app.post("/v1/reservations", pages("1")).await.is_problem(429, "quota_exceeded");
+    app.post(RESERVATIONS, long("1")).await.is_problem(429, "quota_exceeded");
     app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_calls_are_parked_than_may_wait() {
-    let settings = vec![("ledger.parked_calls_max", "2".to_owned())];
-    let mut app = app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    let mut app = impatient().with("ledger.parked_calls_max", "2").start().await;
     limited(&app, "allow", json!([])).await;
     app.redis.kill9().unwrap();
     for key in ["a", "b"] {
-        app.post_keyed("/v1/usage", key, usage("1")).await.expect(201);
+        app.post_keyed(USAGE, key, pages("1")).await.expect(201);
     }
-    let refused = app.post_keyed("/v1/usage", "c", usage("1")).await;
+    let refused = app.post_keyed(USAGE, "c", pages("1")).await;
     assert_ne!(refused.header("retry-after"), "");
     refused.is_problem(503, "overloaded");
     app.redis.restart().unwrap();
@@ -446,14 +415,14 @@ async fn with_gate_and_ledger_away_nothing_is_taken() {
     );
     client.batch_execute(&away).await.unwrap();
     // Which of the two is named depends on whether the tenant's policy is still in memory.
-    app.post_keyed("/v1/reservations", "r", pages("1")).await.expect(503);
-    call(&app, &known, "consume", json!({})).await.expect(503);
+    app.post_keyed(RESERVATIONS, "r", long("1")).await.expect(503);
+    app.resolve(&known, "consume", json!({})).await.expect(503);
     client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.unwrap();
     drop(client);
     connection.await.unwrap().unwrap();
     app.redis.restart().unwrap();
     wait_for("both are back", PATIENCE, async || {
-        (call(&app, &known, "consume", json!({})).await.status == 200).then_some(())
+        (app.resolve(&known, "consume", json!({})).await.status == 200).then_some(())
     })
     .await;
     assert_eq!(counted(&app).await, both("1", "0"));
@@ -465,7 +434,7 @@ async fn what_the_gate_will_never_take_is_kept_and_told() {
     let app = app().await;
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;
-    call(&app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.consume(&id, "4").await.expect(200);
     app.drained().await;
     park_consume(&app, &id, "7").await;
     app.app().operations.look_for_parked().await.unwrap();

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tollgate::app::Role;
 
-use crate::http::Caller;
-use crate::support::app::{TestApp, spawn_app};
+use crate::support::app::*;
 
 /// What a request has in it that names a reservation.
 const RESERVATION: &[u8] = b":rsv:";
@@ -70,29 +68,28 @@ impl Way {
 }
 
 #[rstest::rstest]
-#[case::reserve("/v1/reservations")]
-#[case::usage("/v1/usage")]
+#[case::reserve(RESERVATIONS)]
+#[case::usage(USAGE)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_that_was_refused_stays_refused_though_its_first_attempt_arrives_late(#[case] path: &str) {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "10" }]), json!([]))
-        .await;
+    app.with_day_of("10").await;
     let (way, url) = Way::begin(&app).await;
     let settings = [("redis.url", url), ("redis.response_timeout_ms", "300".to_owned())];
     let behind = app.another_with(&[Role::Http], &settings).await;
-    let other = json!({ "tenant": "acme", "meter": "page", "amount": "8", "ttl_seconds": 3600 });
-    let other = app.post_keyed("/v1/reservations", "other", other).await.expect(201);
-    let work = json!({ "tenant": "acme", "meter": "page", "amount": "5" });
+    let other = pages("8").lasting(3600);
+    let other = app.post_keyed(RESERVATIONS, "other", other).await.expect(201);
+    let work = pages("5");
 
     way.holds_back.store(true, Ordering::SeqCst);
-    let first = Caller::admin(&app).at(behind.url()).post_keyed(path, "job", work.clone()).await;
+    let first = app.caller().at(behind.url()).post_keyed(path, "job", work.clone()).await;
     assert_eq!(first.status, 503, "{first:?}");
     app.post_keyed(path, "job", work.clone()).await.expect(429);
-    app.post(&format!("/v1/reservations/{}/release", other.text("/id")), json!({})).await.expect(200);
+    app.release(other.text("/id")).await.expect(200);
     way.let_through.notify_one();
     way.arrived.notified().await;
 
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!((quota.text("/limits/0/reserved"), quota.text("/limits/0/consumed")), ("0", "0"), "{quota:?}");
     let again = app.post_keyed(path, "job", work).await.expect(201);
     assert_eq!(again.body["replayed"], false, "{again:?}");

@@ -9,8 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tollgate::app::Role;
 
-use crate::http::Caller;
-use crate::support::app::{TestApp, spawn_app};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// What a request has in it that names a reservation.
@@ -67,21 +66,17 @@ async fn pass_on(mut client: TcpStream, mut server: UnixStream, redis_url: Strin
 #[tokio::test(flavor = "multi_thread")]
 async fn wherever_in_a_repeated_call_the_memory_goes_the_call_is_done_once() {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]), json!([]))
-        .await;
+    app.with_day_of("1000").await;
     let left = Arc::new(AtomicI64::new(0));
     let url = emptying(&app, left.clone()).await;
     let behind = app.another_with(&[Role::Http], &[("redis.url", url)]).await;
-    let caller = Caller::admin(&app).at(behind.url());
+    let caller = app.caller().at(behind.url());
     let mut fired = 0;
     for moment in 1..=MOMENTS {
-        let (key, usage) = (
-            format!("job-{moment}"),
-            json!({ "tenant": "acme", "meter": "page", "amount": "5", "ack": "ledger" }),
-        );
+        let (key, usage) = (format!("job-{moment}"), pages("5").with("ack", "ledger"));
         let answered = async || {
             wait_for("the call is answered", Duration::from_secs(60), async || {
-                let answer = caller.post_keyed("/v1/usage", &key, usage.clone()).await;
+                let answer = caller.post_keyed(USAGE, &key, usage.clone()).await;
                 (answer.status < 300).then_some(answer)
             })
             .await
@@ -100,7 +95,7 @@ async fn wherever_in_a_repeated_call_the_memory_goes_the_call_is_done_once() {
     }
     assert!((3..MOMENTS).contains(&fired), "every moment of a call was met: {fired}");
     app.drained().await;
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!(quota.text("/limits/0/consumed"), (5 * MOMENTS).to_string(), "{quota:?}");
     behind.stop().await;
     app.finish().await;

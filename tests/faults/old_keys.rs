@@ -4,23 +4,13 @@ use serde_json::{Value, json};
 use tollgate::app::Role;
 
 use crate::ledger::rows;
-use crate::support::app::{Answered, AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
-const RESERVE: &str = "/v1/reservations";
-const USAGE: &str = "/v1/usage";
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 async fn with_limits(app: &TestApp) {
-    app.with_plan(
-        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]),
-        json!([{ "meter": "page", "included": "900" }]),
-    )
-    .await;
-}
-
-fn pages(amount: u32) -> Value {
-    json!({ "tenant": "acme", "meter": "page", "amount": amount.to_string() })
+    app.with_plan(json!([day_of("1000")]), json!([quota_of("900")])).await;
 }
 
 /// Every tombstone ends, as after a day.
@@ -57,24 +47,24 @@ async fn jobs(app: &TestApp) -> Vec<(&'static str, &'static str, Value, Answered
     };
     let mut jobs = Vec::new();
     for (path, key, body, end) in [
-        (RESERVE, "consumed", pages(5), "consumed"),
-        (RESERVE, "released", pages(6), "released"),
-        (RESERVE, "expired", short(7), "expired"),
+        (RESERVATIONS, "consumed", pages(5), "consumed"),
+        (RESERVATIONS, "released", pages(6), "released"),
+        (RESERVATIONS, "expired", short(7), "expired"),
         (USAGE, "usage", pages(8), "consumed"),
     ] {
         let first = app.post_keyed(path, key, body.clone()).await.expect(201);
         let id = first.text("/id").to_owned();
         match key {
             "consumed" => {
-                app.post(&format!("{RESERVE}/{id}/consume"), json!({ "amount": "4" })).await.expect(200);
+                app.consume(&id, "4").await.expect(200);
             }
             "released" => {
-                app.post(&format!("{RESERVE}/{id}/release"), json!({})).await.expect(200);
+                app.release(&id).await.expect(200);
             }
             _ => {}
         }
         wait_for("it is resolved", PATIENCE, async || {
-            let found = app.get(&format!("{RESERVE}/{id}")).await;
+            let found = app.get(&format!("{RESERVATIONS}/{id}")).await;
             (found.text("/status") == end).then_some(())
         })
         .await;
@@ -97,12 +87,8 @@ async fn a_key_that_the_gate_has_forgotten_is_the_same_job_on_every_instance_als
         for (path, key, body, first, status) in &jobs {
             forget(&app).await;
             // By the other instance too, which has its filters from the ledger.
-            let url = if round == 1 { second.url() } else { app.url() };
-            let post = async |body: &Value| {
-                let request = app.client().post(format!("{url}{path}")).bearer_auth(app.admin_key());
-                let request = request.header("Idempotency-Key", *key).json(body);
-                crate::support::app::answered(request.send().await.unwrap()).await
-            };
+            let caller = if round == 1 { app.at(second.url()) } else { app.caller() };
+            let post = async |body: &Value| caller.post_keyed(path, key, body.clone()).await;
             let mut other = body.clone();
             other["amount"] = json!("99");
             post(&other).await.is_problem(422, "idempotency_key_reused");
@@ -119,7 +105,7 @@ async fn a_key_that_the_gate_has_forgotten_is_the_same_job_on_every_instance_als
         }
     }
     second.stop().await;
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!((quota.text("/quotas/0/consumed"), quota.text("/quotas/0/reserved")), ("12", "0"));
     let untouched =
         "SELECT (SELECT count(*) FROM repeats) AS repeats, (SELECT count(*) FROM quarantine) AS waiting";
@@ -132,12 +118,12 @@ async fn new_keys_are_not_asked_of_the_ledger_while_the_filters_are_held() {
     let app = spawn_app().await;
     with_limits(&app).await;
     for number in 0..50 {
-        app.post_keyed(USAGE, &format!("before-{number}"), pages(1)).await.expect(201);
+        app.use_pages(&format!("before-{number}"), 1).await.expect(201);
     }
     seal(&app).await;
     let before = asks(&app, "new");
     for number in 0..200 {
-        app.post_keyed(USAGE, &format!("after-{number}"), pages(1)).await.expect(201);
+        app.use_pages(&format!("after-{number}"), 1).await.expect(201);
     }
     let asked = asks(&app, "new") - before;
     assert!(asked <= 4, "{asked} of 200 new keys asked");
@@ -146,32 +132,27 @@ async fn new_keys_are_not_asked_of_the_ledger_while_the_filters_are_held() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_lacks_a_filter_asks_for_every_key_and_admits_none_while_it_cannot() {
-    let timeouts = [
-        ("redis.response_timeout_ms", "2000"),
-        ("ledger.ack_timeout_ms", "2000"),
-        ("ledger.restore_wait_ms", "2000"),
-        ("http.request_timeout_ms", "2500"),
-    ];
-    let settings = timeouts.map(|(key, value)| (key, value.to_owned())).to_vec();
-    let app = spawn_app_with(AppOptions {
-        test_clock_ms: Some(1_790_000_000_000),
-        settings,
-        own_postgres: true,
-        ..AppOptions::default()
-    })
-    .await;
+    let app = an_app()
+        .at_ms(1_790_000_000_000)
+        .with("redis.response_timeout_ms", 2000)
+        .with("ledger.ack_timeout_ms", 2000)
+        .with("ledger.restore_wait_ms", 2000)
+        .with("http.request_timeout_ms", 2500)
+        .on_own_postgres()
+        .start()
+        .await;
     with_limits(&app).await;
-    app.post_keyed(USAGE, "old", pages(3)).await.expect(201);
+    app.use_pages("old", 3).await.expect(201);
     seal(&app).await;
-    app.post_keyed(USAGE, "new", pages(2)).await.expect(201);
+    app.use_pages("new", 2).await.expect(201);
     app.drained().await;
     forget(&app).await;
     // Nobody has sealed for a day: an instance without jobs, and without news of those that have them.
     let lacking = app.another_instance_with(&[Role::Http, Role::Writer]).await;
     let post = async |key: &str, amount: u32| {
-        let request = app.client().post(format!("{}{USAGE}", lacking.url())).bearer_auth(app.admin_key());
+        let request = app.client().post(format!("{}{USAGE}", lacking.url())).bearer_auth(app.key());
         let request = request.header("Idempotency-Key", key).json(&pages(amount));
-        crate::support::app::answered(request.send().await.unwrap()).await
+        answered(request.send().await.unwrap()).await
     };
     post("warm", 1).await.expect(201);
     let frozen = app.database.freeze();
@@ -199,10 +180,9 @@ async fn an_instance_that_lacks_a_filter_asks_for_every_key_and_admits_none_whil
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_horizon_a_key_means_a_new_job_and_not_before() {
-    let app =
-        spawn_app_with(AppOptions { test_clock_ms: Some(1_790_000_000_000), ..AppOptions::default() }).await;
+    let app = an_app().at_ms(1_790_000_000_000).start().await;
     with_limits(&app).await;
-    let first = app.post_keyed(USAGE, "job", pages(3)).await.expect(201);
+    let first = app.use_pages("job", 3).await.expect(201);
     seal(&app).await;
     let at = |days: i64| {
         jiff::Timestamp::from_millisecond(1_790_000_000_000 + days * 86_400_000).unwrap().to_string()
@@ -230,14 +210,14 @@ async fn after_the_horizon_a_key_means_a_new_job_and_not_before() {
 async fn a_key_whose_job_was_consumed_late_is_the_same_job_until_its_row_is_archived_and_a_new_job_after_it()
 {
     let start_ms = 1_790_000_000_000;
-    let app = spawn_app_with(AppOptions { test_clock_ms: Some(start_ms), ..AppOptions::default() }).await;
+    let app = an_app().at_ms(start_ms).start().await;
     with_limits(&app).await;
     let on_day = async |day: i64| {
         let now = jiff::Timestamp::from_millisecond(start_ms + day * 86_400_000).unwrap();
         app.move_clock(&now.to_string()).await;
     };
-    let first = app.post_keyed(RESERVE, "job", pages(5)).await.expect(201);
-    let path = format!("{RESERVE}/{}", first.text("/id"));
+    let first = app.post_keyed(RESERVATIONS, "job", pages(5)).await.expect(201);
+    let path = format!("{RESERVATIONS}/{}", first.text("/id"));
     seal(&app).await;
     on_day(6).await;
     wait_for("it expires", PATIENCE, async || {
@@ -251,7 +231,7 @@ async fn a_key_whose_job_was_consumed_late_is_the_same_job_until_its_row_is_arch
         on_day(day).await;
         seal_until_done(&app).await;
         forget(&app).await;
-        let again = app.post_until_answered(RESERVE, "job", pages(5)).await.expect(200);
+        let again = app.post_until_answered(RESERVATIONS, "job", pages(5)).await.expect(200);
         assert_eq!((&again.body["replayed"], again.text("/status")), (&json!(true), "consumed"), "day {day}");
     }
     on_day(42).await;
@@ -261,7 +241,7 @@ async fn a_key_whose_job_was_consumed_late_is_the_same_job_until_its_row_is_arch
     })
     .await;
     forget(&app).await;
-    let anew = app.post_until_answered(RESERVE, "job", pages(5)).await.expect(201);
+    let anew = app.post_until_answered(RESERVATIONS, "job", pages(5)).await.expect(201);
     assert_eq!(anew.text("/id"), first.text("/id"));
     app.post(&format!("{path}/consume"), json!({ "amount": "5" })).await.expect(200);
     app.drained().await;
@@ -279,8 +259,8 @@ async fn a_job_admitted_wrongly_is_billed_once_whenever_it_is_consumed() {
     let mut billed = 0;
     // Consumed at once, and once the gate has taken the repeat back; after a first life that consumed, and one that did not.
     for (key, first_total, waits) in [("a", 4, false), ("b", 4, true), ("c", 0, false), ("d", 0, true)] {
-        let job = app.post_keyed(RESERVE, key, pages(5)).await.expect(201);
-        let path = format!("{RESERVE}/{}", job.text("/id"));
+        let job = app.post_keyed(RESERVATIONS, key, pages(5)).await.expect(201);
+        let path = format!("{RESERVATIONS}/{}", job.text("/id"));
         if first_total > 0 {
             app.post(&format!("{path}/consume"), json!({ "amount": "4" })).await.expect(200);
         } else {
@@ -289,7 +269,7 @@ async fn a_job_admitted_wrongly_is_billed_once_whenever_it_is_consumed() {
         app.drained().await;
         forget(&app).await;
         // Not sealed yet, so that nobody knows the key.
-        app.post_keyed(RESERVE, key, pages(5)).await.expect(201);
+        app.post_keyed(RESERVATIONS, key, pages(5)).await.expect(201);
         if waits {
             app.drained().await;
             wait_for("what came again is taken back", PATIENCE, async || {
@@ -316,13 +296,13 @@ async fn a_job_admitted_wrongly_is_billed_once_whenever_it_is_consumed() {
 async fn usage_that_waits_in_quarantine_is_not_acknowledged_by_the_ledger_once_the_gate_has_forgotten_it() {
     let app = spawn_app().await;
     with_limits(&app).await;
-    app.post_keyed(USAGE, "before", pages(1)).await.expect(201);
+    app.use_pages("before", 1).await.expect(201);
     app.drained().await;
     let (client, connection) =
         tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client.batch_execute("BEGIN; LOCK TABLE reservations IN EXCLUSIVE MODE").await.unwrap();
-    let used = app.post_keyed(USAGE, "job", pages(5)).await.expect(201);
+    let used = app.use_pages("job", 5).await.expect(201);
     // Its event waits behind one that cannot be booked.
     let waits = format!(
         "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
@@ -339,6 +319,7 @@ async fn usage_that_waits_in_quarantine_is_not_acknowledged_by_the_ledger_once_t
     body["ack"] = json!("ledger");
     let again = app.post_keyed(USAGE, "job", body).await;
     again.is_problem(503, "ledger_timeout");
-    let at_the_gate = app.post_keyed(USAGE, "job", pages(5)).await.expect(200);
+    let at_the_gate = app.use_pages("job", 5).await.expect(200);
     assert_eq!((at_the_gate.text("/id"), at_the_gate.text("/ack")), (used.text("/id"), "gate"));
+    app.leave_unbalanced("a usage that the gate has waits in quarantine");
 }

@@ -11,7 +11,7 @@ use tollgate::domain::checkpoint::ReconciliationState::{Clean, Drift, Refused, R
 use tollgate::domain::ids::TenantId;
 use tollgate::ledger::{Reconciliation, ReconciliationFilter};
 
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::process::tollgate;
 use crate::support::wait::wait_for;
 
@@ -20,23 +20,22 @@ pub(super) use traffic::{Traffic, with_tenants};
 /// Half an hour before a month, a day and an hour turn: what is made now counts from its windows' starts on afterwards.
 const BEFORE_THE_TURN_MS: i64 = 1_769_902_200_000;
 
+/// An instance before the turn that compares nothing unasked.
+pub(super) fn before_the_turn() -> AppOptions {
+    an_app().with("reconciliation.interval_seconds", 0).at_ms(BEFORE_THE_TURN_MS)
+}
+
 pub(super) async fn app_with(options: AppOptions) -> TestApp {
-    let settings = vec![("reconciliation.interval_seconds", "0".to_owned())];
-    let app = spawn_app_with(AppOptions {
-        test_clock_ms: Some(BEFORE_THE_TURN_MS),
-        settings: [settings, options.settings].concat(),
-        ..options
-    })
-    .await;
+    let app = options.start().await;
     let limits = json!([
         { "id": "day", "meter": "page", "window": "day", "capacity": "1000000", "class": "quota" },
         { "id": "tokens", "meter": "token", "window": "day", "capacity": "300", "class": "quota" },
         { "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "hour",
           "capacity": "1000000", "class": "quota" }
     ]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "1000000" }])).await;
+    app.with_plan(limits, json!([quota_of("1000000")])).await;
     let capped = json!({ "unit": "token", "without_limit": "unlimited", "on_excess": "cap" });
-    app.put("/v1/admin/meters/token", capped).await;
+    app.define("meters/token", capped).await;
     app.move_clock("2026-02-01T00:10:00Z").await;
     app
 }
@@ -46,8 +45,7 @@ pub(super) fn acme() -> TenantId {
 }
 
 pub(super) async fn usage(app: &TestApp, key: &str, amount: u32) {
-    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": amount.to_string() });
-    app.post_keyed("/v1/usage", key, body).await.expect(201);
+    app.post_keyed(USAGE, key, pages(amount).by("ada")).await.expect(201);
 }
 
 /// Takes a checkpoint and waits until it is judged, and settled where `settled` says so.
@@ -90,7 +88,7 @@ pub(super) async fn all(app: &TestApp) -> Vec<Reconciliation> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_raised_or_lowered_by_hand_is_found_named_and_repaired_once() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     usage(&app, "a", 20).await;
     // Which subjects are active, the books say.
     app.drained().await;
@@ -127,7 +125,7 @@ async fn a_counter_raised_or_lowered_by_hand_is_found_named_and_repaired_once() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_deleted_before_it_was_booked_is_found_with_its_gap_and_repaired_once() {
-    let app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    let app = app_with(before_the_turn().without_writer()).await;
     let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
     usage(&app, "a", 20).await;
     app.drained().await;
@@ -153,14 +151,13 @@ async fn an_event_deleted_before_it_was_booked_is_found_with_its_gap_and_repaire
     assert_eq!((drift.gaps, drift.differences.len()), (1, 3), "{drift:?}");
     assert!(drift.differences.iter().all(|difference| difference.delta() == (-5, 0)), "{drift:?}");
     assert_eq!(compared(&app, true).await.state, Clean);
-    app.drained().await;
-    app.check_books().await;
     writer.stop().await;
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_instances_that_repair_at_once_repair_once() {
-    let app = app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    let app = app_with(before_the_turn().without_jobs()).await;
     let other = app.another_instance().await;
     usage(&app, "a", 20).await;
     tamper(&app, "tg1:*:state:acme", 7).await;
@@ -178,7 +175,7 @@ async fn two_instances_that_repair_at_once_repair_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_that_crashed_halfway_is_finished_by_another_and_adds_nothing() {
-    let app = app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    let app = app_with(before_the_turn().without_jobs()).await;
     usage(&app, "a", 20).await;
     tamper(&app, "tg1:*:state:acme", 7).await;
     let drift = compared(&app, false).await;
@@ -197,7 +194,7 @@ async fn a_repair_that_crashed_halfway_is_finished_by_another_and_adds_nothing()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_is_raised_but_not_lowered_while_events_of_its_tenant_wait_in_quarantine() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     usage(&app, "a", 20).await;
     app.drained().await;
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) VALUES (0, 9, 9, 'acme', '', 'test')";
@@ -218,7 +215,7 @@ async fn a_counter_is_raised_but_not_lowered_while_events_of_its_tenant_wait_in_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lasting_refusal_is_one_row_and_one_alarm_until_it_changes() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     usage(&app, "a", 20).await;
     app.drained().await;
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) VALUES (0, 9, 9, 'acme', '', 'test')";
@@ -244,12 +241,10 @@ async fn a_lasting_refusal_is_one_row_and_one_alarm_until_it_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_counter_is_named_and_keeps_no_other_tenant_from_being_compared() {
-    let settings = vec![("reconciliation.interval_seconds", "1".to_owned())];
-    let app = app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    app.put("/v1/admin/tenants/later", json!({ "plan": "plan" })).await;
+    let app = app_with(before_the_turn().with("reconciliation.interval_seconds", "1")).await;
+    app.define("tenants/later", json!({ "plan": "plan" })).await;
     usage(&app, "a", 20).await;
-    let body = json!({ "tenant": "later", "meter": "page", "amount": "5" });
-    app.post_keyed("/v1/usage", "later", body).await.expect(201);
+    app.post_keyed(USAGE, "later", pages("5").of("later")).await.expect(201);
     app.drained().await;
     let mut connection = app.redis.connection().await;
     let keys: Vec<String> = connection.keys("tg1:*:state:acme").await.unwrap();
@@ -291,7 +286,7 @@ async fn a_damaged_counter_is_named_and_keeps_no_other_tenant_from_being_compare
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_comparison_that_would_take_too_long_is_refused_and_holds_up_no_booking() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     usage(&app, "a", 20).await;
     app.drained().await;
     let (client, connection) =
@@ -312,10 +307,9 @@ async fn a_comparison_that_would_take_too_long_is_refused_and_holds_up_no_bookin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_with_more_open_holds_than_are_read_at_once_is_compared_like_any_other() {
-    let app = app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
-    let body =
-        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "1", "ttl_seconds": 3600 });
-    app.post("/v1/reservations", body).await.expect(201);
+    let app = app_with(before_the_turn().without_jobs()).await;
+    let body = pages("1").by("ada").lasting(3600);
+    app.post(RESERVATIONS, body).await.expect(201);
     app.drained().await;
     let copies = "INSERT INTO reservations SELECT (json_populate_record(r, json_build_object('id', gen_random_uuid()))).* \
                   FROM reservations r, generate_series(1, 25000) WHERE r.state = 'reserved'";
@@ -331,15 +325,15 @@ async fn a_tenant_with_more_open_holds_than_are_read_at_once_is_compared_like_an
         "DELETE FROM reservations WHERE state = 'reserved' AND id <> ALL (SELECT operation_id FROM entries)";
     crate::ledger::as_owner(&app.database, drop).await.unwrap();
     assert_eq!(compared(&app, false).await.state, Clean);
+    app.leave_unbalanced("holds were written into the books by hand");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_active_subject_of_a_tenant_is_compared_and_repaired() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     for number in 0..150 {
-        let body =
-            json!({ "tenant": "acme", "subject": format!("user-{number}"), "meter": "page", "amount": "2" });
-        app.post_keyed("/v1/usage", &format!("of-{number}"), body).await.expect(201);
+        let body = pages("2").by(format!("user-{number}"));
+        app.post_keyed(USAGE, &format!("of-{number}"), body).await.expect(201);
     }
     app.drained().await;
     let mut connection = app.redis.connection().await;
@@ -360,7 +354,7 @@ async fn every_active_subject_of_a_tenant_is_compared_and_repaired() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_window_that_has_ended_is_not_repaired_any_more() {
-    let app = app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    let app = app_with(before_the_turn().without_jobs()).await;
     usage(&app, "a", 20).await;
     app.drained().await;
     tamper(&app, "tg1:*:state:acme:*", 7).await;
@@ -376,8 +370,7 @@ async fn a_window_that_has_ended_is_not_repaired_any_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn warm_tenants_are_compared_in_turn_without_being_asked() {
-    let settings = vec![("reconciliation.interval_seconds", "1".to_owned())];
-    let app = app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    let app = app_with(before_the_turn().with("reconciliation.interval_seconds", "1")).await;
     usage(&app, "a", 20).await;
     app.drained().await;
     tamper(&app, "tg1:*:state:acme", 7).await;

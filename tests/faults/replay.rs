@@ -6,16 +6,13 @@ use futures::future::join_all;
 use serde_json::json;
 use tollgate::domain::reservation::ReservationState;
 
-use super::gate_away::{
-    Frozen, PATIENCE, app_with, both, call, counted, hold, limited, pages, replayed, said, usage,
-};
+use super::gate_away::{PATIENCE, both, counted, hold, impatient, limited, long, replayed, said};
 use crate::ledger::as_owner;
-use crate::support::app::{AppOptions, TestApp};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 fn on_test_clock() -> AppOptions {
-    let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    AppOptions { test_clock_ms: Some(start.as_millisecond()), without_jobs: true, ..AppOptions::default() }
+    impatient().at("2026-03-10T12:00:00Z").without_jobs()
 }
 
 /// Sweeps until the gate has this reservation as expired.
@@ -41,36 +38,35 @@ async fn replay(app: &TestApp) {
 }
 
 async fn consumed(app: &TestApp, id: &str) -> [String; 3] {
-    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    let read = app.read(id).await.expect(200);
     ["/status", "/lines/0/consumed", "/lines/1/consumed"].map(|field| read.text(field).to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_was_swept_before_its_parked_calls_came_is_charged_exactly_what_they_said() {
-    let app = app_with(on_test_clock()).await;
+    let app = on_test_clock().start().await;
     limited(&app, "allow", json!([])).await;
     let strict = json!({ "unit": "page", "without_limit": "unlimited", "on_late": "reject" });
-    app.put("/v1/admin/meters/page", strict).await;
+    app.define("meters/page", strict).await;
     let short = |lines| json!({ "tenant": "acme", "lines": lines, "ttl_seconds": 60 });
     let page = |amount| json!({ "meter": "page", "amount": amount });
-    let reserve =
-        async |lines| app.post("/v1/reservations", short(lines)).await.expect(201).text("/id").to_owned();
+    let reserve = async |lines| app.held(short(lines)).await;
     let finished = reserve(json!([page("10")])).await;
     let two = reserve(json!([page("6"), { "meter": "token", "amount": "4" }])).await;
     let given_up = reserve(json!([page("4")])).await;
     let untouched = reserve(json!([page("3")])).await;
     app.drained().await;
 
-    let frozen = Frozen::new(&app.redis);
+    let frozen = app.redis.freeze();
     let part = |amount| json!({ "amount": amount, "final": false });
-    call(&app, &finished, "consume", part("5")).await.expect(200);
-    call(&app, &finished, "consume", json!({ "amount": "8" })).await.expect(200);
-    call(&app, &two, "consume", json!({ "lines": [page("5")], "final": false })).await.expect(200);
-    call(&app, &given_up, "consume", part("2")).await.expect(200);
+    app.resolve(&finished, "consume", part("5")).await.expect(200);
+    app.consume(&finished, "8").await.expect(200);
+    app.resolve(&two, "consume", json!({ "lines": [page("5")], "final": false })).await.expect(200);
+    app.resolve(&given_up, "consume", part("2")).await.expect(200);
     app.move_clock("2026-03-10T12:05:00Z").await;
-    let released = call(&app, &given_up, "release", json!({})).await;
+    let released = app.release(&given_up).await;
     assert_eq!(said(&released), (200, "released", false, true), "{released:?}");
-    call(&app, &untouched, "release", json!({ "incurred": "1" })).await.is_problem(503, "gate_unavailable");
+    app.resolve(&untouched, "release", json!({ "incurred": "1" })).await.is_problem(503, "gate_unavailable");
     drop(frozen);
     for id in [&finished, &two, &given_up, &untouched] {
         swept(&app, id).await;
@@ -86,7 +82,7 @@ async fn a_hold_that_was_swept_before_its_parked_calls_came_is_charged_exactly_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_final_total_reaches_a_gate_that_has_no_memory_left_for_the_partial_one_before_it() {
-    let app = app_with(AppOptions::default()).await;
+    let app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;
     app.drained().await;
@@ -95,9 +91,9 @@ async fn a_final_total_reaches_a_gate_that_has_no_memory_left_for_the_partial_on
         redis::cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec_async(&mut redis).await.unwrap();
     };
     memory("1").await;
-    let part = call(&app, &id, "consume", json!({ "amount": "5", "final": false })).await;
+    let part = app.resolve(&id, "consume", json!({ "amount": "5", "final": false })).await;
     assert_eq!(said(&part), (200, "reserved", false, true), "{part:?}");
-    let all = call(&app, &id, "consume", json!({ "amount": "8" })).await;
+    let all = app.consume(&id, "8").await;
     assert_eq!(said(&all), (200, "consumed", false, true), "{all:?}");
     replayed(&app).await;
     assert_eq!(counted(&app).await, both("8", "0"));
@@ -108,12 +104,12 @@ async fn a_final_total_reaches_a_gate_that_has_no_memory_left_for_the_partial_on
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_books_have_is_settled_although_the_gate_lost_its_memory_since_and_nothing_happened_in_the_new()
  {
-    let mut app = app_with(AppOptions::default()).await;
+    let mut app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;
     app.drained().await;
-    let frozen = Frozen::new(&app.redis);
-    call(&app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    let frozen = app.redis.freeze();
+    app.consume(&id, "4").await.expect(200);
     drop(frozen);
     app.drained().await;
     app.redis.kill9().unwrap();
@@ -128,31 +124,32 @@ async fn what_the_books_have_is_settled_although_the_gate_lost_its_memory_since_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_default_consume_is_charged_as_it_was_answered_although_the_gate_had_granted_less() {
-    let app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    let app = impatient().without_writer().start().await;
     limited(&app, "allow", json!([])).await;
     hold(&app, "95").await;
-    let mut best = pages("8");
+    let mut best = long("8");
     best["mode"] = json!("best_effort");
-    let granted = app.post_keyed("/v1/reservations", "best", best.clone()).await.expect(201);
+    let granted = app.post_keyed(RESERVATIONS, "best", best.clone()).await.expect(201);
     assert_eq!(granted.text("/lines/0/amount"), "5");
-    let frozen = Frozen::new(&app.redis);
+    let frozen = app.redis.freeze();
     // The books have not heard of the first attempt, as if its answer had been lost.
-    let again = app.post_keyed("/v1/reservations", "best", best).await.expect(201);
+    let again = app.post_keyed(RESERVATIONS, "best", best).await.expect(201);
     assert_eq!(again.text("/lines/0/amount"), "8");
-    let all = call(&app, again.text("/id"), "consume", json!({})).await;
+    let all = app.resolve(again.text("/id"), "consume", json!({})).await;
     assert_eq!((said(&all), all.text("/lines/0/consumed")), ((200, "consumed", false, true), "8"), "{all:?}");
     drop(frozen);
     wait_for("the gate has it", PATIENCE, async || (counted(&app).await == both("8", "95")).then_some(()))
         .await;
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_calls_than_are_replayed_at_once_all_reach_the_gate() {
-    let mut app = app_with(AppOptions::default()).await;
+    let mut app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     app.redis.kill9().unwrap();
     let keys: Vec<String> = (0..130).map(|number| format!("k{number}")).collect();
-    let posted = keys.iter().map(|key| app.post_keyed("/v1/usage", key, usage("1")));
+    let posted = keys.iter().map(|key| app.post_keyed(USAGE, key, pages("1")));
     for answer in join_all(posted).await {
         answer.expect(201);
     }
@@ -164,10 +161,10 @@ async fn more_calls_than_are_replayed_at_once_all_reach_the_gate() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_books_are_behind_nobody_waits_for_them_once_the_gate_was_told() {
-    let app = app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
+    let app = impatient().without_writer().start().await;
     limited(&app, "allow", json!([])).await;
-    let frozen = Frozen::new(&app.redis);
-    app.post_keyed("/v1/usage", "u", usage("5")).await.expect(201);
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "u", pages("5")).await.expect(201);
     drop(frozen);
     wait_for("the gate has counted it", PATIENCE, async || {
         (counted(&app).await == both("5", "0")).then_some(())
@@ -179,25 +176,25 @@ async fn while_the_books_are_behind_nobody_waits_for_them_once_the_gate_was_told
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 1);
+    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_wait_of_one_tenant_do_not_tie_another_to_the_ledger() {
-    let settings = vec![("gate.partitions", "1".to_owned())];
-    let options = AppOptions { settings, without_jobs: true, own_postgres: true, ..AppOptions::default() };
-    let app = app_with(options).await;
+    let app = impatient().with("gate.partitions", "1").without_jobs().on_own_postgres().start().await;
     limited(&app, "allow", json!([])).await;
-    app.put("/v1/admin/tenants/other", json!({ "plan": "plan" })).await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
     let id = hold(&app, "10").await;
-    let mut others = usage("5");
+    let mut others = pages("5");
     others["tenant"] = json!("other");
-    app.post_keyed("/v1/usage", "warm", others.clone()).await.expect(201);
-    let frozen = Frozen::new(&app.redis);
-    app.post_keyed("/v1/usage", "u", others).await.expect(201);
+    app.post_keyed(USAGE, "warm", others.clone()).await.expect(201);
+    let frozen = app.redis.freeze();
+    app.post_keyed(USAGE, "u", others).await.expect(201);
     drop(frozen);
     assert_eq!(counted(&app).await, both("0", "10"));
     let postgres = app.database.freeze();
-    call(&app, &id, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.consume(&id, "4").await.expect(200);
     drop(postgres);
     assert_eq!(counted(&app).await, both("4", "0"));
+    app.leave_unbalanced("without jobs no parked call reaches the gate");
 }

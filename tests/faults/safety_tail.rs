@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::process::tollgate;
 use crate::support::wait::wait_for;
 
@@ -24,7 +24,7 @@ async fn lengths(app: &TestApp) -> Vec<usize> {
 /// Books so many usages of one tenant, an event each.
 async fn use_pages(app: &TestApp, count: usize) {
     let item = |number| {
-        let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+        let body = pages("1");
         json!({ "call": "usage", "idempotency_key": format!("job-{number}"), "body": body })
     };
     let items: Vec<Value> = (0..count).map(item).collect();
@@ -32,20 +32,19 @@ async fn use_pages(app: &TestApp, count: usize) {
     app.drained().await;
 }
 
-async fn app_with(settings: &[(&'static str, &str)]) -> TestApp {
-    let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
-    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    app.with_plan(json!([]), json!([])).await;
+async fn started(options: AppOptions) -> TestApp {
+    let app = options.start().await;
+    app.without_limits().await;
     app
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_partition_keeps_its_whole_tail_while_the_node_has_room() {
     // The 64th part of this would hold fifty events.
-    let app = app_with(&[("writer.safety_tail_bytes", "1000000")]).await;
+    let app = started(an_app().with("writer.safety_tail_bytes", "1000000")).await;
     use_pages(&app, 400).await;
     // A pass later nothing has gone.
-    app.post_keyed("/v1/usage", "last", json!({ "tenant": "acme", "meter": "page", "amount": "1" })).await;
+    app.use_pages("last", "1").await;
     app.drained().await;
     assert_eq!(lengths(&app).await[0], 401);
     app.finish().await;
@@ -72,7 +71,7 @@ fn told_by_metrics(app: &TestApp) -> Vec<f64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_and_metrics_tell_how_far_back_each_tail_reaches() {
-    let app = app_with(&[("writer.safety_tail_bytes", "20000")]).await;
+    let app = started(an_app().with("writer.safety_tail_bytes", "20000")).await;
     assert_eq!(told_by_status(&app).await, [("safety tail of every partition, seconds".to_owned(), 900)]);
     use_pages(&app, 400).await;
     wait_for("the tail has given way", Duration::from_secs(20), async || {

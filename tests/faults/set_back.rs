@@ -2,21 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::http::Caller;
 use crate::ledger::{as_owner, rows};
-use crate::support::app::{Answered, TestApp, spawn_app};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const PLAN: &str = "/v1/admin/plans/plan";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Triggers that refuse what a replica simply does not have.
 const AS_A_REPLICA: &str = "SET session_replication_role = replica";
-
-fn day(capacity: &str) -> Value {
-    json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }])
-}
 
 /// By which capacity an instance decides.
 async fn capacity(caller: &Caller) -> String {
@@ -69,15 +64,17 @@ async fn until_there(call: impl AsyncFn() -> Answered) -> Answered {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_was_set_back_below_the_policy_in_memory_is_followed_at_once() {
     let app = spawn_app().await;
-    app.with_plan(day("1000"), json!([])).await;
-    let caller = Caller::admin(&app);
+    app.with_day_of("1000").await;
+    let caller = app.caller();
     let kept = version(&app).await;
-    app.put(PLAN, json!({ "limits": day("2000") })).await;
+    app.put(PLAN, json!({ "limits": json!([day_of("2000")]) })).await;
     decides_by(&caller, "2000").await;
     set_back(&app, kept, "").await;
     cut_off(&app).await;
     decides_by(&caller, "1000").await;
-    until_there(async || caller.put(PLAN, json!({ "limits": day("10") })).await).await.expect(200);
+    until_there(async || caller.put(PLAN, json!({ "limits": json!([day_of("10")]) })).await)
+        .await
+        .expect(200);
     assert_eq!(version(&app).await, kept + 1, "the lost version's number is given anew");
     assert_eq!(capacity(&caller).await, "10", "the instance that made a change sees it");
     app.finish().await;
@@ -86,10 +83,10 @@ async fn a_ledger_that_was_set_back_below_the_policy_in_memory_is_followed_at_on
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_that_was_lost_and_given_anew_is_read_anew_although_nothing_told_of_it() {
     let app = spawn_app().await;
-    app.with_plan(day("1000"), json!([])).await;
-    let caller = Caller::admin(&app);
+    app.with_day_of("1000").await;
+    let caller = app.caller();
     let kept = version(&app).await;
-    app.put(PLAN, json!({ "limits": day("2000") })).await;
+    app.put(PLAN, json!({ "limits": json!([day_of("2000")]) })).await;
     decides_by(&caller, "2000").await;
     // Another instance made the next version of it.
     let next = format!(
@@ -108,10 +105,10 @@ async fn a_version_that_was_lost_and_given_anew_is_read_anew_although_nothing_to
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_does_not_come_to_refer_to_a_plan_that_was_lost() {
     let app = spawn_app().await;
-    app.with_plan(day("1000"), json!([])).await;
+    app.with_day_of("1000").await;
     let kept = version(&app).await;
-    app.put("/v1/admin/plans/lost", json!({ "limits": day("5") })).await;
-    let caller = Caller::admin(&app);
+    app.define("plans/lost", json!({ "limits": json!([day_of("5")]) })).await;
+    let caller = app.caller();
     // In one go, so that the instance cannot have noticed.
     let other = format!(
         "UPDATE policy_version SET version = {kept} + 1; \
@@ -125,7 +122,7 @@ async fn a_tenant_does_not_come_to_refer_to_a_plan_that_was_lost() {
         assert_eq!(answer.pointers(), ["/plan"]);
         set_back(&app, kept, "").await;
         wait_for("the instance has the lost plan again", PATIENCE, async || {
-            let answer = caller.put("/v1/admin/plans/lost", json!({ "limits": day("5") })).await;
+            let answer = caller.put("/v1/admin/plans/lost", json!({ "limits": json!([day_of("5")]) })).await;
             (answer.status == 201).then_some(())
         })
         .await;
@@ -149,8 +146,8 @@ async fn lose_newest_key(app: &TestApp, made: &Answered) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_key_stops_although_its_change_took_the_number_of_one_that_was_lost() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
-    let here = Caller::admin(&app);
+    app.without_limits().await;
+    let here = app.caller();
     let make = async |name: &str| {
         here.post("/v1/admin/keys", json!({ "name": name, "role": "service" })).await.expect(201)
     };
@@ -167,8 +164,8 @@ async fn a_revoked_key_stops_although_its_change_took_the_number_of_one_that_was
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_revocation_and_a_lost_key_are_followed_although_nothing_told_of_it() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
-    let here = Caller::admin(&app);
+    app.without_limits().await;
+    let here = app.caller();
     let made = here.post("/v1/admin/keys", json!({ "name": "lost", "role": "service" })).await.expect(201);
     let lost = here.with_key(Some(made.text("/key")));
     assert!(is_accepted(&lost).await);
@@ -180,8 +177,8 @@ async fn a_lost_revocation_and_a_lost_key_are_followed_although_nothing_told_of_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_revoked_by_hand_stops_while_other_news_comes_without_a_pause() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
-    let here = Caller::admin(&app);
+    app.without_limits().await;
+    let here = app.caller();
     let made = here.post("/v1/admin/keys", json!({ "name": "worker", "role": "service" })).await.expect(201);
     let worker = here.with_key(Some(made.text("/key")));
     assert!(is_accepted(&worker).await);
@@ -205,12 +202,9 @@ async fn a_key_revoked_by_hand_stops_while_other_news_comes_without_a_pause() {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_sealed_under_a_number_that_was_lost_are_read_anew() {
     let app = spawn_app().await;
-    app.with_plan(day("1000"), json!([])).await;
+    app.with_day_of("1000").await;
     let operations = &app.app().operations;
-    let use_page = async |key: &str| {
-        let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-        app.post_keyed("/v1/usage", key, body).await.expect(201).text("/id").to_owned()
-    };
+    let use_page = async |key: &str| app.use_pages(key, "1").await.expect(201).text("/id").to_owned();
     let sealed = "SELECT partition, number FROM key_stretches";
     let seal = async |key: &str| {
         use_page(key).await;
@@ -226,8 +220,7 @@ async fn keys_sealed_under_a_number_that_was_lost_are_read_anew() {
     let mut gate = app.redis.connection().await;
     let records: Vec<String> = redis::cmd("KEYS").arg("tg1:*:rsv:*").query_async(&mut gate).await.unwrap();
     redis::cmd("DEL").arg(records).exec_async(&mut gate).await.unwrap();
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    let again = app.post_keyed("/v1/usage", "kept", body).await.expect(200);
+    let again = app.use_pages("kept", "1").await.expect(200);
     assert_eq!(again.body["replayed"], true);
     app.finish().await;
 }

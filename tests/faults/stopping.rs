@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use tollgate::app::Role;
 
-use crate::support::app::{AppOptions, answered, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::process::Up;
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
@@ -15,20 +14,16 @@ use crate::support::wait::wait_for;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_under_load_cuts_no_accepted_call_off_and_leaves_nothing_unbooked() {
     let mut app = spawn_app().await;
-    app.with_plan(
-        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100000" }]),
-        json!([]),
-    )
-    .await;
+    app.with_day_of("100000").await;
     let done = Arc::new(AtomicU64::new(0));
-    let (url, key) = (format!("{}/v1/usage", app.url()), app.admin_key().to_owned());
+    let (url, key) = (format!("{}/v1/usage", app.url()), app.key().to_owned());
     let callers: Vec<_> = (0..16)
         .map(|caller| {
             let (done, url, key, client) = (done.clone(), url.clone(), key.clone(), app.client().clone());
             tokio::spawn(async move {
                 let mut call = 0;
                 loop {
-                    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
+                    let body = pages("1");
                     let request = client.post(&url).bearer_auth(&key).json(&body);
                     let request = request.header("Idempotency-Key", format!("{caller}-{call}"));
                     // Refused or closed before it was read: nothing was accepted.
@@ -74,7 +69,7 @@ async fn a_stop_under_load_cuts_no_accepted_call_off_and_leaves_nothing_unbooked
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_stops_says_so_first_and_still_takes_calls() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     let stopping = app.another_with(&[Role::Http], &[("http.shutdown_grace_ms", "3000".to_owned())]).await;
     let url = stopping.url();
     let ready =
@@ -87,8 +82,8 @@ async fn an_instance_that_stops_says_so_first_and_still_takes_calls() {
     })
     .await;
     assert!(down.body.to_string().contains("It is stopping."), "{down:?}");
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    let call = app.client().post(format!("{url}/v1/reservations")).bearer_auth(app.admin_key()).json(&body);
+    let body = pages("1");
+    let call = app.client().post(format!("{url}/v1/reservations")).bearer_auth(app.key()).json(&body);
     answered(call.send().await.unwrap()).await.expect(201);
     stop.await.unwrap();
     assert!(app.client().get(format!("{url}/readyz")).send().await.is_err());
@@ -97,11 +92,11 @@ async fn an_instance_that_stops_says_so_first_and_still_takes_calls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_waits_for_the_calls_whose_callers_have_hung_up() {
-    let mut app = spawn_app_with(AppOptions { without_writer: true, ..AppOptions::default() }).await;
-    app.with_plan(json!([]), json!([])).await;
+    let mut app = an_app().without_writer().start().await;
+    app.without_limits().await;
     let answering = app.another_with(&[Role::Http], &[]).await;
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
-    let call = app.client().post(format!("{}/v1/usage", answering.url())).bearer_auth(app.admin_key());
+    let body = pages("1").with("ack", "ledger");
+    let call = app.client().post(format!("{}/v1/usage", answering.url())).bearer_auth(app.key());
     let call = tokio::spawn(call.header("Idempotency-Key", "left").json(&body).send());
     wait_for("the call waits for the books", Duration::from_secs(20), async || {
         let standings = app.app().gate.look(|| app.clock.now_ms()).await.ok()?;

@@ -7,20 +7,15 @@ use serde_json::{Value, json};
 use tollgate::ledger::{VerifyOptions, verify};
 
 use crate::ledger::as_owner;
-use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::process::tollgate;
 
 async fn used(app: &TestApp) {
-    app.with_plan(
-        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]),
-        json!([{ "meter": "page", "included": "900" }]),
-    )
-    .await;
+    app.with_plan(json!([day_of("1000")]), json!([quota_of("900")])).await;
     for job in 0..5 {
-        let body = json!({ "tenant": "acme", "meter": "page", "amount": "7" });
-        let reserved = app.post_keyed("/v1/reservations", &format!("job-{job}"), body).await;
+        let reserved = app.post_keyed(RESERVATIONS, &format!("job-{job}"), pages("7")).await;
         let id = reserved.body["id"].as_str().unwrap();
-        let consumed = app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "5" })).await;
+        let consumed = app.consume(id, "5").await;
         assert_eq!(consumed.status, 200, "{consumed:?}");
     }
     app.drained().await;
@@ -60,6 +55,7 @@ async fn one_changed_entry_is_found_and_named() {
     let faults = faults(&app).await;
     assert!(faults.contains("acme") || faults.contains("chain"), "{faults}");
     assert!(faults.contains("hash"), "{faults}");
+    app.leave_unbalanced("the books were tampered with");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,6 +66,7 @@ async fn one_deleted_entry_is_found_and_named() {
     let faults = faults(&app).await;
     assert!(!faults.is_empty());
     assert!(faults.contains("rows") || faults.contains("hash"), "{faults}");
+    app.leave_unbalanced("the books were tampered with");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,6 +80,7 @@ async fn one_changed_balance_is_found_and_named() {
     .await;
     let faults = faults(&app).await;
     assert!(faults.contains("acme") && faults.contains("page"), "{faults}");
+    app.leave_unbalanced("the books were tampered with");
 }
 
 async fn spoil_a_counter(app: &TestApp) {
@@ -102,6 +100,7 @@ async fn one_changed_counter_is_found_and_named() {
     let check = app.app().operations.verify_gate().await.unwrap();
     assert_eq!(check.faults.len(), 1, "{:?}", check.faults);
     assert!(check.faults[0].contains("acme"), "{:?}", check.faults);
+    app.leave_unbalanced("the books were tampered with");
 }
 
 #[rstest::rstest]
@@ -111,9 +110,7 @@ async fn one_changed_counter_is_found_and_named() {
 async fn verify_compares_the_counters_of_a_test_clock_by_its_time_and_says_where_it_compared_none(
     #[case] now: jiff::Timestamp,
 ) {
-    let settings = vec![("environment", "sandbox".to_owned())];
-    let options = AppOptions { test_clock_ms: Some(now.as_millisecond()), settings, ..AppOptions::default() };
-    let app = spawn_app_with(options).await;
+    let app = an_app().at_ms(now.as_millisecond()).with("environment", "sandbox").start().await;
     let verify = async || {
         let mut verify = tollgate(&["verify", "--output", "json"]);
         verify.envs(app.variables());
@@ -131,6 +128,7 @@ async fn verify_compares_the_counters_of_a_test_clock_by_its_time_and_says_where
     spoil_a_counter(&app).await;
     let (code, gate) = verify().await;
     assert_eq!((code, &gate["faults"]), (Some(3), &json!(1)), "{gate}");
+    app.leave_unbalanced("the books were tampered with");
 }
 
 /// Everything of the tenant's only operation, the newest batch of its chain: gone, as if it had never been.
@@ -145,9 +143,9 @@ const VANISH: &str = "SET session_replication_role = replica; \
 async fn the_newest_batch_of_a_chain_cannot_vanish_with_all_that_follows_from_it() {
     let app = spawn_app().await;
     used(&app).await;
-    app.put("/v1/admin/tenants/last", json!({})).await;
+    app.define("tenants/last", json!({})).await;
     let body = json!({ "tenant": "last", "meter": "token", "amount": "9" });
-    app.post_keyed("/v1/usage", "last", body.clone()).await.expect(201);
+    app.post_keyed(USAGE, "last", body.clone()).await.expect(201);
     app.drained().await;
     let operations = &app.app().operations;
     let mut told = BTreeMap::new();
@@ -165,7 +163,7 @@ async fn the_newest_batch_of_a_chain_cannot_vanish_with_all_that_follows_from_it
     let output = tokio::task::spawn_blocking(move || verify.output().unwrap()).await.unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     // It stays known while the chain grows again, and is one alarm.
-    app.post_keyed("/v1/usage", "later", body).await.expect(201);
+    app.post_keyed(USAGE, "later", body).await.expect(201);
     app.drained().await;
     for _ in 0..2 {
         operations.anchor_chains(&mut told).await.unwrap();
@@ -174,6 +172,7 @@ async fn the_newest_batch_of_a_chain_cannot_vanish_with_all_that_follows_from_it
     assert!(lost.faults.len() == 1 && lost.faults[0].ends_with("is another one by now"), "{lost:?}");
     let metrics = operations.metrics_text();
     assert!(metrics.contains("tollgate_alarms_total{alarm=\"chain\"} 1"), "{metrics}");
+    app.leave_unbalanced("the books were tampered with");
 }
 
 #[tokio::test(flavor = "multi_thread")]

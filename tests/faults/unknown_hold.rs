@@ -9,26 +9,27 @@ use tollgate::domain::ids::{Subject, SubjectId, SubjectKind, TenantId};
 use tollgate::writer::discard;
 
 use crate::ledger::as_owner;
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn app_with(options: AppOptions) -> TestApp {
-    let app = spawn_app_with(options).await;
-    let limits = json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "90" }])).await;
+    let app = options.start().await;
+    app.with_plan(json!([day_of("100")]), json!([quota_of("90")])).await;
     app
 }
 
 async fn hold(app: &TestApp, ttl_seconds: u32) -> String {
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": ttl_seconds });
-    app.post_keyed("/v1/reservations", "job", body).await.expect(201).text("/id").to_owned()
+    app.post_keyed(RESERVATIONS, "job", pages("5").lasting(ttl_seconds))
+        .await
+        .expect(201)
+        .text("/id")
+        .to_owned()
 }
 
 async fn usage(app: &TestApp, key: &str) {
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    app.post_keyed("/v1/usage", key, body).await.expect(201);
+    app.use_pages(key, "1").await.expect(201);
 }
 
 fn restores(app: &TestApp) -> String {
@@ -66,13 +67,13 @@ async fn restored_without_it(app: &TestApp, ttl_seconds: u32, torn: &[String]) -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_whose_consume_was_discarded_is_told_once_and_what_is_consumed_then_is_billed() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(an_app()).await;
     let id = hold(&app, 3600).await;
     app.drained().await;
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
                  SELECT partition, 0, 0, id, tenant, 'torn', 'a test' FROM reservations";
     as_owner(&app.database, waits).await.unwrap();
-    let path = format!("/v1/reservations/{id}/consume");
+    let path = reservation(&id, "consume");
     app.post(&path, json!({ "amount": "3" })).await.expect(200);
     wait_for("it waits in quarantine", PATIENCE, async || {
         (app.app().ledger.count_quarantined().await.unwrap() == 2).then_some(())
@@ -94,20 +95,19 @@ async fn a_hold_whose_consume_was_discarded_is_told_once_and_what_is_consumed_th
     app.drained().await;
     assert_eq!(listed(&app, "consumed").await, 1);
     assert_eq!(restores(&app), before, "the tenant was not restored for it");
+    app.leave_unbalanced("a consume of the gate was kept from the books");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_booked_behind_the_restore_of_its_tenant_is_known_again_at_its_next_call() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(an_app()).await;
     let id = restored_without_it(&app, 3600, &[]).await;
     let before = restores(&app);
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
-    let again = app.post_keyed("/v1/reservations", "job", body).await.expect(200);
+    let again = app.post_keyed(RESERVATIONS, "job", pages("5").lasting(3600)).await.expect(200);
     assert_eq!((again.text("/id"), again.text("/status")), (&*id, "reserved"));
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!((quota.text("/quotas/0/consumed"), quota.text("/quotas/0/reserved")), ("2", "5"));
-    let consumed =
-        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3" })).await.expect(200);
+    let consumed = app.consume(&id, "3").await.expect(200);
     assert_eq!((consumed.text("/limits/0/consumed"), consumed.text("/limits/0/reserved")), ("5", "0"));
     assert_eq!(restores(&app), before, "the tenant was not restored for it");
     app.finish().await;
@@ -129,7 +129,7 @@ async fn expires(app: &TestApp, noon: jiff::Timestamp) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forgotten_hold_expires_although_nobody_calls() {
     let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
+    let options = an_app().at_ms(noon.as_millisecond());
     let app = app_with(options).await;
     restored_without_it(&app, 60, &[]).await;
     expires(&app, noon).await;
@@ -140,27 +140,27 @@ async fn a_forgotten_hold_expires_although_nobody_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_cannot_be_restored_keeps_no_forgotten_hold_of_another_open() {
     let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
+    let options = an_app().at_ms(noon.as_millisecond());
     let app = app_with(options).await;
-    app.put("/v1/admin/tenants/torn", json!({ "plan": "plan" })).await;
-    let body = json!({ "tenant": "torn", "meter": "page", "amount": "5", "ttl_seconds": 3600 });
-    app.post("/v1/reservations", body).await.expect(201);
+    app.define("tenants/torn", json!({ "plan": "plan" })).await;
+    app.post(RESERVATIONS, pages("5").of("torn").lasting(3600)).await.expect(201);
     app.drained().await;
     let state: Vec<String> = app.redis.connection().await.keys("tg1:*:state:torn").await.unwrap();
     restored_without_it(&app, 60, &state).await;
     expires(&app, noon).await;
+    app.leave_unbalanced("the state of one tenant stays torn");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_the_restore_of_a_subject_broke_off_its_holds_expire_although_nobody_calls() {
     let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(noon.as_millisecond()), ..AppOptions::default() };
+    let options = an_app().at_ms(noon.as_millisecond());
     let app = app_with(options).await;
     let limits = json!([{ "id": "own", "meter": "page", "window": "day", "capacity": "50",
                           "scope": "subject", "subject_kind": "user", "class": "quota" }]);
-    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "limits": limits })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "limits": limits })).await;
     let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 60, "subjects": { "user": "ada" } });
-    app.post("/v1/reservations", body).await.expect(201);
+    app.post(RESERVATIONS, body).await.expect(201);
     app.drained().await;
     // As whoever lets it wait leaves it when it is killed before it tells it.
     let (gate, tenant) = (&app.app().gate, TenantId::parse("acme").unwrap());

@@ -3,12 +3,13 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{Answer, Caller, World};
+use super::with_policy;
+use crate::support::app::*;
 
 /// Whether the contract lets this key call; a path that no rule covers fails the test.
 fn may(role: &str, bound: bool, method: &str, path: &str) -> bool {
     let read = method == "get";
-    let gate = path.starts_with("/v1/reservations") || path == "/v1/usage" || path == "/v1/batch";
+    let gate = path.starts_with(RESERVATIONS) || path == USAGE || path == "/v1/batch";
     let own = path.starts_with("/v1/tenants/");
     let report = path.starts_with("/v1/reports/");
     let admin = path.starts_with("/v1/admin/");
@@ -23,7 +24,7 @@ fn may(role: &str, bound: bool, method: &str, path: &str) -> bool {
     }
 }
 
-async fn call(caller: &Caller, method: &str, path: &str, tenant: &str) -> Answer {
+async fn call(caller: &Caller, method: &str, path: &str, tenant: &str) -> Answered {
     let path = path.replace("{tenant}", tenant).replace("{id}", "no-such-thing");
     let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
     let request = caller.request(method.clone(), &path);
@@ -32,8 +33,8 @@ async fn call(caller: &Caller, method: &str, path: &str, tenant: &str) -> Answer
     caller.send(request).await
 }
 
-async fn documented_calls(world: &World) -> Vec<(String, String)> {
-    let contract = world.admin.get("/openapi.json").await.body;
+async fn documented_calls(app: &TestApp) -> Vec<(String, String)> {
+    let contract = app.get("/openapi.json").await.body;
     let paths = contract["paths"].as_object().unwrap();
     let calls = paths.iter().filter(|(path, _)| path.starts_with("/v1/"));
     calls.flat_map(|(path, item)| methods(item).map(move |method| (method, path.clone()))).collect()
@@ -45,18 +46,18 @@ fn methods(item: &Value) -> impl Iterator<Item = String> {
 
 #[tokio::test]
 async fn each_key_calls_what_its_role_may_and_nothing_else() {
-    let world = World::with_policy().await;
-    let own = world.tenant();
-    let mut keys = vec![("admin", false, world.admin.clone())];
+    let app = with_policy().await;
+    let own = "acme";
+    let mut keys = vec![("admin", false, app.caller())];
     for (role, bound) in
         [("finance", false), ("finance", true), ("service", false), ("service", true), ("tenant", true)]
     {
-        keys.push((role, bound, world.admin.make_key(role, bound.then_some(own.as_str())).await));
+        keys.push((role, bound, app.make_key(role, bound.then_some(own)).await));
     }
-    for (method, path) in documented_calls(&world).await {
-        call(&world.admin.with_key(None), &method, &path, &own).await.is_problem(401, "unauthenticated");
+    for (method, path) in documented_calls(&app).await {
+        call(&app.with_key(None), &method, &path, own).await.is_problem(401, "unauthenticated");
         for (role, bound, caller) in &keys {
-            let answer = call(caller, &method, &path, &own).await;
+            let answer = call(caller, &method, &path, own).await;
             let admitted = answer.status != 401 && answer.status != 403;
             assert_eq!(
                 admitted,
@@ -69,47 +70,50 @@ async fn each_key_calls_what_its_role_may_and_nothing_else() {
             }
         }
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn another_tenant_is_403_with_the_same_words_whether_it_exists_or_not() {
-    let world = World::with_policy().await;
-    let (own, other) = (world.tenant(), world.other_tenant());
+    let app = with_policy().await;
+    let (own, other) = ("acme", "other");
     for role in ["service", "tenant", "finance"] {
-        let bound = world.admin.make_key(role, Some(&own)).await;
+        let bound = app.make_key(role, Some(own)).await;
         for (method, path) in
-            documented_calls(&world).await.iter().filter(|(_, path)| path.contains("{tenant}"))
+            documented_calls(&app).await.iter().filter(|(_, path)| path.contains("{tenant}"))
         {
-            let existing = call(&bound, method, path, &other).await;
+            let existing = call(&bound, method, path, other).await;
             let absent = call(&bound, method, path, "nobody-at-all").await;
             existing.is_problem(403, "forbidden");
             absent.is_problem(403, "forbidden");
             assert_eq!(existing.body["detail"], absent.body["detail"]);
         }
     }
-    let bound = world.admin.make_key("service", Some(&own)).await;
-    for tenant in [other.as_str(), "nobody-at-all"] {
-        let mut body = world.hold("1");
+    let bound = app.make_key("service", Some(own)).await;
+    for tenant in [other, "nobody-at-all"] {
+        let mut body = pages("1");
         body["tenant"] = json!(tenant);
-        bound.post("/v1/reservations", body.clone()).await.is_problem(403, "forbidden");
-        bound.post_keyed("/v1/usage", "k", body).await.is_problem(403, "forbidden");
+        bound.post(RESERVATIONS, body.clone()).await.is_problem(403, "forbidden");
+        bound.post_keyed(USAGE, "k", body).await.is_problem(403, "forbidden");
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_bound_key_may_leave_its_tenant_out() {
-    let world = World::with_policy().await;
-    let bound = world.admin.make_key("service", Some(&world.tenant())).await;
-    let held = bound.post("/v1/reservations", json!({ "meter": world.meter(), "amount": "1" })).await;
-    assert_eq!((held.status, &held.body["tenant"]), (201, &json!(world.tenant())), "{held:?}");
-    let answer = world.admin.post("/v1/reservations", json!({ "meter": world.meter(), "amount": "1" })).await;
+    let app = with_policy().await;
+    let bound = app.make_key("service", Some("acme")).await;
+    let held = bound.post(RESERVATIONS, json!({ "meter": "page", "amount": "1" })).await;
+    assert_eq!((held.status, &held.body["tenant"]), (201, &json!("acme")), "{held:?}");
+    let answer = app.post(RESERVATIONS, json!({ "meter": "page", "amount": "1" })).await;
     assert_eq!((answer.status, answer.pointers()), (422, vec!["/tenant"]));
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn guessing_keys_is_slowed_down_and_a_good_key_is_not() {
-    let world = World::empty().await;
-    let guesser = world.admin.at_address([127, 0, 0, 9]);
+    let app = spawn_app().await;
+    let guesser = app.at_address([127, 0, 0, 9]);
     let mut refused = 0;
     for guess in 0..1000 {
         let answer = guesser.with_key(Some(&format!("tg_{guess}_guess"))).get("/v1/admin/plans").await;
@@ -124,4 +128,5 @@ async fn guessing_keys_is_slowed_down_and_a_good_key_is_not() {
     }
     assert!(refused > 500, "{refused}");
     assert_eq!(guesser.get("/v1/admin/plans").await.status, 200);
+    app.finish().await;
 }

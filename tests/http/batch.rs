@@ -2,30 +2,31 @@
 
 use serde_json::{Value, json};
 
-use super::World;
+use super::with_policy;
+use crate::support::app::*;
 
-fn statuses(answer: &super::Answer) -> Vec<u64> {
+fn statuses(answer: &Answered) -> Vec<u64> {
     answer.body["results"].as_array().unwrap().iter().map(|r| r["status"].as_u64().unwrap()).collect()
 }
 
 #[tokio::test]
 async fn each_item_stands_alone_and_answers_in_order() {
-    let world = World::with_policy().await;
-    let id = world.reserve("10").await;
+    let app = with_policy().await;
+    let id = app.hold("10").await;
     let items = json!([
         { "call": "consume", "id": id, "idempotency_key": "1", "body": { "amount": "3", "final": false } },
-        { "call": "reserve", "idempotency_key": "2", "body": world.hold("5") },
+        { "call": "reserve", "idempotency_key": "2", "body": pages("5") },
         { "call": "check", "idempotency_key": "3", "body": {} },
         { "call": "consume", "id": id, "idempotency_key": "4", "body": { "amount": "4" } },
-        { "call": "usage", "idempotency_key": "5", "body": world.hold("1") },
-        { "call": "usage", "body": world.hold("1") },
+        { "call": "usage", "idempotency_key": "5", "body": pages("1") },
+        { "call": "usage", "body": pages("1") },
         { "call": "extend", "id": id, "idempotency_key": "6", "body": {} },
         { "call": "release", "id": "nonsense", "idempotency_key": "7", "body": {} },
-        { "call": "reserve", "idempotency_key": "8", "body": { "tenant": world.tenant(), "colour": "red" } },
-        { "call": "reserve", "id": id, "idempotency_key": "9", "body": world.hold("1") },
+        { "call": "reserve", "idempotency_key": "8", "body": { "tenant": "acme", "colour": "red" } },
+        { "call": "reserve", "id": id, "idempotency_key": "9", "body": pages("1") },
         7
     ]);
-    let answer = world.admin.post("/v1/batch", json!({ "items": items })).await;
+    let answer = app.post("/v1/batch", json!({ "items": items })).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(statuses(&answer), [200, 201, 422, 200, 201, 400, 409, 404, 422, 422, 422], "{answer:?}");
     let result = |index: usize| &answer.body["results"][index]["body"];
@@ -33,47 +34,51 @@ async fn each_item_stands_alone_and_answers_in_order() {
     assert_eq!(result(3)["lines"][0]["returned"], "6");
     assert_eq!(result(5)["code"], "idempotency_key_required");
     assert_eq!(result(8)["errors"][0]["pointer"], "/body/colour");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_batch_sent_again_changes_nothing() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     let items: Vec<Value> = (0..50)
-        .map(|n| json!({ "call": "usage", "idempotency_key": format!("k{n}"), "body": world.hold("1") }))
+        .map(|n| json!({ "call": "usage", "idempotency_key": format!("k{n}"), "body": pages("1") }))
         .collect();
-    let first = world.admin.post("/v1/batch", json!({ "items": items })).await;
+    let first = app.post("/v1/batch", json!({ "items": items })).await;
     assert!(statuses(&first).iter().all(|status| *status == 201), "{first:?}");
-    let again = world.admin.post("/v1/batch", json!({ "items": items })).await;
+    let again = app.post("/v1/batch", json!({ "items": items })).await;
     assert!(statuses(&again).iter().all(|status| *status == 200), "{again:?}");
-    let quota = world.admin.get(&format!("/v1/tenants/{}/quota", world.tenant())).await;
+    let quota = app.get("/v1/tenants/acme/quota").await;
     assert_eq!(quota.body["limits"][0]["consumed"], "50");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_batch_has_1_to_1000_items() {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     let item = json!({ "call": "release", "id": "x", "idempotency_key": "k", "body": {} });
     for count in [0, 1001] {
-        let answer = world.admin.post("/v1/batch", json!({ "items": vec![item.clone(); count] })).await;
+        let answer = app.post("/v1/batch", json!({ "items": vec![item.clone(); count] })).await;
         answer.is_problem(422, "validation_failed");
         assert_eq!(answer.pointers(), ["/items"]);
     }
-    let answer = world.admin.post("/v1/batch", json!({ "items": vec![item; 1000] })).await;
+    let answer = app.post("/v1/batch", json!({ "items": vec![item; 1000] })).await;
     assert_eq!(statuses(&answer), vec![404; 1000]);
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_bound_key_acts_for_its_tenant_only() {
-    let world = World::with_policy().await;
-    let bound = world.admin.make_key("service", Some(&world.tenant())).await;
-    let mut own = world.hold("1");
+    let app = with_policy().await;
+    let bound = app.make_key("service", Some("acme")).await;
+    let mut own = pages("1");
     own.as_object_mut().unwrap().remove("tenant");
-    let mut other = world.hold("1");
-    other["tenant"] = json!(world.other_tenant());
+    let mut other = pages("1");
+    other["tenant"] = json!("other");
     let items = json!([
         { "call": "usage", "idempotency_key": "1", "body": own },
         { "call": "usage", "idempotency_key": "2", "body": other }
     ]);
     let answer = bound.post("/v1/batch", json!({ "items": items })).await;
     assert_eq!(statuses(&answer), [201, 403], "{answer:?}");
+    app.finish().await;
 }

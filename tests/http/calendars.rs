@@ -9,7 +9,7 @@ use tollgate::domain::checkpoint::ReconciliationState;
 use tollgate::domain::ids::{MeterId, TenantId};
 
 use crate::ledger::rows;
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const TENANT: &str = "/v1/admin/tenants/acme";
@@ -18,11 +18,8 @@ const BALANCES: &str = "SELECT period_start AT TIME ZONE 'UTC' AS s, period_end 
 
 /// A tenant in UTC at this time, with a limit for every window and a quota; nothing runs by itself.
 async fn in_utc_at(now: &str) -> TestApp {
-    let now: jiff::Timestamp = now.parse().unwrap();
-    let options =
-        AppOptions { test_clock_ms: Some(now.as_millisecond()), without_jobs: true, ..AppOptions::default() };
-    let app = spawn_app_with(options).await;
-    app.with_plan(limits(), json!([{ "meter": "page", "included": "50" }])).await;
+    let app = an_app().at(now).without_jobs().start().await;
+    app.with_plan(limits(), json!([quota_of("50")])).await;
     app
 }
 
@@ -34,9 +31,7 @@ fn limits() -> Value {
 async fn use_pages(app: &TestApp, amount: &str) -> u16 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let key = NEXT.fetch_add(1, Ordering::SeqCst).to_string();
-    let answer = app
-        .post_keyed("/v1/usage", &key, json!({ "tenant": "acme", "meter": "page", "amount": amount }))
-        .await;
+    let answer = app.use_pages(&key, amount).await;
     assert!(matches!(answer.status, 201 | 429), "{answer:?}");
     answer.status
 }
@@ -47,7 +42,7 @@ async fn change(app: &TestApp, zone: &str, anchor_day: u8) -> Value {
 
 /// The period's start and end, what is consumed of the quota, and each window's end with what is consumed in it.
 async fn standing(app: &TestApp) -> (String, String, String, Vec<(String, String)>) {
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!(quota.text("/source"), "gate", "{quota:?}");
     let of = |id: &str| {
         let limits = quota.body["limits"].as_array().unwrap();
@@ -93,8 +88,8 @@ async fn a_change_of_zone_or_anchor_leaves_what_is_open_and_holds_from_the_end_o
 ) {
     let app = in_utc_at("2026-03-31T12:00:00Z").await;
     assert_eq!(use_pages(&app, "20").await, 201);
-    let hold = json!({ "tenant": "acme", "meter": "page", "amount": "9", "ttl_seconds": 86400 });
-    let held = app.post("/v1/reservations", hold).await.expect(201).text("/id").to_owned();
+    let hold = pages("9").lasting(86400);
+    let held = app.held(hold).await;
     let before = standing(&app).await;
     let shown = change(&app, zone, anchor_day).await;
     assert_eq!((&shown["time_zone"], &shown["anchor_day"]), (&json!(zone), &json!(anchor_day)));
@@ -117,7 +112,7 @@ async fn a_change_of_zone_or_anchor_leaves_what_is_open_and_holds_from_the_end_o
     assert_eq!((ends(&windows), consumed(&windows)), (first_ends.to_vec(), vec!["0"; 4]));
     app.move_clock("2026-04-01T00:10:00Z").await;
     assert_eq!(use_pages(&app, "5").await, 201);
-    app.post(&format!("/v1/reservations/{held}/consume"), json!({ "amount": "4" })).await.expect(200);
+    app.consume(&held, "4").await.expect(200);
     app.move_clock("2026-04-01T00:40:00Z").await;
     assert_eq!(use_pages(&app, "45").await, 201, "the first period carries its included amount in full");
     assert_eq!(use_pages(&app, "1").await, 429);
@@ -147,12 +142,12 @@ async fn a_change_of_zone_or_anchor_leaves_what_is_open_and_holds_from_the_end_o
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_has_booked_nothing_changes_at_once(#[case] zone: &str, #[case] start: &str) {
     let app = in_utc_at("2026-03-10T12:00:00Z").await;
-    app.put("/v1/admin/plans/plan", json!({ "limits": limits(), "quotas": [] })).await;
+    app.define("plans/plan", json!({ "limits": limits(), "quotas": [] })).await;
     // The gate knows its counters, and windows, from here on.
-    app.get("/v1/tenants/acme/quota").await.expect(200);
+    app.quota().await;
     assert!(change(&app, zone, 1).await["calendars"].is_null());
-    app.put(
-        "/v1/admin/plans/plan",
+    app.define(
+        "plans/plan",
         json!({ "limits": limits(), "quotas": [{ "meter": "page", "included": "50" }] }),
     )
     .await;

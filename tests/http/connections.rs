@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::app::{AppOptions, spawn_app_with};
+use crate::support::app::*;
 
 /// Longer than the five seconds after which many servers close.
 const KEPT: Duration = Duration::from_secs(6);
 
 #[tokio::test]
 async fn a_kept_connection_is_closed_after_the_time_set_and_not_before() {
-    let settings = vec![("http.keep_alive_ms", KEPT.as_millis().to_string())];
-    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
+    let app = an_app().with("http.keep_alive_ms", KEPT.as_millis()).start().await;
     let mut connection = TcpStream::connect(app.url().trim_start_matches("http://")).await.unwrap();
     connection.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let (mut answer, mut began) = (Vec::new(), None);

@@ -10,7 +10,7 @@ use tollgate::domain::ids::TenantId;
 use tollgate::ledger::RestoreAsk;
 
 use crate::ledger::as_owner;
-use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// In the middle of an hour, a day, a week and a month.
@@ -22,7 +22,7 @@ fn own(window: &str) -> Value {
 }
 
 async fn put_tenant(app: &TestApp, tenant: &str, limits: Value) {
-    app.put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": "plan", "limits": limits })).await;
+    app.define(&format!("tenants/{tenant}"), json!({ "plan": "plan", "limits": limits })).await;
 }
 
 /// What the tenant's limit shows as consumed and reserved.
@@ -41,37 +41,38 @@ fn pair(consumed: &str, reserved: &str) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_made_with_a_limit_of_the_same_id_leaves_anothers_counter_alone() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     put_tenant(&app, "a", json!([own("month")])).await;
-    let hold = json!({ "tenant": "a", "meter": "page", "amount": "60", "ttl_seconds": 600 });
-    app.post_keyed("/v1/reservations", "hold", hold).await.expect(201);
-    app.post_keyed("/v1/usage", "use", json!({ "tenant": "a", "meter": "page", "amount": "30" }))
-        .await
-        .expect(201);
+    let hold = pages("60").of("a").lasting(600);
+    app.post_keyed(RESERVATIONS, "hold", hold).await.expect(201);
+    app.post_keyed(USAGE, "use", pages("30").of("a")).await.expect(201);
     for limits in [json!([own("month")]), json!([own("day")]), json!([own("month")]), json!([])] {
         put_tenant(&app, "b", limits).await;
         assert_eq!(figures(&app, "a", "own").await, pair("30", "60"));
     }
-    let more = json!({ "tenant": "a", "meter": "page", "amount": "11" });
-    app.post_keyed("/v1/usage", "more", more).await.is_problem(429, "quota_exceeded");
+    let more = pages("11").of("a");
+    app.post_keyed(USAGE, "more", more).await.is_problem(429, "quota_exceeded");
     app.finish().await;
 }
 
 async fn app_at_noon() -> TestApp {
-    let app = spawn_app_with(AppOptions { test_clock_ms: Some(NOON_MS), ..AppOptions::default() }).await;
-    app.with_plan(json!([]), json!([])).await;
+    let app = an_app().at_ms(NOON_MS).start().await;
+    app.without_limits().await;
     app
 }
 
 /// A hold of `acme` on behalf of ada; its id.
 async fn hold(app: &TestApp, key: &str, amount: &str, ttl_seconds: u32) -> String {
-    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": amount, "ttl_seconds": ttl_seconds });
-    app.post_keyed("/v1/reservations", key, body).await.expect(201).text("/id").to_owned()
+    app.post_keyed(RESERVATIONS, key, pages(amount).by("ada").lasting(ttl_seconds))
+        .await
+        .expect(201)
+        .text("/id")
+        .to_owned()
 }
 
 async fn consume(app: &TestApp, id: &str, amount: &str, is_final: bool) {
     let body = json!({ "amount": amount, "final": is_final });
-    app.post(&format!("/v1/reservations/{id}/consume"), body).await.expect(200);
+    app.resolve(id, "consume", body).await.expect(200);
 }
 
 /// What the limit shows as consumed and reserved, the subject's where it is one.
@@ -86,7 +87,7 @@ async fn counts(app: &TestApp, limit: &str) -> (String, String) {
 
 async fn expired(app: &TestApp, id: &str) {
     wait_for("the hold expires", Duration::from_secs(60), async || {
-        let found = app.get(&format!("/v1/reservations/{id}")).await;
+        let found = app.read(id).await;
         (found.text("/status") == "expired").then_some(())
     })
     .await;
@@ -119,7 +120,7 @@ fn beginnings() -> Vec<(&'static str, Value, Value)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_that_begins_inside_its_window_counts_what_is_open_then() {
     let app = app_at_noon().await;
-    app.put("/v1/admin/operations/ocr", json!({ "costs": [{ "meter": "page", "base": "1" }] })).await;
+    app.define("operations/ocr", json!({ "costs": [{ "meter": "page", "base": "1" }] })).await;
     for (name, before, after) in beginnings() {
         put_tenant(&app, "acme", before).await;
         let key = |what: &str| format!("{name}-{what}");
@@ -137,11 +138,10 @@ async fn a_counter_that_begins_inside_its_window_counts_what_is_open_then() {
         consume(&app, &used, "25", true).await;
         consume(&app, &grows, "6", false).await;
         assert_eq!(counts(&app, "own").await, pair("31", "17"), "{name}");
-        app.post(&format!("/v1/reservations/{freed}/release"), json!({ "incurred": "1" })).await.expect(200);
+        app.resolve(&freed, "release", json!({ "incurred": "1" })).await.expect(200);
         consume(&app, &late, "2", true).await;
         assert_eq!(counts(&app, "own").await, pair("34", "9"), "{name}");
-        let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "58" });
-        app.post_keyed("/v1/usage", &key("above"), body).await.is_problem(429, "quota_exceeded");
+        app.post_keyed(USAGE, &key("above"), pages("58").by("ada")).await.is_problem(429, "quota_exceeded");
         move_clock(&app, lost_at + 1_800_000).await;
         expired(&app, &left).await;
         assert_eq!(counts(&app, "own").await, pair("34", "4"), "{name}");
@@ -175,7 +175,7 @@ async fn a_counter_that_began_inside_its_window_is_the_same_after_a_loss_of_memo
         .await;
         assert_eq!(counts(&app, "own").await, pair("0", "30"), "{name}");
         consume(&app, &used, "15", true).await;
-        app.post(&format!("/v1/reservations/{left}/release"), json!({})).await.expect(200);
+        app.release(&left).await.expect(200);
         assert_eq!(counts(&app, "own").await, pair("15", "0"), "{name}");
         app.drained().await;
         app.check_books().await;
@@ -188,7 +188,7 @@ async fn a_counter_that_began_inside_its_window_is_the_same_after_a_loss_of_memo
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
     let app = Arc::new(spawn_app().await);
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     let of_tenant = |window: &str| json!({ "id": "own", "meter": "page", "window": window, "capacity": "1000000", "class": "quota" });
     let tenant = TenantId::parse("acme").unwrap();
     let of_users = json!({ "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "month",
@@ -197,20 +197,26 @@ async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
     let (goes_on, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
     let callers: Vec<_> = (0..4)
         .map(|caller| {
-            let (app, goes_on, calls) = (app.clone(), goes_on.clone(), calls.clone());
+            let (app, goes_on, calls) = (app.caller(), goes_on.clone(), calls.clone());
             tokio::spawn(async move {
                 for number in 0.. {
                     if !goes_on.load(Ordering::Relaxed) {
                         break;
                     }
-                    let (key, ttl_seconds) = (format!("{caller}-{number}"), if number % 5 == 0 { 1 } else { 600 });
-                    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "10", "ttl_seconds": ttl_seconds });
+                    let (key, ttl_seconds) =
+                        (format!("{caller}-{number}"), if number % 5 == 0 { 1 } else { 600 });
+                    let body = pages("10").by("ada").lasting(ttl_seconds);
                     calls.fetch_add(1, Ordering::Relaxed);
-                    let held = app.post_until_answered("/v1/reservations", &key, body).await.expect(201);
+                    let held = app.post_until_answered(RESERVATIONS, &key, body).await.expect(201);
                     let path = format!("/v1/reservations/{}", held.text("/id"));
                     match number % 5 {
                         0 | 1 => {}
-                        2 => _ = app.post_until_answered(&format!("{path}/release"), &key, json!({})).await.expect(200),
+                        2 => {
+                            _ = app
+                                .post_until_answered(&format!("{path}/release"), &key, json!({}))
+                                .await
+                                .expect(200)
+                        }
                         part => {
                             let is_final = part == 3;
                             let body = json!({ "amount": (number % 13).to_string(), "final": is_final });
@@ -261,10 +267,10 @@ async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_that_meets_a_new_counter_restores_its_tenant_once() {
     let app = Arc::new(spawn_app().await);
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     put_tenant(&app, "acme", json!([own("month")])).await;
-    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    app.post_keyed("/v1/usage", "first", usage.clone()).await.expect(201);
+    let usage = pages("1");
+    app.post_keyed(USAGE, "first", usage.clone()).await.expect(201);
     let restores = || {
         let text = app.app().operations.metrics_text();
         let name = "tollgate_restores_total{kind=\"tenant\"} ";
@@ -276,8 +282,8 @@ async fn a_crowd_that_meets_a_new_counter_restores_its_tenant_once() {
     put_tenant(&app, "acme", json!([own("month"), other])).await;
     let callers: Vec<_> = (0..80)
         .map(|caller| {
-            let (app, usage) = (app.clone(), usage.clone());
-            tokio::spawn(async move { app.post_keyed("/v1/usage", &format!("{caller}"), usage).await.status })
+            let (app, usage) = (app.caller(), usage.clone());
+            tokio::spawn(async move { app.post_keyed(USAGE, &format!("{caller}"), usage).await.status })
         })
         .collect();
     for caller in callers {
@@ -291,15 +297,19 @@ async fn a_crowd_that_meets_a_new_counter_restores_its_tenant_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_that_begins_while_a_consume_waits_in_quarantine_leaves_the_reservation_consumed() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     put_tenant(&app, "acme", json!([own("month")])).await;
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "50", "ttl_seconds": 600 });
-    let id = app.post_keyed("/v1/reservations", "hold", body).await.expect(201).text("/id").to_owned();
+    let id = app
+        .post_keyed(RESERVATIONS, "hold", pages("50").lasting(600))
+        .await
+        .expect(201)
+        .text("/id")
+        .to_owned();
     app.drained().await;
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
                  SELECT partition, 0, 0, id, tenant, 'torn', 'a test' FROM reservations";
     as_owner(&app.database, waits).await.unwrap();
-    let path = format!("/v1/reservations/{id}/consume");
+    let path = reservation(&id, "consume");
     let consume = json!({ "amount": "40" });
     app.post(&path, consume.clone()).await.expect(200);
     wait_for("it waits in quarantine", Duration::from_secs(60), async || {
@@ -309,10 +319,11 @@ async fn a_counter_that_begins_while_a_consume_waits_in_quarantine_leaves_the_re
     let mut other = own("day");
     other["id"] = json!("other");
     put_tenant(&app, "acme", json!([own("month"), other])).await;
-    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    app.post_keyed("/v1/usage", "use", usage).await.expect(201);
+    let usage = pages("1");
+    app.post_keyed(USAGE, "use", usage).await.expect(201);
     assert_eq!(counts(&app, "own").await, pair("41", "0"));
     let again = app.post(&path, consume).await.expect(200);
     assert_eq!((again.text("/status"), &again.body["replayed"]), ("consumed", &json!(true)), "{again:?}");
     assert_eq!(counts(&app, "own").await, pair("41", "0"));
+    app.leave_unbalanced("a consume that the gate has waits in quarantine");
 }

@@ -3,28 +3,7 @@
 use serde_json::{Value, json};
 use tollgate::writer::retry;
 
-use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
-
-async fn with_day_of(app: &TestApp, capacity: &str) {
-    app.with_plan(
-        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]),
-        json!([]),
-    )
-    .await;
-}
-
-fn pages(amount: &str) -> Value {
-    json!({ "tenant": "acme", "meter": "page", "amount": amount })
-}
-
-fn with(mut body: Value, field: &str, value: Value) -> Value {
-    body[field] = value;
-    body
-}
-
-async fn held(app: &TestApp, body: Value) -> String {
-    app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned()
-}
+use crate::support::app::*;
 
 #[tokio::test]
 async fn best_effort_grants_line_by_line_what_fits_and_says_what_was_asked() {
@@ -34,22 +13,22 @@ async fn best_effort_grants_line_by_line_what_fits_and_says_what_was_asked() {
             { "id": "pages", "meter": "page", "window": "day", "capacity": "10" },
             { "id": "tokens", "meter": "token", "window": "day", "capacity": "100" }
         ]),
-        json!([{ "meter": "page", "included": "8" }]),
+        json!([quota_of("8")]),
     )
     .await;
     let lines = json!([{ "meter": "page", "amount": "12" }, { "meter": "token", "amount": "30" }]);
     let asked = json!({ "tenant": "acme", "lines": lines, "mode": "best_effort" });
-    let tried = app.post("/v1/reservations", with(asked.clone(), "dry_run", json!(true))).await.expect(200);
-    let granted = app.post_keyed("/v1/reservations", "k", asked.clone()).await.expect(201);
+    let tried = app.post(RESERVATIONS, asked.clone().with("dry_run", true)).await.expect(200);
+    let granted = app.post_keyed(RESERVATIONS, "k", asked.clone()).await.expect(201);
     let lines = json!([
         { "meter": "page", "amount": "8", "requested": "12" },
         { "meter": "token", "amount": "30", "requested": "30" }
     ]);
     assert_eq!((&tried.body["lines"], &tried.body["allowed"]), (&lines, &json!(true)), "{tried:?}");
     assert_eq!(granted.body["lines"], lines, "{granted:?}");
-    let again = app.post_keyed("/v1/reservations", "k", asked).await.expect(200);
+    let again = app.post_keyed(RESERVATIONS, "k", asked).await.expect(200);
     assert_eq!(again.body["lines"], lines, "a replay answers the original lines");
-    let nothing = app.post("/v1/reservations", with(pages("1"), "mode", json!("best_effort"))).await;
+    let nothing = app.post(RESERVATIONS, pages("1").with("mode", "best_effort")).await;
     nothing.is_problem(429, "quota_exceeded");
     app.finish().await;
 }
@@ -66,10 +45,8 @@ async fn all_lines_pass_or_nothing_moves() {
     )
     .await;
     let lines = json!([{ "meter": "page", "amount": "5" }, { "meter": "token", "amount": "101" }]);
-    app.post("/v1/reservations", json!({ "tenant": "acme", "lines": lines }))
-        .await
-        .is_problem(402, "exceeds_plan");
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    app.post(RESERVATIONS, json!({ "tenant": "acme", "lines": lines })).await.is_problem(402, "exceeds_plan");
+    let quota = app.quota().await;
     for limit in quota.body["limits"].as_array().unwrap() {
         assert_eq!((&limit["consumed"], &limit["reserved"]), (&json!("0"), &json!("0")), "{limit}");
     }
@@ -88,28 +65,28 @@ async fn a_best_effort_is_told_to_wait_as_long_as_it_may_be_granted_a_part() {
     let ask = |lines| json!({ "tenant": "acme", "lines": lines, "mode": "best_effort" });
     let (page, token) =
         (json!({ "meter": "page", "amount": "20" }), json!({ "meter": "token", "amount": "1" }));
-    let part = app.post("/v1/reservations", ask(json!([page]))).await.expect(201);
+    let part = app.post(RESERVATIONS, ask(json!([page]))).await.expect(201);
     assert_eq!(part.text("/lines/0/amount"), "10");
-    let all = json!({ "tenant": "acme", "meter": "page", "amount": "20" });
-    app.post("/v1/reservations", all).await.is_problem(402, "exceeds_plan");
-    let held = app.post("/v1/reservations", ask(json!([page]))).await;
+    let all = pages("20");
+    app.post(RESERVATIONS, all).await.is_problem(402, "exceeds_plan");
+    let held = app.post(RESERVATIONS, ask(json!([page]))).await;
     held.is_problem(429, "quota_exceeded");
     assert_eq!(held.text("/refused_by/0/cause"), "reserved", "{held:?}");
     assert_eq!((held.text("/refused_by/0/needed"), held.text("/refused_by/0/shortfall")), ("20", "20"));
     assert!(held.body["retry_after_ms"].as_i64().unwrap() <= 60_000, "the hold ends by then: {held:?}");
-    let path = format!("/v1/reservations/{}/consume", part.text("/id"));
+    let path = reservation(part.text("/id"), "consume");
     app.post(&path, json!({})).await.expect(200);
-    let used = app.post("/v1/reservations", ask(json!([page, token]))).await;
+    let used = app.post(RESERVATIONS, ask(json!([page, token]))).await;
     used.is_problem(429, "quota_exceeded");
     assert_eq!(used.text("/refused_by/0/cause"), "consumed", "{used:?}");
     assert!(
         used.body["retry_after_ms"].as_i64().unwrap() <= 3_600_000,
         "the month has room for a part: {used:?}"
     );
-    app.post("/v1/reservations", ask(json!([token]))).await.is_problem(402, "exceeds_plan");
+    app.post(RESERVATIONS, ask(json!([token]))).await.is_problem(402, "exceeds_plan");
     let mut dry = ask(json!([page]));
     dry["dry_run"] = json!(true);
-    let dry = app.post("/v1/reservations", dry).await.expect(200);
+    let dry = app.post(RESERVATIONS, dry).await.expect(200);
     assert_eq!((&dry.body["allowed"], dry.text("/refused_by/0/id")), (&json!(false), "hour"), "{dry:?}");
     app.finish().await;
 }
@@ -122,10 +99,10 @@ async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
         { "id": "month", "meter": "page", "window": "month", "capacity": "10", "message": "ask your sales contact" },
         { "id": "roomy", "meter": "page", "window": "day", "capacity": "1000" }
     ]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "10" }])).await;
-    app.post_keyed("/v1/usage", "k", pages("4")).await.expect(201);
-    held(&app, pages("4")).await;
-    let refused = app.post("/v1/reservations", pages("5")).await;
+    app.with_plan(limits, json!([quota_of("10")])).await;
+    app.use_pages("k", "4").await.expect(201);
+    app.hold("4").await;
+    let refused = app.post(RESERVATIONS, pages("5")).await;
     refused.is_problem(429, "quota_exceeded");
     let by: Vec<_> = refused.body["refused_by"]
         .as_array()
@@ -152,7 +129,7 @@ async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
         .max();
     assert_eq!(refused.body["retry_after_ms"].as_i64(), longest);
     assert_eq!(refused.header("retry-after"), refused.body["retry_after_seconds"].to_string());
-    app.post("/v1/reservations", pages("7")).await.is_problem(429, "quota_exceeded");
+    app.post(RESERVATIONS, pages("7")).await.is_problem(429, "quota_exceeded");
     app.finish().await;
 }
 
@@ -164,14 +141,11 @@ async fn thirty_two_limits_stack_on_one_request_and_one_more_is_refused() {
         (0..count).map(|n| json!({ "id": format!("l{n}"), "meter": "page", "window": WINDOWS[n % 4], "capacity": (100 + n).to_string() })).collect()
     };
     app.with_plan(json!(limits(32)), json!([])).await;
-    let reserved = app.post("/v1/reservations", pages("7")).await.expect(201);
+    let reserved = app.post(RESERVATIONS, pages("7")).await.expect(201);
     let shown = reserved.body["limits"].as_array().unwrap();
     assert_eq!(shown.len(), 32);
     assert!(shown.iter().all(|limit| limit["reserved"] == "7"), "{shown:?}");
-    let done = app
-        .post(&format!("/v1/reservations/{}/consume", reserved.text("/id")), json!({ "amount": "3" }))
-        .await
-        .expect(200);
+    let done = app.consume(reserved.text("/id"), "3").await.expect(200);
     assert!(
         done.body["limits"]
             .as_array()
@@ -179,8 +153,8 @@ async fn thirty_two_limits_stack_on_one_request_and_one_more_is_refused() {
             .iter()
             .all(|limit| limit["consumed"] == "3" && limit["reserved"] == "0")
     );
-    app.put("/v1/admin/plans/plan", json!({ "limits": limits(33) })).await;
-    let refused = app.post("/v1/reservations", pages("1")).await;
+    app.define("plans/plan", json!({ "limits": limits(33) })).await;
+    let refused = app.post(RESERVATIONS, pages("1")).await;
     refused.is_problem(422, "validation_failed");
     app.finish().await;
 }
@@ -188,25 +162,24 @@ async fn thirty_two_limits_stack_on_one_request_and_one_more_is_refused() {
 #[tokio::test]
 async fn what_exceeds_the_hold_is_recorded_capped_or_rejected_as_the_meter_says() {
     let app = spawn_app().await;
-    with_day_of(&app, "10").await;
+    app.with_day_of("10").await;
     let meter =
         |on_excess: &str| json!({ "unit": "page", "without_limit": "unlimited", "on_excess": on_excess });
     // Recorded in full and flagged, also above the limit.
-    let id = held(&app, pages("4")).await;
-    let recorded =
-        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "6" })).await.expect(200);
+    let id = app.hold("4").await;
+    let recorded = app.consume(&id, "6").await.expect(200);
     assert_eq!((recorded.text("/lines/0/consumed"), recorded.text("/lines/0/excess")), ("6", "2"));
     assert_eq!(recorded.text("/warnings/0/code"), "excess", "{recorded:?}");
     // Rejected: nothing changes, and the hold can still be consumed.
-    app.put("/v1/admin/meters/page", meter("reject")).await;
-    let id = held(&app, pages("2")).await;
-    let path = format!("/v1/reservations/{id}/consume");
+    app.define("meters/page", meter("reject")).await;
+    let id = app.hold("2").await;
+    let path = reservation(&id, "consume");
     app.post(&path, json!({ "amount": "3" })).await.is_problem(422, "validation_failed");
     app.post(&path, json!({ "amount": "2" })).await.expect(200);
     // Capped at the hold and what is left beside it: 8 of 10 are consumed, 1 is held, 1 is left.
-    app.put("/v1/admin/meters/page", meter("cap")).await;
-    let id = held(&app, pages("1")).await;
-    let path = format!("/v1/reservations/{id}/consume");
+    app.define("meters/page", meter("cap")).await;
+    let id = app.hold("1").await;
+    let path = reservation(&id, "consume");
     let capped = app.post(&path, json!({ "amount": "7" })).await.expect(200);
     assert_eq!(
         (capped.text("/lines/0/consumed"), capped.text("/lines/0/uncharged")),
@@ -215,7 +188,7 @@ async fn what_exceeds_the_hold_is_recorded_capped_or_rejected_as_the_meter_says(
     );
     let again = app.post(&path, json!({ "amount": "7" })).await.expect(200);
     assert_eq!((again.text("/lines/0/consumed"), &again.body["replayed"]), ("2", &json!(true)), "{again:?}");
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!(quota.text("/limits/0/consumed"), "10");
     app.finish().await;
 }
@@ -223,9 +196,9 @@ async fn what_exceeds_the_hold_is_recorded_capped_or_rejected_as_the_meter_says(
 #[tokio::test]
 async fn an_operation_costs_its_weights_times_its_factors_within_its_clamp() {
     let app = spawn_app().await;
-    with_day_of(&app, "100000").await;
+    app.with_day_of("100000").await;
     let costs = json!([{ "meter": "page", "base": "0", "weights": { "pages": "1" }, "factors": { "handwriting": "2", "tier": { "fast": "1.5" } }, "min": "1", "max": "100", "round": "up" }]);
-    app.put("/v1/admin/operations/submit", json!({ "costs": costs })).await;
+    app.define("operations/submit", json!({ "costs": costs })).await;
     for (attributes, cost) in [
         (json!({ "pages": 3 }), "3"),
         (json!({ "pages": 3, "handwriting": true }), "6"),
@@ -235,23 +208,17 @@ async fn an_operation_costs_its_weights_times_its_factors_within_its_clamp() {
         (json!({ "pages": 5000 }), "100"),
     ] {
         let body = json!({ "tenant": "acme", "operation": "submit", "attributes": attributes });
-        let reserved = app.post("/v1/reservations", body).await.expect(201);
+        let reserved = app.post(RESERVATIONS, body).await.expect(201);
         assert_eq!(reserved.text("/lines/0/amount"), cost, "{attributes}");
     }
     let unknown = json!({ "tenant": "acme", "operation": "submit", "attributes": { "colour": 1 } });
-    assert_eq!(app.post("/v1/reservations", unknown).await.expect(422).pointers(), ["/attributes/colour"]);
+    assert_eq!(app.post(RESERVATIONS, unknown).await.expect(422).pointers(), ["/attributes/colour"]);
     // Costed again by the rule of the reserve, whatever it is now.
     let body = json!({ "tenant": "acme", "operation": "submit", "attributes": { "pages": 4 } });
-    let id = held(&app, body).await;
-    app.put(
-        "/v1/admin/operations/submit",
-        json!({ "costs": [{ "meter": "page", "weights": { "pages": "10" } }] }),
-    )
-    .await;
-    let consumed = app
-        .post(&format!("/v1/reservations/{id}/consume"), json!({ "attributes": { "pages": 2 } }))
-        .await
-        .expect(200);
+    let id = app.held(body).await;
+    app.define("operations/submit", json!({ "costs": [{ "meter": "page", "weights": { "pages": "10" } }] }))
+        .await;
+    let consumed = app.resolve(&id, "consume", json!({ "attributes": { "pages": 2 } })).await.expect(200);
     assert_eq!((consumed.text("/lines/0/consumed"), consumed.text("/lines/0/returned")), ("2", "2"));
     app.finish().await;
 }
@@ -259,28 +226,25 @@ async fn an_operation_costs_its_weights_times_its_factors_within_its_clamp() {
 #[tokio::test]
 async fn decimals_are_exact_and_more_of_them_than_the_meter_has_are_refused() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
-    app.put(
-        "/v1/admin/meters/second",
-        json!({ "unit": "second", "decimals": 3, "without_limit": "unlimited" }),
-    )
-    .await;
-    app.put(
-        "/v1/admin/plans/plan",
+    app.without_limits().await;
+    app.define("meters/second", json!({ "unit": "second", "decimals": 3, "without_limit": "unlimited" }))
+        .await;
+    app.define(
+        "plans/plan",
         json!({ "limits": [{ "id": "day", "meter": "second", "window": "day", "capacity": "0.3" }] }),
     )
     .await;
     for key in ["a", "b", "c"] {
-        app.post_keyed("/v1/usage", key, json!({ "tenant": "acme", "meter": "second", "amount": "0.1" }))
+        app.post_keyed(USAGE, key, json!({ "tenant": "acme", "meter": "second", "amount": "0.1" }))
             .await
             .expect(201);
     }
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!((quota.text("/limits/0/consumed"), quota.text("/limits/0/remaining")), ("0.3", "0"));
-    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.001" }))
+    app.post(RESERVATIONS, json!({ "tenant": "acme", "meter": "second", "amount": "0.001" }))
         .await
         .is_problem(429, "quota_exceeded");
-    app.post("/v1/reservations", json!({ "tenant": "acme", "meter": "second", "amount": "0.0001" }))
+    app.post(RESERVATIONS, json!({ "tenant": "acme", "meter": "second", "amount": "0.0001" }))
         .await
         .is_problem(422, "validation_failed");
     app.finish().await;
@@ -289,14 +253,13 @@ async fn decimals_are_exact_and_more_of_them_than_the_meter_has_are_refused() {
 #[tokio::test]
 async fn a_meter_without_limit_is_unlimited_or_denied_as_it_says_and_else_as_configured() {
     for configured in ["unlimited", "deny"] {
-        let settings = vec![("policy.without_limit", configured.to_owned())];
-        let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-        app.with_plan(json!([]), json!([])).await;
+        let app = an_app().with("policy.without_limit", configured).start().await;
+        app.without_limits().await;
         for (without_limit, admitted) in
             [("unlimited", true), ("deny", false), ("config", configured == "unlimited")]
         {
-            app.put("/v1/admin/meters/page", json!({ "unit": "page", "without_limit": without_limit })).await;
-            let answer = app.post("/v1/reservations", pages("1")).await;
+            app.define("meters/page", json!({ "unit": "page", "without_limit": without_limit })).await;
+            let answer = app.post(RESERVATIONS, pages("1")).await;
             if admitted {
                 answer.expect(201);
             } else {
@@ -309,12 +272,9 @@ async fn a_meter_without_limit_is_unlimited_or_denied_as_it_says_and_else_as_con
 
 #[tokio::test]
 async fn an_unknown_tenant_is_made_on_the_configured_plan_at_its_first_use() {
-    let settings = vec![("policy.unknown_tenant", "plan".to_owned())];
-    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "5" }]), json!([]))
-        .await;
-    let reserved =
-        app.post("/v1/reservations", with(pages("2"), "tenant", json!("newcomer"))).await.expect(201);
+    let app = an_app().with("policy.unknown_tenant", "plan").start().await;
+    app.with_day_of("5").await;
+    let reserved = app.post(RESERVATIONS, pages("2").with("tenant", "newcomer")).await.expect(201);
     assert_eq!((reserved.text("/limits/0/level"), reserved.text("/limits/0/remaining")), ("plan", "3"));
     let made = app.get("/v1/admin/tenants/newcomer").await.expect(200);
     assert_eq!(made.text("/plan"), "plan");
@@ -325,43 +285,38 @@ async fn an_unknown_tenant_is_made_on_the_configured_plan_at_its_first_use() {
 async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writer_says_that_the_gate_has_it()
 {
     let app = spawn_app().await;
-    with_day_of(&app, "100").await;
-    let id = held(&app, pages("5")).await;
-    let consumed = app
-        .post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" }))
-        .await
-        .expect(200);
+    app.with_day_of("100").await;
+    let id = app.hold("5").await;
+    let consumed = app.resolve(&id, "consume", json!({ "amount": "3", "ack": "ledger" })).await.expect(200);
     assert_eq!(consumed.text("/ack"), "ledger");
     let entries = app.get(&format!("/v1/tenants/acme/entries?reservation={id}")).await.expect(200);
     assert_eq!(entries.body["data"].as_array().unwrap().len(), 3, "{entries:?}");
     app.finish().await;
 
-    let settings = vec![("ledger.ack_timeout_ms", "300".to_owned())];
-    let app = spawn_app_with(AppOptions { settings, without_writer: true, ..AppOptions::default() }).await;
-    with_day_of(&app, "100").await;
-    let id = held(&app, pages("5")).await;
+    let app = an_app().with("ledger.ack_timeout_ms", "300").without_writer().start().await;
+    app.with_day_of("100").await;
+    let id = app.hold("5").await;
     for _ in 0..2 {
-        let late = app
-            .post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "3", "ack": "ledger" }))
-            .await;
+        let late = app.resolve(&id, "consume", json!({ "amount": "3", "ack": "ledger" })).await;
         late.is_problem(503, "ledger_timeout");
         assert_eq!(late.text("/applied"), "gate", "{late:?}");
     }
-    let read = app.get(&format!("/v1/reservations/{id}")).await.expect(200);
+    let read = app.read(&id).await.expect(200);
     assert_eq!((read.text("/status"), read.text("/lines/0/consumed")), ("consumed", "3"));
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn what_waits_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_booked() {
     let app = spawn_app().await;
-    with_day_of(&app, "100").await;
-    let id = held(&app, pages("5")).await;
+    app.with_day_of("100").await;
+    let id = app.hold("5").await;
     app.drained().await;
     // The books have another reservation in its place, so that its next event cannot be booked.
     let alter = |state: &str| format!("UPDATE reservations SET id = {state} WHERE tenant = 'acme'");
     let away = "'00000000-0000-0000-0000-000000000000'";
     crate::ledger::as_owner(&app.database, &alter(away)).await.unwrap();
-    let path = format!("/v1/reservations/{id}/consume");
+    let path = reservation(&id, "consume");
     let consume = json!({ "amount": "3", "ack": "ledger" });
     for _ in 0..2 {
         let waits = app.post(&path, consume.clone()).await;
@@ -382,17 +337,17 @@ async fn what_waits_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_
 #[tokio::test]
 async fn a_dry_run_is_never_a_replay_and_takes_no_key() {
     let app = spawn_app().await;
-    with_day_of(&app, "10").await;
-    let tried = with(pages("4"), "dry_run", json!(true));
-    app.post_keyed("/v1/reservations", "k", tried.clone()).await.expect(200);
-    let reserved = app.post_keyed("/v1/reservations", "k", pages("4")).await.expect(201);
-    for path in ["/v1/reservations", "/v1/usage"] {
+    app.with_day_of("10").await;
+    let tried = pages("4").with("dry_run", true);
+    app.post_keyed(RESERVATIONS, "k", tried.clone()).await.expect(200);
+    let reserved = app.post_keyed(RESERVATIONS, "k", pages("4")).await.expect(201);
+    for path in [RESERVATIONS, USAGE] {
         let again = app.post_keyed(path, "k", tried.clone()).await.expect(200);
         assert_eq!((&again.body["allowed"], again.body.get("id")), (&json!(true), None), "{again:?}");
         assert_eq!((again.text("/limits/0/reserved"), again.header("idempotency-replayed")), ("4", ""));
     }
     assert_eq!(
-        app.post_keyed("/v1/reservations", "k", pages("4")).await.expect(200).body["id"],
+        app.post_keyed(RESERVATIONS, "k", pages("4")).await.expect(200).body["id"],
         reserved.body["id"]
     );
     app.finish().await;
@@ -401,9 +356,9 @@ async fn a_dry_run_is_never_a_replay_and_takes_no_key() {
 #[tokio::test]
 async fn usage_is_not_recorded_in_part() {
     let app = spawn_app().await;
-    with_day_of(&app, "10").await;
-    for body in [pages("4"), with(pages("4"), "dry_run", json!(true))] {
-        let refused = app.post_keyed("/v1/usage", "k", with(body, "mode", json!("best_effort"))).await;
+    app.with_day_of("10").await;
+    for body in [pages("4"), pages("4").with("dry_run", true)] {
+        let refused = app.post_keyed(USAGE, "k", body.with("mode", "best_effort")).await;
         refused.is_problem(422, "validation_failed");
         assert_eq!(refused.pointers(), ["/mode"]);
     }
@@ -418,11 +373,11 @@ async fn a_refusal_by_a_limit_of_class_rate_says_rate_limited_and_by_both_classe
         { "id": "daily", "meter": "page", "window": "day", "capacity": "8" }
     ]);
     app.with_plan(limits, json!([])).await;
-    held(&app, pages("4")).await;
-    let refused = app.post("/v1/reservations", pages("3")).await;
+    app.hold("4").await;
+    let refused = app.post(RESERVATIONS, pages("3")).await;
     refused.is_problem(429, "rate_limited");
     assert_eq!(refused.text("/refused_by/0/class"), "rate");
-    app.post("/v1/reservations", pages("5")).await.is_problem(429, "quota_exceeded");
-    app.post("/v1/reservations", pages("6")).await.is_problem(402, "exceeds_plan");
+    app.post(RESERVATIONS, pages("5")).await.is_problem(429, "quota_exceeded");
+    app.post(RESERVATIONS, pages("6")).await.is_problem(402, "exceeds_plan");
     app.finish().await;
 }

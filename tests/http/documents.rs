@@ -1,14 +1,13 @@
 //! The contract as served, the headers of every answer, and what is not there.
 
+use crate::support::app::*;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::World;
-
 #[tokio::test]
 async fn the_contract_is_served_and_browsable_without_anything_from_elsewhere() {
-    let world = World::empty().await;
-    let anyone = world.admin.with_key(None);
+    let app = spawn_app().await;
+    let anyone = app.with_key(None);
     let contract = anyone.get("/openapi.json").await;
     assert_eq!((contract.status, contract.body["openapi"].as_str()), (200, Some("3.1.0")));
     let page = anyone.get("/docs/").await;
@@ -30,28 +29,28 @@ async fn the_contract_is_served_and_browsable_without_anything_from_elsewhere() 
     assert!(anyone.get("/docs/swagger-initializer.js").await.body.to_string().contains("/openapi.json"));
     anyone.get("/docs/../../etc/passwd").await.is_problem(404, "not_found");
     anyone.get("/docs/nothing.js").await.is_problem(404, "not_found");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn every_answer_carries_security_headers_and_a_request_id() {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     for path in ["/livez", "/v1/admin/plans", "/nowhere", "/docs/"] {
-        let answer = world.admin.get(path).await;
+        let answer = app.get(path).await;
         assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
         assert!(answer.header("content-security-policy").contains("frame-ancestors 'none'"), "{path}");
         assert!(!answer.header("x-request-id").is_empty(), "{path}");
         assert_eq!(answer.header("server"), "", "{path}");
     }
-    let asked = |id: &'static str| {
-        world.admin.send(world.admin.request(Method::GET, "/nowhere").header("x-request-id", id))
-    };
+    let asked = |id: &'static str| app.send(app.request(Method::GET, "/nowhere").header("x-request-id", id));
     assert_eq!(asked("trace-1").await.header("x-request-id"), "trace-1");
     assert_ne!(asked("a b;c").await.header("x-request-id"), "a b;c");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn what_is_not_served_is_404_and_a_wrong_method_405() {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     for (method, path) in [
         (Method::POST, "/v1/events"),
         (Method::POST, "/v1/ratelimit/check"),
@@ -63,16 +62,20 @@ async fn what_is_not_served_is_404_and_a_wrong_method_405() {
         (Method::GET, "/v1/admin/plans/"),
         (Method::GET, "/%76%31/admin/plans"),
     ] {
-        world.admin.send(world.admin.request(method, path)).await.is_problem(404, "not_found");
+        app.send(app.request(method, path)).await.is_problem(404, "not_found");
     }
-    let answer = world.admin.send(world.admin.request(Method::PATCH, "/v1/admin/plans/free")).await;
+    let answer = app.send(app.request(Method::PATCH, "/v1/admin/plans/free")).await;
     answer.is_problem(405, "method_not_allowed");
     assert_eq!(answer.header("allow"), "GET, HEAD, PUT, DELETE");
+    app.finish().await;
 }
 
 /// The document as it is served.
 async fn contract() -> Value {
-    World::empty().await.admin.with_key(None).get("/openapi.json").await.expect(200).body
+    let app = spawn_app().await;
+    let contract = app.with_key(None).get("/openapi.json").await.expect(200).body;
+    app.finish().await;
+    contract
 }
 
 /// Every parameter, with the path of its call.
@@ -165,16 +168,17 @@ async fn the_contract_bounds_lists_marks_times_and_names_every_word() {
 
 #[tokio::test]
 async fn the_contract_names_the_404_of_a_filter_and_does_not_ask_for_what_is_not_checked() {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     let contract = contract().await;
     for (path, query) in
         [("/v1/reports/usage", "tenant=nobody&granularity=month"), ("/v1/admin/overrides", "tenant=nobody")]
     {
-        world.admin.get(&format!("{path}?{query}")).await.is_problem(404, "not_found");
+        app.get(&format!("{path}?{query}")).await.is_problem(404, "not_found");
         assert!(contract["paths"][path]["get"]["responses"]["404"].is_object(), "{path}");
     }
     let twice = json!({ "policy": {}, "prune": ["limits", "limits"], "dry_run": true });
-    world.admin.post("/v1/admin/policy", twice).await.expect(200);
+    app.post("/v1/admin/policy", twice).await.expect(200);
     let prune = &contract["components"]["schemas"]["ApplyBody"]["properties"]["prune"];
     assert_eq!((&prune["type"], &prune["uniqueItems"]), (&json!("array"), &Value::Null), "{prune}");
+    app.finish().await;
 }

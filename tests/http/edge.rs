@@ -6,61 +6,63 @@ use reqwest::{Method, redirect};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::World;
-use crate::support::app::{answered, spawn_app};
+use super::with_policy;
+use crate::support::app::*;
 
 #[tokio::test]
 async fn a_field_that_is_null_is_as_if_it_were_left_out() {
-    let world = World::with_policy().await;
-    let mut hold = world.hold("2");
+    let app = with_policy().await;
+    let mut hold = pages("2");
     for field in ["dry_run", "mode", "ttl_seconds", "metadata", "operation", "payload_fingerprint"] {
         hold[field] = Value::Null;
     }
-    let held = world.admin.post("/v1/reservations", hold).await.expect(201);
-    let consume = format!("/v1/reservations/{}/consume", held.text("/id"));
+    let held = app.post(RESERVATIONS, hold).await.expect(201);
+    let consume = reservation(held.text("/id"), "consume");
     let nothing = json!({ "amount": null, "lines": null, "attributes": null, "final": null, "ack": null });
-    let consumed = world.admin.post(&consume, nothing).await.expect(200);
+    let consumed = app.post(&consume, nothing).await.expect(200);
     assert_eq!((consumed.text("/status"), consumed.text("/ack")), ("consumed", "gate"));
-    let mut usage = world.hold("1");
+    let mut usage = pages("1");
     for field in ["dry_run", "mode", "ack"] {
         usage[field] = Value::Null;
     }
-    world.admin.post_keyed("/v1/usage", "nulls", usage).await.expect(201);
+    app.post_keyed(USAGE, "nulls", usage).await.expect(201);
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_release_needs_no_body() {
-    let world = World::with_policy().await;
-    let path = format!("/v1/reservations/{}/release", world.reserve("2").await);
-    let released = world.admin.send(world.admin.request(Method::POST, &path)).await.expect(200);
+    let app = with_policy().await;
+    let path = format!("/v1/reservations/{}/release", app.hold("2").await);
+    let released = app.send(app.request(Method::POST, &path)).await.expect(200);
     assert_eq!(released.text("/status"), "released");
-    let path = format!("/v1/reservations/{}/release", world.reserve("2").await);
-    let plain = world.admin.request(Method::POST, &path).body("{}").header("content-type", "text/plain");
-    world.admin.send(plain).await.is_problem(415, "unsupported_media_type");
-    let empty = world.admin.request(Method::POST, &path).body("").header("content-type", "application/json");
-    world.admin.send(empty).await.expect(200);
+    let path = format!("/v1/reservations/{}/release", app.hold("2").await);
+    let plain = app.request(Method::POST, &path).body("{}").header("content-type", "text/plain");
+    app.send(plain).await.is_problem(415, "unsupported_media_type");
+    let empty = app.request(Method::POST, &path).body("").header("content-type", "application/json");
+    app.send(empty).await.expect(200);
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_consume_and_an_extend_need_no_body_either() {
-    let world = World::with_policy().await;
-    let path = format!("/v1/reservations/{}", world.reserve("2").await);
-    let bare = async |verb: &str| {
-        world.admin.send(world.admin.request(Method::POST, &format!("{path}/{verb}"))).await.expect(200)
-    };
+    let app = with_policy().await;
+    let path = format!("/v1/reservations/{}", app.hold("2").await);
+    let bare =
+        async |verb: &str| app.send(app.request(Method::POST, &format!("{path}/{verb}"))).await.expect(200);
     assert_eq!(bare("extend").await.text("/status"), "reserved");
     let consumed = bare("consume").await;
     assert_eq!((consumed.text("/status"), consumed.text("/lines/0/consumed")), ("consumed", "2"));
-    let contract = world.admin.get("/openapi.json").await.expect(200).body;
+    let contract = app.get("/openapi.json").await.expect(200).body;
     for verb in ["consume", "release", "extend"] {
         let body = &contract["paths"][format!("/v1/reservations/{{id}}/{verb}")]["post"]["requestBody"];
         assert_eq!(body["required"], false, "{verb}");
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn metadata_comes_back_as_it_was_sent_or_is_refused() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     for (sent, kept) in [
         ("12345678901234567890123", None),
         ("1e-400", None),
@@ -74,40 +76,42 @@ async fn metadata_comes_back_as_it_was_sent_or_is_refused() {
         ("-9223372036854775808", Some("-9223372036854775808")),
         ("-0.5", Some("-0.5")),
     ] {
-        let mut hold = world.hold("1");
+        let mut hold = pages("1");
         hold["metadata"] = json!({ "a/b": [{ "n": 0 }] });
         let text = hold.to_string().replace("\"n\":0", &format!("\"n\":{sent}"));
-        let request = world.admin.request(Method::POST, "/v1/reservations");
-        let answer = world.admin.send(request.header("content-type", "application/json").body(text)).await;
+        let request = app.request(Method::POST, RESERVATIONS);
+        let answer = app.send(request.header("content-type", "application/json").body(text)).await;
         let Some(kept) = kept else {
             answer.is_problem(422, "validation_failed");
             assert_eq!(answer.pointers(), ["/metadata/a~1b/0/n"], "{sent}");
             continue;
         };
         let path = format!("/v1/reservations/{}", answer.expect(201).text("/id"));
-        let read = world.admin.request(Method::GET, &path).send().await.unwrap().text().await.unwrap();
+        let read = app.request(Method::GET, &path).send().await.unwrap().text().await.unwrap();
         assert!(read.contains(&format!("\"n\":{kept}}}")), "{sent}: {read}");
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn if_match_with_a_star_is_for_what_is_there() {
-    let world = World::with_policy().await;
-    let path = format!("/v1/admin/meters/{}", world.meter());
+    let app = with_policy().await;
+    let path = "/v1/admin/meters/page";
     let star = async |method: Method, path: &str| {
-        let request = world.admin.request(method.clone(), path).header("if-match", "*");
+        let request = app.request(method.clone(), path).header("if-match", "*");
         let unit = json!({ "unit": "page" });
-        world.admin.send(if method == Method::PUT { request.json(&unit) } else { request }).await
+        app.send(if method == Method::PUT { request.json(&unit) } else { request }).await
     };
     star(Method::PUT, "/v1/admin/meters/none").await.is_problem(412, "precondition_failed");
-    star(Method::PUT, &path).await.expect(200);
-    world.admin.put("/v1/admin/meters/spare", json!({ "unit": "page" })).await;
+    star(Method::PUT, path).await.expect(200);
+    app.put("/v1/admin/meters/spare", json!({ "unit": "page" })).await;
     star(Method::DELETE, "/v1/admin/meters/spare").await.expect(204);
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn head_is_answered_where_get_is_and_without_a_body() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     for path in [
         "/livez",
         "/readyz",
@@ -118,17 +122,18 @@ async fn head_is_answered_where_get_is_and_without_a_body() {
         "/v1/tenants/none/quota",
         "/nowhere",
     ] {
-        let got = world.admin.get(path).await;
-        let headed = world.admin.send(world.admin.request(Method::HEAD, path)).await;
+        let got = app.get(path).await;
+        let headed = app.send(app.request(Method::HEAD, path)).await;
         assert_eq!((headed.status, headed.body), (got.status, json!("")), "{path}");
         for header in ["content-type", "etag", "content-security-policy"] {
             assert_eq!(headed.headers.get(header), got.headers.get(header), "{path}");
         }
     }
-    let anyone = world.admin.with_key(None);
+    let anyone = app.with_key(None);
     assert_eq!(anyone.send(anyone.request(Method::HEAD, "/v1/admin/plans")).await.status, 401);
-    let usage = world.admin.send(world.admin.request(Method::HEAD, "/v1/usage")).await;
+    let usage = app.send(app.request(Method::HEAD, USAGE)).await;
     assert_eq!((usage.status, usage.header("allow")), (405, "POST"));
+    app.finish().await;
 }
 
 #[tokio::test]
@@ -160,8 +165,8 @@ async fn metrics_come_in_the_format_that_is_asked_for(#[case] accept: &str, #[ca
 }
 
 /// The one pointer of a 422.
-async fn wrong_field(world: &World, path: &str, body: Value) -> (String, String) {
-    let answer = world.admin.post_keyed(path, "wrong", body).await;
+async fn wrong_field(app: &TestApp, path: &str, body: Value) -> (String, String) {
+    let answer = app.post_keyed(path, "wrong", body).await;
     answer.is_problem(422, "validation_failed");
     let (pointers, detail) = (answer.pointers(), answer.text("/detail").to_owned());
     assert_eq!(pointers.len(), 1, "{answer:?}");
@@ -170,54 +175,56 @@ async fn wrong_field(world: &World, path: &str, body: Value) -> (String, String)
 
 #[tokio::test]
 async fn an_error_names_the_field_that_was_sent() {
-    let world = World::with_policy().await;
-    let id = world.reserve("2").await;
-    let (consume, release) =
-        (format!("/v1/reservations/{id}/consume"), format!("/v1/reservations/{id}/release"));
-    let lines = |amount: &str| json!({ "lines": [{ "meter": world.meter(), "amount": amount }] });
+    let app = with_policy().await;
+    let id = app.hold("2").await;
+    let (consume, release) = (reservation(&id, "consume"), reservation(&id, "release"));
+    let lines = |amount: &str| json!({ "lines": [{ "meter": "page", "amount": amount }] });
     for (path, body, pointer) in [
-        ("/v1/reservations", world.hold("1.5"), "/amount"),
-        ("/v1/usage", world.hold("1.5"), "/amount"),
+        (RESERVATIONS, pages("1.5"), "/amount"),
+        (USAGE, pages("1.5"), "/amount"),
         (&consume, json!({ "amount": "1.5" }), "/amount"),
         (&consume, json!({ "amount": "9000000000000001" }), "/amount"),
         (&consume, lines("1.5"), "/lines"),
         (&release, json!({ "incurred": "1.5" }), "/incurred"),
         (&release, lines("1.5"), "/lines"),
     ] {
-        let (found, detail) = wrong_field(&world, path, body.clone()).await;
+        let (found, detail) = wrong_field(&app, path, body.clone()).await;
         assert_eq!(found, pointer, "{path} {body}");
         assert!(detail.starts_with(&format!("{pointer}: ")), "{detail}");
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn an_id_that_nothing_can_have_is_named_when_it_is_to_be_made_and_not_found_when_read() {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     for kind in ["tenants", "plans", "meters", "operations", "limits", "overrides"] {
         let path = format!("/v1/admin/{kind}/{}", "x".repeat(65));
-        let answer = world.admin.put(&path, json!({})).await;
+        let answer = app.put(&path, json!({})).await;
         answer.is_problem(422, "validation_failed");
         assert_eq!(answer.pointers(), ["/id"], "{kind}");
         let whose = if kind == "overrides" { "?tenant=t" } else { "" };
-        world.admin.get(&format!("{path}{whose}")).await.is_problem(404, "not_found");
+        app.get(&format!("{path}{whose}")).await.is_problem(404, "not_found");
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn errors_speak_of_numbers_and_times_as_callers_know_them() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     let hold = |field: &str, value: Value| {
-        let mut hold = world.hold("1");
+        let mut hold = pages("1");
         hold[field] = value;
         hold
     };
-    let attributes = |pages: Value| json!({ "tenant": world.tenant(), "operation": world.operation(), "attributes": { "pages": pages } });
+    let attributes =
+        |pages: Value| json!({ "tenant": "acme", "operation": "submit", "attributes": { "pages": pages } });
     for (path, body, words) in [
-        ("/v1/reservations", hold("ttl_seconds", json!(-1)), "a whole number from 1 to 86400"),
-        ("/v1/reservations", hold("ttl_seconds", json!("60")), "a whole number from 1 to 86400"),
-        ("/v1/reservations", hold("lines", json!({})), "expected a list"),
-        ("/v1/reservations", attributes(json!(9_007_199_254_740_993_u64)), "below 2^53, or a decimal string"),
-        ("/v1/reservations", attributes(json!(-1)), "must not be negative"),
+        (RESERVATIONS, hold("ttl_seconds", json!(-1)), "a whole number from 1 to 86400"),
+        (RESERVATIONS, hold("ttl_seconds", json!("60")), "a whole number from 1 to 86400"),
+        (RESERVATIONS, hold("lines", json!({})), "expected a list"),
+        (RESERVATIONS, attributes(json!(9_007_199_254_740_993_u64)), "below 2^53, or a decimal string"),
+        (RESERVATIONS, attributes(json!(-1)), "must not be negative"),
         ("/v1/admin/keys", json!({ "name": "n", "role": "service", "expires_at": 5 }), "an RFC 3339 time"),
         (
             "/v1/admin/keys",
@@ -225,31 +232,33 @@ async fn errors_speak_of_numbers_and_times_as_callers_know_them() {
             "an RFC 3339 time",
         ),
     ] {
-        let (_, detail) = wrong_field(&world, path, body).await;
+        let (_, detail) = wrong_field(&app, path, body).await;
         assert!(detail.contains(words), "{detail}");
     }
-    let until = json!({ "tenant": world.tenant(), "level": "tenant", "limit": world.limit(), "capacity": "5", "until": 5 });
-    let answer = world.admin.put("/v1/admin/overrides/o", until).await;
+    let until = json!({ "tenant": "acme", "level": "tenant", "limit": "day", "capacity": "5", "until": 5 });
+    let answer = app.put("/v1/admin/overrides/o", until).await;
     answer.is_problem(422, "validation_failed");
     assert!(answer.text("/detail").contains("an RFC 3339 time"), "{answer:?}");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn if_none_match_creates_only_where_there_is_none() {
-    let world = World::empty().await;
-    let path = format!("/v1/admin/meters/{}", world.meter());
+    let app = spawn_app().await;
+    let path = "/v1/admin/meters/page";
     let create = |unit: &str| {
         let body = json!({ "unit": unit });
-        world.admin.request(Method::PUT, &path).header("if-none-match", "*").json(&body)
+        app.request(Method::PUT, path).header("if-none-match", "*").json(&body)
     };
-    world.admin.send(create("page")).await.expect(201);
-    world.admin.send(create("page")).await.is_problem(412, "precondition_failed");
-    world.admin.send(create("sheet")).await.is_problem(412, "precondition_failed");
-    assert_eq!(world.admin.get(&path).await.text("/unit"), "page");
-    let delete = world.admin.request(Method::DELETE, &path).header("if-none-match", "*");
-    world.admin.send(delete).await.is_problem(400, "invalid_request");
-    world.admin.delete(&path).await.expect(204);
-    let racing = (0..8).map(|number| world.admin.send(create(&format!("unit-{number}"))));
+    app.send(create("page")).await.expect(201);
+    app.send(create("page")).await.is_problem(412, "precondition_failed");
+    app.send(create("sheet")).await.is_problem(412, "precondition_failed");
+    assert_eq!(app.get(path).await.text("/unit"), "page");
+    let delete = app.request(Method::DELETE, path).header("if-none-match", "*");
+    app.send(delete).await.is_problem(400, "invalid_request");
+    app.delete(path).await.expect(204);
+    let racing = (0..8).map(|number| app.send(create(&format!("unit-{number}"))));
     let made = futures::future::join_all(racing).await.iter().filter(|answer| answer.status == 201).count();
     assert_eq!(made, 1);
+    app.finish().await;
 }

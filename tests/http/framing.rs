@@ -1,8 +1,7 @@
 //! Requests whose ends two readers could see in different places are refused.
 
+use crate::support::app::*;
 use rstest::rstest;
-
-use super::World;
 
 #[rstest]
 #[case("content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")]
@@ -14,11 +13,12 @@ use super::World;
 #[case("transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n")]
 #[tokio::test]
 async fn an_ambiguous_body_is_refused(#[case] rest: &str) {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     let head = "POST /v1/reservations HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
-    let key = format!("authorization: Bearer {}\r\n", world.admin.key());
-    let line = world.admin.send_raw(format!("{head}{key}{rest}").as_bytes()).await;
+    let key = format!("authorization: Bearer {}\r\n", app.key());
+    let line = app.send_raw(format!("{head}{key}{rest}").as_bytes()).await;
     assert!(line.is_empty() || line.starts_with("HTTP/1.1 4"), "{line:?}");
+    app.finish().await;
 }
 
 #[rstest]
@@ -28,7 +28,8 @@ async fn an_ambiguous_body_is_refused(#[case] rest: &str) {
 #[case("\0\0\0\0\r\n\r\n")]
 #[tokio::test]
 async fn a_malformed_head_is_refused(#[case] head: &str) {
-    let world = World::empty().await;
-    let line = world.admin.send_raw(head.as_bytes()).await;
+    let app = spawn_app().await;
+    let line = app.send_raw(head.as_bytes()).await;
     assert!(line.is_empty() || line.starts_with("HTTP/1.1 4"), "{line:?}");
+    app.finish().await;
 }

@@ -4,23 +4,24 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
-use super::{Answer, World};
+use super::with_policy;
+use crate::support::app::*;
 
-async fn post(world: &World, path: &str, body: impl Into<reqwest::Body>) -> Answer {
-    let request = world.admin.request(Method::POST, path);
-    world.admin.send(request.header("content-type", "application/json").body(body)).await
+async fn post(app: &TestApp, path: &str, body: impl Into<reqwest::Body>) -> Answered {
+    let request = app.request(Method::POST, path);
+    app.send(request.header("content-type", "application/json").body(body)).await
 }
 
-async fn changes_nothing(world: &World) {
-    let quota = world.admin.get(&format!("/v1/tenants/{}/quota", world.tenant())).await;
+async fn changes_nothing(app: &TestApp) {
+    let quota = app.get("/v1/tenants/acme/quota").await;
     let limit = &quota.body["limits"][0];
     assert_eq!((&limit["consumed"], &limit["reserved"]), (&json!("0"), &json!("0")), "{quota:?}");
 }
 
 #[tokio::test]
 async fn a_malformed_body_is_400_and_changes_nothing() {
-    let world = World::with_policy().await;
-    let (tenant, meter) = (world.tenant(), world.meter());
+    let app = with_policy().await;
+    let (tenant, meter) = ("acme", "page");
     let deep = format!("{{\"metadata\":{}1{}}}", "{\"a\":".repeat(100), "}".repeat(100));
     for body in [
         String::new(),
@@ -38,21 +39,22 @@ async fn a_malformed_body_is_400_and_changes_nothing() {
         deep,
         "[".repeat(60_000),
     ] {
-        for path in ["/v1/reservations", "/v1/usage", "/v1/batch"] {
-            post(&world, path, body.clone()).await.is_problem(400, "invalid_request");
+        for path in [RESERVATIONS, USAGE, "/v1/batch"] {
+            post(&app, path, body.clone()).await.is_problem(400, "invalid_request");
         }
     }
     let mut bytes =
         format!("{{\"tenant\":\"{tenant}\",\"meter\":\"{meter}\",\"amount\":\"1\",\"subject\":\"")
             .into_bytes();
     bytes.extend_from_slice(b"\xff\xfe\"}");
-    post(&world, "/v1/reservations", bytes).await.is_problem(400, "invalid_request");
-    changes_nothing(&world).await;
+    post(&app, RESERVATIONS, bytes).await.is_problem(400, "invalid_request");
+    changes_nothing(&app).await;
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_wrong_value_is_422_names_its_field_and_changes_nothing() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     for (field, value) in [
         ("amount", json!("NaN")),
         ("amount", json!("1e999")),
@@ -80,13 +82,14 @@ async fn a_wrong_value_is_422_names_its_field_and_changes_nothing() {
         ("ttl_seconds", json!(1e30)),
         ("colour", json!("red")),
     ] {
-        let mut body = world.hold("1");
+        let mut body = pages("1");
         body[field] = value;
-        let answer = world.admin.post("/v1/reservations", body.clone()).await;
+        let answer = app.post(RESERVATIONS, body.clone()).await;
         answer.is_problem(422, "validation_failed");
         assert_eq!(answer.pointers()[0], format!("/{field}"), "{body}");
     }
-    changes_nothing(&world).await;
+    changes_nothing(&app).await;
+    app.finish().await;
 }
 
 #[rstest]
@@ -96,48 +99,52 @@ async fn a_wrong_value_is_422_names_its_field_and_changes_nothing() {
 #[case(json!(["acme", "user-42", null]))]
 #[tokio::test]
 async fn a_body_that_is_no_object_is_422(#[case] body: serde_json::Value) {
-    let world = World::empty().await;
-    for path in ["/v1/reservations", "/v1/usage", "/v1/batch", "/v1/admin/keys"] {
-        world.admin.post(path, body.clone()).await.is_problem(422, "validation_failed");
+    let app = spawn_app().await;
+    for path in [RESERVATIONS, USAGE, "/v1/batch", "/v1/admin/keys"] {
+        app.post(path, body.clone()).await.is_problem(422, "validation_failed");
     }
-    let answer = world.admin.put("/v1/admin/plans/p", body).await;
+    let answer = app.put("/v1/admin/plans/p", body).await;
     assert!((400..500).contains(&answer.status), "{answer:?}");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_large_body_is_413() {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     for (path, bytes) in [
-        ("/v1/reservations", 64 * 1024 + 1),
-        ("/v1/reservations", 10 * 1024 * 1024),
+        (RESERVATIONS, 64 * 1024 + 1),
+        (RESERVATIONS, 10 * 1024 * 1024),
         ("/v1/batch", 1024 * 1024 + 1),
         ("/v1/batch", 10 * 1024 * 1024),
     ] {
-        post(&world, path, vec![b' '; bytes]).await.is_problem(413, "payload_too_large");
+        post(&app, path, vec![b' '; bytes]).await.is_problem(413, "payload_too_large");
     }
-    let answer = post(&world, "/v1/batch", format!("{{\"items\":[]}}{}", " ".repeat(100_000))).await;
+    let answer = post(&app, "/v1/batch", format!("{{\"items\":[]}}{}", " ".repeat(100_000))).await;
     answer.is_problem(422, "validation_failed");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_body_that_is_not_plain_json_is_415() {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     for (name, value) in
         [("content-type", "text/plain"), ("content-encoding", "gzip"), ("content-encoding", "br")]
     {
-        let request = world.admin.request(Method::POST, "/v1/reservations").body("{}");
+        let request = app.request(Method::POST, RESERVATIONS).body("{}");
         let request =
             if name == "content-type" { request } else { request.header("content-type", "application/json") };
-        world.admin.send(request.header(name, value)).await.is_problem(415, "unsupported_media_type");
+        app.send(request.header(name, value)).await.is_problem(415, "unsupported_media_type");
     }
-    let bare = world.admin.request(Method::POST, "/v1/reservations").body("{}");
-    world.admin.send(bare).await.is_problem(415, "unsupported_media_type");
+    let bare = app.request(Method::POST, RESERVATIONS).body("{}");
+    app.send(bare).await.is_problem(415, "unsupported_media_type");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_parameter_on_a_call_without_parameters_is_400() {
-    let world = World::with_policy().await;
-    let answer = world.admin.post("/v1/reservations?dry_run=true", world.hold("1")).await;
+    let app = with_policy().await;
+    let answer = app.post("/v1/reservations?dry_run=true", pages("1")).await;
     answer.is_problem(400, "invalid_request");
-    changes_nothing(&world).await;
+    changes_nothing(&app).await;
+    app.finish().await;
 }

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_postgres::{Client, NoTls};
 
-use super::Caller;
 use crate::ledger::as_owner;
-use crate::support::app::{Answered, AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const METER: &str = "/v1/admin/meters/page";
@@ -17,16 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A plan of ten a day, and calls that do not wait long for the books.
 async fn ten_a_day() -> TestApp {
-    let settings = vec![("ledger.restore_wait_ms", "1000".to_owned())];
-    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "10" }]), json!([]))
-        .await;
+    let app = an_app().with("ledger.restore_wait_ms", "1000").start().await;
+    app.with_day_of("10").await;
     app
 }
 
 async fn reserve(app: &TestApp, amount: &str) -> Answered {
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": amount, "ttl_seconds": 3600 });
-    app.post("/v1/reservations", body).await
+    app.post(RESERVATIONS, pages(amount).lasting(3600)).await
 }
 
 fn with_decimals(decimals: u8) -> Value {
@@ -61,10 +56,10 @@ async fn a_meter_whose_first_use_is_not_booked_yet_keeps_its_decimals() {
     let app = ten_a_day().await;
     let held_up = hold_up_the_writer(&app).await;
     reserve(&app, "8").await.expect(201);
-    app.call(Method::PUT, METER, with_decimals(2)).await.is_problem(503, "gate_unavailable");
+    app.put(METER, with_decimals(2)).await.is_problem(503, "gate_unavailable");
     reserve(&app, "9").await.is_problem(429, "quota_exceeded");
     held_up.batch_execute("ROLLBACK").await.unwrap();
-    let answer = app.call(Method::PUT, METER, with_decimals(2)).await;
+    let answer = app.put(METER, with_decimals(2)).await;
     answer.is_problem(422, "validation_failed");
     assert_eq!(answer.pointers(), ["/decimals"]);
     app.finish().await;
@@ -75,7 +70,7 @@ async fn a_meter_that_is_used_while_its_change_waits_for_another_keeps_its_decim
     let app = ten_a_day().await;
     let (other, watch) = (connect(&app).await, connect(&app).await);
     other.batch_execute("BEGIN; UPDATE policy_version SET version = version").await.unwrap();
-    let caller = Caller::admin(&app);
+    let caller = app.caller();
     let change = tokio::spawn(async move { caller.put(METER, with_decimals(2)).await });
     waiting(&watch).await;
     reserve(&app, "8").await.expect(201);
@@ -90,27 +85,27 @@ async fn a_meter_that_is_used_while_its_change_waits_for_another_keeps_its_decim
 #[tokio::test(flavor = "multi_thread")]
 async fn a_meter_that_nothing_was_used_of_takes_other_decimals_and_goes() {
     let app = ten_a_day().await;
-    app.put("/v1/admin/meters/second", json!({ "unit": "second" })).await.expect(201);
+    app.define("meters/second", json!({ "unit": "second" })).await.expect(201);
     reserve(&app, "8").await.expect(201);
-    app.put("/v1/admin/meters/second", json!({ "unit": "second", "decimals": 2 })).await.expect(200);
-    app.call(Method::DELETE, "/v1/admin/meters/second", json!(null)).await.expect(204);
+    app.define("meters/second", json!({ "unit": "second", "decimals": 2 })).await.expect(200);
+    app.delete("/v1/admin/meters/second").await.expect(204);
     app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_whose_first_hold_is_not_booked_yet_stays() {
     let app = ten_a_day().await;
-    app.put("/v1/admin/tenants/unused", json!({ "plan": "plan" })).await.expect(201);
+    app.define("tenants/unused", json!({ "plan": "plan" })).await.expect(201);
     let held_up = hold_up_the_writer(&app).await;
     let held = reserve(&app, "8").await.expect(201);
-    app.call(Method::DELETE, TENANT, json!(null)).await.is_problem(503, "gate_unavailable");
+    app.delete(TENANT).await.is_problem(503, "gate_unavailable");
     held_up.batch_execute("ROLLBACK").await.unwrap();
-    let answer = app.call(Method::DELETE, TENANT, json!(null)).await;
+    let answer = app.delete(TENANT).await;
     answer.is_problem(409, "in_use");
     let why = "the tenant acme is in the books; set `archived` instead of deleting it";
     assert_eq!(answer.text("/detail"), why);
-    app.call(Method::DELETE, "/v1/admin/tenants/unused", json!(null)).await.expect(204);
-    let consume = format!("/v1/reservations/{}/consume", held.text("/id"));
+    app.delete("/v1/admin/tenants/unused").await.expect(204);
+    let consume = reservation(held.text("/id"), "consume");
     app.post(&consume, json!({ "amount": "3" })).await.expect(200);
     app.put(TENANT, json!({ "plan": "plan" })).await.expect(200);
     app.finish().await;
@@ -122,12 +117,12 @@ async fn what_waits_in_quarantine_is_a_use() {
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) \
                  VALUES (0, 9, 9, 'acme', 'record \\004page', 'test')";
     as_owner(&app.database, waits).await.unwrap();
-    app.call(Method::DELETE, TENANT, json!(null)).await.is_problem(409, "in_use");
-    let answer = app.call(Method::PUT, METER, with_decimals(2)).await;
+    app.delete(TENANT).await.is_problem(409, "in_use");
+    let answer = app.put(METER, with_decimals(2)).await;
     answer.is_problem(422, "validation_failed");
     assert_eq!(answer.pointers(), ["/decimals"]);
     as_owner(&app.database, "UPDATE quarantine SET status = 'discarded'").await.unwrap();
     app.put(METER, with_decimals(2)).await.expect(200);
-    app.call(Method::DELETE, TENANT, json!(null)).await.expect(204);
+    app.delete(TENANT).await.expect(204);
     app.finish().await;
 }

@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::Method;
 use serde_json::json;
 
-use super::{Caller, until};
-use crate::support::app::spawn_app;
+use crate::support::app::*;
 
 /// The promise, measured from the answer of the instance that was told.
 const A_SECOND: Duration = Duration::from_secs(1);
@@ -14,22 +12,21 @@ const A_SECOND: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn a_changed_policy_is_live_on_another_instance_within_a_second() {
     let app = spawn_app().await;
-    let day_of =
-        |capacity: &str| json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]);
+    let day_of = |capacity: &str| json!([day_of(capacity)]);
     app.with_plan(day_of("10"), json!([])).await;
     let second = app.another_instance().await;
-    let there = Caller::admin(&app).at(second.url());
+    let there = app.caller().at(second.url());
     let quota = || there.get("/v1/tenants/acme/quota");
     until(quota, |answer| answer.text("/limits/0/capacity") == "10").await;
 
-    app.put("/v1/admin/plans/plan", json!({ "limits": day_of("20") })).await;
+    app.define("plans/plan", json!({ "limits": day_of("20") })).await;
     let told = Instant::now();
     until(quota, |answer| answer.text("/limits/0/capacity") == "20").await;
     assert!(told.elapsed() < A_SECOND, "a plan took {:?}", told.elapsed());
 
     let wider =
         json!({ "tenant": "acme", "level": "tenant", "limit": "day", "capacity": "30", "reason": "test" });
-    app.put("/v1/admin/overrides/wider", wider).await;
+    app.define("overrides/wider", wider).await;
     let told = Instant::now();
     until(quota, |answer| answer.text("/limits/0/capacity") == "30").await;
     assert!(told.elapsed() < A_SECOND, "an override took {:?}", told.elapsed());
@@ -40,11 +37,10 @@ async fn a_changed_policy_is_live_on_another_instance_within_a_second() {
 #[tokio::test]
 async fn a_change_is_live_within_a_second_although_others_come_without_a_pause() {
     let app = spawn_app().await;
-    let limits =
-        |capacity: &str| json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]);
+    let limits = |capacity: &str| json!([day_of(capacity)]);
     app.with_plan(limits("10"), json!([])).await;
     let second = app.another_instance().await;
-    let there = Caller::admin(&app).at(second.url());
+    let there = app.caller().at(second.url());
     let quota = || there.get("/v1/tenants/acme/quota");
     until(quota, |answer| answer.text("/limits/0/capacity") == "10").await;
 
@@ -55,7 +51,7 @@ async fn a_change_is_live_within_a_second_although_others_come_without_a_pause()
         let notice = r#"{"kind":"tenant","id":"other","version":1}"#;
         while others.execute("SELECT pg_notify('tollgate_changes', $1)", &[&notice]).await.is_ok() {}
     });
-    app.put("/v1/admin/plans/plan", json!({ "limits": limits("20") })).await;
+    app.define("plans/plan", json!({ "limits": limits("20") })).await;
     let told = Instant::now();
     until(quota, |answer| answer.text("/limits/0/capacity") == "20").await;
     assert!(told.elapsed() < A_SECOND, "a plan took {:?}", told.elapsed());
@@ -68,9 +64,9 @@ async fn a_change_is_live_within_a_second_although_others_come_without_a_pause()
 #[tokio::test]
 async fn a_revoked_key_is_refused_by_another_instance_within_a_second() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     let second = app.another_instance().await;
-    let here = Caller::admin(&app);
+    let here = app.caller();
     let made = here.post("/v1/admin/keys", json!({ "name": "worker", "role": "service" })).await.expect(201);
     let worker = here.at(second.url()).with_key(Some(made.text("/key")));
     let call = || worker.get("/v1/tenants/acme/quota");
@@ -86,16 +82,15 @@ async fn a_revoked_key_is_refused_by_another_instance_within_a_second() {
 #[tokio::test]
 async fn a_reservation_of_one_instance_is_consumed_at_another_and_a_limit_holds_over_both() {
     let app = spawn_app().await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "10" }]), json!([]))
-        .await;
+    app.with_day_of("10").await;
     let second = app.another_instance().await;
-    let (here, there) = (Caller::admin(&app), Caller::admin(&app).at(second.url()));
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "6" });
-    let reserved = here.post_keyed("/v1/reservations", "job", body.clone()).await.expect(201);
-    let again = there.post_keyed("/v1/reservations", "job", body.clone()).await.expect(200);
+    let (here, there) = (app.caller(), app.caller().at(second.url()));
+    let body = pages("6");
+    let reserved = here.post_keyed(RESERVATIONS, "job", body.clone()).await.expect(201);
+    let again = there.post_keyed(RESERVATIONS, "job", body.clone()).await.expect(200);
     assert_eq!((again.text("/id"), again.header("idempotency-replayed")), (reserved.text("/id"), "true"));
-    there.post("/v1/reservations", body).await.is_problem(429, "quota_exceeded");
-    let path = format!("/v1/reservations/{}/consume", reserved.text("/id"));
+    there.post(RESERVATIONS, body).await.is_problem(429, "quota_exceeded");
+    let path = reservation(reserved.text("/id"), "consume");
     let consumed = there.post(&path, json!({ "amount": "4", "ack": "ledger" })).await.expect(200);
     assert_eq!(consumed.text("/ack"), "ledger", "an instance without a writer waits for the other's");
     assert_eq!(here.post(&path, json!({ "amount": "4" })).await.expect(200).body["replayed"], true);
@@ -106,14 +101,13 @@ async fn a_reservation_of_one_instance_is_consumed_at_another_and_a_limit_holds_
 #[tokio::test]
 async fn what_is_booked_or_referred_to_is_not_deleted_and_its_unit_stays() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
-    app.post_keyed("/v1/usage", "k", body).await.expect(201);
+    app.without_limits().await;
+    app.post_keyed(USAGE, "k", pages("1").with("ack", "ledger")).await.expect(201);
     for path in ["/v1/admin/plans/plan", "/v1/admin/meters/page", "/v1/admin/tenants/acme"] {
-        app.call(Method::DELETE, path, json!(null)).await.is_problem(409, "in_use");
+        app.delete(path).await.is_problem(409, "in_use");
     }
     let another_unit = json!({ "unit": "sheet", "without_limit": "unlimited" });
-    let answer = app.call(Method::PUT, "/v1/admin/meters/page", another_unit).await;
+    let answer = app.put("/v1/admin/meters/page", another_unit).await;
     answer.is_problem(422, "validation_failed");
     assert_eq!(answer.pointers(), ["/unit"]);
     app.finish().await;

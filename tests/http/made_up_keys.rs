@@ -4,11 +4,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use reqwest::Method;
-use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
-use super::Caller;
-use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,16 +25,15 @@ async fn blocked(client: &Client) -> i64 {
 
 /// A tenant that the gate knows, with room for whatever a test uses.
 async fn warm(app: &TestApp) {
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "1000" }]), json!([]))
-        .await;
-    let page = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
-    app.post_until_answered("/v1/usage", "warm", page).await.expect(201);
+    app.with_day_of("1000").await;
+    let page = pages("1").with("ack", "ledger");
+    app.post_until_answered(USAGE, "warm", page).await.expect(201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_with_too_many_bad_keys_waits_without_a_question_to_postgres() {
-    let app = spawn_app_with(AppOptions { own_postgres: true, ..AppOptions::default() }).await;
-    let guesser = Caller::admin(&app).at_address([127, 0, 0, 8]);
+    let app = an_app().on_own_postgres().start().await;
+    let guesser = app.caller().at_address([127, 0, 0, 8]);
     let guess = |key: String| {
         let guesser = guesser.with_key(Some(&key));
         async move { guesser.get("/v1/admin/plans").await }
@@ -64,7 +61,7 @@ async fn made_up_keys_from_many_addresses_share_one_connection_and_the_books_go_
     let locked = locking.transaction().await.unwrap();
     locked.batch_execute("LOCK TABLE api_keys IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let guesses = (1..=40).map(|host| {
-        let guesser = Caller::admin(&app).at_address([127, 0, 1, host]);
+        let guesser = app.caller().at_address([127, 0, 1, host]);
         tokio::spawn(async move {
             let key = format!("tg_{host}_guess");
             guesser.with_key(Some(&key)).get("/v1/admin/plans").await.status
@@ -73,8 +70,8 @@ async fn made_up_keys_from_many_addresses_share_one_connection_and_the_books_go_
     let guesses: Vec<_> = guesses.collect();
     wait_for("a guess is looked up", PATIENCE, async || (blocked(&looking).await > 0).then_some(())).await;
     for number in 0..20 {
-        let page = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
-        app.post_keyed("/v1/usage", &format!("page-{number}"), page).await.expect(201);
+        let page = pages("1").with("ack", "ledger");
+        app.post_keyed(USAGE, &format!("page-{number}"), page).await.expect(201);
         assert!(blocked(&looking).await <= 1, "all guesses share one look");
     }
     locked.rollback().await.unwrap();
@@ -95,13 +92,13 @@ async fn the_writer_books_although_every_other_connection_is_taken() {
     let locked = locking.transaction().await.unwrap();
     locked.batch_execute("LOCK TABLE policy_objects IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let readers = (0..20).map(|_| {
-        let admin = Caller::admin(&app);
+        let admin = app.caller();
         tokio::spawn(async move { admin.get("/v1/admin/plans").await.status })
     });
     let readers: Vec<_> = readers.collect();
     wait_for("every connection waits", PATIENCE, async || (blocked(&looking).await >= 6).then_some(())).await;
-    let page = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    app.post_keyed("/v1/usage", "page", page).await.expect(201);
+    let page = pages("1");
+    app.post_keyed(USAGE, "page", page).await.expect(201);
     wait_for("it is booked", PATIENCE, async || (booked().await > before).then_some(())).await;
     assert!(blocked(&looking).await >= 1, "readers still wait");
     locked.rollback().await.unwrap();
@@ -113,7 +110,7 @@ async fn the_writer_books_although_every_other_connection_is_taken() {
 async fn a_new_key_is_good_on_another_instance_at_its_first_call() {
     let app = spawn_app().await;
     let second = app.another_instance().await;
-    let here = Caller::admin(&app);
+    let here = app.caller();
     for _ in 0..10 {
         let made = here.make_key("service", None).await;
         let answer = made.at(second.url()).request(Method::GET, "/v1/tenants/nobody/quota");

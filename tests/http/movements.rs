@@ -2,30 +2,17 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const NOON_MS: i64 = 1_773_144_000_000;
 
 async fn at_noon() -> TestApp {
-    let app = spawn_app_with(AppOptions { test_clock_ms: Some(NOON_MS), ..AppOptions::default() }).await;
-    app.with_plan(
-        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]),
-        json!([{ "meter": "page", "included": "90" }]),
-    )
-    .await;
+    let app = an_app().at_ms(NOON_MS).start().await;
+    app.with_plan(json!([day_of("100")]), json!([quota_of("90")])).await;
     app
-}
-
-async fn held(app: &TestApp, amount: &str) -> String {
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": amount });
-    app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned()
-}
-
-async fn call(app: &TestApp, id: &str, verb: &str, body: Value) {
-    app.post(&format!("/v1/reservations/{id}/{verb}"), body).await.expect(200);
 }
 
 /// The movements of an operation in order: `credit > debit amount`, and its flags.
@@ -60,8 +47,8 @@ const HELD_5: &str = "available > reserved 5";
 #[tokio::test]
 async fn a_reserve_and_nothing_more_books_the_hold() {
     let app = at_noon().await;
-    let id = held(&app, "5").await;
-    call(&app, &id, "extend", json!({ "ttl_seconds": 600 })).await;
+    let id = app.hold("5").await;
+    app.resolve(&id, "extend", json!({ "ttl_seconds": 600 })).await.expect(200);
     assert_eq!(movements(&app, &id).await, [HELD_5]);
     let quota = app.get("/v1/tenants/acme/entries?meter=page").await;
     let granted =
@@ -76,15 +63,9 @@ async fn a_reserve_and_nothing_more_books_the_hold() {
 #[tokio::test]
 async fn a_refused_reserve_and_a_dry_run_book_nothing() {
     let app = at_noon().await;
-    let id = held(&app, "5").await;
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "90" });
-    app.post("/v1/reservations", body).await.is_problem(429, "quota_exceeded");
-    app.post(
-        "/v1/reservations",
-        json!({ "tenant": "acme", "meter": "page", "amount": "5", "dry_run": true }),
-    )
-    .await
-    .expect(200);
+    let id = app.hold("5").await;
+    app.post(RESERVATIONS, pages("90")).await.is_problem(429, "quota_exceeded");
+    app.post(RESERVATIONS, pages("5").with("dry_run", true)).await.expect(200);
     app.drained().await;
     let entries = app.get("/v1/tenants/acme/entries").await.expect(200);
     let usage: Vec<_> =
@@ -129,9 +110,9 @@ async fn each_consume_books_its_line_of_the_table() {
             vec![HELD_5, "reserved > consumed 5", "available > consumed 1 excess"],
         ),
     ] {
-        let id = held(&app, "5").await;
+        let id = app.hold("5").await;
         for (amount, is_final) in &consumes {
-            call(&app, &id, "consume", json!({ "amount": amount, "final": is_final })).await;
+            app.resolve(&id, "consume", json!({ "amount": amount, "final": is_final })).await.expect(200);
         }
         assert_eq!(movements(&app, &id).await, booked, "{consumes:?}");
     }
@@ -157,16 +138,16 @@ async fn each_release_books_its_line_of_the_table() {
             vec![HELD_5, "reserved > consumed 5", "available > consumed 2 excess"],
         ),
     ] {
-        let id = held(&app, "5").await;
+        let id = app.hold("5").await;
         if let Some(amount) = partial {
-            call(&app, &id, "consume", json!({ "amount": amount, "final": false })).await;
+            app.resolve(&id, "consume", json!({ "amount": amount, "final": false })).await.expect(200);
         }
-        call(&app, &id, "release", body.clone()).await;
+        app.resolve(&id, "release", body.clone()).await.expect(200);
         assert_eq!(movements(&app, &id).await, booked, "{partial:?} {body}");
     }
-    let id = held(&app, "5").await;
-    call(&app, &id, "consume", json!({ "amount": "3", "final": false })).await;
-    let less = app.post(&format!("/v1/reservations/{id}/release"), json!({ "incurred": "2" })).await;
+    let id = app.hold("5").await;
+    app.resolve(&id, "consume", json!({ "amount": "3", "final": false })).await.expect(200);
+    let less = app.resolve(&id, "release", json!({ "incurred": "2" })).await;
     less.is_problem(422, "amount_decreased");
     app.finish().await;
 }
@@ -174,9 +155,9 @@ async fn each_release_books_its_line_of_the_table() {
 #[tokio::test]
 async fn an_expiry_gives_the_rest_back_and_a_late_consume_is_charged_from_what_is_available() {
     let app = at_noon().await;
-    let untouched = held(&app, "5").await;
-    let partly = held(&app, "5").await;
-    call(&app, &partly, "consume", json!({ "amount": "2", "final": false })).await;
+    let untouched = app.hold("5").await;
+    let partly = app.hold("5").await;
+    app.resolve(&partly, "consume", json!({ "amount": "2", "final": false })).await.expect(200);
     app.move_clock("2026-03-10T12:02:00Z").await;
     wait_for("both holds expire", Duration::from_secs(20), async || {
         let rows = app.get("/v1/tenants/acme/reservations?status=expired").await.expect(200);
@@ -185,11 +166,11 @@ async fn an_expiry_gives_the_rest_back_and_a_late_consume_is_charged_from_what_i
     .await;
     assert_eq!(movements(&app, &untouched).await, [HELD_5, "reserved > available 5"]);
     assert_eq!(movements(&app, &partly).await, [HELD_5, "reserved > consumed 2", "reserved > available 3"]);
-    call(&app, &untouched, "consume", json!({ "amount": "4" })).await;
-    call(&app, &partly, "consume", json!({ "amount": "6" })).await;
+    app.resolve(&untouched, "consume", json!({ "amount": "4" })).await.expect(200);
+    app.resolve(&partly, "consume", json!({ "amount": "6" })).await.expect(200);
     assert_eq!(movements(&app, &untouched).await[2..], ["available > consumed 4 late"]);
     assert_eq!(movements(&app, &partly).await[3..], ["available > consumed 4 late"]);
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!((quota.text("/quotas/0/consumed"), quota.text("/quotas/0/reserved")), ("10", "0"));
     let usage = app.get("/v1/tenants/acme/usage?group_by=meter").await.expect(200);
     assert_eq!((usage.text("/data/0/consumed"), usage.text("/data/0/late")), ("10", "8"), "{usage:?}");
@@ -199,8 +180,7 @@ async fn an_expiry_gives_the_rest_back_and_a_late_consume_is_charged_from_what_i
 #[tokio::test]
 async fn usage_books_in_one_step() {
     let app = at_noon().await;
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "4", "ack": "ledger" });
-    let used = app.post_keyed("/v1/usage", "k", body).await.expect(201);
+    let used = app.post_keyed(USAGE, "k", pages("4").with("ack", "ledger")).await.expect(201);
     assert_eq!(used.text("/ack"), "ledger");
     assert_eq!(movements(&app, used.text("/id")).await, ["available > consumed 4"]);
     app.finish().await;

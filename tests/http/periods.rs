@@ -2,37 +2,26 @@
 
 use serde_json::{Value, json};
 
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 
 /// A service at this time, for a tenant in Berlin; nothing expires by itself.
 async fn in_berlin_at(now: &str) -> TestApp {
-    let now: jiff::Timestamp = now.parse().unwrap();
-    let options =
-        AppOptions { test_clock_ms: Some(now.as_millisecond()), without_jobs: true, ..AppOptions::default() };
-    let app = spawn_app_with(options).await;
+    let app = an_app().at(now).without_jobs().start().await;
     let limits = json!([
         { "id": "hour", "meter": "page", "window": "hour", "capacity": "20" },
         { "id": "day", "meter": "page", "window": "day", "capacity": "40" },
         { "id": "month", "meter": "page", "window": "month", "capacity": "60" }
     ]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "50" }])).await;
-    app.put(
-        "/v1/admin/tenants/acme",
-        json!({ "plan": "plan", "time_zone": "Europe/Berlin", "anchor_day": 1 }),
-    )
-    .await;
+    app.with_plan(limits, json!([quota_of("50")])).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "time_zone": "Europe/Berlin", "anchor_day": 1 }))
+        .await;
     app
 }
 
 async fn use_pages(app: &TestApp, key: &str, amount: &str) -> u16 {
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": amount });
-    let answer = app.post_keyed("/v1/usage", key, body).await;
+    let answer = app.use_pages(key, amount).await;
     assert!(matches!(answer.status, 201 | 429), "{answer:?}");
     answer.status
-}
-
-async fn quota(app: &TestApp) -> Value {
-    app.get("/v1/tenants/acme/quota").await.expect(200).body
 }
 
 fn of(quota: &Value, id: &str) -> Value {
@@ -45,12 +34,12 @@ async fn each_window_turns_at_its_own_boundary_of_the_tenants_zone() {
     let app = in_berlin_at("2026-03-10T22:30:00Z").await;
     assert_eq!(use_pages(&app, "a", "20").await, 201);
     assert_eq!(use_pages(&app, "b", "1").await, 429);
-    let before = quota(&app).await;
+    let before = app.quota().await.body;
     assert_eq!(of(&before, "hour")["resets_at"], "2026-03-10T23:00:00Z");
     assert_eq!(of(&before, "day")["resets_at"], "2026-03-10T23:00:00Z");
     assert_eq!(of(&before, "month")["resets_at"], "2026-03-31T22:00:00Z");
     app.move_clock("2026-03-10T23:00:00Z").await;
-    let after = quota(&app).await;
+    let after = app.quota().await.body;
     let consumed = ["hour", "day", "month"].map(|id| of(&after, id)["consumed"].as_str().unwrap().to_owned());
     assert_eq!(consumed, ["0", "0", "20"]);
     assert_eq!(after["quotas"][0]["consumed"], "20");
@@ -64,14 +53,14 @@ async fn each_window_turns_at_its_own_boundary_of_the_tenants_zone() {
 #[tokio::test]
 async fn the_next_period_serves_its_quota_at_once() {
     let app = in_berlin_at("2026-03-31T21:59:59Z").await;
-    let first = quota(&app).await;
+    let first = app.quota().await.body;
     assert_eq!(
         first["period"],
         json!({ "start": "2026-02-28T23:00:00Z", "end": "2026-03-31T22:00:00Z", "time_zone": "Europe/Berlin" })
     );
     assert_eq!(use_pages(&app, "a", "20").await, 201);
     app.move_clock("2026-03-31T22:00:00Z").await;
-    let next = quota(&app).await;
+    let next = app.quota().await.body;
     assert_eq!(next["period"]["start"], "2026-03-31T22:00:00Z");
     assert_eq!(
         (&next["quotas"][0]["granted"], &next["quotas"][0]["consumed"], &next["quotas"][0]["remaining"]),
@@ -96,14 +85,12 @@ async fn the_next_period_serves_its_quota_at_once() {
 #[tokio::test]
 async fn a_hold_over_the_turn_of_the_month_belongs_to_the_month_of_its_reserve() {
     let app = in_berlin_at("2026-03-31T21:59:30Z").await;
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": "9", "ttl_seconds": 3600 });
-    let id = app.post("/v1/reservations", body).await.expect(201).text("/id").to_owned();
+    let id = app.held(pages("9").lasting(3600)).await;
     app.move_clock("2026-03-31T22:00:30Z").await;
     assert_eq!(use_pages(&app, "next", "1").await, 201);
-    let consumed =
-        app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "4" })).await.expect(200);
+    let consumed = app.consume(&id, "4").await.expect(200);
     assert_eq!(consumed.body["limits"], json!([]), "all its windows have moved on");
-    let now = quota(&app).await;
+    let now = app.quota().await.body;
     assert_eq!(
         (&now["quotas"][0]["consumed"], &now["quotas"][0]["reserved"]),
         (&json!("1"), &json!("0")),
@@ -121,6 +108,6 @@ async fn a_hold_over_the_turn_of_the_month_belongs_to_the_month_of_its_reserve()
 async fn the_day_of_the_clocks_change_has_twenty_three_hours() {
     // Berlin's clocks go forward on 29 March 2026.
     let app = in_berlin_at("2026-03-28T23:00:00Z").await;
-    assert_eq!(of(&quota(&app).await, "day")["resets_at"], "2026-03-29T22:00:00Z");
+    assert_eq!(of(&app.quota().await.body, "day")["resets_at"], "2026-03-29T22:00:00Z");
     app.finish().await;
 }

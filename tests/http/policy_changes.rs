@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_postgres::{Client, NoTls};
 
-use super::{Caller, until};
-use crate::support::app::{Answered, AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,26 +44,23 @@ async fn waiting(watch: &Client, count: i64) {
 }
 
 fn put(app: &TestApp, path: &str, body: Value) -> tokio::task::JoinHandle<Answered> {
-    let (caller, path) = (Caller::admin(app), path.to_owned());
+    let (caller, path) = (app.caller(), path.to_owned());
     tokio::spawn(async move { caller.put(&path, body).await })
 }
 
 fn delete(app: &TestApp, path: &str) -> tokio::task::JoinHandle<Answered> {
-    let (caller, path) = (Caller::admin(app), path.to_owned());
+    let (caller, path) = (app.caller(), path.to_owned());
     tokio::spawn(async move { caller.delete(&path).await })
-}
-
-fn day(capacity: &str) -> Value {
-    json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }])
 }
 
 #[tokio::test]
 async fn two_changes_of_a_tenant_at_once_both_stand() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     let watch = connect(&app).await;
     let held = Held::new(&app).await;
-    let limits = put(&app, "/v1/admin/tenants/acme", json!({ "plan": "plan", "limits": day("7") }));
+    let limits =
+        put(&app, "/v1/admin/tenants/acme", json!({ "plan": "plan", "limits": json!([day_of("7")]) }));
     waiting(&watch, 1).await;
     let vip = json!([{ "kind": "user", "id": "vip", "plan": "plan" }]);
     let subjects = put(&app, "/v1/admin/tenants/acme", json!({ "plan": "plan", "subjects": vip }));
@@ -82,10 +77,10 @@ async fn two_changes_of_a_tenant_at_once_both_stand() {
 #[tokio::test]
 async fn a_tenant_made_twice_at_once_is_made_once_and_changed_once() {
     let app = spawn_app().await;
-    app.with_plan(json!([]), json!([])).await;
+    app.without_limits().await;
     let watch = connect(&app).await;
     let held = Held::new(&app).await;
-    let first = put(&app, "/v1/admin/tenants/new", json!({ "plan": "plan", "limits": day("7") }));
+    let first = put(&app, "/v1/admin/tenants/new", json!({ "plan": "plan", "limits": json!([day_of("7")]) }));
     waiting(&watch, 1).await;
     let second = put(&app, "/v1/admin/tenants/new", json!({ "plan": "plan", "anchor_day": 3 }));
     waiting(&watch, 2).await;
@@ -99,17 +94,16 @@ async fn a_tenant_made_twice_at_once_is_made_once_and_changed_once() {
 
 #[tokio::test]
 async fn the_first_call_of_a_tenant_leaves_it_as_it_is_being_made() {
-    let settings = vec![("policy.unknown_tenant", "plan".to_owned())];
-    let app = spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await;
-    app.with_plan(day("10"), json!([])).await;
-    app.put("/v1/admin/plans/large", json!({ "limits": day("1000") })).await;
+    let app = an_app().with("policy.unknown_tenant", "plan").start().await;
+    app.with_day_of("10").await;
+    app.define("plans/large", json!({ "limits": json!([day_of("1000")]) })).await;
     let watch = connect(&app).await;
     let held = Held::new(&app).await;
     let made = put(&app, "/v1/admin/tenants/new", json!({ "plan": "large" }));
     waiting(&watch, 1).await;
-    let caller = Caller::admin(&app);
-    let body = json!({ "tenant": "new", "meter": "page", "amount": "50" });
-    let used = tokio::spawn(async move { caller.post_keyed("/v1/usage", "job", body).await });
+    let caller = app.caller();
+    let body = pages("50").of("new");
+    let used = tokio::spawn(async move { caller.post_keyed(USAGE, "job", body).await });
     waiting(&watch, 2).await;
     held.let_go().await;
     made.await.unwrap().expect(201);
@@ -121,7 +115,7 @@ async fn the_first_call_of_a_tenant_leaves_it_as_it_is_being_made() {
 #[tokio::test]
 async fn no_tenant_is_left_on_a_plan_that_is_gone() {
     let app = spawn_app().await;
-    app.with_plan(day("10"), json!([])).await;
+    app.with_day_of("10").await;
     let watch = connect(&app).await;
     for (name, plan_goes_first) in [("one", true), ("two", false)] {
         let (plan, tenant) = (format!("/v1/admin/plans/{name}"), format!("/v1/admin/tenants/{name}"));
@@ -150,28 +144,28 @@ async fn no_tenant_is_left_on_a_plan_that_is_gone() {
             app.get(&format!("/v1/tenants/{name}/quota")).await.expect(200);
         }
     }
-    app.put("/v1/admin/plans/plan", json!({ "limits": day("20") })).await;
+    app.define("plans/plan", json!({ "limits": json!([day_of("20")]) })).await;
     app.finish().await;
 }
 
 #[tokio::test]
 async fn a_tenant_that_cannot_be_resolved_is_an_alarm_and_blocks_nobody_else() {
     let app = spawn_app().await;
-    app.with_plan(day("10"), json!([])).await;
+    app.with_day_of("10").await;
     let spoilt = connect(&app).await;
     for (tenant, definition) in [
         ("ghost", json!({ "id": "ghost", "plan": "gone" })),
         ("unread", json!({ "id": "unread", "colour": "red" })),
     ] {
-        app.put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": "plan" })).await;
+        app.define(&format!("tenants/{tenant}"), json!({ "plan": "plan" })).await;
         let update = "UPDATE tenants SET definition = $2::text::jsonb WHERE id = $1";
         spoilt.execute(update, &[&tenant, &definition.to_string()]).await.unwrap();
     }
-    app.put("/v1/admin/plans/plan", json!({ "limits": day("20") })).await;
-    app.put("/v1/admin/limits/more", json!({ "meter": "page", "window": "week", "capacity": "50" })).await;
-    app.put("/v1/admin/plans/other", json!({})).await;
-    app.call(Method::DELETE, "/v1/admin/plans/other", Value::Null).await.expect(204);
-    assert_eq!(app.get("/v1/tenants/acme/quota").await.expect(200).text("/limits/0/capacity"), "20");
+    app.define("plans/plan", json!({ "limits": json!([day_of("20")]) })).await;
+    app.define("limits/more", json!({ "meter": "page", "window": "week", "capacity": "50" })).await;
+    app.define("plans/other", json!({})).await;
+    app.delete("/v1/admin/plans/other").await.expect(204);
+    assert_eq!(app.quota().await.text("/limits/0/capacity"), "20");
     let metrics = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
     let metrics = metrics.text().await.unwrap();
     assert!(!metrics.contains("tollgate_alarms_total{alarm=\"policy\"} 0"), "nobody was told");
@@ -179,7 +173,7 @@ async fn a_tenant_that_cannot_be_resolved_is_an_alarm_and_blocks_nobody_else() {
 
     for tenant in ["ghost", "unread"] {
         app.get(&format!("/v1/tenants/{tenant}/quota")).await.is_problem(500, "internal");
-        app.put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": "plan" })).await;
+        app.define(&format!("tenants/{tenant}"), json!({ "plan": "plan" })).await;
         let path = format!("/v1/tenants/{tenant}/quota");
         until(|| app.get(&path), |answer| answer.status == 200).await;
     }
@@ -197,8 +191,8 @@ async fn done<F: Future<Output = Answered>>(change: impl Fn() -> F) -> Answered 
 #[tokio::test]
 async fn a_change_of_policy_finishes_under_a_storm_of_new_tenants() {
     let app = spawn_app().await;
-    app.with_plan(day("10"), json!([])).await;
-    let admin = Caller::admin(&app);
+    app.with_day_of("10").await;
+    let admin = app.caller();
     let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let storm: Vec<_> = (0..6)
         .map(|caller| {
@@ -221,7 +215,7 @@ async fn a_change_of_policy_finishes_under_a_storm_of_new_tenants() {
     for capacity in ["11", "12", "13"] {
         let before = made.load(Ordering::Relaxed);
         for plan in ["/v1/admin/plans/plan", "/v1/admin/plans/extra"] {
-            let answer = done(|| admin.put(plan, json!({ "limits": day(capacity) }))).await;
+            let answer = done(|| admin.put(plan, json!({ "limits": json!([day_of(capacity)]) }))).await;
             assert!(matches!(answer.status, 200 | 201), "{answer:?}");
         }
         let answer = done(|| admin.delete("/v1/admin/plans/extra")).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::app::{TestApp, spawn_app};
+use crate::support::app::*;
 
 const PATH: &str = "/v1/admin/policy";
 
@@ -19,8 +19,8 @@ async fn spawn() -> TestApp {
 #[tokio::test]
 async fn a_file_with_one_good_and_one_forbidden_change_keeps_nothing() {
     let app = spawn().await;
-    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
-    app.post_keyed("/v1/usage", "k", usage).await.expect(201);
+    let usage = pages("1").with("ack", "ledger");
+    app.post_keyed(USAGE, "k", usage).await.expect(201);
     let before = app.post(PATH, json!({ "policy": {}, "dry_run": true })).await.expect(200);
     let file = json!({
         "meters": [{ "id": "fresh", "unit": "page" }, { "id": "page", "unit": "sheet" }],
@@ -94,12 +94,12 @@ async fn what_was_looked_at_is_what_is_done_or_nothing() {
     };
     let asked = app.post(PATH, body(json!({ "dry_run": true }))).await.expect(200);
     let digest = asked.text("/digest").to_owned();
-    app.put("/v1/admin/tenants/other", json!({ "plan": "plan" })).await;
-    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "anchor_day": 3 })).await;
+    app.define("tenants/other", json!({ "plan": "plan" })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "anchor_day": 3 })).await;
     app.post(PATH, body(json!({ "expected_digest": digest }))).await.is_problem(412, "precondition_failed");
     assert_eq!(app.get("/v1/admin/tenants/acme").await.body["anchor_day"], 3);
     let asked = app.post(PATH, body(json!({ "dry_run": true }))).await.expect(200);
-    app.put("/v1/admin/tenants/third", json!({ "plan": "plan" })).await;
+    app.define("tenants/third", json!({ "plan": "plan" })).await;
     let applied = app.post(PATH, body(json!({ "expected_digest": asked.text("/digest") }))).await.expect(200);
     assert_eq!(applied.body["changes"], asked.body["changes"], "other tenants change nothing about it");
     app.finish().await;
@@ -108,8 +108,8 @@ async fn what_was_looked_at_is_what_is_done_or_nothing() {
 #[tokio::test]
 async fn a_prune_that_meets_something_in_use_names_it_and_changes_nothing() {
     let app = spawn().await;
-    let usage = json!({ "tenant": "acme", "meter": "page", "amount": "1", "ack": "ledger" });
-    app.post_keyed("/v1/usage", "k", usage).await.expect(201);
+    let usage = pages("1").with("ack", "ledger");
+    app.post_keyed(USAGE, "k", usage).await.expect(201);
     let answer = app.post(PATH, json!({ "policy": {}, "prune": ["plans", "meters"] })).await;
     answer.is_problem(422, "validation_failed");
     assert_eq!(answer.pointers(), ["/policy/tenants/acme/plan", "/policy/meters/page"]);

@@ -2,8 +2,7 @@
 
 use reqwest::Method;
 
-use super::Caller;
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 
 /// More than an address may try in a row.
 const TRIES: usize = 110;
@@ -12,8 +11,7 @@ const PROXY: [u8; 4] = [127, 0, 0, 20];
 const STRANGER: [u8; 4] = [127, 0, 0, 21];
 
 async fn behind_a_proxy() -> TestApp {
-    let settings = vec![("http.trusted_proxies", "127.0.0.20/32, 10.0.0.0/8".to_owned())];
-    spawn_app_with(AppOptions { settings, ..AppOptions::default() }).await
+    an_app().with("http.trusted_proxies", "127.0.0.20/32, 10.0.0.0/8").start().await
 }
 
 /// Tries a bad key, as forwarded with this header; answers with the status.
@@ -25,7 +23,7 @@ async fn try_key(from: &Caller, header: &str, value: &str) -> u16 {
 #[tokio::test]
 async fn one_caller_behind_a_trusted_proxy_does_not_make_the_others_wait() {
     let app = behind_a_proxy().await;
-    let proxy = Caller::admin(&app).at_address(PROXY);
+    let proxy = app.caller().at_address(PROXY);
     for number in 0..TRIES {
         let forged = format!("198.51.100.{number}, 203.0.113.7, 10.0.0.1");
         try_key(&proxy, "x-forwarded-for", &forged).await;
@@ -44,7 +42,7 @@ async fn one_caller_behind_a_trusted_proxy_does_not_make_the_others_wait() {
 #[tokio::test]
 async fn nobody_else_says_where_a_call_came_from() {
     let app = behind_a_proxy().await;
-    let stranger = Caller::admin(&app).at_address(STRANGER);
+    let stranger = app.caller().at_address(STRANGER);
     for number in 0..TRIES {
         try_key(&stranger, "x-forwarded-for", &format!("203.0.113.{number}")).await;
     }

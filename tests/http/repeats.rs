@@ -2,19 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::support::app::{Answered, TestApp, spawn_app};
+use crate::support::app::*;
 
-const RESERVE: &str = "/v1/reservations";
-const USAGE: &str = "/v1/usage";
-
-async fn with_day_of(app: &TestApp, capacity: &str) {
-    app.with_plan(
-        json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]),
-        json!([]),
-    )
-    .await;
+async fn with_costs_and_day_of(app: &TestApp, capacity: &str) {
+    app.with_day_of(capacity).await;
     let costs = json!([{ "meter": "page", "weights": { "pages": "1" }, "factors": { "fast": "2" } }]);
-    app.put("/v1/admin/operations/submit", json!({ "costs": costs })).await;
+    app.define("operations/submit", json!({ "costs": costs })).await;
 }
 
 fn meter(more: Value) -> Value {
@@ -23,17 +16,8 @@ fn meter(more: Value) -> Value {
     meter
 }
 
-fn pages(amount: &str) -> Value {
-    json!({ "tenant": "acme", "meter": "page", "amount": amount })
-}
-
 fn submit(attributes: Value) -> Value {
     json!({ "tenant": "acme", "operation": "submit", "attributes": attributes })
-}
-
-fn with(mut body: Value, field: &str, value: Value) -> Value {
-    body[field] = value;
-    body
 }
 
 /// The call as an item of a batch.
@@ -56,49 +40,49 @@ fn is_replay_of(first: &Answered, again: &Answered) {
 async fn a_repeat_is_answered_before_policy_is_asked() {
     let app = spawn_app().await;
     let calls = [
-        (RESERVE, "reserve", pages("2")),
-        (RESERVE, "reserve", submit(json!({ "pages": 3, "fast": true }))),
+        (RESERVATIONS, "reserve", pages("2")),
+        (RESERVATIONS, "reserve", submit(json!({ "pages": 3, "fast": true }))),
         (USAGE, "usage", submit(json!({ "pages": 1 }))),
-        (USAGE, "usage", with(pages("1"), "operation", json!("submit"))),
-        (RESERVE, "reserve", with(pages("200"), "mode", json!("best_effort"))),
+        (USAGE, "usage", pages("1").with("operation", "submit")),
+        (RESERVATIONS, "reserve", pages("200").with("mode", "best_effort")),
     ];
     let archived = json!({ "archived": true });
     let costs = |weights: Value| json!({ "costs": [{ "meter": "page", "weights": weights }] });
     let changes = [
         ("meters/page", meter(archived.clone()), "422"),
         ("meters/page", meter(json!({ "ttl_seconds": 1, "max_life_seconds": 1 })), "any"),
-        ("operations/submit", with(costs(json!({ "pages": "1" })), "archived", json!(true)), "any"),
+        ("operations/submit", costs(json!({ "pages": "1" })).with("archived", true), "any"),
         ("operations/submit", costs(json!({ "sheets": "1" })), "any"),
-        ("tenants/acme", with(json!({ "plan": "plan" }), "archived", json!(true)), "422"),
+        ("tenants/acme", json!({ "plan": "plan" }).with("archived", true), "422"),
         ("plans/plan", json!({ "limits": [] }), "402"),
     ];
     for (number, (object, definition, new)) in changes.iter().enumerate() {
-        with_day_of(&app, "100").await;
+        with_costs_and_day_of(&app, "100").await;
         let mut firsts = Vec::new();
         for (at, (path, _, body)) in calls.iter().enumerate() {
             let key = format!("{number}-{at}");
             // Its life is named: the change of the meter forbids so long a one.
             let body =
-                if *path == RESERVE { with(body.clone(), "ttl_seconds", json!(40)) } else { body.clone() };
+                if *path == RESERVATIONS { body.clone().with("ttl_seconds", 40) } else { body.clone() };
             firsts.push((app.post_keyed(path, &key, body.clone()).await.expect(201), key, body));
         }
         if *new == "402" {
-            app.put("/v1/admin/meters/page", meter(json!({ "without_limit": "deny" }))).await;
+            app.define("meters/page", meter(json!({ "without_limit": "deny" }))).await;
         }
-        app.put(&format!("/v1/admin/{object}"), definition.clone()).await;
+        app.define(object, definition.clone()).await;
         for ((first, key, body), (path, call, _)) in firsts.iter().zip(&calls) {
             is_replay_of(first, &app.post_keyed(path, key, body.clone()).await);
             let item = in_batch(&app, call, key, body).await;
             assert_eq!((&item["status"], &item["body"]["id"]), (&json!(200), &first.body["id"]), "{item}");
-            let other = with(body.clone(), "payload_fingerprint", json!("other"));
+            let other = body.clone().with("payload_fingerprint", "other");
             app.post_keyed(path, key, other.clone()).await.is_problem(422, "idempotency_key_reused");
             let fresh = app.post_keyed(path, &format!("{key}-new"), other).await;
             if let Ok(status) = new.parse::<u16>() {
                 assert_eq!(fresh.status, status, "what is new is judged by policy: {fresh:?}");
             }
             // What is held goes back, so that the next change finds room.
-            if *path == RESERVE {
-                let release = format!("{RESERVE}/{}/release", first.text("/id"));
+            if *path == RESERVATIONS {
+                let release = reservation(first.text("/id"), "release");
                 app.post(&release, json!({})).await.expect(200);
             }
         }
@@ -109,26 +93,26 @@ async fn a_repeat_is_answered_before_policy_is_asked() {
 #[tokio::test]
 async fn a_default_is_the_same_meaning_named_or_left_out_also_once_policy_has_another() {
     let app = spawn_app().await;
-    with_day_of(&app, "1000").await;
-    let ttl = |seconds: u32| with(pages("1"), "ttl_seconds", json!(seconds));
-    let long = with(with(ttl(60), "mode", json!("all_or_nothing")), "dry_run", json!(false));
-    let left_out = app.post_keyed(RESERVE, "left out", pages("1")).await.expect(201);
-    is_replay_of(&left_out, &app.post_keyed(RESERVE, "left out", long.clone()).await);
-    let named = app.post_keyed(RESERVE, "named", long.clone()).await.expect(201);
-    is_replay_of(&named, &app.post_keyed(RESERVE, "named", pages("1")).await);
-    let other = app.post_keyed(RESERVE, "other", ttl(30)).await.expect(201);
+    with_costs_and_day_of(&app, "1000").await;
+    let ttl = |seconds: u32| pages("1").with("ttl_seconds", seconds);
+    let long = ttl(60).with("mode", "all_or_nothing").with("dry_run", false);
+    let left_out = app.post_keyed(RESERVATIONS, "left out", pages("1")).await.expect(201);
+    is_replay_of(&left_out, &app.post_keyed(RESERVATIONS, "left out", long.clone()).await);
+    let named = app.post_keyed(RESERVATIONS, "named", long.clone()).await.expect(201);
+    is_replay_of(&named, &app.post_keyed(RESERVATIONS, "named", pages("1")).await);
+    let other = app.post_keyed(RESERVATIONS, "other", ttl(30)).await.expect(201);
     let attributes = app.post_keyed(USAGE, "u", submit(json!({ "pages": 3 }))).await.expect(201);
     let said = submit(json!({ "pages": 3, "fast": false }));
     is_replay_of(&attributes, &app.post_keyed(USAGE, "u", said).await);
-    app.put("/v1/admin/meters/page", meter(json!({ "ttl_seconds": 30 }))).await;
+    app.define("meters/page", meter(json!({ "ttl_seconds": 30 }))).await;
     for (first, key) in [(&left_out, "left out"), (&named, "named")] {
         for same in [pages("1"), ttl(60), long.clone()] {
-            is_replay_of(first, &app.post_keyed(RESERVE, key, same).await);
+            is_replay_of(first, &app.post_keyed(RESERVATIONS, key, same).await);
         }
-        app.post_keyed(RESERVE, key, ttl(30)).await.is_problem(422, "idempotency_key_reused");
+        app.post_keyed(RESERVATIONS, key, ttl(30)).await.is_problem(422, "idempotency_key_reused");
     }
-    is_replay_of(&other, &app.post_keyed(RESERVE, "other", ttl(30)).await);
-    let default_of_now = app.post_keyed(RESERVE, "other", pages("1")).await;
+    is_replay_of(&other, &app.post_keyed(RESERVATIONS, "other", ttl(30)).await);
+    let default_of_now = app.post_keyed(RESERVATIONS, "other", pages("1")).await;
     default_of_now.is_problem(422, "idempotency_key_reused");
     app.finish().await;
 }
@@ -136,8 +120,8 @@ async fn a_default_is_the_same_meaning_named_or_left_out_also_once_policy_has_an
 #[tokio::test]
 async fn a_key_used_for_another_request_names_the_first_reservation() {
     let app = spawn_app().await;
-    with_day_of(&app, "100").await;
-    for (path, key) in [(RESERVE, "r"), (USAGE, "u")] {
+    with_costs_and_day_of(&app, "100").await;
+    for (path, key) in [(RESERVATIONS, "r"), (USAGE, "u")] {
         let first = app.post_keyed(path, key, pages("2")).await.expect(201);
         let reused = app.post_keyed(path, key, pages("3")).await;
         reused.is_problem(422, "idempotency_key_reused");
@@ -151,12 +135,12 @@ async fn a_key_used_for_another_request_names_the_first_reservation() {
 #[tokio::test]
 async fn a_larger_total_than_a_capped_one_is_another_request() {
     let app = spawn_app().await;
-    with_day_of(&app, "10").await;
-    app.put("/v1/admin/meters/page", meter(json!({ "on_excess": "cap" }))).await;
-    let other = app.post(RESERVE, pages("3")).await.expect(201);
-    let id = app.post(RESERVE, pages("5")).await.expect(201).text("/id").to_owned();
+    with_costs_and_day_of(&app, "10").await;
+    app.define("meters/page", meter(json!({ "on_excess": "cap" }))).await;
+    let other = app.post(RESERVATIONS, pages("3")).await.expect(201);
+    let id = app.hold("5").await;
     let consume = async |amount: &str, is_final: bool| {
-        app.post(&format!("{RESERVE}/{id}/consume"), json!({ "amount": amount, "final": is_final })).await
+        app.resolve(&id, "consume", json!({ "amount": amount, "final": is_final })).await
     };
     let line = |answer: &Answered| {
         let uncharged = answer.text("/lines/0/uncharged").to_owned();
@@ -168,7 +152,7 @@ async fn a_larger_total_than_a_capped_one_is_another_request() {
     assert_eq!(line(&consume("9", false).await.expect(200)), is("7", "2", false));
     assert_eq!(line(&consume("9", false).await.expect(200)), is("7", "2", true));
     assert_eq!(line(&consume("12", false).await.expect(200)), is("7", "5", false), "nothing is left for it");
-    app.post(&format!("{RESERVE}/{}/release", other.text("/id")), json!({})).await.expect(200);
+    app.release(other.text("/id")).await.expect(200);
     assert_eq!(
         line(&consume("12", false).await.expect(200)),
         is("7", "5", true),

@@ -5,89 +5,85 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::json;
 
-use super::World;
-use crate::support::app::{AppOptions, spawn_app_with};
+use super::with_policy;
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 #[tokio::test]
 async fn a_reserve_shows_what_is_held_and_what_is_left() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     let body = json!({
-        "tenant": world.tenant(), "subject": "user-42", "operation": world.operation(),
+        "tenant": "acme", "subject": "user-42", "operation": "submit",
         "attributes": { "pages": 3, "handwriting": true }, "ttl_seconds": 60, "metadata": { "job": "8812" }
     });
-    let held = world.admin.post("/v1/reservations", body).await;
+    let held = app.post(RESERVATIONS, body).await;
     assert_eq!(held.status, 201, "{held:?}");
     assert_eq!(held.body["status"], "reserved");
-    assert_eq!(held.body["lines"], json!([{ "meter": world.meter(), "amount": "6" }]));
+    assert_eq!(held.body["lines"], json!([{ "meter": "page", "amount": "6" }]));
     assert_eq!(held.body["subjects"], json!({ "user": "user-42" }));
     assert_eq!(held.body["replayed"], false);
     let limit = &held.body["limits"][0];
     assert_eq!((&limit["reserved"], &limit["remaining"]), (&json!("6"), &json!("94")));
-    assert!(held.header("ratelimit").starts_with(&format!("\"{}\";r=94;t=", world.limit())), "{held:?}");
-    assert!(
-        held.header("ratelimit-policy").starts_with(&format!("\"{}\";q=100;w=", world.limit())),
-        "{held:?}"
-    );
+    assert!(held.header("ratelimit").starts_with(&format!("\"{}\";r=94;t=", "day")), "{held:?}");
+    assert!(held.header("ratelimit-policy").starts_with(&format!("\"{}\";q=100;w=", "day")), "{held:?}");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn the_same_key_is_the_same_reservation() {
-    let world = World::with_policy().await;
-    let first = world.admin.post_keyed("/v1/reservations", "job-1", world.hold("5")).await;
-    let again = world.admin.post_keyed("/v1/reservations", "\"job-1\"", world.hold("5")).await;
+    let app = with_policy().await;
+    let first = app.post_keyed(RESERVATIONS, "job-1", pages("5")).await;
+    let again = app.post_keyed(RESERVATIONS, "\"job-1\"", pages("5")).await;
     assert_eq!((first.status, again.status), (201, 200));
     assert_eq!(first.body["id"], again.body["id"]);
     assert_eq!(again.body["replayed"], true);
     assert_eq!(again.header("idempotency-replayed"), "true");
     assert_eq!(again.body["limits"][0]["reserved"], "5");
-    world
-        .admin
-        .post_keyed("/v1/reservations", "job-1", world.hold("6"))
-        .await
-        .is_problem(422, "idempotency_key_reused");
-    let mut differing = world.hold("5");
+    app.post_keyed(RESERVATIONS, "job-1", pages("6")).await.is_problem(422, "idempotency_key_reused");
+    let mut differing = pages("5");
     differing["idempotency_key"] = json!("job-2");
-    world.admin.post_keyed("/v1/reservations", "job-1", differing).await.is_problem(400, "invalid_request");
+    app.post_keyed(RESERVATIONS, "job-1", differing).await.is_problem(400, "invalid_request");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_refusal_names_the_limit_and_leaves_no_trace() {
-    let world = World::with_policy().await;
-    world.reserve("98").await;
-    let refused = world.admin.post("/v1/reservations", world.hold("3")).await;
+    let app = with_policy().await;
+    app.hold("98").await;
+    let refused = app.post(RESERVATIONS, pages("3")).await;
     refused.is_problem(429, "quota_exceeded");
-    assert_eq!(refused.body["refused_by"][0]["id"], world.limit());
+    assert_eq!(refused.body["refused_by"][0]["id"], "day");
     assert_eq!(refused.body["refused_by"][0]["cause"], "reserved");
     assert_eq!(refused.body["refused_by"][0]["shortfall"], "1");
     assert_eq!(refused.header("retry-after"), refused.body["retry_after_seconds"].to_string());
     assert!(!refused.header("ratelimit").is_empty());
-    let above = world.admin.post("/v1/reservations", world.hold("101")).await;
+    let above = app.post(RESERVATIONS, pages("101")).await;
     above.is_problem(402, "exceeds_plan");
     assert_eq!(above.header("retry-after"), "");
-    assert_eq!(world.admin.post("/v1/reservations", world.hold("2")).await.status, 201);
+    assert_eq!(app.post(RESERVATIONS, pages("2")).await.status, 201);
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     for (amount, allowed) in [("100", true), ("101", false)] {
-        let mut body = world.hold(amount);
+        let mut body = pages(amount);
         body["dry_run"] = json!(true);
-        let answer = world.admin.post("/v1/reservations", body).await;
+        let answer = app.post(RESERVATIONS, body).await;
         assert_eq!((answer.status, &answer.body["allowed"]), (200, &json!(allowed)), "{answer:?}");
         assert!(answer.body.get("id").is_none());
     }
-    world.reserve("100").await;
+    app.hold("100").await;
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn totals_never_decrease_and_repeats_are_replays() {
-    let world = World::with_policy().await;
-    let path = format!("/v1/reservations/{}/consume", world.reserve("10").await);
-    let consume = |amount: &str, is_final: bool| {
-        world.admin.post(&path, json!({ "amount": amount, "final": is_final }))
-    };
+    let app = with_policy().await;
+    let path = format!("/v1/reservations/{}/consume", app.hold("10").await);
+    let consume =
+        |amount: &str, is_final: bool| app.post(&path, json!({ "amount": amount, "final": is_final }));
     assert_eq!(consume("4", false).await.body["status"], "reserved");
     assert_eq!(consume("4", false).await.body["replayed"], true);
     consume("3", false).await.is_problem(422, "amount_decreased");
@@ -99,6 +95,7 @@ async fn totals_never_decrease_and_repeats_are_replays() {
     let other = consume("7", true).await;
     other.is_problem(409, "already_resolved");
     assert_eq!(other.body["reservation"]["status"], "consumed");
+    app.finish().await;
 }
 
 #[rstest]
@@ -110,20 +107,21 @@ async fn a_resolved_reservation_resolves_once(
     #[case] body: serde_json::Value,
     #[case] then: &[(&str, serde_json::Value, u16)],
 ) {
-    let world = World::with_policy().await;
-    let id = world.reserve("5").await;
-    let resolved = world.admin.post(&format!("/v1/reservations/{id}/{first}"), body).await;
+    let app = with_policy().await;
+    let id = app.hold("5").await;
+    let resolved = app.post(&format!("/v1/reservations/{id}/{first}"), body).await;
     assert_eq!(resolved.status, 200, "{resolved:?}");
     for (call, body, status) in then {
-        let answer = world.admin.post(&format!("/v1/reservations/{id}/{call}"), body.clone()).await;
+        let answer = app.post(&format!("/v1/reservations/{id}/{call}"), body.clone()).await;
         assert_eq!(answer.status, *status, "{first} then {call}: {answer:?}");
         if *status == 409 {
             answer.is_problem(409, "already_resolved");
             assert_eq!(answer.body["reservation"]["id"], id);
         }
     }
-    let read = world.admin.get(&format!("/v1/reservations/{id}")).await;
+    let read = app.get(&format!("/v1/reservations/{id}")).await;
     assert_eq!((read.status, &read.body["id"]), (200, &json!(id)));
+    app.finish().await;
 }
 
 #[rstest]
@@ -133,76 +131,77 @@ async fn a_resolved_reservation_resolves_once(
 #[case("..%2F..%2Fadmin")]
 #[tokio::test]
 async fn an_unknown_reservation_is_404_and_says_what_to_do(#[case] id: &str) {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     for call in ["consume", "release", "extend"] {
-        let answer = world.admin.post(&format!("/v1/reservations/{id}/{call}"), json!({})).await;
+        let answer = app.post(&format!("/v1/reservations/{id}/{call}"), json!({})).await;
         answer.is_problem(404, "not_found");
-        assert!(answer.body["detail"].as_str().unwrap().contains("/v1/usage"), "{answer:?}");
+        assert!(answer.body["detail"].as_str().unwrap().contains(USAGE), "{answer:?}");
     }
-    world.admin.get(&format!("/v1/reservations/{id}")).await.is_problem(404, "not_found");
+    app.get(&format!("/v1/reservations/{id}")).await.is_problem(404, "not_found");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn another_tenants_reservation_is_unknown_to_a_bound_key() {
-    let world = World::with_policy().await;
-    let id = world.reserve("5").await;
-    let stranger = world.admin.make_key("service", Some(&world.other_tenant())).await;
+    let app = with_policy().await;
+    let id = app.hold("5").await;
+    let stranger = app.make_key("service", Some("other")).await;
     stranger.get(&format!("/v1/reservations/{id}")).await.is_problem(404, "not_found");
     for call in ["consume", "release", "extend"] {
         stranger.post(&format!("/v1/reservations/{id}/{call}"), json!({})).await.is_problem(404, "not_found");
     }
-    assert_eq!(world.admin.get(&format!("/v1/reservations/{id}")).await.body["status"], "reserved");
+    assert_eq!(app.get(&format!("/v1/reservations/{id}")).await.body["status"], "reserved");
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn an_unknown_tenant_meter_or_operation_is_422_and_named() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     for (field, value) in [("tenant", "nobody"), ("meter", "nothing")] {
-        let mut body = world.hold("1");
+        let mut body = pages("1");
         body[field] = json!(value);
-        let answer = world.admin.post("/v1/reservations", body).await;
+        let answer = app.post(RESERVATIONS, body).await;
         answer.is_problem(422, "validation_failed");
         assert_eq!(answer.pointers(), [format!("/{field}")]);
     }
-    let answer =
-        world.admin.post("/v1/reservations", json!({ "tenant": world.tenant(), "operation": "none" })).await;
+    let answer = app.post(RESERVATIONS, json!({ "tenant": "acme", "operation": "none" })).await;
     assert_eq!((answer.status, answer.pointers()), (422, vec!["/operation"]));
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn an_extend_moves_the_expiry_and_only_later() {
-    let world = World::with_policy().await;
-    let id = world.reserve("1").await;
-    let path = format!("/v1/reservations/{id}/extend");
-    let before = world.admin.get(&format!("/v1/reservations/{id}")).await.body["expires_at"].clone();
-    let later = world.admin.post(&path, json!({ "ttl_seconds": 600 })).await;
+    let app = with_policy().await;
+    let id = app.hold("1").await;
+    let path = reservation(&id, "extend");
+    let before = app.get(&format!("/v1/reservations/{id}")).await.body["expires_at"].clone();
+    let later = app.post(&path, json!({ "ttl_seconds": 600 })).await;
     assert!(later.body["expires_at"].as_str() > before.as_str(), "{later:?}");
-    let same = world.admin.post(&path, json!({ "ttl_seconds": 1 })).await;
+    let same = app.post(&path, json!({ "ttl_seconds": 1 })).await;
     assert_eq!(same.body["expires_at"], later.body["expires_at"]);
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_release_that_names_nothing_repeats_one_whatever_that_incurred() {
-    let world = World::with_policy().await;
-    let path = format!("/v1/reservations/{}/release", world.reserve("50").await);
-    world.admin.post(&path, json!({ "incurred": "40" })).await.expect(200);
-    let repeated = world.admin.post(&path, json!({})).await.expect(200);
+    let app = with_policy().await;
+    let path = format!("/v1/reservations/{}/release", app.hold("50").await);
+    app.post(&path, json!({ "incurred": "40" })).await.expect(200);
+    let repeated = app.post(&path, json!({})).await.expect(200);
     assert_eq!((&repeated.body["replayed"], repeated.text("/lines/0/consumed")), (&json!(true), "40"));
     for other in ["41", "0"] {
-        let refused = world.admin.post(&path, json!({ "incurred": other })).await;
+        let refused = app.post(&path, json!({ "incurred": other })).await;
         refused.is_problem(409, "already_resolved");
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn after_a_release_was_charged_late_only_the_same_release_repeats_it() {
-    let app =
-        spawn_app_with(AppOptions { test_clock_ms: Some(1_800_000_000_000), ..AppOptions::default() }).await;
-    app.with_plan(json!([{ "id": "day", "meter": "page", "window": "day", "capacity": "100" }]), json!([]))
-        .await;
-    let hold = json!({ "tenant": "acme", "meter": "page", "amount": "50" });
-    let path =
-        format!("/v1/reservations/{}", app.post("/v1/reservations", hold).await.expect(201).text("/id"));
+    let app = an_app().at_ms(1_800_000_000_000).start().await;
+    app.with_day_of("100").await;
+    let hold = pages("50");
+    let path = format!("/v1/reservations/{}", app.post(RESERVATIONS, hold).await.expect(201).text("/id"));
     app.move_clock("2027-01-15T09:00:00Z").await;
     wait_for("the hold has ended", Duration::from_secs(20), async || {
         (app.get(&path).await.expect(200).text("/status") == "expired").then_some(())

@@ -2,22 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::Answer;
-use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 
 /// A service with limits on a tenant, on its users and a quota; `acme` has a reservation of five.
-async fn with_a_reservation() -> (TestApp, Answer) {
+async fn with_a_reservation() -> (TestApp, Answered) {
     with_a_reservation_in(spawn_app().await).await
 }
 
-async fn with_a_reservation_in(app: TestApp) -> (TestApp, Answer) {
+async fn with_a_reservation_in(app: TestApp) -> (TestApp, Answered) {
     let limits = json!([
         { "id": "day", "meter": "page", "window": "day", "capacity": "100" },
         { "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "month", "capacity": "60" }
     ]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "90" }])).await;
-    app.put("/v1/admin/operations/scan", json!({ "costs": [{ "meter": "page", "base": "5" }] })).await;
-    let held = app.post_keyed("/v1/reservations", "job", job()).await.expect(201);
+    app.with_plan(limits, json!([quota_of("90")])).await;
+    app.define("operations/scan", json!({ "costs": [{ "meter": "page", "base": "5" }] })).await;
+    let held = app.post_keyed(RESERVATIONS, "job", job()).await.expect(201);
     (app, held)
 }
 
@@ -26,14 +25,14 @@ fn job() -> Value {
 }
 
 /// A body without what says that it is a repeat.
-fn said(answer: &Answer) -> Value {
+fn said(answer: &Answered) -> Value {
     let mut body = answer.body.clone();
     body["replayed"] = json!(null);
     body
 }
 
 /// The names of the limits in the headers, with what is left of each.
-fn left(answer: &Answer) -> Vec<String> {
+fn left(answer: &Answered) -> Vec<String> {
     let all = answer.header("ratelimit").split(", ").map(|one| one.split(";t=").next().unwrap().to_owned());
     all.collect()
 }
@@ -63,22 +62,22 @@ async fn a_repeated_consume_or_release_says_all_that_the_first_said() {
 #[tokio::test]
 async fn a_repeat_shows_the_limits_of_now_and_names_the_first_decision() {
     let (app, held) = with_a_reservation().await;
-    let path = format!("/v1/reservations/{}/consume", held.text("/id"));
+    let path = reservation(held.text("/id"), "consume");
     let first = app.post(&path, json!({ "amount": "2" })).await.expect(200);
-    let usage = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "7" });
-    let used = app.post_keyed("/v1/usage", "more", usage.clone()).await.expect(201);
+    let usage = pages("7").by("ada");
+    let used = app.post_keyed(USAGE, "more", usage.clone()).await.expect(201);
     app.drained().await;
     let again = app.post(&path, json!({ "amount": "2" })).await.expect(200);
     assert_eq!((again.text("/limits/0/consumed"), first.text("/limits/0/consumed")), ("9", "2"));
     assert_eq!(again.body["decision_id"], first.body["decision_id"]);
-    let reserved = app.post_keyed("/v1/reservations", "job", job()).await.expect(200);
+    let reserved = app.post_keyed(RESERVATIONS, "job", job()).await.expect(200);
     assert_eq!(
         (reserved.text("/status"), &reserved.body["decision_id"]),
         ("consumed", &held.body["decision_id"])
     );
     assert_eq!(reserved.body["created_at"], held.body["created_at"]);
     assert_ne!(first.body["decision_id"], held.body["decision_id"]);
-    let used_again = app.post_keyed("/v1/usage", "more", usage).await.expect(200);
+    let used_again = app.post_keyed(USAGE, "more", usage).await.expect(200);
     assert_eq!(said(&used_again), said(&used));
     app.finish().await;
 }
@@ -109,9 +108,9 @@ async fn every_read_of_a_reservation_says_the_same_with_its_times() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_postgres_is_frozen_a_repeat_is_answered_with_what_the_gate_has() {
-    let options = AppOptions { own_postgres: true, ..AppOptions::default() };
-    let (app, held) = with_a_reservation_in(spawn_app_with(options).await).await;
-    let path = format!("/v1/reservations/{}/consume", held.text("/id"));
+    let options = an_app().on_own_postgres();
+    let (app, held) = with_a_reservation_in(options.start().await).await;
+    let path = reservation(held.text("/id"), "consume");
     app.post(&path, json!({ "amount": "2" })).await.expect(200);
     app.drained().await;
     let frozen = app.database.freeze();

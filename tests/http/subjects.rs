@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -23,18 +22,18 @@ fn limits() -> Value {
 }
 
 fn page_of(subject: &str) -> Value {
-    json!({ "tenant": "acme", "subject": subject, "meter": "page", "amount": "1" })
+    pages("1").by(subject)
 }
 
 async fn with_limits(app: &TestApp) {
     app.with_plan(limits(), json!([])).await;
-    let everybodys = json!({ "tenant": "acme", "meter": "page", "amount": "1" });
-    app.post_keyed("/v1/usage", "warm", everybodys).await.expect(201);
+    let everybodys = pages("1");
+    app.post_keyed(USAGE, "warm", everybodys).await.expect(201);
 }
 
 /// Uses one page.
 async fn uses(app: &TestApp, subject: &str) {
-    app.post_keyed("/v1/usage", &uuid::Uuid::now_v7().to_string(), page_of(subject)).await.expect(201);
+    app.post_keyed(USAGE, &uuid::Uuid::now_v7().to_string(), page_of(subject)).await.expect(201);
 }
 
 /// The keys of subjects' states, each with its expiry (unix ms; -1 for none).
@@ -58,7 +57,7 @@ async fn window_end_ms(app: &TestApp) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_subject_of_a_warm_tenant_needs_no_postgres() {
-    let app = spawn_app_with(AppOptions { own_postgres: true, ..AppOptions::default() }).await;
+    let app = an_app().on_own_postgres().start().await;
     with_limits(&app).await;
     uses(&app, "ada").await;
     app.drained().await;
@@ -71,7 +70,7 @@ async fn a_new_subject_of_a_warm_tenant_needs_no_postgres() {
     uses(&app, "ben").await;
     let frozen = app.database.freeze();
     for number in 0..20 {
-        app.post("/v1/reservations", page_of(&format!("new-{number}"))).await.expect(201);
+        app.post(RESERVATIONS, page_of(&format!("new-{number}"))).await.expect(201);
     }
     drop(frozen);
     app.finish().await;
@@ -84,7 +83,7 @@ async fn after_a_loss_a_subject_has_what_it_used_and_a_new_one_nothing() {
     for subject in ["ada", "ada", "ben"] {
         uses(&app, subject).await;
     }
-    let held = app.post("/v1/reservations", page_of("ben")).await.expect(201);
+    let held = app.post(RESERVATIONS, page_of("ben")).await.expect(201);
     app.drained().await;
     app.redis.flush().await;
     let of = async |subject: &str| {
@@ -99,7 +98,7 @@ async fn after_a_loss_a_subject_has_what_it_used_and_a_new_one_nothing() {
     assert_eq!(of("new").await, figures("0", "0"));
     assert_eq!(of("ben").await, figures("1", "1"));
     uses(&app, "new").await;
-    app.post(&format!("/v1/reservations/{}/consume", held.text("/id")), json!({})).await.expect(200);
+    app.resolve(held.text("/id"), "consume", json!({})).await.expect(200);
     assert_eq!(of("new").await, figures("1", "0"));
     assert_eq!(of("ben").await, figures("2", "0"));
     app.finish().await;
@@ -114,7 +113,7 @@ async fn reading_a_subject_that_never_was_leaves_nothing_behind() {
     let mut redis = app.redis.connection().await;
     let read = async |number: usize| {
         let path = format!("/v1/tenants/acme/quota?subject=made-up-{number}&kind=user");
-        let read = app.call_as(&key, Method::GET, &path, Value::Null).await.expect(200);
+        let read = app.with_key(Some(&key)).get(&path).await.expect(200);
         assert_eq!((read.text("/source"), read.body["limits"][1]["consumed"].as_str()), ("gate", Some("0")));
     };
     read(0).await;
@@ -143,9 +142,9 @@ async fn reading_a_subject_that_never_was_leaves_nothing_behind() {
 async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
     let app = spawn_app().await;
     with_limits(&app).await;
-    app.put("/v1/admin/meters/page", json!({ "unit": "page", "max_life_seconds": 86_400 })).await;
+    app.define("meters/page", json!({ "unit": "page", "max_life_seconds": 86_400 })).await;
     let mut redis = app.redis.connection().await;
-    app.post("/v1/reservations", page_of("ada")).await.expect(201);
+    app.post(RESERVATIONS, page_of("ada")).await.expect(201);
     let ends_ms = window_end_ms(&app).await;
     let states = subjects_states(&mut redis).await;
     let [(_, expires_at_ms)] = states[..] else { panic!("{states:?}") };
@@ -157,10 +156,9 @@ async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
     );
     let mut long = page_of("ada");
     long["ttl_seconds"] = json!(7_200);
-    let held = app.post("/v1/reservations", long).await.expect(201);
-    let expiry_of = |answer: &crate::support::app::Answered| {
-        answer.text("/expires_at").parse::<jiff::Timestamp>().unwrap().as_millisecond()
-    };
+    let held = app.post(RESERVATIONS, long).await.expect(201);
+    let expiry_of =
+        |answer: &Answered| answer.text("/expires_at").parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let lives_until = async |redis: &mut MultiplexedConnection, held_until_ms: i64| {
         let states = subjects_states(redis).await;
         let needed = held_until_ms + HOUR_MS;
@@ -170,7 +168,7 @@ async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
         );
     };
     lives_until(&mut redis, expiry_of(&held)).await;
-    let extend = format!("/v1/reservations/{}/extend", held.text("/id"));
+    let extend = reservation(held.text("/id"), "extend");
     let extended = app.post(&extend, json!({ "ttl_seconds": 36_000 })).await.expect(200);
     lives_until(&mut redis, expiry_of(&extended)).await;
     // What is told from the ledger ends too.
@@ -183,13 +181,12 @@ async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_test_clock_no_state_ends_by_itself() {
-    let options = AppOptions { test_clock_ms: Some(1_700_000_000_000), ..AppOptions::default() };
-    let app = spawn_app_with(options).await;
+    let app = an_app().at_ms(1_700_000_000_000).start().await;
     with_limits(&app).await;
-    let held = app.post("/v1/reservations", page_of("ada")).await.expect(201);
-    let extend = format!("/v1/reservations/{}/extend", held.text("/id"));
+    let held = app.post(RESERVATIONS, page_of("ada")).await.expect(201);
+    let extend = reservation(held.text("/id"), "extend");
     app.post(&extend, json!({ "ttl_seconds": 120 })).await.expect(200);
-    app.post("/v1/reservations", page_of("ben")).await.expect(201);
+    app.post(RESERVATIONS, page_of("ben")).await.expect(201);
     let states = subjects_states(&mut app.redis.connection().await).await;
     assert!(states.len() == 2 && states.iter().all(|(_, expires_at_ms)| *expires_at_ms == -1), "{states:?}");
     app.finish().await;

@@ -3,14 +3,15 @@
 use rstest::rstest;
 use serde_json::json;
 
-use super::{World, until};
+use super::with_policy;
+use crate::support::app::*;
 
 #[tokio::test]
 async fn the_quota_shows_what_is_held_and_consumed() {
-    let world = World::with_policy().await;
-    world.reserve("7").await;
-    world.admin.post_keyed("/v1/usage", "k", world.hold("3")).await;
-    let quota = world.admin.get(&format!("/v1/tenants/{}/quota", world.tenant())).await;
+    let app = with_policy().await;
+    app.hold("7").await;
+    app.use_pages("k", "3").await;
+    let quota = app.get("/v1/tenants/acme/quota").await;
     assert_eq!(quota.status, 200, "{quota:?}");
     let limit = &quota.body["limits"][0];
     assert_eq!(
@@ -18,23 +19,24 @@ async fn the_quota_shows_what_is_held_and_consumed() {
         (&json!("3"), &json!("7"), &json!("90"))
     );
     assert!(quota.body["period"]["start"].is_string() && quota.body["as_of"].is_string());
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn usage_and_entries_come_from_the_ledger_in_pages() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     let count = 5;
     for n in 0..count {
-        world.admin.post_keyed("/v1/usage", &format!("k{n}"), world.hold("2")).await;
+        app.use_pages(&format!("k{n}"), "2").await;
     }
-    let usage = format!("/v1/tenants/{}/usage?group_by=meter", world.tenant());
-    let rows = until(|| world.admin.get(&usage), |answer| answer.body["data"][0]["consumed"] == "10").await;
+    let usage = "/v1/tenants/acme/usage?group_by=meter";
+    let rows = until(|| app.get(usage), |answer| answer.body["data"][0]["consumed"] == "10").await;
     assert_eq!(rows.body["data"][0]["count"], count);
     let mut seen = std::collections::HashSet::new();
     let mut cursor = String::new();
     loop {
-        let path = format!("/v1/tenants/{}/entries?meter={}&limit=2{cursor}", world.tenant(), world.meter());
-        let page = world.admin.get(&path).await;
+        let path = format!("/v1/tenants/{}/entries?meter={}&limit=2{cursor}", "acme", "page");
+        let page = app.get(&path).await;
         assert_eq!(page.status, 200, "{page:?}");
         for row in page.body["data"].as_array().unwrap() {
             assert!(seen.insert(row.to_string()), "a row came twice: {row}");
@@ -44,40 +46,43 @@ async fn usage_and_entries_come_from_the_ledger_in_pages() {
         cursor = format!("&cursor={next}");
     }
     assert!(seen.len() >= count);
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn reservations_are_listed_by_status() {
-    let world = World::with_policy().await;
-    let held = world.reserve("1").await;
-    let released = world.reserve("1").await;
-    world.admin.post(&format!("/v1/reservations/{released}/release"), json!({})).await;
+    let app = with_policy().await;
+    let held = app.hold("1").await;
+    let released = app.hold("1").await;
+    app.post(&reservation(&released, "release"), json!({})).await;
     for (status, id) in [("reserved", held), ("released", released)] {
-        let path = format!("/v1/tenants/{}/reservations?status={status}", world.tenant());
-        let rows = until(|| world.admin.get(&path), |answer| answer.body["data"][0]["id"] == json!(id)).await;
+        let path = format!("/v1/tenants/{}/reservations?status={status}", "acme");
+        let rows = until(|| app.get(&path), |answer| answer.body["data"][0]["id"] == json!(id)).await;
         assert_eq!(rows.body["data"].as_array().unwrap().len(), 1);
     }
+    app.finish().await;
 }
 
 #[tokio::test]
 async fn a_cursor_is_bound_to_its_list() {
-    let world = World::with_policy().await;
+    let app = with_policy().await;
     for n in 0..3 {
-        world.admin.post_keyed("/v1/usage", &format!("k{n}"), world.hold("1")).await;
+        app.use_pages(&format!("k{n}"), "1").await;
     }
-    let own = format!("/v1/tenants/{}/entries?limit=1", world.tenant());
-    let page = until(|| world.admin.get(&own), |answer| answer.body["has_more"] == true).await;
+    let own = "/v1/tenants/acme/entries?limit=1";
+    let page = until(|| app.get(own), |answer| answer.body["has_more"] == true).await;
     let cursor = page.body["next_cursor"].as_str().unwrap();
-    let other = format!("/v1/tenants/{}/entries?limit=1", world.other_tenant());
+    let other = "/v1/tenants/other/entries?limit=1";
     for path in [
         format!("{other}&cursor={cursor}"),
         format!("{own}&meter=x&cursor={cursor}"),
         format!("{own}&cursor=A{}", &cursor[1..]),
         format!("{own}&cursor=forged"),
     ] {
-        world.admin.get(&path).await.is_problem(400, "invalid_request");
+        app.get(&path).await.is_problem(400, "invalid_request");
     }
-    assert_eq!(world.admin.get(&format!("{own}&cursor={cursor}")).await.status, 200);
+    assert_eq!(app.get(&format!("{own}&cursor={cursor}")).await.status, 200);
+    app.finish().await;
 }
 
 #[rstest]
@@ -96,12 +101,9 @@ async fn a_cursor_is_bound_to_its_list() {
 #[case("reservations?status=lost")]
 #[tokio::test]
 async fn a_wrong_parameter_is_400(#[case] call: &str) {
-    let world = World::with_policy().await;
-    world
-        .admin
-        .get(&format!("/v1/tenants/{}/{call}", world.tenant()))
-        .await
-        .is_problem(400, "invalid_request");
+    let app = with_policy().await;
+    app.get(&format!("/v1/tenants/{}/{call}", "acme")).await.is_problem(400, "invalid_request");
+    app.finish().await;
 }
 
 #[rstest]
@@ -110,8 +112,9 @@ async fn a_wrong_parameter_is_400(#[case] call: &str) {
 #[case("-bad")]
 #[tokio::test]
 async fn an_unknown_tenant_in_a_path_is_404(#[case] tenant: &str) {
-    let world = World::empty().await;
+    let app = spawn_app().await;
     for call in ["quota", "usage", "entries", "reservations"] {
-        world.admin.get(&format!("/v1/tenants/{tenant}/{call}")).await.is_problem(404, "not_found");
+        app.get(&format!("/v1/tenants/{tenant}/{call}")).await.is_problem(404, "not_found");
     }
+    app.finish().await;
 }

@@ -4,7 +4,7 @@ use tollgate::domain::ids::{Epoch, Partition};
 use tollgate::ledger::Ledger;
 
 use crate::ledger::{ledger, rows};
-use crate::support::app::spawn_app;
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const NOON_MS: i64 = 1_700_000_000_000;

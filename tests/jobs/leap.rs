@@ -4,7 +4,7 @@ use serde_json::json;
 use tollgate::domain::ids::Partition;
 
 use crate::ledger::rows;
-use crate::support::app::{AppOptions, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// Enough for most of the 64 partitions to have one.
@@ -13,14 +13,12 @@ const TENANTS: usize = 60;
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_months_leap_everything_due_expires_within_two_seconds() {
     let start: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
-    let options = AppOptions { test_clock_ms: Some(start.as_millisecond()), ..AppOptions::default() };
-    let app = spawn_app_with(options).await;
-    app.with_plan(json!([]), json!([])).await;
+    let app = an_app().at_ms(start.as_millisecond()).start().await;
+    app.without_limits().await;
     for number in 0..TENANTS {
-        app.put(&format!("/v1/admin/tenants/t{number}"), json!({ "plan": "plan" })).await;
-        let hold =
-            json!({ "tenant": format!("t{number}"), "meter": "page", "amount": "3", "ttl_seconds": 600 });
-        app.post("/v1/reservations", hold).await.expect(201);
+        app.define(&format!("tenants/t{number}"), json!({ "plan": "plan" })).await;
+        let hold = pages("3").of(format!("t{number}")).lasting(600);
+        app.post(RESERVATIONS, hold).await.expect(201);
     }
     app.move_clock("2026-04-10T12:00:00Z").await;
     let began = Instant::now();

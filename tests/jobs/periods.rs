@@ -5,25 +5,18 @@ use tollgate::domain::ids::ReservationId;
 use tollgate::domain::reservation::ReservationState;
 
 use crate::ledger::rows;
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// A tenant with a quota of fifty pages a month, in UTC, at this time.
 async fn at(now: &str) -> TestApp {
-    let now: jiff::Timestamp = now.parse().unwrap();
-    let options = AppOptions {
-        test_clock_ms: Some(now.as_millisecond()),
-        settings: vec![("postgres.checkout_timeout_ms", "200".into())],
-        ..AppOptions::default()
-    };
-    let app = spawn_app_with(options).await;
-    app.with_plan(json!([]), json!([{ "meter": "page", "included": "50" }])).await;
+    let app = an_app().at(now).with("postgres.checkout_timeout_ms", "200").start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
     app
 }
 
 async fn use_pages(app: &TestApp, key: &str, amount: &str) -> u16 {
-    let body = json!({ "tenant": "acme", "meter": "page", "amount": amount });
-    app.post_keyed("/v1/usage", key, body).await.status
+    app.use_pages(key, amount).await.status
 }
 
 const DELIVERED: &str =
@@ -40,9 +33,9 @@ async fn delivered(app: &TestApp) {
 async fn the_turn_of_a_month_needs_no_ledger() {
     let app = at("2026-03-30T20:00:00Z").await;
     assert_eq!(use_pages(&app, "a", "45").await, 201);
-    let hold = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 7200 });
+    let hold = pages("5").lasting(7200);
     app.move_clock("2026-03-31T23:00:00Z").await;
-    let id = app.post("/v1/reservations", hold).await.expect(201).text("/id").to_owned();
+    let id = app.held(hold).await;
     delivered(&app).await;
     app.drained().await;
     assert_eq!(use_pages(&app, "b", "1").await, 429, "the period that is still on has nothing left");
@@ -80,7 +73,7 @@ async fn a_tenant_restored_on_the_last_day_is_told_of_both_periods() {
     delivered(&app).await;
     app.drained().await;
     app.redis.flush().await;
-    let quota = app.get("/v1/tenants/acme/quota").await.expect(200);
+    let quota = app.quota().await;
     assert_eq!(
         (quota.text("/quotas/0/remaining"), quota.text("/quotas/0/granted")),
         ("40", "50"),
@@ -89,9 +82,9 @@ async fn a_tenant_restored_on_the_last_day_is_told_of_both_periods() {
     app.database.close().await;
     app.move_clock("2026-04-01T00:00:00Z").await;
     // Without a key: keyed calls ask the ledger for a day after a loss.
-    let hold = |amount: &str| json!({ "tenant": "acme", "meter": "page", "amount": amount });
-    app.post("/v1/reservations", hold("50")).await.expect(201);
-    app.post("/v1/reservations", hold("1")).await.expect(429);
+    let hold = |amount: &str| pages(amount);
+    app.post(RESERVATIONS, hold("50")).await.expect(201);
+    app.post(RESERVATIONS, hold("1")).await.expect(429);
     app.database.open().await;
     app.finish().await;
 }

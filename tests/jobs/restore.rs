@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollgate::operations::OperationError;
 
 use crate::ledger::rows;
-use crate::support::app::{AppOptions, TestApp, spawn_app, spawn_app_with};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 const TENANTS: usize = 5;
@@ -16,12 +16,12 @@ async fn with_holds(app: &TestApp, ttl_seconds: u32) {
         { "id": "day", "meter": "page", "window": "day", "capacity": "100" },
         { "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "day", "capacity": "60" }
     ]);
-    app.with_plan(limits, json!([{ "meter": "page", "included": "90" }])).await;
+    app.with_plan(limits, json!([quota_of("90")])).await;
     for number in 0..TENANTS {
         let tenant = format!("quiet{number}");
-        app.put(&format!("/v1/admin/tenants/{tenant}"), json!({ "plan": "plan" })).await;
-        let hold = json!({ "tenant": tenant, "subject": "ada", "meter": "page", "amount": "7", "ttl_seconds": ttl_seconds });
-        app.post("/v1/reservations", hold).await.expect(201);
+        app.define(&format!("tenants/{tenant}"), json!({ "plan": "plan" })).await;
+        let hold = pages("7").of(tenant).by("ada").lasting(ttl_seconds);
+        app.post(RESERVATIONS, hold).await.expect(201);
     }
 }
 
@@ -45,7 +45,7 @@ async fn after_a_loss_holds_expire_although_nobody_calls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_only_answers_calls_leaves_the_restore_to_one_with_jobs() {
-    let app = spawn_app_with(AppOptions { without_jobs: true, ..AppOptions::default() }).await;
+    let app = an_app().without_jobs().start().await;
     with_holds(&app, 2).await;
     app.drained().await;
     app.redis.flush().await;
@@ -59,9 +59,7 @@ async fn an_instance_that_only_answers_calls_leaves_the_restore_to_one_with_jobs
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_of_open_holds_waits_for_a_writer_that_is_behind() {
-    let mut app =
-        spawn_app_with(AppOptions { without_writer: true, without_jobs: true, ..AppOptions::default() })
-            .await;
+    let mut app = an_app().without_writer().without_jobs().start().await;
     with_holds(&app, 3600).await;
     // Not emptied: the outbox keeps what the ledger does not know yet.
     app.redis.restart().unwrap();
@@ -86,16 +84,14 @@ async fn a_restore_of_open_holds_waits_for_a_writer_that_is_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_of_open_holds_ends_when_memory_is_lost_again_and_the_next_one_finds_everybody() {
-    let mut app =
-        spawn_app_with(AppOptions { without_writer: true, without_jobs: true, ..AppOptions::default() })
-            .await;
+    let mut app = an_app().without_writer().without_jobs().start().await;
     with_holds(&app, 3600).await;
     let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
     app.drained().await;
     writer.stop().await;
     // Nobody books these any more: what the restore waits for is lost with them.
-    let usage = json!({ "tenant": "quiet0", "meter": "page", "amount": "1" });
-    app.post_keyed("/v1/usage", "lost", usage).await.expect(201);
+    let usage = pages("1").of("quiet0");
+    app.post_keyed(USAGE, "lost", usage).await.expect(201);
     app.redis.restart().unwrap();
     let operations = app.app().operations.clone();
     wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;
@@ -123,10 +119,8 @@ fn of_users() -> Value {
 
 /// Holds of so many subjects of one tenant, one each; answers the last one's reservation.
 async fn with_holders(app: &TestApp, holders: usize) -> String {
-    let named = |number: usize| json!({ "tenant": "acme", "subject": format!("user-{number}"), "meter": "page", "amount": "7", "ttl_seconds": 3600 });
-    let calls = futures::stream::iter((0..holders).map(async |number| {
-        app.post("/v1/reservations", named(number)).await.expect(201).text("/id").to_owned()
-    }));
+    let named = |number: usize| pages("7").by(format!("user-{number}")).lasting(3600);
+    let calls = futures::stream::iter((0..holders).map(async |number| app.held(named(number)).await));
     let ids = calls.buffered(16).collect::<Vec<_>>().await;
     app.drained().await;
     ids.last().unwrap().clone()
@@ -134,8 +128,7 @@ async fn with_holders(app: &TestApp, holders: usize) -> String {
 
 /// How soon the holders are back after a restart of Redis, and how long the slowest call of others took meanwhile.
 async fn come_back(app: &mut TestApp, holders: usize) -> (Duration, Duration) {
-    let hold =
-        |subject: String| json!({ "tenant": "acme", "subject": subject, "meter": "page", "amount": "1" });
+    let hold = |subject: String| pages("1").by(subject);
     app.redis.restart().unwrap();
     let operations = app.app().operations.clone();
     wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;
@@ -148,7 +141,7 @@ async fn come_back(app: &mut TestApp, holders: usize) -> (Duration, Duration) {
     while !restoring.is_finished() {
         let asked = Instant::now();
         let other = hold(uuid::Uuid::now_v7().to_string());
-        while app.post("/v1/reservations", other.clone()).await.status == 503 {}
+        while app.post(RESERVATIONS, other.clone()).await.status == 503 {}
         slowest = slowest.max(asked.elapsed());
     }
     let took = began.elapsed();
@@ -161,8 +154,7 @@ async fn come_back(app: &mut TestApp, holders: usize) -> (Duration, Duration) {
 #[tokio::test(flavor = "multi_thread")]
 async fn subjects_with_holds_are_back_after_a_restart_many_at_once_with_what_they_held() {
     const HOLDERS: usize = 450;
-    let options = AppOptions { without_jobs: true, ..AppOptions::default() };
-    let mut app = spawn_app_with(options).await;
+    let mut app = an_app().without_jobs().start().await;
     app.with_plan(of_users(), json!([])).await;
     with_holders(&app, HOLDERS).await;
     come_back(&mut app, HOLDERS).await;
@@ -183,16 +175,15 @@ async fn user_counts(app: &TestApp, number: usize) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn subjects_come_back_with_what_they_held_before_their_limit_was_made_and_its_end_counts() {
     const HOLDERS: usize = 250;
-    let options = AppOptions { without_jobs: true, ..AppOptions::default() };
-    let mut app = spawn_app_with(options).await;
-    app.with_plan(json!([]), json!([])).await;
+    let mut app = an_app().without_jobs().start().await;
+    app.without_limits().await;
     let last = with_holders(&app, HOLDERS).await;
-    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "limits": of_users() })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "limits": of_users() })).await;
     come_back(&mut app, HOLDERS).await;
     for subject in [0, HOLDERS - 1] {
         assert_eq!(user_counts(&app, subject).await, ("0".to_owned(), "7".to_owned()), "{subject}");
     }
-    app.post(&format!("/v1/reservations/{last}/consume"), json!({ "amount": "5" })).await.expect(200);
+    app.consume(&last, "5").await.expect(200);
     assert_eq!(user_counts(&app, HOLDERS - 1).await, ("5".to_owned(), "0".to_owned()));
     app.finish().await;
 }
@@ -200,8 +191,7 @@ async fn subjects_come_back_with_what_they_held_before_their_limit_was_made_and_
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement: run it alone, with --nocapture"]
 async fn measured_five_thousand_subjects_with_holds_are_back_within_ten_seconds() {
-    let options = AppOptions { without_jobs: true, ..AppOptions::default() };
-    let mut app = spawn_app_with(options).await;
+    let mut app = an_app().without_jobs().start().await;
     app.with_plan(of_users(), json!([])).await;
     with_holders(&app, 5_000).await;
     for _ in 0..3 {

@@ -1,17 +1,21 @@
 //! A whole instance on servers of its own: the same app as the command line starts, driven over HTTP.
 
+use std::ops::Deref;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
-use reqwest::{Client, Method, Response};
-use serde_json::Value;
+use reqwest::Method;
 use tollgate::app::{App, Role};
 use tollgate::clock::Clock;
 use tollgate::ledger::{Ledger, VerifyOptions, verify};
-use tollgate::settings::{Inputs, Settings};
+use tollgate::settings::Settings;
 
-use super::process::{http_client, tollgate};
-use super::services::{self, Template, TestDatabase, TestRedis};
+pub use super::caller::*;
+pub use super::calls::*;
+pub use super::options::*;
+use super::process::tollgate;
+use super::services::{Template, TestDatabase, TestRedis};
 use super::wait::wait_for;
 
 static MIGRATED: Template = Template::new("migrated");
@@ -32,25 +36,10 @@ pub async fn database() -> TestDatabase {
 }
 
 /// A database on a server of this test's own, with the schema in place.
-async fn own_database() -> TestDatabase {
+pub(super) async fn own_database() -> TestDatabase {
     let database = tokio::task::spawn_blocking(TestDatabase::of_its_own).await.expect("a server");
     Ledger::migrate(&database.url).await.expect("the migrations run");
     database
-}
-
-/// How a test's instance differs from the ordinary one.
-#[derive(Default)]
-pub struct AppOptions {
-    /// Where the test clock starts, unix ms; none for the system's clock.
-    pub test_clock_ms: Option<i64>,
-    /// Settings as `("section.key", "value")`.
-    pub settings: Vec<(&'static str, String)>,
-    /// Leave the writer out.
-    pub without_writer: bool,
-    /// Leave the jobs out: nothing expires by itself.
-    pub without_jobs: bool,
-    /// Keep the ledger on a Postgres of the test's own, which it may freeze.
-    pub own_postgres: bool,
 }
 
 /// A running instance.
@@ -66,112 +55,43 @@ pub struct TestApp {
     roles: Vec<Role>,
     /// The clock it runs on.
     pub clock: Clock,
-    admin_key: String,
-    client: Client,
+    admin: Caller,
+    is_checked: bool,
 }
 
-/// An answer: its status and body.
-#[derive(Debug)]
-pub struct Answered {
-    /// The status.
-    pub status: u16,
-    /// The body; a text where it is not JSON.
-    pub body: Value,
-    /// The headers.
-    pub headers: reqwest::header::HeaderMap,
-}
+impl Deref for TestApp {
+    type Target = Caller;
 
-impl Answered {
-    /// A header's text, empty where it is absent.
-    pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
-    }
-
-    /// The pointers of a 422's errors.
-    pub fn pointers(&self) -> Vec<&str> {
-        self.body["errors"].as_array().unwrap().iter().map(|e| e["pointer"].as_str().unwrap()).collect()
-    }
-
-    /// A text of the body, by pointer; empty where it is absent.
-    pub fn text(&self, pointer: &str) -> &str {
-        self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-    }
-
-    /// Checks the status, and hands the answer on.
-    #[track_caller]
-    pub fn expect(self, status: u16) -> Self {
-        assert_eq!(self.status, status, "{self:?}");
-        self
-    }
-
-    /// Checks that this is a problem document with this status and code.
-    #[track_caller]
-    pub fn is_problem(&self, status: u16, code: &str) {
-        assert_eq!((self.status, self.body["code"].as_str().unwrap_or("")), (status, code), "{self:?}");
-        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
-        assert_eq!(self.body["status"], status);
-        assert_eq!(self.body["type"], format!("/problems/{code}"));
-        assert_eq!(self.body["request_id"], self.header("x-request-id"));
+    /// A test calls as the administrator.
+    fn deref(&self) -> &Caller {
+        &self.admin
     }
 }
 
-/// Starts an ordinary instance.
-pub async fn spawn_app() -> TestApp {
-    spawn_app_with(AppOptions::default()).await
-}
-
-/// Starts an instance with options.
-pub async fn spawn_app_with(options: AppOptions) -> TestApp {
-    let redis = services::redis();
-    let database = if options.own_postgres { own_database().await } else { database().await };
-    let given = given(&redis, &database, &options.settings);
-    let settings = settings_of(given.clone());
-    let clock = options.test_clock_ms.map_or_else(Clock::system, Clock::test);
-    let mut roles = vec![Role::Http, Role::Writer, Role::Jobs];
-    roles.retain(|role| {
-        !(options.without_writer && *role == Role::Writer || options.without_jobs && *role == Role::Jobs)
-    });
-    let app = App::start(&settings, clock.clone(), &roles).await.expect("the app starts");
-    let key = app.operations.ensure_admin_key(None).await.expect("an admin key").expect("a new one");
-    let client = http_client(Duration::from_secs(30));
-    TestApp { app: Some(app), redis, database, given, settings, roles, clock, admin_key: key, client }
-}
-
-fn given(
-    redis: &TestRedis,
-    database: &TestDatabase,
-    more: &[(&'static str, String)],
-) -> Vec<(String, String)> {
-    let mut given = vec![
-        ("redis.url".to_owned(), redis.url()),
-        ("postgres.url".to_owned(), database.url.clone()),
-        ("postgres.pool_size".to_owned(), "6".to_owned()),
-        // Whatever the service does, it must be able to do it as the role that may only add to the books.
-        ("postgres.role".to_owned(), "tollgate_service".to_owned()),
-        ("installation.secret".to_owned(), "0123456789abcdef0123456789abcdef0123456789abcdef".to_owned()),
-        ("http.listen".to_owned(), "127.0.0.1:0".to_owned()),
-        ("http.ops_listen".to_owned(), "127.0.0.1:0".to_owned()),
-        ("http.workers".to_owned(), "1".to_owned()),
-        ("http.shutdown_grace_ms".to_owned(), "0".to_owned()),
-        ("redis.response_timeout_ms".to_owned(), "2000".to_owned()),
-        ("ledger.ack_timeout_ms".to_owned(), "8000".to_owned()),
-        ("ledger.restore_wait_ms".to_owned(), "8000".to_owned()),
-    ];
-    given.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
-    given
-}
-
-fn settings_of(given: Vec<(String, String)>) -> Settings {
-    let read_secret = |_: &std::path::Path| Err(std::io::Error::other("tests have no secret files"));
-    let inputs =
-        Inputs { file: None, environment: Vec::new(), command_line: given, read_secret: &read_secret };
-    Settings::load(&inputs).expect("the settings of a test")
+impl Drop for TestApp {
+    fn drop(&mut self) {
+        assert!(
+            self.is_checked || thread::panicking(),
+            "a test ends with `finish`: all is booked, the books balance, the gate equals them; \
+             where that cannot be, `leave_unbalanced` says why"
+        );
+    }
 }
 
 impl TestApp {
-    /// Where it serves.
-    pub fn url(&self) -> String {
-        self.app().url()
+    /// Starts an instance on these servers.
+    pub(super) async fn launch(
+        redis: TestRedis,
+        database: TestDatabase,
+        given: Vec<(String, String)>,
+        clock: Clock,
+        roles: Vec<Role>,
+    ) -> Self {
+        let settings = settings_of(given.clone());
+        let app = App::start(&settings, clock.clone(), &roles).await.expect("the app starts");
+        let key = app.operations.ensure_admin_key(None).await.expect("an admin key").expect("a new one");
+        let admin = Caller::of(&key, app.url(), Duration::from_secs(30));
+        Self { app: Some(app), redis, database, given, settings, roles, clock, admin, is_checked: false }
     }
 
     /// Where its metrics are.
@@ -179,77 +99,22 @@ impl TestApp {
         self.app().ops_url()
     }
 
-    /// A key that may do everything.
-    pub fn admin_key(&self) -> &str {
-        &self.admin_key
-    }
-
-    /// The HTTP client.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// The app itself.
     pub fn app(&self) -> &App {
         self.app.as_ref().expect("the app runs")
     }
 
-    /// Calls with a key and, unless it is null, a JSON body.
-    pub async fn call_as(&self, key: &str, method: Method, path: &str, body: Value) -> Answered {
-        let mut request = self.client.request(method, format!("{}{path}", self.url())).bearer_auth(key);
-        if !body.is_null() {
-            request = request.json(&body);
-        }
-        answered(request.send().await.expect("the app answers")).await
-    }
-
-    /// Calls as admin.
-    pub async fn call(&self, method: Method, path: &str, body: Value) -> Answered {
-        self.call_as(&self.admin_key, method, path, body).await
-    }
-
-    /// `GET` as admin.
-    pub async fn get(&self, path: &str) -> Answered {
-        self.call(Method::GET, path, Value::Null).await
-    }
-
-    /// `POST` as admin.
-    pub async fn post(&self, path: &str, body: Value) -> Answered {
-        self.call(Method::POST, path, body).await
-    }
-
-    /// `POST` as admin under an idempotency key.
-    pub async fn post_keyed(&self, path: &str, key: &str, body: Value) -> Answered {
-        let request = self.client.post(format!("{}{path}", self.url())).bearer_auth(&self.admin_key);
-        answered(request.header("Idempotency-Key", key).json(&body).send().await.expect("the app answers"))
-            .await
-    }
-
-    /// `PUT` as admin; it must succeed.
-    pub async fn put(&self, path: &str, body: Value) -> Answered {
-        let answer = self.call(Method::PUT, path, body).await;
-        assert!(matches!(answer.status, 200 | 201), "{path}: {answer:?}");
-        answer
-    }
-
-    /// Writes a small policy: meters `page` and `token`, the given limits and quotas on plan `plan`, tenant `acme` on it.
-    pub async fn with_plan(&self, limits: Value, quotas: Value) {
-        for meter in ["page", "token"] {
-            self.put(
-                &format!("/v1/admin/meters/{meter}"),
-                serde_json::json!({ "unit": meter, "without_limit": "unlimited" }),
-            )
-            .await;
-        }
-        self.put("/v1/admin/plans/plan", serde_json::json!({ "limits": limits, "quotas": quotas })).await;
-        self.put("/v1/admin/tenants/acme", serde_json::json!({ "plan": "plan" })).await;
+    /// The administrator's way to it.
+    pub fn caller(&self) -> Caller {
+        self.admin.clone()
     }
 
     /// Stops the instance in order and starts it again on the same servers.
     pub async fn restart(&mut self) {
         self.stop().await;
-        self.app =
-            Some(App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again"));
+        let app = App::start(&self.settings, self.clock.clone(), &self.roles).await.expect("it starts again");
+        self.admin = self.admin.at(app.url());
+        self.app = Some(app);
     }
 
     /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
@@ -272,17 +137,6 @@ impl TestApp {
     pub async fn stop(&mut self) {
         if let Some(app) = self.app.take() {
             app.stop().await;
-        }
-    }
-
-    /// Repeats a call as a client does while the answer is 503.
-    pub async fn post_until_answered(&self, path: &str, key: &str, body: Value) -> Answered {
-        loop {
-            let answer = self.post_keyed(path, key, body.clone()).await;
-            if answer.status != 503 {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -337,11 +191,21 @@ impl TestApp {
 
     /// Ends the test's use of the app: everything is booked, the books balance, gate equals ledger.
     pub async fn finish(mut self) {
+        self.is_checked = true;
+        if !self.roles.contains(&Role::Writer) {
+            let books = self.another_instance_with(&[Role::Writer]).await;
+            self.drained().await;
+            books.stop().await;
+        }
         self.drained().await;
         self.check_books().await;
-        if let Some(app) = self.app.take() {
-            app.stop().await;
-        }
+        self.stop().await;
+    }
+
+    /// Ends the test's use of an app that cannot be drained or must not balance, because of `why`.
+    pub fn leave_unbalanced(mut self, why: &str) {
+        assert!(!why.is_empty(), "say why");
+        self.is_checked = true;
     }
 
     /// The books balance, and the gate equals them.
@@ -354,13 +218,4 @@ impl TestApp {
         let gate = app.operations.verify_gate().await.expect("the gate is compared");
         assert!(gate.faults.is_empty(), "{:?}", gate.faults);
     }
-}
-
-/// Reads an answer to its end.
-pub async fn answered(response: Response) -> Answered {
-    let status = response.status().as_u16();
-    let headers = response.headers().clone();
-    let text = response.text().await.expect("a body");
-    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    Answered { status, body, headers }
 }

@@ -1,8 +1,11 @@
 //! What the tests stand on.
 
 pub mod app;
+pub mod caller;
+pub mod calls;
 pub mod matching;
 pub mod model;
+pub mod options;
 pub mod process;
 pub mod services;
 pub mod wait;

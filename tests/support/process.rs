@@ -1,14 +1,9 @@
-//! Services in processes of their own, which may be killed, and a caller that goes on to the next one.
+//! Services in processes of their own, which may be killed.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-use reqwest::{Client, Method};
-use serde_json::Value;
 
 use super::services;
 
@@ -82,11 +77,6 @@ impl Drop for Up {
     }
 }
 
-/// A client that goes straight to where it is sent, whatever proxy the shell names.
-pub fn http_client(timeout: Duration) -> Client {
-    Client::builder().no_proxy().timeout(timeout).build().unwrap()
-}
-
 /// A service in a process of its own.
 pub struct Service {
     child: Child,
@@ -123,77 +113,5 @@ impl Drop for Service {
         // It may be gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Calls services as their users would: the next one where one does not answer.
-#[derive(Clone)]
-pub struct Caller {
-    client: Client,
-    key: String,
-    addresses: Arc<[String]>,
-    turn: Arc<AtomicUsize>,
-}
-
-impl Caller {
-    /// One that calls with this key, the first address first.
-    pub fn of(key: &str, addresses: impl IntoIterator<Item = String>) -> Self {
-        let client = http_client(Duration::from_secs(15));
-        Self { client, key: key.into(), addresses: addresses.into_iter().collect(), turn: Arc::default() }
-    }
-
-    /// The same with another key.
-    pub fn with_key(&self, key: &str) -> Self {
-        Self { key: key.into(), ..self.clone() }
-    }
-
-    /// One call: the answer's status and body, or nothing where nobody answered.
-    pub async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        key: Option<&str>,
-        body: Value,
-    ) -> Option<(u16, Value)> {
-        let turn = self.turn.load(Ordering::SeqCst);
-        let url = format!("http://{}{path}", self.addresses[turn % self.addresses.len()]);
-        let mut request = self.client.request(method, url).bearer_auth(&self.key);
-        if let Some(key) = key {
-            request = request.header("idempotency-key", key);
-        }
-        if !body.is_null() {
-            request = request.json(&body);
-        }
-        let Ok(answer) = request.send().await else {
-            self.turn.fetch_max(turn + 1, Ordering::SeqCst);
-            return None;
-        };
-        let status = answer.status().as_u16();
-        let text = answer.text().await.ok()?;
-        Some((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
-    }
-
-    /// A `GET`.
-    pub async fn get(&self, path: &str) -> Option<(u16, Value)> {
-        self.call(Method::GET, path, None, Value::Null).await
-    }
-
-    /// A `POST`.
-    pub async fn post(&self, path: &str, body: Value) -> Option<(u16, Value)> {
-        self.call(Method::POST, path, None, body).await
-    }
-
-    /// Repeats a call until it is answered as done.
-    pub async fn insist(&self, method: Method, path: &str, key: Option<&str>, body: Value) -> Value {
-        let mut last = None;
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            match self.call(method.clone(), path, key, body.clone()).await {
-                Some((..300, answer)) => return answer,
-                other => last = other.or(last),
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{method} {path} was not done in {PATIENCE:?}; last {last:?}");
     }
 }

@@ -6,26 +6,25 @@ use redis::AsyncCommands;
 use serde_json::json;
 use tollgate::domain::checkpoint::ReconciliationState::{Clean, Refused, Repaired};
 
-use super::{acme, app_with, compared, metric, usage};
-use crate::support::app::AppOptions;
+use super::{acme, app_with, before_the_turn, compared, metric, usage};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_ledger_told_after_a_loss_of_memory_is_compared_at_once() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     app.move_clock("2026-02-01T12:00:00Z").await;
-    let hold =
-        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "7", "ttl_seconds": 3600 });
-    app.post("/v1/reservations", hold).await.expect(201);
+    let hold = pages("7").by("ada").lasting(3600);
+    app.post(RESERVATIONS, hold).await.expect(201);
     let limits =
         json!([{ "id": "new", "meter": "page", "window": "day", "capacity": "1000000", "class": "quota" }]);
-    app.put("/v1/admin/plans/plan", json!({ "limits": limits, "quotas": [] })).await;
+    app.define("plans/plan", json!({ "limits": limits, "quotas": [] })).await;
     usage(&app, "a", 2).await;
     app.move_clock("2026-02-01T12:05:00Z").await;
     assert_eq!(app.app().operations.take_checkpoint(&acme()).await.unwrap(), None, "made inside its window");
     app.redis.flush().await;
-    let body = json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "1" });
-    app.post_until_answered("/v1/usage", "b", body).await.expect(201);
+    let body = pages("1").by("ada");
+    app.post_until_answered(USAGE, "b", body).await.expect(201);
     let judged = compared(&app, true).await;
     assert_eq!((judged.state, judged.counters), (Clean, 1), "{judged:?}");
     app.finish().await;
@@ -33,18 +32,17 @@ async fn what_the_ledger_told_after_a_loss_of_memory_is_compared_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_a_drift() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     // Later it would seal the keys of this test, and the ledger would be asked for them.
     wait_for("the hour's job seals the keys of before", Duration::from_secs(30), async || {
         let jobs = app.app().operations.list_jobs().await.ok()?;
         jobs.iter().any(|job| job.name == "keys" && job.next_due == "2026-02-01T01:00:00Z").then_some(())
     })
     .await;
-    let body =
-        json!({ "tenant": "acme", "subject": "ada", "meter": "page", "amount": "20", "ttl_seconds": 3600 });
-    let first = app.post_keyed("/v1/reservations", "job", body.clone()).await.expect(201);
+    let body = pages("20").by("ada").lasting(3600);
+    let first = app.post_keyed(RESERVATIONS, "job", body.clone()).await.expect(201);
     let id = first.text("/id").to_owned();
-    app.post(&format!("/v1/reservations/{id}/consume"), json!({ "amount": "15" })).await.expect(200);
+    app.consume(&id, "15").await.expect(200);
     usage(&app, "used", 4).await;
     let mut connection = app.redis.connection().await;
     for round in 0..6 {
@@ -52,7 +50,7 @@ async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_
         let keys: Vec<String> = connection.keys("tg1:*:rsv:*").await.unwrap();
         let _: () = connection.del(keys).await.unwrap();
         if round % 2 == 0 {
-            app.post_keyed("/v1/reservations", "job", body.clone()).await.expect(201);
+            app.post_keyed(RESERVATIONS, "job", body.clone()).await.expect(201);
         } else {
             usage(&app, "used", 4).await;
         }
@@ -65,10 +63,10 @@ async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_
         })
         .await;
     }
-    let again = app.post_keyed("/v1/reservations", "job", body).await.expect(201);
+    let again = app.post_keyed(RESERVATIONS, "job", body).await.expect(201);
     app.drained().await;
     wait_for("the record is the ledger's", Duration::from_secs(30), async || {
-        let found = app.get(&format!("/v1/reservations/{id}")).await.body;
+        let found = app.read(&id).await.body;
         (found["status"] == "consumed" && found["lines"][0]["consumed"] == "15").then_some(())
     })
     .await;
@@ -83,8 +81,7 @@ async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeat_whose_epoch_ended_before_it_was_given_back_is_no_drift() {
-    let app =
-        app_with(AppOptions { without_writer: true, without_jobs: true, ..AppOptions::default() }).await;
+    let app = app_with(before_the_turn().without_writer().without_jobs()).await;
     let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
     usage(&app, "used", 4).await;
     app.drained().await;
@@ -122,18 +119,19 @@ async fn a_repeat_whose_epoch_ended_before_it_was_given_back_is_no_drift() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_policy_is_no_drift() {
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     app.move_clock("2026-02-01T12:00:00Z").await;
     usage(&app, "a", 20).await;
-    app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "time_zone": "America/New_York" })).await;
+    app.define("tenants/acme", json!({ "plan": "plan", "time_zone": "America/New_York" })).await;
     usage(&app, "b", 2).await;
     assert_ne!(compared(&app, true).await.state, Repaired);
     let limits =
         json!([{ "id": "new", "meter": "page", "window": "day", "capacity": "1000000", "class": "quota" }]);
-    app.put("/v1/admin/plans/plan", json!({ "limits": limits, "quotas": [] })).await;
+    app.define("plans/plan", json!({ "limits": limits, "quotas": [] })).await;
     usage(&app, "c", 2).await;
     assert_eq!(app.app().operations.take_checkpoint(&acme()).await.unwrap(), None, "made inside its window");
     app.drained().await;
     assert_eq!(metric(&app, "tollgate_drift_total{kind=\"consumed_more\"}").await, 0);
     assert_eq!(metric(&app, "tollgate_drift_total{kind=\"consumed_less\"}").await, 0);
+    app.finish().await;
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tollgate::domain::checkpoint::ReconciliationState::{Clean, Drift};
 use tollgate::domain::ids::TenantId;
 
-use super::{BEFORE_THE_TURN_MS, all, app_with, metric, tamper, usage};
-use crate::support::app::{AppOptions, TestApp};
+use super::{BEFORE_THE_TURN_MS, all, app_with, before_the_turn, metric, tamper, usage};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// Callers that work on until told to stop.
@@ -51,14 +51,14 @@ impl Traffic {
 
 /// One of every sort of thing that a caller does; a 503 of a busy machine is passed over.
 async fn one_call(app: &TestApp, number: u64, tenant: &str) {
-    let body = json!({ "tenant": tenant, "subject": format!("user-{}", number % 3), "meter": "page", "amount": "5", "ttl_seconds": 2 });
+    let body = pages("5").of(tenant).by(format!("user-{}", number % 3)).lasting(2);
     if number % 7 == 6 {
-        app.post_keyed("/v1/usage", &format!("usage-{number}"), body).await;
+        app.post_keyed(USAGE, &format!("usage-{number}"), body).await;
         return;
     }
     let body =
         if number % 14 == 1 { json!({ "tenant": tenant, "meter": "token", "amount": "1" }) } else { body };
-    let reserved = app.post_keyed("/v1/reservations", &format!("job-{number}"), body).await;
+    let reserved = app.post_keyed(RESERVATIONS, &format!("job-{number}"), body).await;
     let Some(id) = reserved.body["id"].as_str() else { return };
     let say = async |verb: &str, body: Value| {
         app.post(&format!("/v1/reservations/{id}/{verb}"), body).await;
@@ -78,14 +78,14 @@ async fn one_call(app: &TestApp, number: u64, tenant: &str) {
 
 pub(in crate::faults) async fn with_tenants(app: &TestApp, tenants: u64) {
     for number in 0..tenants {
-        app.put(&format!("/v1/admin/tenants/tenant-{number}"), json!({ "plan": "plan" })).await;
+        app.define(&format!("tenants/tenant-{number}"), json!({ "plan": "plan" })).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn under_full_load_and_over_the_turn_of_an_hour_no_comparison_finds_a_difference() {
     const TENANTS: u64 = 10;
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     with_tenants(&app, TENANTS).await;
     app.move_clock("2026-02-01T00:59:40Z").await;
     let app = Arc::new(app);
@@ -116,7 +116,7 @@ async fn under_full_load_and_over_the_turn_of_an_hour_no_comparison_finds_a_diff
 #[tokio::test(flavor = "multi_thread")]
 async fn verify_is_clean_under_traffic_and_names_a_drift() {
     const TENANTS: u64 = 4;
-    let app = app_with(AppOptions::default()).await;
+    let app = app_with(before_the_turn()).await;
     with_tenants(&app, TENANTS).await;
     usage(&app, "a", 20).await;
     let app = Arc::new(app);

@@ -11,8 +11,10 @@ use tollgate::domain::checkpoint::ReconciliationState::{Clean, Repaired};
 use tollgate::domain::ids::TenantId;
 
 use super::{PATIENCE, sized};
-use crate::faults::reconciliation::{Traffic, acme, all, app_with, compared_of, usage, with_tenants};
-use crate::support::app::{AppOptions, TestApp};
+use crate::faults::reconciliation::{
+    Traffic, acme, all, app_with, before_the_turn, compared_of, usage, with_tenants,
+};
+use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 /// Adds to the consumed figure of a counter in one step, as calls go on.
@@ -72,8 +74,7 @@ async fn repaired(app: &TestApp, tenant: &TenantId) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn compared_every_second_under_full_load_no_tenant_differs_until_it_is_tampered_with_and_then_once() {
     let (count, seconds) = sized((50, 60), (10, 4));
-    let settings = vec![("http.workers", "2".to_owned())];
-    let app = app_with(AppOptions { settings, without_writer: true, ..AppOptions::default() }).await;
+    let app = app_with(before_the_turn().with("http.workers", "2").without_writer()).await;
     let mut writer = app.another_instance_with(&[Role::Writer]).await;
     with_tenants(&app, count).await;
     usage(&app, "a", 20).await;
@@ -125,6 +126,6 @@ async fn compared_every_second_under_full_load_no_tenant_differs_until_it_is_tam
     app.drained().await;
     let repairs = all(&app).await.iter().filter(|row| row.state != Clean).count();
     assert_eq!(repairs, 3, "three faults, three repairs");
-    app.check_books().await;
     writer.stop().await;
+    Arc::into_inner(app).expect("all who called have ended").finish().await;
 }

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::{Caller, PATIENCE, Storm, wide};
+use super::{Callers, PATIENCE, Storm, wide};
 use crate::support::wait::wait_for;
 
 /// What a job consumes of the three units that it holds.
@@ -117,7 +117,7 @@ impl Job {
     }
 
     /// Does the job; `None` where a limit does not allow it.
-    async fn run(&self, caller: &Caller, seen: &Seen) -> Option<()> {
+    async fn run(&self, caller: &Callers, seen: &Seen) -> Option<()> {
         loop {
             let id = self.hold(caller, seen).await?;
             seen.held.fetch_add(1, Ordering::SeqCst);
@@ -130,7 +130,7 @@ impl Job {
         }
     }
 
-    async fn hold(&self, caller: &Caller, seen: &Seen) -> Option<String> {
+    async fn hold(&self, caller: &Callers, seen: &Seen) -> Option<String> {
         let (status, answer) =
             until_answered(caller, seen, "/v1/reservations", &self.key, self.reserve()).await;
         match status {
@@ -142,7 +142,7 @@ impl Job {
 }
 
 /// Repeats a call until it is decided.
-async fn until_answered(caller: &Caller, seen: &Seen, path: &str, key: &str, body: Value) -> (u16, Value) {
+async fn until_answered(caller: &Callers, seen: &Seen, path: &str, key: &str, body: Value) -> (u16, Value) {
     loop {
         let call = caller.call(Method::POST, path, Some(key), body.clone());
         match seen.time(call).await {
@@ -155,9 +155,9 @@ async fn until_answered(caller: &Caller, seen: &Seen, path: &str, key: &str, bod
 
 impl Load {
     /// Starts so many callers, each by one of these ways, over so many tenants; their consumes wait for `ack`.
-    pub(super) fn start(ways: &[Caller], callers: u64, tenants: u64, ack: &'static str) -> Self {
+    pub(super) fn start(ways: &[Callers], callers: u64, tenants: u64, ack: &'static str) -> Self {
         let seen = Arc::new(Seen::default());
-        let start = |(number, way): (u64, &Caller)| {
+        let start = |(number, way): (u64, &Callers)| {
             let (caller, seen) = (way.clone(), seen.clone());
             tokio::spawn(async move {
                 let mut jobs = 0;
@@ -217,7 +217,7 @@ impl Done {
     }
 
     /// Does every job once more.
-    pub(super) async fn repeat(&self, caller: &Caller) {
+    pub(super) async fn repeat(&self, caller: &Callers) {
         let repeat = |(number, jobs): (usize, &u64)| {
             let (caller, jobs, tenants, ack) = (caller.clone(), *jobs, self.tenants, self.ack);
             tokio::spawn(async move {

@@ -18,7 +18,8 @@ use tempfile::TempDir;
 use tollgate::embedded::{EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
 use tollgate::ledger::Ledger;
 
-use crate::support::process::{Caller, PATIENCE, Service, from_environment, tollgate};
+use crate::support::caller::Callers;
+use crate::support::process::{PATIENCE, Service, from_environment, tollgate};
 use crate::support::services::directory;
 use crate::support::wait::wait_for;
 
@@ -100,8 +101,8 @@ impl Storm {
         &self.service.as_ref().expect("a service runs").address
     }
 
-    fn caller(&self) -> Caller {
-        Caller::of(KEY, [self.address().to_owned()])
+    fn caller(&self) -> Callers {
+        Callers::of(KEY, [self.address().to_owned()])
     }
 
     async fn put(&self, path: &str, body: Value) {

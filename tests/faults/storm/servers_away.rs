@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::load::{Load, names, prepare};
-use super::{Caller, PATIENCE, Storm, sized};
+use super::{Callers, PATIENCE, Storm, sized};
 use crate::support::wait::wait_for;
 
 const TENANTS: u64 = 8;
@@ -21,7 +21,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(100);
 
 /// Makes so many holds and waits until the books have them.
-async fn booked_holds(storm: &Storm, caller: &Caller, count: usize) -> Vec<String> {
+async fn booked_holds(storm: &Storm, caller: &Callers, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for number in 0..count {
         let tenant = format!("load-{}", number as u64 % TENANTS);
@@ -38,12 +38,12 @@ async fn booked_holds(storm: &Storm, caller: &Caller, count: usize) -> Vec<Strin
     ids
 }
 
-async fn consume(caller: &Caller, id: &str, body: Value) -> (u16, Value) {
+async fn consume(caller: &Callers, id: &str, body: Value) -> (u16, Value) {
     let answer = caller.post(&format!("/v1/reservations/{id}/consume"), body).await;
     answer.expect("an answer in time")
 }
 
-async fn is_overloaded(caller: &Caller) -> bool {
+async fn is_overloaded(caller: &Callers) -> bool {
     let body = json!({ "tenant": "load-0", "meter": "page", "amount": "3" });
     let (status, answer) = caller.post("/v1/reservations", body).await.expect("an answer in time");
     if status == 503 {
@@ -162,7 +162,7 @@ async fn compared_clean(storm: &Storm) {
 }
 
 /// Consumes these holds, each answered as done although the gate is away.
-async fn consume_frozen(caller: Caller, load: &Load, ids: &[String]) {
+async fn consume_frozen(caller: Callers, load: &Load, ids: &[String]) {
     for id in ids {
         let (status, told) = load.seen.time(consume(&caller, id, json!({ "amount": "1" }))).await;
         assert_eq!((status, told["degraded"].as_bool()), (200, Some(true)), "{told}");

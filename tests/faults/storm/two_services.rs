@@ -8,7 +8,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::load::{Load, names, prepare};
-use super::{Caller, KEY, PATIENCE, Storm, sized};
+use super::{Callers, KEY, PATIENCE, Storm, sized};
+use crate::support::calls::day_of;
 use crate::support::wait::wait_for;
 
 const TENANTS: u64 = 8;
@@ -32,7 +33,7 @@ async fn writer(storm: &Storm, before: Option<&str>) -> String {
 }
 
 /// How long until this is so at both.
-async fn at_both(both: &[Caller; 2], what: &str, is_so: impl AsyncFn(&Caller) -> bool) -> Duration {
+async fn at_both(both: &[Callers; 2], what: &str, is_so: impl AsyncFn(&Callers) -> bool) -> Duration {
     let told = Instant::now();
     for caller in both {
         wait_for(what, PATIENCE, async || is_so(caller).await.then_some(())).await;
@@ -40,16 +41,16 @@ async fn at_both(both: &[Caller; 2], what: &str, is_so: impl AsyncFn(&Caller) ->
     told.elapsed()
 }
 
-async fn capacity_is(caller: &Caller, capacity: &str) -> bool {
+async fn capacity_is(caller: &Callers, capacity: &str) -> bool {
     let quota = caller.get("/v1/tenants/watched/quota").await;
     quota.is_some_and(|(status, quota)| status == 200 && quota["limits"][0]["capacity"] == capacity)
 }
 
 /// One change of a plan, an override and a key each, told to one of them; answers the slowest time until both knew.
-async fn news(both: &[Caller; 2], round: u64) -> Duration {
+async fn news(both: &[Callers; 2], round: u64) -> Duration {
     let told = &both[usize::try_from(round % 2).unwrap()];
     let capacity = (1_000 + round).to_string();
-    let day = json!([{ "id": "day", "meter": "page", "window": "day", "capacity": capacity }]);
+    let day = json!([day_of(&capacity)]);
     told.insist(Method::PUT, "/v1/admin/plans/watched", None, json!({ "limits": day })).await;
     if round == 0 {
         told.insist(Method::PUT, "/v1/admin/tenants/watched", None, json!({ "plan": "watched" })).await;
@@ -67,7 +68,7 @@ async fn news(both: &[Caller; 2], round: u64) -> Duration {
 
     let body = json!({ "name": format!("worker-{round}"), "role": "service" });
     let made = told.insist(Method::POST, "/v1/admin/keys", Some(&format!("key-{round}")), body).await;
-    let status_with = async |caller: &Caller| {
+    let status_with = async |caller: &Callers| {
         let caller = caller.with_key(made["key"].as_str().unwrap());
         caller.get("/v1/tenants/watched/quota").await.map(|(status, _)| status)
     };
@@ -84,7 +85,7 @@ async fn news(both: &[Caller; 2], round: u64) -> Duration {
 }
 
 /// Waits until the other has booked everything: what comes behind it in each partition is booked.
-async fn taken_over(caller: &Caller, round: u64) -> Duration {
+async fn taken_over(caller: &Callers, round: u64) -> Duration {
     let killed = Instant::now();
     let key = format!("after-{round}");
     join_all(names(TENANTS).into_iter().map(|tenant| {
@@ -104,9 +105,9 @@ async fn what_one_of_two_services_is_told_both_know_and_a_killed_one_is_replaced
     prepare(&storm, TENANTS).await;
     let mut books = writer(&storm, None).await;
     let mut other = storm.serve("127.0.0.1:0").await;
-    let both = [storm.caller(), Caller::of(KEY, [other.address.clone()])];
-    let anywhere = Caller::of(KEY, [storm.address().to_owned(), other.address.clone()]);
-    let elsewhere = Caller::of(KEY, [other.address.clone(), storm.address().to_owned()]);
+    let both = [storm.caller(), Callers::of(KEY, [other.address.clone()])];
+    let anywhere = Callers::of(KEY, [storm.address().to_owned(), other.address.clone()]);
+    let elsewhere = Callers::of(KEY, [other.address.clone(), storm.address().to_owned()]);
     let load = Load::start(&[anywhere.clone(), elsewhere], CALLERS, TENANTS, "gate");
     load.goes_on(CALLERS).await;
 

@@ -12,8 +12,9 @@ use tollgate::ledger::Ledger;
 
 use super::account::{Account, Expected, Request, USER, has};
 use super::sequence::{Step, Stretch, Twice};
+use crate::support::caller::Callers;
 use crate::support::model::{Hold, Model};
-use crate::support::process::{Caller, PATIENCE};
+use crate::support::process::PATIENCE;
 use crate::support::wait::wait_for;
 
 /// How long a caller pauses who got no answer, or was told to come again.
@@ -44,7 +45,7 @@ pub(super) struct Tenant {
     pub(super) account: Account,
     /// The ids of its reservations, as far as it was told.
     ids: BTreeMap<u8, String>,
-    caller: Caller,
+    caller: Callers,
     ledger: Ledger,
     clock: Clock,
     journal: Journal,
@@ -76,7 +77,7 @@ impl Answered {
 impl Tenant {
     pub(super) fn new(
         account: Account,
-        caller: Caller,
+        caller: Callers,
         ledger: Ledger,
         clock: Clock,
         journal: Journal,

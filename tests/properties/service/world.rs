@@ -13,8 +13,9 @@ use super::account::Account;
 use super::sequence::{Fault, MAX_LIFE_SECONDS, Sequence, Strike};
 use super::tenant::{Journal, Tenant};
 use crate::ledger::as_owner;
-use crate::support::app::{AppOptions, TestApp, spawn_app_with};
-use crate::support::process::{Caller, PATIENCE, Service};
+use crate::support::app::*;
+use crate::support::caller::Callers;
+use crate::support::process::{PATIENCE, Service};
 use crate::support::wait::wait_for;
 
 /// Early in a day and in a month, so that no window ends meanwhile.
@@ -36,14 +37,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn begin() -> Self {
-        let start: jiff::Timestamp = START.parse().unwrap();
-        let options = AppOptions {
-            test_clock_ms: Some(start.as_millisecond()),
-            without_writer: true,
-            without_jobs: true,
-            ..AppOptions::default()
-        };
-        let app = spawn_app_with(options).await;
+        let app = an_app().at(START).without_writer().without_jobs().start().await;
         let writer = app.another_instance_with(&[Role::Writer]).await;
         let serving = app.serving(ROLES, "127.0.0.1:0".to_owned());
         let service = block_in_place(|| Service::start(serving));
@@ -51,10 +45,10 @@ impl World {
     }
 
     /// One that calls this instance first, and the other where it does not answer.
-    fn caller(&self, first: usize) -> Caller {
+    fn caller(&self, first: usize) -> Callers {
         let mut addresses = self.addresses();
         addresses.rotate_left(first % 2);
-        Caller::of(self.app.admin_key(), addresses)
+        Callers::of(self.app.key(), addresses)
     }
 
     fn addresses(&self) -> [String; 2] {
@@ -96,7 +90,7 @@ impl World {
     /// Every instance has heard of the tenant.
     async fn is_known(&self, tenant: &str) {
         for address in self.addresses() {
-            let caller = Caller::of(self.app.admin_key(), [address]);
+            let caller = Callers::of(self.app.key(), [address]);
             wait_for("news of a tenant", PATIENCE, async || {
                 let (status, _) = caller.get(&format!("/v1/tenants/{tenant}/quota")).await?;
                 (status == 200).then_some(())
@@ -180,7 +174,7 @@ impl World {
     /// Moves every instance's clock, also while the service is killed: it starts again with the time that is then.
     pub(super) fn move_clock(&self, by_ms: i64) -> impl Future<Output = ()> + use<> {
         let (clock, caller) =
-            (self.app.clock.clone(), Caller::of(self.app.admin_key(), [self.service.address.clone()]));
+            (self.app.clock.clone(), Callers::of(self.app.key(), [self.service.address.clone()]));
         async move {
             let now_ms = clock.now_ms() + by_ms;
             clock.advance_to(now_ms).unwrap();
@@ -195,5 +189,6 @@ impl World {
             writer.stop().await;
         }
         self.app.stop().await;
+        self.app.leave_unbalanced("its books were compared with the model after each sequence");
     }
 }
