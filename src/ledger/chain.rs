@@ -226,3 +226,48 @@ fn order(entry: &Entry) -> (&str, &[u8; 16], u32, u8, u8, i64) {
     let (tenant, id) = (entry.tenant.as_str(), entry.operation_id.as_bytes());
     (tenant, id, entry.step, movement.line, movement.leg, entry.happened_at_ms)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::amount::Amount;
+    use crate::domain::entry::{Account, EntryClass, EntryFlags, Movement};
+    use crate::domain::ids::{MeterId, Partition, TenantId};
+
+    const HASH: &str = "1b11d58558026ebe97aec93c99d123446fbad73da4fa9b5c3aaa5b72e791a277";
+
+    fn entry(leg: u8, debit: Account, flags: EntryFlags) -> Entry {
+        Entry {
+            tenant: TenantId::parse("acme").unwrap(),
+            operation_id: uuid::Uuid::from_u128(7),
+            step: 2,
+            movement: Movement {
+                line: 1,
+                leg,
+                meter: MeterId::parse("ocr.page").unwrap(),
+                credit: Account::Available,
+                debit,
+                amount: Amount::parse("2.50").unwrap(),
+                class: EntryClass::Usage,
+                flags,
+            },
+            period_start_ms: 1_000,
+            happened_at_ms: 2_000,
+            operation: "ocr.submit".into(),
+            hour_start_ms: 1_500,
+            subjects: vec![4, 9],
+        }
+    }
+
+    #[test]
+    fn a_batch_hashes_as_it_did_when_the_first_ledgers_were_written() {
+        let flags = EntryFlags { excess: true, degraded: true, ..EntryFlags::default() };
+        let rows =
+            vec![entry(1, Account::Consumed, flags), entry(0, Account::Reserved, EntryFlags::default())];
+        let head = Head { number: 41, hash: [7; 32] };
+        let mut batches = [Batch { chain: Chain::Other(Partition::new(3).unwrap()), head, rows }];
+        let booked_at = DateTime::from_timestamp_micros(1_773_144_000_000_001).unwrap();
+        let hash = seal(&mut batches, booked_at)[0];
+        assert_eq!(blake3::Hash::from(hash).to_hex().as_str(), HASH);
+    }
+}

@@ -319,3 +319,32 @@ fn operation_id(opening: &Opening) -> uuid::Uuid {
     hasher.finalize_xof().fill(&mut bytes);
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "b1c64a33f3a5d166f2412bad826a0574c12868c2ec4387f64cbb396507b1c823";
+
+    #[test]
+    fn an_opening_is_the_same_operation_as_ever() {
+        let opening = Opening {
+            partition: Partition::new(3).unwrap(),
+            tenant: TenantId::parse("acme").unwrap(),
+            meter: MeterId::parse("ocr.page").unwrap(),
+            decimals: Decimals::new(2).unwrap(),
+            period_ms: (1_000, 9_000),
+            included: Units::new(250).unwrap(),
+        };
+        let entry = opening_entry(&opening);
+        let mut hash = super::super::chain::BatchHash::begin(
+            1,
+            1,
+            &[0; 32],
+            DateTime::from_timestamp_micros(5).unwrap(),
+        );
+        hash.row(&entry);
+        assert_eq!(entry.operation_id.to_string(), "5727af9f-859c-8f89-baf4-92bc5705039f");
+        assert_eq!(blake3::Hash::from(hash.finish()).to_hex().as_str(), HASH);
+    }
+}
