@@ -109,6 +109,16 @@ impl Amount {
         self.0.is_zero()
     }
 
+    /// The sum.
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// What is left after taking `other`, at least nothing.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0).max(Decimal::ZERO))
+    }
+
     /// As whole smallest units of a meter with `decimals` decimals; refused when it has more decimals or is too large.
     pub fn to_units(self, decimals: Decimals) -> Result<Units, InvalidAmount> {
         let normal = self.0.normalize();

@@ -1,6 +1,7 @@
 //! The pure core: no IO, no async, no clock. Everything here is a value or a function of values.
 
 pub mod amount;
+pub mod booking;
 pub mod chain;
 pub mod checkpoint;
 pub mod codec;
@@ -15,6 +16,7 @@ pub mod instant;
 pub mod key_filter;
 pub mod limit;
 pub mod meter;
+pub mod movements;
 pub mod operation;
 pub mod parked;
 pub mod period;

@@ -11,8 +11,9 @@ use rust_decimal::Decimal;
 
 use super::statement::Kept;
 use super::{Ledger, LedgerError, instant};
-use crate::domain::entry::{Account, Movement};
+use crate::domain::entry::Posting;
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::movements::{Account, Accounts};
 
 /// A meter's accounts in one period.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct MeterBalance {
     /// The period, as start and end (unix ms).
     pub period_ms: (i64, i64),
     /// By [`Account::index`]; only `available` and `adjusted` can be negative.
-    pub accounts: [Decimal; 13],
+    pub accounts: Accounts,
     /// The included amount that the quota's period was opened with; none where it was not.
     pub included: Option<Decimal>,
 }
@@ -41,24 +42,21 @@ pub(crate) struct BalanceChanges(BTreeMap<(TenantId, MeterId, i64), BalanceChang
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BalanceChange {
     period_end_ms: i64,
-    accounts: [Decimal; 13],
+    accounts: Accounts,
 }
 
 impl BalanceChanges {
-    /// Adds what a movement does in a period (start and end, unix ms).
-    pub(crate) fn add(&mut self, tenant: &TenantId, period_ms: (i64, i64), movement: &Movement) {
-        let key = (tenant.clone(), movement.meter.clone(), period_ms.0);
-        let fresh = || BalanceChange { period_end_ms: period_ms.1, accounts: [Decimal::ZERO; 13] };
-        apply(&mut self.0.entry(key).or_insert_with(fresh).accounts, movement);
+    /// Adds what a posting moves, in whatever periods.
+    pub(crate) fn add(&mut self, posting: &Posting) {
+        for line in &posting.lines {
+            for movement in &line.movements {
+                let period = movement.period();
+                let key = (posting.tenant.clone(), line.meter.clone(), period.start_ms);
+                let fresh = || BalanceChange { period_end_ms: period.end_ms, accounts: Accounts::default() };
+                movement.apply(&mut self.0.entry(key).or_insert_with(fresh).accounts);
+            }
+        }
     }
-}
-
-/// A credit raises a source and lowers a place, a debit the reverse.
-pub(crate) fn apply(accounts: &mut [Decimal; 13], movement: &Movement) {
-    let amount = movement.amount.decimal();
-    let signed = |raises: bool| if raises { amount } else { -amount };
-    accounts[movement.credit.index()] += signed(movement.credit.is_source());
-    accounts[movement.debit.index()] += signed(!movement.debit.is_source());
 }
 
 /// The accounts' columns, in the order of [`Account::ALL`].
@@ -143,5 +141,37 @@ impl Ledger {
             })
             .await?;
         rows.into_iter().map(Row::read).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::amount::Amount;
+    use crate::domain::entry::PostedLine;
+    use crate::domain::movements::close;
+    use crate::domain::period::Window;
+
+    #[test]
+    fn a_posting_moves_the_balances_of_every_period_that_it_names() {
+        let period = |start_ms: i64| Window { start_ms, end_ms: start_ms + 1_000 };
+        let movements = close::carry_holds(period(0), period(1_000), Amount::from_integer(5), Decimal::ZERO);
+        let meter = MeterId::parse("page").unwrap();
+        let posting = Posting {
+            tenant: TenantId::parse("acme").unwrap(),
+            operation_id: uuid::Uuid::nil(),
+            step: 1,
+            happened_at_ms: 1_000,
+            operation: String::new(),
+            hour_start_ms: 0,
+            subjects: Vec::new(),
+            lines: vec![PostedLine { meter, movements, begins_to_consume: false }],
+        };
+        let mut changes = BalanceChanges::default();
+        changes.add(&posting);
+        let reserved = |change: &BalanceChange| change.accounts[Account::Reserved.index()];
+        let moved: Vec<_> =
+            changes.0.iter().map(|((.., start), c)| (*start, c.period_end_ms, reserved(c))).collect();
+        assert_eq!(moved, [(0, 1_000, Decimal::from(-5)), (1_000, 2_000, Decimal::from(5))]);
     }
 }

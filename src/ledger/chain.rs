@@ -47,18 +47,17 @@ impl BatchHash {
     }
 
     pub(crate) fn row(&mut self, entry: &Entry) {
-        let movement = &entry.movement;
-        let flags = &movement.flags;
+        let flags = &entry.flags;
         self.text(entry.tenant.as_str());
         self.0.update(entry.operation_id.as_bytes());
         self.0.update(&entry.step.to_le_bytes());
-        self.0.update(&[movement.line, movement.leg]);
-        self.text(movement.meter.as_str());
+        self.0.update(&[entry.line, entry.leg]);
+        self.text(entry.meter.as_str());
         self.0.update(&entry.period_start_ms.to_le_bytes());
-        self.text(movement.credit.as_str());
-        self.text(movement.debit.as_str());
-        self.text(&movement.amount.to_string());
-        self.text(movement.class.as_str());
+        self.text(entry.credit.as_str());
+        self.text(entry.debit.as_str());
+        self.text(&entry.amount.to_string());
+        self.text(entry.class.as_str());
         self.0.update(&[flags.excess, flags.late, flags.carried, flags.degraded].map(u8::from));
         self.0.update(&entry.happened_at_ms.to_le_bytes());
         self.text(&entry.operation);
@@ -222,17 +221,16 @@ pub(crate) async fn append(
 }
 
 fn order(entry: &Entry) -> (&str, &[u8; 16], u32, u8, u8, i64) {
-    let movement = &entry.movement;
     let (tenant, id) = (entry.tenant.as_str(), entry.operation_id.as_bytes());
-    (tenant, id, entry.step, movement.line, movement.leg, entry.happened_at_ms)
+    (tenant, id, entry.step, entry.line, entry.leg, entry.happened_at_ms)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::domain::amount::Amount;
-    use crate::domain::entry::{Account, EntryClass, EntryFlags, Movement};
     use crate::domain::ids::{MeterId, Partition, TenantId};
+    use crate::domain::movements::{Account, EntryClass, EntryFlags};
 
     const HASH: &str = "1b11d58558026ebe97aec93c99d123446fbad73da4fa9b5c3aaa5b72e791a277";
 
@@ -241,16 +239,14 @@ mod tests {
             tenant: TenantId::parse("acme").unwrap(),
             operation_id: uuid::Uuid::from_u128(7),
             step: 2,
-            movement: Movement {
-                line: 1,
-                leg,
-                meter: MeterId::parse("ocr.page").unwrap(),
-                credit: Account::Available,
-                debit,
-                amount: Amount::parse("2.50").unwrap(),
-                class: EntryClass::Usage,
-                flags,
-            },
+            line: 1,
+            leg,
+            meter: MeterId::parse("ocr.page").unwrap(),
+            credit: Account::Available,
+            debit,
+            amount: Amount::parse("2.50").unwrap(),
+            class: EntryClass::Usage,
+            flags,
             period_start_ms: 1_000,
             happened_at_ms: 2_000,
             operation: "ocr.submit".into(),

@@ -1,4 +1,4 @@
-//! The entries: written in batches, never edited, read newest first.
+//! The entries: inserted in batches, never edited, read newest first.
 
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
@@ -6,15 +6,16 @@ use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::{FutureExt, try_join};
+use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::chain::{self, Batch, Chain};
+use super::chain::Batch;
 use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Amount;
-use crate::domain::entry::{Account, Entry, EntryClass, EntryFlags, Movement};
+use crate::domain::entry::Entry;
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::movements::{Account, EntryClass, EntryFlags};
 
 /// An entry as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,8 +61,8 @@ impl StoredEntry {
             happened_at_ms: self.entry.happened_at_ms,
             operation_id: self.entry.operation_id,
             step: self.entry.step,
-            line: self.entry.movement.line,
-            leg: self.entry.movement.leg,
+            line: self.entry.line,
+            leg: self.entry.leg,
         }
     }
 }
@@ -117,23 +118,23 @@ type Attributes = (
 
 impl ToSql<statement::Row, Pg> for BookedEntry<'_> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-        let (entry, movement) = (self.entry, &self.entry.movement);
+        let entry = self.entry;
         let row = (
             entry.tenant.as_str(),
             entry.operation_id,
             i32::try_from(entry.step).unwrap_or(i32::MAX),
-            i16::from(movement.line),
-            i16::from(movement.leg),
-            movement.meter.as_str(),
+            i16::from(entry.line),
+            i16::from(entry.leg),
+            entry.meter.as_str(),
             self.period_start,
-            movement.credit.as_str(),
-            movement.debit.as_str(),
-            movement.amount.decimal(),
-            movement.class.as_str(),
-            movement.flags.excess,
-            movement.flags.late,
-            movement.flags.carried,
-            movement.flags.degraded,
+            entry.credit.as_str(),
+            entry.debit.as_str(),
+            entry.amount.decimal(),
+            entry.class.as_str(),
+            entry.flags.excess,
+            entry.flags.late,
+            entry.flags.carried,
+            entry.flags.degraded,
             self.happened_at,
             entry.operation.as_str(),
             self.hour_at,
@@ -145,29 +146,8 @@ impl ToSql<statement::Row, Pg> for BookedEntry<'_> {
     }
 }
 
-/// Appends rows to their chains, a batch to each; what serialises the chains' users must be locked before.
-pub(crate) async fn append(
-    connection: &AsyncPgConnection,
-    mut parts: Vec<(Chain, Vec<Entry>)>,
-    booked_at: DateTime<Utc>,
-) -> Result<(), LedgerError> {
-    parts.retain(|(_, rows)| !rows.is_empty());
-    if parts.is_empty() {
-        return Ok(());
-    }
-    let chains: Vec<Chain> = parts.iter().map(|(chain, _)| *chain).collect();
-    let heads = chain::heads(connection, &chains).await?;
-    let batch = |((chain, rows), head)| Batch { chain, head, rows };
-    let mut batches: Vec<Batch> = parts.into_iter().zip(heads).map(batch).collect();
-    let hashes = chain::seal(&mut batches, booked_at);
-    try_join!(
-        chain::append(connection, &batches, &hashes, booked_at),
-        insert(connection, &batches, booked_at)
-    )?;
-    Ok(())
-}
-
-async fn insert(
+/// Inserts the sealed batches' rows.
+pub(crate) async fn insert(
     mut connection: &AsyncPgConnection,
     batches: &[Batch],
     booked_at: DateTime<Utc>,
@@ -244,7 +224,10 @@ impl EntryRow {
             format!("the entry {} step {} line {} leg {}", self.operation_id, self.step, self.line, self.leg);
         let damaged = |what: &str| LedgerError::Damaged(format!("{what} of {name}"));
         let flag = |index: usize| self.flags.get(index).copied().unwrap_or_default();
-        let movement = Movement {
+        let entry = Entry {
+            tenant: number::tenant(&self.tenant)?,
+            operation_id: self.operation_id,
+            step: number::small(self.step)?,
             line: number::small(self.line.into())?,
             leg: number::small(self.leg.into())?,
             meter: MeterId::parse(&self.meter).map_err(|_| damaged("the meter"))?,
@@ -253,12 +236,6 @@ impl EntryRow {
             amount: Amount::from_decimal(self.amount).map_err(|_| damaged("the amount"))?,
             class: EntryClass::from_word(&self.class).ok_or_else(|| damaged("the class"))?,
             flags: EntryFlags { excess: flag(0), late: flag(1), carried: flag(2), degraded: flag(3) },
-        };
-        let entry = Entry {
-            tenant: number::tenant(&self.tenant)?,
-            operation_id: self.operation_id,
-            step: number::small(self.step)?,
-            movement,
             period_start_ms: self.period_start.timestamp_millis(),
             happened_at_ms: self.happened_at.timestamp_millis(),
             operation: self.operation,

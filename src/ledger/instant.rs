@@ -7,7 +7,7 @@ use super::LedgerError;
 /// The instant as the database takes it; only years that it can print are taken.
 pub(crate) fn from_ms(ms: i64) -> Result<DateTime<Utc>, LedgerError> {
     DateTime::from_timestamp_millis(ms)
-        .filter(|_| crate::domain::entry::is_bookable_instant(ms))
+        .filter(|_| crate::domain::booking::is_bookable_instant(ms))
         .ok_or_else(|| LedgerError::Refused(format!("{ms} is not an instant of the years 1970 to 9999")))
 }
 

@@ -25,6 +25,7 @@ mod holders;
 mod installation;
 mod instant;
 pub mod jobs;
+pub(crate) mod journal;
 pub mod key_filters;
 pub mod keys;
 pub mod leases;

@@ -1,19 +1,19 @@
 //! Quotas' periods: opened at first use, once, with the included amount as their first entry.
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::balances::{self, BalanceChanges};
-use super::chain::Chain;
 use super::statement::Kept;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, entries, instant, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, instant, journal, number};
 use crate::domain::amount::{Decimals, Units};
-use crate::domain::entry::{Account, Entry, EntryClass, EntryFlags, Movement};
+use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, Partition, TenantId};
+use crate::domain::movements::grants;
+use crate::domain::period::Window;
 
 /// A quota's capacity as the gate is told it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,11 +140,8 @@ pub(crate) async fn open_all(
         let period_ms = (opening.period_ms.0, end_of(opening)?);
         Some(Opening { period_ms, ..opening.clone() })
     };
-    let granted: Vec<_> =
-        openings.iter().filter(|opening| opening.included > Units::ZERO).filter_map(as_opened).collect();
-    if !granted.is_empty() {
-        grant(connection, partition, &granted).await?;
-    }
+    let postings: Vec<_> = openings.iter().filter_map(as_opened).map(|opening| posting(&opening)).collect();
+    journal::post_beside_outbox(connection, partition, postings).await?;
     Ok(new.len())
 }
 
@@ -253,57 +250,24 @@ impl WithNext {
     }
 }
 
-#[derive(QueryableByName)]
-struct Locked {
-    #[diesel(sql_type = Bool)]
-    #[allow(dead_code, reason = "the lock is what was asked for")]
-    locked: bool,
-    #[diesel(sql_type = Timestamptz)]
-    now: DateTime<Utc>,
-}
-
-/// The lock that serialises a partition's chain of transactions outside the outbox.
-const CHAIN_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('tollgate other chain'), $1::integer) IS NOT NULL AS locked, now() AS now";
-
-async fn grant(
-    connection: &mut AsyncPgConnection,
-    partition: Partition,
-    openings: &[Opening],
-) -> Result<(), LedgerError> {
-    let chain = Chain::Other(partition);
-    let locked: Locked =
-        sql_query(CHAIN_LOCK).bind::<SmallInt, _>(chain.number()).get_result(connection).await?;
-    let rows: Vec<Entry> = openings.iter().map(opening_entry).collect();
-    let mut changes = BalanceChanges::default();
-    for (opening, entry) in openings.iter().zip(&rows) {
-        changes.add(&opening.tenant, opening.period_ms, &entry.movement);
-    }
-    entries::append(connection, vec![(chain, rows)], locked.now).await?;
-    balances::add(connection, &changes).await
-}
-
-/// granted → available, happening when the period starts, so that the books never depend on when it was first used.
-fn opening_entry(opening: &Opening) -> Entry {
-    let movement = Movement {
-        line: 0,
-        leg: 0,
+/// The included amount, happening when the period starts, so that the books never depend on when it was first used.
+fn posting(opening: &Opening) -> Posting {
+    let (start_ms, end_ms) = opening.period_ms;
+    let included = opening.included.to_amount(opening.decimals);
+    let line = PostedLine {
         meter: opening.meter.clone(),
-        credit: Account::Granted,
-        debit: Account::Available,
-        amount: opening.included.to_amount(opening.decimals),
-        class: EntryClass::Grant,
-        flags: EntryFlags::default(),
+        movements: grants::grant(Window { start_ms, end_ms }, included),
+        begins_to_consume: false,
     };
-    Entry {
+    Posting {
         tenant: opening.tenant.clone(),
         operation_id: operation_id(opening),
         step: 1,
-        movement,
-        period_start_ms: opening.period_ms.0,
-        happened_at_ms: opening.period_ms.0,
+        happened_at_ms: start_ms,
         operation: String::new(),
-        hour_start_ms: opening.period_ms.0,
+        hour_start_ms: start_ms,
         subjects: Vec::new(),
+        lines: vec![line],
     }
 }
 
@@ -336,7 +300,7 @@ mod tests {
             period_ms: (1_000, 9_000),
             included: Units::new(250).unwrap(),
         };
-        let entry = opening_entry(&opening);
+        let entry = posting(&opening).entries().unwrap().remove(0);
         let mut hash = super::super::chain::BatchHash::begin(
             1,
             1,

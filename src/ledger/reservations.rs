@@ -15,8 +15,8 @@ use super::columns::MillisecondsIfAny;
 use super::schema::{quarantine as events, reservations, reservations_archive as archive};
 use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number, quarantine};
+use crate::domain::booking;
 use crate::domain::codec::Undecodable;
-use crate::domain::entry;
 use crate::domain::ids::{OperationId, OutboxId, ReservationId, TenantId};
 use crate::domain::reservation::{BodyRest, Record, ReservationState};
 
@@ -171,7 +171,7 @@ struct BookedReservation<'a> {
 impl<'a> BookedReservation<'a> {
     fn of(change: &'a ReservationChange) -> Result<Self, LedgerError> {
         let record = &change.record;
-        let rest = entry::rest(record).map_err(|error| LedgerError::Damaged(error.to_string()))?;
+        let rest = booking::rest(record).map_err(|error| LedgerError::Damaged(error.to_string()))?;
         Ok(Self {
             change,
             record: record.encode(),

@@ -11,8 +11,9 @@ use rust_decimal::Decimal;
 
 use super::statement::Kept;
 use super::{Ledger, LedgerError, instant, number};
-use crate::domain::entry::{Account, Entry};
+use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
+use crate::domain::movements::EntryFlags;
 
 /// Changes of hourly usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,28 +40,33 @@ struct UsageChange {
 const NO_SUBJECT: i64 = 0;
 
 impl UsageChanges {
-    /// Adds what an entry says about usage; `is_first` when its line consumes for the first time by it.
-    pub(crate) fn add(&mut self, entry: &Entry, is_first: bool) {
-        let movement = &entry.movement;
-        let amount = match (movement.credit, movement.debit) {
-            (_, Account::Consumed) => movement.amount.decimal(),
-            (Account::Consumed, _) => -movement.amount.decimal(),
-            _ => return,
-        };
-        for subject in [NO_SUBJECT].iter().chain(&entry.subjects) {
-            let key = UsageKey {
-                tenant: entry.tenant.clone(),
-                meter: movement.meter.clone(),
-                hour_start_ms: entry.hour_start_ms,
-                operation: entry.operation.clone(),
-                subject: *subject,
-            };
-            let change = self.0.entry(key).or_default();
-            change.consumed += amount;
-            change.count += i64::from(is_first);
-            change.excess += if movement.flags.excess { amount } else { Decimal::ZERO };
-            change.late += if movement.flags.late { amount } else { Decimal::ZERO };
+    /// Adds what a posting says about usage.
+    pub(crate) fn add(&mut self, posting: &Posting) {
+        for line in &posting.lines {
+            let mut count = i64::from(line.begins_to_consume);
+            for movement in &line.movements {
+                let Some(consumed) = movement.consumed() else { continue };
+                let EntryFlags { excess, late, .. } = movement.flags();
+                for subject in [NO_SUBJECT].iter().chain(&posting.subjects) {
+                    let change = self.0.entry(key(posting, line, *subject)).or_default();
+                    change.consumed += consumed;
+                    change.count += count;
+                    change.excess += if excess { consumed } else { Decimal::ZERO };
+                    change.late += if late { consumed } else { Decimal::ZERO };
+                }
+                count = 0;
+            }
         }
+    }
+}
+
+fn key(posting: &Posting, line: &PostedLine, subject: i64) -> UsageKey {
+    UsageKey {
+        tenant: posting.tenant.clone(),
+        meter: line.meter.clone(),
+        hour_start_ms: posting.hour_start_ms,
+        operation: posting.operation.clone(),
+        subject,
     }
 }
 

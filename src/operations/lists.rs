@@ -6,8 +6,8 @@ use super::present::{self, Circumstances, instant};
 use super::requests::{EntriesRequest, Granularity, GroupBy, Page, ReservationsRequest, UsageRequest};
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Amount;
-use crate::domain::entry::EntryFlags;
 use crate::domain::ids::{ReservationId, TenantId};
+use crate::domain::movements::EntryFlags;
 use crate::domain::reservation::Record;
 use crate::domain::resolution::Standing;
 use crate::ledger::{
@@ -229,17 +229,16 @@ fn entry_place(text: &str) -> Answer<EntryPlace> {
 
 fn entry_row(stored: &StoredEntry) -> Answer<EntryRow> {
     let entry = &stored.entry;
-    let movement = &entry.movement;
     Ok(EntryRow {
         operation_id: entry.operation_id.to_string(),
         step: entry.step.into(),
-        meter: movement.meter.to_string(),
+        meter: entry.meter.to_string(),
         period_start: instant(entry.period_start_ms),
-        credit: movement.credit.as_str().into(),
-        debit: movement.debit.as_str().into(),
-        amount: movement.amount.to_string(),
-        class: movement.class.as_str().into(),
-        flags: flag_words(movement.flags),
+        credit: entry.credit.as_str().into(),
+        debit: entry.debit.as_str().into(),
+        amount: entry.amount.to_string(),
+        class: entry.class.as_str().into(),
+        flags: flag_words(entry.flags),
         happened_at: instant(entry.happened_at_ms),
         booked_at: instant(stored.booked_at_ms),
     })

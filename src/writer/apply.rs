@@ -14,9 +14,7 @@ use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::Chain;
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
-use crate::ledger::{
-    balances, entries, gaps, key_filters, losses, quarantine, reconciliations, repeats, reservations, usage,
-};
+use crate::ledger::{gaps, journal, key_filters, losses, quarantine, reconciliations, repeats, reservations};
 
 /// The next events of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,12 +159,11 @@ async fn book_parts(
     let mut applied = Applied {
         booked,
         events: count - plan.refused.len(),
-        entries: plan.entries.values().map(Vec::len).sum(),
         quarantined: plan.refused.iter().map(|r| (r.partition, r.outbox_id, r.reason.clone())).collect(),
         repeats: plan.repeats.len(),
-        judged: Vec::with_capacity(checkpoints.len()),
+        ..Applied::default()
     };
-    write(connection, plan, booked_at).await?;
+    applied.entries = write(connection, plan, booked_at).await?;
     for (partition, checkpoint) in &checkpoints {
         let mut judged = judge(ledger, connection, *partition, checkpoint).await?;
         judged.is_known = reconciliations::add(connection, &judged).await?;
@@ -233,30 +230,28 @@ pub(super) async fn number_subjects(
     Ok(Known { subjects, ..known })
 }
 
-/// Writes a plan, table by table: a constant number of statements, whatever the number of events, and sent together, as
-/// none needs what another answers.
+/// Writes a plan, table by table, and answers how many entries it has: a constant number of statements, whatever the
+/// number of events, and sent together, as none needs what another answers.
 pub(super) async fn write(
     connection: &AsyncPgConnection,
     plan: Plan,
     booked_at: chrono::DateTime<chrono::Utc>,
-) -> Result<(), LedgerError> {
-    let chained = |(partition, rows)| (Chain::Outbox(partition), rows);
-    let entries: Vec<_> = plan.entries.into_iter().map(chained).collect();
+) -> Result<usize, LedgerError> {
+    let chained = |(partition, postings)| (Chain::Outbox(partition), postings);
+    let postings = plan.postings.into_iter().map(chained).collect();
     for life in &plan.ended {
         reservations::write_many(connection, life.planned.as_slice()).await?;
         reservations::archive(connection, life.id).await?;
     }
-    try_join!(
+    let (entries, ..) = try_join!(
+        journal::post(connection, postings, booked_at),
         reservations::write_many(connection, &plan.reservations),
-        balances::add(connection, &plan.balances),
-        usage::add(connection, &plan.usage),
         quarantine::add(connection, &plan.refused),
         gaps::add(connection, &plan.gaps),
         repeats::add(connection, &plan.repeats),
         key_filters::add(connection, &plan.keys),
-        entries::append(connection, entries, booked_at),
     )?;
-    Ok(())
+    Ok(entries)
 }
 
 /// Whether another writer was faster.

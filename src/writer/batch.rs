@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::lives::{Meeting, meet};
 use super::outbox::OutboxEntry;
+use crate::domain::booking::{BookError, Booking, book, book_rise, is_bookable_instant};
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
-use crate::domain::entry::{Account, BookError, Booking, Entry, book, book_rise, is_bookable_instant, rest};
+use crate::domain::entry::Posting;
 use crate::domain::event::{self, Change, Event};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::key_filter::NOTED_AGAIN_AFTER_MS;
 use crate::domain::reservation::{Record, ReservationState};
-use crate::ledger::balances::BalanceChanges;
 use crate::ledger::gaps;
 use crate::ledger::quarantine::Refused;
 use crate::ledger::repeats::Repeat;
 use crate::ledger::reservations::ReservationChange;
 use crate::ledger::subjects::{SubjectNumbers, TenantSubject};
-use crate::ledger::usage::UsageChanges;
 
 /// What was read of a partition's outbox, held against its cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,14 +182,12 @@ fn subjects_of_record(record: &Record) -> impl Iterator<Item = TenantSubject> + 
 /// Everything that one transaction writes.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    pub(crate) entries: BTreeMap<Partition, Vec<Entry>>,
+    pub(crate) postings: BTreeMap<Partition, Vec<Posting>>,
     pub(crate) reservations: Vec<ReservationChange>,
     /// Lives that make room for another of the same id, in order, before that is written.
     pub(crate) ended: Vec<EndedLife>,
     /// The keyed operations that become known by it, or are known for longer.
     pub(crate) keys: Vec<ReservationId>,
-    pub(crate) balances: BalanceChanges,
-    pub(crate) usage: UsageChanges,
     pub(crate) refused: Vec<Refused>,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) gaps: Vec<gaps::Found>,
@@ -206,7 +203,7 @@ pub(crate) struct EndedLife {
 impl Plan {
     /// The instants whose months need a partition.
     pub(crate) fn instants_ms(&self) -> impl Iterator<Item = i64> + '_ {
-        self.entries.values().flatten().map(|entry| entry.happened_at_ms)
+        self.postings.values().flatten().map(|posting| posting.happened_at_ms)
     }
 }
 
@@ -312,23 +309,12 @@ impl Planner {
     }
 
     fn write(&mut self, partition: Partition, event: &Event, booking: Booking) -> Result<(), String> {
-        let explain = |error: BookError| error.to_string();
         let subjects = self.numbers(&booking.after).ok_or("a subject has no number")?;
-        let entries = Entry::of(event, &booking, &subjects).map_err(explain)?;
-        let period_ms = rest(&booking.after).map_err(explain)?.period_ms;
-        let mut first = booking.first_consumed.clone();
-        for entry in &entries {
-            self.plan.balances.add(&entry.tenant, period_ms, &entry.movement);
-            let line = entry.movement.line;
-            let consumes = entry.movement.debit == Account::Consumed;
-            let is_first = consumes && first.contains(&line);
-            self.plan.usage.add(entry, is_first);
-            if is_first {
-                first.retain(|other| *other != line);
-            }
-        }
-        self.plan.entries.entry(partition).or_default().extend(entries);
-        self.change(event, booking, subjects);
+        let Booking { lines, after } = booking;
+        let posting = Posting::of_event(event, &after, lines, subjects.clone());
+        let posting = posting.map_err(|error| error.to_string())?;
+        self.plan.postings.entry(partition).or_default().push(posting);
+        self.change(event, after, subjects);
         Ok(())
     }
 
@@ -337,16 +323,16 @@ impl Planner {
     }
 
     /// One row per reservation and transaction, however many of its events are in the batch.
-    fn change(&mut self, event: &Event, booking: Booking, subjects: Vec<i64>) {
-        let is_keyed = booking.after.body.rest.as_ref().is_some_and(|rest| rest.keyed);
-        let resolved = booking.after.head.state != ReservationState::Reserved;
-        let age_ms = event.gate_time_ms.saturating_sub(booking.after.head.born_at_ms);
+    fn change(&mut self, event: &Event, record: Record, subjects: Vec<i64>) {
+        let is_keyed = record.body.rest.as_ref().is_some_and(|rest| rest.keyed);
+        let resolved = record.head.state != ReservationState::Reserved;
+        let age_ms = event.gate_time_ms.saturating_sub(record.head.born_at_ms);
         if is_keyed && (begun(event).is_some() || (resolved && age_ms > NOTED_AGAIN_AFTER_MS)) {
             self.plan.keys.push(event.reservation);
         }
         let change = ReservationChange {
             id: event.reservation,
-            record: booking.after,
+            record,
             subjects,
             resolved_at_ms: resolved.then_some(event.gate_time_ms),
         };

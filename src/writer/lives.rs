@@ -1,7 +1,7 @@
 //! An operation that the books know, and that arrives as a new event: the gate had forgotten it and admitted it once more. What was
 //! done of it is billed once, whichever of the two lives it was done in.
 
-use crate::domain::entry::{consumed_beyond, has_consumed};
+use crate::domain::booking::{consumed_beyond, has_consumed};
 use crate::domain::event::{Change, Event};
 use crate::domain::reservation::{Record, ReservationState};
 

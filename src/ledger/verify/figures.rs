@@ -5,7 +5,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 
 use super::{Check, FAULTS_MAX, Fault};
-use crate::domain::entry::Account;
+use crate::domain::movements::Account;
 use crate::ledger::balances::ACCOUNT_COLUMNS;
 use crate::ledger::{LedgerError, number};
 

@@ -1,5 +1,7 @@
 use super::*;
-use crate::domain::ids::{Epoch, OutboxId};
+use crate::domain::amount::Decimals;
+use crate::domain::ids::{Epoch, MeterId, OutboxId, ReservationId, TenantId};
+use crate::domain::movements::{Account, Accounts, Movement};
 use crate::domain::reservation::{Body, LineRule, OnExcess, OnLate};
 use proptest::prelude::*;
 
@@ -80,11 +82,13 @@ fn expire(before: &Record) -> Change {
 fn lines(change: Change, before: Option<&Record>) -> Vec<String> {
     let booking = book(&event(change), before).unwrap();
     let text = |movement: &Movement| {
-        let flags = [(movement.flags.excess, " excess"), (movement.flags.late, " late")];
+        let flags = movement.flags;
+        let flags = [(flags.excess, " excess"), (flags.late, " late"), (flags.degraded, " degraded")];
         let flags: String = flags.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
-        format!("{} > {} {}{flags}", movement.credit.as_str(), movement.debit.as_str(), movement.amount)
+        let accounts = [movement.credit, movement.debit].map(Account::as_str).join(" > ");
+        format!("{accounts} {}{flags}", movement.amount)
     };
-    booking.movements.iter().map(text).collect()
+    booking.lines.iter().flat_map(|line| &line.movements).map(text).collect()
 }
 
 const OPEN: ReservationState = ReservationState::Reserved;
@@ -216,11 +220,40 @@ fn usage_takes_from_what_is_available() {
 }
 
 #[test]
+fn what_is_taken_while_the_gate_is_away_is_booked_like_any_other_and_flagged() {
+    let mut open = record(&[(10, 0)], OPEN);
+    open.head.degraded = true;
+    assert_eq!(lines(Change::Reserve(open.clone()), None), ["available > reserved 10 degraded"]);
+    assert_eq!(
+        lines(consume(&open, &[12], true), Some(&open)),
+        ["reserved > consumed 10 degraded", "available > consumed 2 excess degraded"]
+    );
+    let mut usage = record(&[(0, 3)], ReservationState::Consumed);
+    usage.head.degraded = true;
+    assert_eq!(lines(Change::Usage(usage), None), ["available > consumed 3 degraded"]);
+}
+
+#[rstest::rstest]
+#[case::the_first_consume(0, &[4, 0], &[true, false])]
+#[case::another_one(2, &[4, 0], &[false, false])]
+fn a_line_counts_as_an_operation_when_it_consumes_for_the_first_time(
+    #[case] before: i64,
+    #[case] totals: &[i64],
+    #[case] expected: &[bool],
+) {
+    let before = record(&[(10, before), (10, 0)], OPEN);
+    let booking = book(&event(consume(&before, totals, true)), Some(&before)).unwrap();
+    let begins: Vec<bool> = booking.lines.iter().map(|line| line.begins_to_consume).collect();
+    assert_eq!(begins, expected);
+}
+
+#[test]
 fn an_extend_books_nothing_but_the_row_learns_the_expiry() {
     let before = record(&[(10, 0)], OPEN);
     let head = Head { step: 2, expires_at_ms: 90_000, ..before.head };
     let booking = book(&event(Change::Extend { head, units: before.units.clone() }), Some(&before)).unwrap();
-    assert_eq!((booking.movements.len(), booking.after.head.expires_at_ms), (0, 90_000));
+    assert!(booking.lines.iter().all(|line| line.movements.is_empty()));
+    assert_eq!(booking.after.head.expires_at_ms, 90_000);
 }
 
 #[test]
@@ -280,7 +313,7 @@ proptest! {
         let start: Vec<(i64, i64)> = held.iter().map(|held| (*held, 0)).collect();
         let mut now = record(&start, OPEN);
         let mut booked = now.clone();
-        let mut accounts = [[0_i64; 13]; 3];
+        let mut accounts = [Accounts::default(); 3];
         let mut all = vec![(Change::Reserve(now.clone()), None, false)];
         for (act, is_lost) in acts {
             let totals = |rises: &[i64]| -> Vec<i64> {
@@ -304,25 +337,20 @@ proptest! {
                 continue;
             }
             let booking = book(&event(change), before.map(|()| &booked)).unwrap();
-            for movement in &booking.movements {
-                let amount = i64::try_from(movement.amount.decimal()).unwrap();
-                prop_assert!(amount > 0);
-                let line = &mut accounts[usize::from(movement.line)];
-                line[movement.credit.index()] += if movement.credit.is_source() { amount } else { -amount };
-                line[movement.debit.index()] += if movement.debit.is_source() { -amount } else { amount };
+            for (line, accounts) in booking.lines.iter().zip(&mut accounts) {
+                line.movements.iter().for_each(|movement| movement.apply(accounts));
             }
             booked = booking.after;
         }
         prop_assert_eq!(&booked.units, &now.units);
         for (line, accounts) in now.units.iter().zip(accounts) {
-            let sum: i64 = Account::ALL
-                .into_iter()
-                .map(|account| if account.is_source() { accounts[account.index()] } else { -accounts[account.index()] })
-                .sum();
-            prop_assert_eq!(sum, 0);
+            let stands = |account: Account| accounts[account.index()];
+            let (sources, places): (Vec<_>, Vec<_>) = Account::ALL.into_iter().partition(|account| account.is_source());
+            let sum = |accounts: Vec<Account>| accounts.into_iter().map(stands).sum::<rust_decimal::Decimal>();
+            prop_assert_eq!(sum(sources), sum(places));
             let open = now.head.state == OPEN;
-            prop_assert_eq!(accounts[Account::Reserved.index()], if open { line.outstanding().get() } else { 0 });
-            prop_assert_eq!(accounts[Account::Consumed.index()], line.consumed.get());
+            prop_assert_eq!(stands(Account::Reserved), (if open { line.outstanding().get() } else { 0 }).into());
+            prop_assert_eq!(stands(Account::Consumed), line.consumed.get().into());
         }
     }
 }

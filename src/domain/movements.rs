@@ -1,0 +1,231 @@
+//! Movements: what events and jobs do to the books of one meter. `A → B` credits A and debits B.
+//!
+//! Each line of this table is a function of its arguments; what those of jobs need of a balance is given to them. P is the
+//! period that ends or has ended, Q the next.
+//!
+//! | what happens | movements | by |
+//! |---|---|---|
+//! | refused reserve, dry run, extend, checkpoint, repair | none | |
+//! | reserve | available → reserved | [`gate::reserve`] |
+//! | consume, release, expiry | reserved → consumed; available → consumed (`excess`); reserved → available | [`gate::change`] |
+//! | late consume | available → consumed (`late`) | [`gate::late_consume`] |
+//! | usage | available → consumed | [`gate::usage`] |
+//! | any of them taken while the gate was away | the same (`degraded`) | [`gate::degraded`] |
+//! | a change of a hold that stands in Q by now | the same in Q (`carried`), but for what returns | [`gate::carried`] |
+//! | a fact for a closed P | the same in the open period, a correction | [`gate::corrected`] |
+//! | period opens, grant, recurring refill | granted → available | [`grants::grant`] |
+//! | grant expires | available → lapsed | [`grants::expire`] |
+//! | grant voided | available → voided | [`grants::void`] |
+//! | allowance lowered | available → voided, the grant that burns last first | [`grants::lower_allowance`] |
+//! | plan raised, lowered | granted → available; available → voided | [`grants::change_included`] |
+//! | close, open holds | P: reserved → available, reserved → carried_out; Q: available → reserved, carried_in → reserved | [`close::carry_holds`] |
+//! | close, unused | P: available → rolled_out, available → lapsed; Q: rolled_in → available, granted → available | [`close::roll_over`] |
+//! | close, negative available | P: overage → available | [`close::settle_overage`] |
+//! | … preserved | Q: available → repaid | [`close::repay_overage`] |
+//! | carried hold returned | Q: reserved → available, reserved → lapsed | [`close::return_carried`] |
+//! | usage was wrong, P open | consumed → available; available → consumed | [`corrections::in_open_period`] |
+//! | usage was wrong, P closed | Q: consumed → adjusted, adjusted → consumed | [`corrections::in_closed_period`] |
+
+pub mod close;
+pub mod corrections;
+pub mod gate;
+pub mod grants;
+
+use rust_decimal::Decimal;
+
+use super::amount::Amount;
+use super::period::Window;
+
+/// An account of a tenant's books for one meter and period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Account {
+    /// Source: included amounts and grants.
+    Granted,
+    /// Source: unused quota of the period before.
+    RolledIn,
+    /// Source: holds carried over from the period before.
+    CarriedIn,
+    /// Source: what was used beyond the quota, settled at the close.
+    Overage,
+    /// Source: corrections.
+    Adjusted,
+    /// Place: what may be reserved; its negative part is the overage so far.
+    Available,
+    /// Place: held by open reservations.
+    Reserved,
+    /// Place: used up.
+    Consumed,
+    /// Place: unused at expiry or close.
+    Lapsed,
+    /// Place: taken back.
+    Voided,
+    /// Place: unused quota that went to the next period.
+    RolledOut,
+    /// Place: open holds that went to the next period.
+    CarriedOut,
+    /// Place: overage of the period before, paid from this one.
+    Repaid,
+}
+
+impl Account {
+    /// Every account: sources first, then places.
+    pub const ALL: [Self; 13] = [
+        Self::Granted,
+        Self::RolledIn,
+        Self::CarriedIn,
+        Self::Overage,
+        Self::Adjusted,
+        Self::Available,
+        Self::Reserved,
+        Self::Consumed,
+        Self::Lapsed,
+        Self::Voided,
+        Self::RolledOut,
+        Self::CarriedOut,
+        Self::Repaid,
+    ];
+
+    /// Whether a credit raises it; a debit raises the others.
+    pub fn is_source(self) -> bool {
+        matches!(self, Self::Granted | Self::RolledIn | Self::CarriedIn | Self::Overage | Self::Adjusted)
+    }
+
+    /// Its place in [`Self::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The word of the books.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::RolledIn => "rolled_in",
+            Self::CarriedIn => "carried_in",
+            Self::Overage => "overage",
+            Self::Adjusted => "adjusted",
+            Self::Available => "available",
+            Self::Reserved => "reserved",
+            Self::Consumed => "consumed",
+            Self::Lapsed => "lapsed",
+            Self::Voided => "voided",
+            Self::RolledOut => "rolled_out",
+            Self::CarriedOut => "carried_out",
+            Self::Repaid => "repaid",
+        }
+    }
+
+    /// The account with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|account| account.as_str() == word)
+    }
+}
+
+/// Why an entry was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EntryClass {
+    /// The gate did it.
+    Usage,
+    /// A quota's amount changed: granted, expired or taken back.
+    Grant,
+    /// A period closed, or a hold that it carried over returned.
+    Period,
+    /// A fact for a closed period, or a corrected one.
+    Correction,
+}
+
+impl EntryClass {
+    /// The word of the books.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Grant => "grant",
+            Self::Period => "period",
+            Self::Correction => "correction",
+        }
+    }
+
+    /// The class with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Usage, Self::Grant, Self::Period, Self::Correction]
+            .into_iter()
+            .find(|class| class.as_str() == word)
+    }
+}
+
+/// What is remarkable about an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EntryFlags {
+    /// Consumed above the hold.
+    pub excess: bool,
+    /// Consumed after expiry.
+    pub late: bool,
+    /// The hold came from an earlier period.
+    pub carried: bool,
+    /// Of a reservation that a call changed while the gate was away.
+    pub degraded: bool,
+}
+
+/// What stands on a meter's accounts in one period, by [`Account::index`].
+pub type Accounts = [Decimal; 13];
+
+/// Units that leave one account and enter another, of one meter in one period.
+///
+/// It moves more than nothing: only the functions of the modules below make one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Movement {
+    pub(super) period: Window,
+    pub(super) credit: Account,
+    pub(super) debit: Account,
+    pub(super) amount: Amount,
+    pub(super) class: EntryClass,
+    pub(super) flags: EntryFlags,
+}
+
+impl Movement {
+    /// None where nothing moves.
+    fn new(
+        class: EntryClass,
+        period: Window,
+        credit: Account,
+        debit: Account,
+        amount: Amount,
+    ) -> Option<Self> {
+        let flags = EntryFlags::default();
+        (!amount.is_zero()).then_some(Self { period, credit, debit, amount, class, flags })
+    }
+
+    /// The period whose accounts it moves.
+    pub fn period(&self) -> Window {
+        self.period
+    }
+
+    /// What is remarkable.
+    pub fn flags(&self) -> EntryFlags {
+        self.flags
+    }
+
+    /// Moves its period's accounts: a credit raises a source and lowers a place, a debit the reverse. So what the
+    /// sources hold stays equal to what the places hold.
+    pub fn apply(&self, accounts: &mut Accounts) {
+        let signed = |raises: bool| if raises { self.amount.decimal() } else { -self.amount.decimal() };
+        accounts[self.credit.index()] += signed(self.credit.is_source());
+        accounts[self.debit.index()] += signed(!self.debit.is_source());
+    }
+
+    /// By how much it raises what is consumed, below zero where it lowers it; none where it does neither.
+    pub fn consumed(&self) -> Option<Decimal> {
+        match (self.credit, self.debit) {
+            (_, Account::Consumed) => Some(self.amount.decimal()),
+            (Account::Consumed, _) => Some(-self.amount.decimal()),
+            _ => None,
+        }
+    }
+}
+
+/// Those of them that move something.
+fn list<const N: usize>(movements: [Option<Movement>; N]) -> Vec<Movement> {
+    movements.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests;

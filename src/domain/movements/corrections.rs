@@ -1,0 +1,22 @@
+//! Usage that was recorded wrongly.
+
+use super::{Account, EntryClass, Movement, list};
+use crate::domain::amount::Amount;
+use crate::domain::period::Window;
+use Account::{Adjusted, Available, Consumed};
+
+/// In a period that is open, usage of `was` is taken back and of `now` is made. The gate does both, so it is usage.
+pub fn in_open_period(period: Window, was: Amount, now: Amount) -> Vec<Movement> {
+    list([
+        Movement::new(EntryClass::Usage, period, Consumed, Available, was),
+        Movement::new(EntryClass::Usage, period, Available, Consumed, now),
+    ])
+}
+
+/// In a period that is closed, the difference is booked in the `open` one, beside its allowance.
+pub fn in_closed_period(open: Window, was: Amount, now: Amount) -> Vec<Movement> {
+    list([
+        Movement::new(EntryClass::Correction, open, Consumed, Adjusted, was.saturating_sub(now)),
+        Movement::new(EntryClass::Correction, open, Adjusted, Consumed, now.saturating_sub(was)),
+    ])
+}

@@ -1,0 +1,73 @@
+//! What the gate did: reserve, consume, release, expiry, usage.
+
+use super::{Account, EntryClass, EntryFlags, Movement, list};
+use crate::domain::amount::Amount;
+use crate::domain::period::Window;
+use Account::{Available, Consumed, Reserved};
+
+/// A reserve holds `held`: what was asked for, or what was granted of it.
+pub fn reserve(period: Window, held: Amount) -> Vec<Movement> {
+    list([usage_of(period, Available, Reserved, held)])
+}
+
+/// A consume, partial or final, a release or an expiry: `ended` of the hold ends, and the consumed total rises by
+/// `rise`. The rise is taken from what ends of the hold, then from what is available; what else ends is returned.
+pub fn change(period: Window, ended: Amount, rise: Amount) -> Vec<Movement> {
+    let from_hold = rise.min(ended);
+    let excess = EntryFlags { excess: true, ..EntryFlags::default() };
+    list([
+        usage_of(period, Reserved, Consumed, from_hold),
+        flagged(usage_of(period, Available, Consumed, rise.saturating_sub(from_hold)), excess),
+        usage_of(period, Reserved, Available, ended.saturating_sub(from_hold)),
+    ])
+}
+
+/// A consume after expiry, which has ended the hold. `ended` is what the books still hold where the expiry's own event
+/// was lost.
+pub fn late_consume(period: Window, ended: Amount, rise: Amount) -> Vec<Movement> {
+    let late = EntryFlags { late: true, ..EntryFlags::default() };
+    list([
+        flagged(usage_of(period, Available, Consumed, rise), late),
+        usage_of(period, Reserved, Available, ended),
+    ])
+}
+
+/// Work without a hold.
+pub fn usage(period: Window, consumed: Amount) -> Vec<Movement> {
+    list([usage_of(period, Available, Consumed, consumed)])
+}
+
+/// The same of a reservation that a call changed while the gate was away.
+pub fn degraded(mut movements: Vec<Movement>) -> Vec<Movement> {
+    movements.iter_mut().for_each(|movement| movement.flags.degraded = true);
+    movements
+}
+
+/// The same of a reservation whose hold was carried over to the period `next`, and how much of the hold returns: where
+/// that goes depends on what its grant may keep ([`super::close::return_carried`]).
+pub fn carried(movements: Vec<Movement>, next: Window) -> (Vec<Movement>, Amount) {
+    let is_return = |movement: &Movement| (movement.credit, movement.debit) == (Reserved, Available);
+    let (returned, mut moved): (Vec<_>, Vec<_>) = movements.into_iter().partition(is_return);
+    for movement in &mut moved {
+        movement.period = next;
+        movement.flags.carried = true;
+    }
+    (moved, returned.first().map_or(Amount::ZERO, |movement| movement.amount))
+}
+
+/// The same for a period that is closed: booked in the tenant's open one, as a correction.
+pub fn corrected(mut movements: Vec<Movement>, open: Window) -> Vec<Movement> {
+    for movement in &mut movements {
+        movement.period = open;
+        movement.class = EntryClass::Correction;
+    }
+    movements
+}
+
+fn usage_of(period: Window, credit: Account, debit: Account, amount: Amount) -> Option<Movement> {
+    Movement::new(EntryClass::Usage, period, credit, debit, amount)
+}
+
+fn flagged(movement: Option<Movement>, flags: EntryFlags) -> Option<Movement> {
+    movement.map(|movement| Movement { flags, ..movement })
+}

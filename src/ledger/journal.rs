@@ -1,0 +1,95 @@
+//! The journal: books what operations and jobs move, in the caller's transaction. Entries, their chains, balances and hourly
+//! usage move together or not at all.
+
+use std::num::TryFromIntError;
+
+use chrono::{DateTime, Utc};
+use diesel::sql_types::{SmallInt, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::try_join;
+
+use super::balances::{self, BalanceChanges};
+use super::chain::{self, Batch, Chain};
+use super::usage::{self, UsageChanges};
+use super::{LedgerError, entries};
+use crate::domain::entry::{Entry, Posting};
+use crate::domain::ids::Partition;
+
+/// Posts to each chain a batch, and answers how many entries they have. What serialises the chains' users must be locked
+/// before: a partition's cursor for its outbox's chain.
+///
+/// A constant number of statements, whatever the number of postings; what can be is sent together.
+pub(crate) async fn post(
+    connection: &AsyncPgConnection,
+    parts: Vec<(Chain, Vec<Posting>)>,
+    booked_at: DateTime<Utc>,
+) -> Result<usize, LedgerError> {
+    let (mut balances, mut usage) = (BalanceChanges::default(), UsageChanges::default());
+    let mut batches = Vec::with_capacity(parts.len());
+    for (chain, postings) in parts {
+        let mut entries = Vec::new();
+        for posting in &postings {
+            balances.add(posting);
+            usage.add(posting);
+            entries.extend(posting.entries().map_err(too_many)?);
+        }
+        batches.push((chain, entries));
+    }
+    batches.retain(|(_, rows)| !rows.is_empty());
+    let count = batches.iter().map(|(_, rows)| rows.len()).sum();
+    // The chains' heads are asked first: batches are hashed while the database does the rest.
+    try_join!(
+        append(connection, batches, booked_at),
+        balances::add(connection, &balances),
+        usage::add(connection, &usage)
+    )?;
+    Ok(count)
+}
+
+/// Posts what no event of the outbox made, to the partition's other chain, which it locks.
+pub(crate) async fn post_beside_outbox(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    postings: Vec<Posting>,
+) -> Result<(), LedgerError> {
+    if postings.iter().all(Posting::is_empty) {
+        return Ok(());
+    }
+    let chain = Chain::Other(partition);
+    let lock = sql_query(include_str!("sql/lock_other_chain.sql")).bind::<SmallInt, _>(chain.number());
+    let locked: Locked = lock.get_result(connection).await?;
+    post(connection, vec![(chain, postings)], locked.booked_at).await?;
+    Ok(())
+}
+
+#[derive(QueryableByName)]
+struct Locked {
+    #[diesel(sql_type = Timestamptz)]
+    booked_at: DateTime<Utc>,
+}
+
+fn too_many(_: TryFromIntError) -> LedgerError {
+    LedgerError::Refused("an operation moves more at once than its entries can be numbered".into())
+}
+
+/// Appends rows to their chains, a batch to each.
+async fn append(
+    connection: &AsyncPgConnection,
+    parts: Vec<(Chain, Vec<Entry>)>,
+    booked_at: DateTime<Utc>,
+) -> Result<(), LedgerError> {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let chains: Vec<Chain> = parts.iter().map(|(chain, _)| *chain).collect();
+    let heads = chain::heads(connection, &chains).await?;
+    let batch = |((chain, rows), head)| Batch { chain, head, rows };
+    let mut batches: Vec<Batch> = parts.into_iter().zip(heads).map(batch).collect();
+    let hashes = chain::seal(&mut batches, booked_at);
+    try_join!(
+        chain::append(connection, &batches, &hashes, booked_at),
+        entries::insert(connection, &batches, booked_at)
+    )?;
+    Ok(())
+}
