@@ -61,7 +61,7 @@ pub fn is_bookable_instant(ms: i64) -> bool {
 
 /// What `event` does to the books, given the reservation's record as booked `before` it (none for a new one).
 ///
-/// The steps between may be missing: amounts are totals, so the books are right again with the next event that is there.
+/// The steps between may be missing: amounts are totals, so the books are right again with the next event there is.
 pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError> {
     let (after, was) = match &event.change {
         Change::Reserve(record) => (begun(record, ReservationState::Reserved)?, None),

@@ -1,7 +1,7 @@
 //! Movements: what events and jobs do to the books of one meter. `A → B` credits A and debits B.
 //!
-//! Each line of this table is a function of its arguments; what those of jobs need of a balance is given to them. P is the
-//! period that ends or has ended, Q the next.
+//! Each line of this table is a function of its arguments; what those of jobs need of a balance is given to them. P is
+//! the period that ends or has ended, Q the next.
 //!
 //! | what happens | movements | by |
 //! |---|---|---|

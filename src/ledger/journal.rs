@@ -1,5 +1,5 @@
-//! The journal: books what operations and jobs move, in the caller's transaction. Entries, their chains, balances and hourly
-//! usage move together or not at all.
+//! The journal: books what operations and jobs move, in the caller's transaction. Entries, their chains, balances and
+//! hourly usage move together or not at all.
 
 use std::num::TryFromIntError;
 
@@ -16,8 +16,8 @@ use super::{LedgerError, entries};
 use crate::domain::entry::{Entry, Posting};
 use crate::domain::ids::Partition;
 
-/// Posts to each chain a batch, and answers how many entries they have. What serialises the chains' users must be locked
-/// before: a partition's cursor for its outbox's chain.
+/// Posts to each chain a batch, and answers how many entries they have. What serialises the chains' users must be
+/// locked before: a partition's cursor for its outbox's chain.
 ///
 /// A constant number of statements, whatever the number of postings; what can be is sent together.
 pub(crate) async fn post(

@@ -1,5 +1,5 @@
-//! The close of a period, in this order: holds are carried over, what is unused rolls over or lapses, overage is settled
-//! and, where it is preserved, repaid. Then nothing is available or reserved in it.
+//! The close of a period, in this order: holds are carried over, what is unused rolls over or lapses, overage is
+//! settled and, where it is preserved, repaid. Then nothing is available or reserved in it.
 
 use rust_decimal::Decimal;
 

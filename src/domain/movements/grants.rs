@@ -22,8 +22,8 @@ pub fn void(period: Window, unburnt: Amount) -> Vec<Movement> {
     list([change(period, Available, Voided, unburnt)])
 }
 
-/// The allowance is lowered by `amount`: voids grants, of which `unburnt` is left in burn order, from the one that burns
-/// last, until they make up the amount or nothing is left of them.
+/// The allowance is lowered by `amount`: voids grants, of which `unburnt` is left in burn order, from the one that
+/// burns last, until they make up the amount or nothing is left of them.
 pub fn lower_allowance(period: Window, amount: Amount, unburnt: &[Amount]) -> Vec<Movement> {
     let mut missing = amount;
     let voided = unburnt.iter().rev().flat_map(|unburnt| {
