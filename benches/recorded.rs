@@ -3,16 +3,21 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate::domain::algorithms::{Parameters, calendar};
 use tollgate::domain::amount::{Amount, Decimals, Units};
+use tollgate::domain::counter::{Counter, Source};
 use tollgate::domain::ids::{
     Epoch, IdempotencyKey, MeterId, OutboxId, Partition, ReservationId, ReservationIds, TenantId,
 };
-use tollgate::domain::reservation::{Body, BodyRest, CounterField, CounterPlace, LineRule, OnExcess, OnLate};
+use tollgate::domain::limit::Class;
+use tollgate::domain::period::Window;
+use tollgate::domain::policy::Level;
+use tollgate::domain::reservation::{Body, BodyRest, CounterField, LineRule, OnExcess, OnLate};
 use tollgate::gate::{
-    CheckCapacity, ConsumeCall, CounterCheck, CounterClass, Gate, GateOptions, QuotaCapacity, ReserveCall,
-    ReserveMode, RestorePage, Totals, WarmState,
+    ConsumeCall, Gate, GateOptions, QuotaCapacity, ReserveCall, ReserveMode, RestorePage, Totals, WarmState,
 };
 
 use super::redis_alone::Calls;
@@ -138,8 +143,8 @@ impl World {
 
     async fn reserve(&self) -> ReservationId {
         let window = self.window();
-        let checks: Vec<_> = (0..self.limits)
-            .map(|number| self.check(number, window))
+        let counters: Vec<_> = (0..self.limits)
+            .map(|number| self.counter(number, window))
             .chain(self.has_quota.then(|| self.quota(window)))
             .collect();
         let body = Body {
@@ -154,7 +159,7 @@ impl World {
             }],
             rest: Some(BodyRest {
                 subjects: Vec::new(),
-                counters: checks.iter().map(|check| check.place.clone()).collect(),
+                counters: counters.iter().map(|counter| counter.place(false)).collect(),
                 keyed: false,
                 operation: None,
                 policy_version: 1,
@@ -173,7 +178,7 @@ impl World {
             mode: ReserveMode::AllOrNothing,
             amounts: vec![Units::new(3).unwrap()],
             body: &body,
-            checks,
+            counters: &counters,
             ttl_ms: 60_000,
             max_life_ms: DAY_MS,
             valid: window,
@@ -194,37 +199,29 @@ impl World {
             .unwrap();
     }
 
-    fn check(&self, number: usize, window: (i64, i64)) -> CounterCheck {
+    fn counter(&self, number: usize, window: (i64, i64)) -> Counter {
         let mut name = *b"limit---";
         name[6..].copy_from_slice(format!("{number:02}").as_bytes());
-        let place = CounterPlace {
-            holder: 0,
-            field: CounterField(name),
-            window_start_ms: window.0,
-            cap: None,
-            pairs: vec![(0, 1)],
-        };
-        CounterCheck {
-            place,
-            class: CounterClass::Rate,
-            since_ms: 0,
-            capacity: CheckCapacity::Limit(Units::new(1_000_000_000_000).unwrap()),
-        }
+        let definition =
+            serde_json::json!({ "id": "limit", "meter": "ocr.page", "window": "day", "capacity": "1" });
+        let limit = serde_json::from_value(definition).unwrap();
+        let source = Source::Limit(Arc::new(limit), Level::Tenant);
+        Counter { field: CounterField(name), source, ..self.quota(window) }
     }
 
-    fn quota(&self, window: (i64, i64)) -> CounterCheck {
-        let place = CounterPlace {
-            holder: 0,
+    fn quota(&self, window: (i64, i64)) -> Counter {
+        let window = Window { start_ms: window.0, end_ms: window.1 };
+        Counter {
+            scope_index: 0,
             field: quota_field(),
-            window_start_ms: window.0,
-            cap: None,
-            pairs: vec![(0, 1)],
-        };
-        CounterCheck {
-            place,
-            class: CounterClass::Rate,
+            class: Class::Rate,
+            lines: vec![(0, 1)],
+            capacity: Units::new(1_000_000_000_000).unwrap(),
+            parameters: Parameters::Calendar(calendar::Parameters { window }),
             since_ms: 0,
-            capacity: CheckCapacity::Quota { field: quota_field() },
+            meter: MeterId::parse("ocr.page").unwrap(),
+            decimals: Decimals::default(),
+            source: Source::Quota,
         }
     }
 }

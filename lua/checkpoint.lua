@@ -1,7 +1,7 @@
 #!lua
 -- checkpoint: appends how a tenant's counters stand as one event, which the writer compares with the books as of its place.
 -- KEYS     1 meta  2 outbox  3 tenant's state  4.. subjects' states
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 counters (packed in gate/reserve.rs)  6 valid from  7 valid until
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 counters (packed in gate/counters.rs)  6 valid from  7 valid until
 --          8 description (packed in domain/checkpoint.rs)
 -- returns  { status, real time, time, outbox id }    DONE    STALE_WINDOW    COLD: the tenant is    KEPT: no counter is known    ALARM: epoch found
 -- event    checkpoint, with the description and the counters' figures
@@ -14,7 +14,7 @@
 -- include measure
 -- include find_cold
 -- include pack_event
--- include pack_readings
+-- include pack_figures
 
 -- read
 local meta, outbox = KEYS[1], KEYS[2]
@@ -29,11 +29,11 @@ for number = 3, #KEYS do
   keys[number - 2] = KEYS[number]
 end
 local checks = read_checks(ARGV[5], 1)
-local holders = measure(keys, checks, tonumber(ARGV[1]), now)
+local holders = measure(keys, checks, tonumber(ARGV[1]), now, now)
 find_cold(holders, checks)
 -- Counted from its window's start on, or told by the ledger since every instance has known it.
 local function is_told(check)
-  local is_whole = check.window >= check.since or holders[check.holder].restored_at >= check.since
+  local is_whole = check.began >= check.since or holders[check.scope_index].restored_at >= check.since
   return check.known and not check.later and is_whole
 end
 
@@ -56,5 +56,5 @@ if not any then
 end
 
 -- write
-local figures = pack_readings(checks, is_told)
+local figures = pack_figures(checks, is_told)
 return { DONE, real, now, append(outbox, ARGV[1], pack_event(EVENT_CHECKPOINT, now, ARGV[4], 0, {}, '', ARGV[8] .. figures)) }

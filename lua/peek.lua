@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- peek: reads counters as they are.
 -- KEYS     1 meta  2 outbox  3 tenant's state  4.. subjects' states
--- ARGV     1 epoch  2 now ('' = Redis's)  3 counters (packed in gate/reserve.rs)
+-- ARGV     1 epoch  2 now ('' = Redis's)  3 counters (packed in gate/counters.rs)
 -- returns  { status, real time, time, outbox's last id, ... }
 --          DONE: readings    COLD: readings, tenant, holders, counters    ALARM: epoch found
 -- event    none
@@ -23,7 +23,7 @@ for number = 3, #KEYS do
   keys[number - 2] = KEYS[number]
 end
 local checks = read_checks(ARGV[3], 1)
-local cold = find_cold(measure(keys, checks, tonumber(epoch), now), checks)
+local cold = find_cold(measure(keys, checks, tonumber(epoch), now, now), checks)
 local readings = pack_readings(checks, function(check)
   return check.known and not check.later
 end)

@@ -8,8 +8,8 @@
 --          STALE_WINDOW: a window has not begun    COLD: tenant, holders, counters    ASK_LEDGER    ALARM: epoch found
 -- event    reserve or usage, with the whole record, at the time of its admission and flagged as degraded
 -- include admitting
+-- include layout_of
 -- include recorded_checks
--- include add_hold
 
 -- read
 local is_usage, asked, taken_at, expires_at, latest_expiry, tombstone, due_ms, line_count, at =
@@ -41,7 +41,7 @@ if before_floor(floor, real, now) then
   return { TOO_EARLY, real, now, '' }
 end
 for _, check in ipairs(checks) do
-  if now < check.window then
+  if now < check.began then
     return { STALE_WINDOW, real, now, '' }
   end
 end
@@ -54,9 +54,9 @@ end
 for _, check in ipairs(checks) do
   for line, weight in pairs(check.weights) do
     if is_usage then
-      check.consumed = check.consumed + weight * amounts[line]
+      check.algorithm.charge(check, weight * amounts[line])
     else
-      add_hold(check, weight * amounts[line], expires_at)
+      check.algorithm.hold(check, weight * amounts[line], expires_at)
     end
   end
   if check.moved and (check.consumed > 9e15 or check.reserved > 9e15) then
@@ -66,7 +66,7 @@ end
 
 -- write
 local record = {
-  state = is_usage and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch, degraded = true,
+  layout = layout_of(checks), state = is_usage and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch, degraded = true,
   expires_at = expires_at, born_at = taken_at, latest_expiry = latest_expiry, sequence = 0, held = {}, consumed = {},
 }
 for line = 1, line_count do

@@ -12,6 +12,7 @@
 -- include last_id
 -- include last_sequence
 -- include told_sequence
+-- include algorithms
 
 -- read
 local state, field, marker = KEYS[3], ARGV[6], 'r' .. ARGV[6]
@@ -24,13 +25,9 @@ local repaired_at, repaired_by = -1, ''
 if warm and stored[3] then
   repaired_at, repaired_by = struct.unpack('<i8c16', stored[3])
 end
-local window, asked, consumed, reserved, next_end = nil, tonumber(ARGV[7]), 0, 0, 0
-if warm and stored[2] then
-  window = struct.unpack('<i8', stored[2])
-  if window == asked then
-    window, consumed, reserved, next_end = struct.unpack('<i8i8i8i8', stored[2])
-  end
-end
+local calendar = algorithm_of(CALENDAR)
+local counter = { began = tonumber(ARGV[7]), window_end = tonumber(ARGV[8]), consumed = 0, reserved = 0, next_end = 0, later = false }
+calendar.load(counter, warm and stored[2])
 
 -- check
 if found ~= ARGV[1] then
@@ -42,13 +39,13 @@ end
 if real > tonumber(ARGV[2]) then
   return { TOO_LATE, real, now, '' }
 end
-if now >= tonumber(ARGV[8]) or (window and window > asked) then
+if not calendar.is_open(counter, now) then
   return { STALE_WINDOW, real, now, '' }
 end
 if not warm then
   return { COLD, real, now, last }
 end
-consumed, reserved = consumed + tonumber(ARGV[9]), reserved + tonumber(ARGV[10])
+local consumed, reserved = counter.consumed + tonumber(ARGV[9]), counter.reserved + tonumber(ARGV[10])
 if consumed < 0 or reserved < 0 or consumed + reserved > 9e15 then
   return { TOO_LARGE, real, now, last }
 end
@@ -57,9 +54,10 @@ if math.max(repaired_at, told_sequence(stored[1])) >= tonumber(ARGV[5]) then
 end
 
 -- write
+counter.consumed, counter.reserved = consumed, reserved
 if reserved == 0 or tonumber(ARGV[10]) > 0 then
-  next_end = 0
+  counter.next_end = 0
 end
-redis.call('HSET', state, field, struct.pack('<i8i8i8i8', asked, consumed, reserved, next_end),
+redis.call('HSET', state, field, calendar.save(counter),
   marker, struct.pack('<i8c16', sequence, ARGV[4]))
 return { DONE, real, now, last }

@@ -4,15 +4,15 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 call (packed in gate/reserve.rs)  6 body
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED, KEY_REUSED: record, readings
---          REFUSED: granted by a best effort, readings, refusing    COLD: tenant, holders, counters    ALARM: epoch found
+--          REFUSED: granted by a best effort, readings, refusing, waits in ms    COLD: tenant, holders, counters    ALARM: epoch found
 -- event    reserve or usage, with the whole record
 -- include admitting
 -- include find_cold
+-- include layout_of
 -- include pack_units
 -- include pack_readings
 -- include fit
 -- include refusing_checks
--- include add_hold
 
 local ALL_OR_NOTHING, BEST_EFFORT, DRY_RUN, USAGE = 0, 1, 2, 3
 
@@ -57,13 +57,13 @@ end
 if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(outbox) }
 end
-local refusing = refusing_checks(amounts, checks)
+local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT, now)
 local granted, any = amounts, true
 if mode == BEST_EFFORT or refusing ~= '' then
   granted, any = fit(amounts, checks)
 end
 if not any or (refusing ~= '' and mode ~= BEST_EFFORT) then
-  return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_current), refusing }
+  return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_current), refusing, pack_units(waits) }
 end
 if mode == DRY_RUN then
   return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_current) }
@@ -76,7 +76,7 @@ for line = 1, line_count do
   consumed[line] = mode == USAGE and granted[line] or 0
 end
 local record = {
-  state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
+  layout = layout_of(checks), state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
   expires_at = expires_at, born_at = now, latest_expiry = mode == USAGE and now or now + max_life, sequence = 0,
   held = held, consumed = consumed,
 }
@@ -85,8 +85,8 @@ for number = 1, #checks do
   for line = 1, line_count do
     local weight = check.weights[line]
     if weight then
-      check.consumed = check.consumed + weight * consumed[line]
-      add_hold(check, weight * held[line], expires_at)
+      check.algorithm.charge(check, weight * consumed[line])
+      check.algorithm.hold(check, weight * held[line], expires_at)
     end
   end
   check.moved = true

@@ -13,7 +13,6 @@
 -- include measure_record
 -- include cold_record
 -- include held_in
--- include add_hold
 -- include write_counters
 
 -- read
@@ -30,13 +29,13 @@ read_body(record)
 local holders = measure_record(prefix, record, epoch, now)
 -- What is missing would start at zero, without this hold.
 for _, counter in ipairs(record.counters) do
-  local holder = holders[counter.holder]
+  local holder = holders[counter.scope_index]
   holder.cold = holder.cold or (holder.untold and counter.missing)
 end
 local cold = cold_record(holders, record)
 local function is_told(counter)
-  return string.find(ARGV[6], string.char(counter.holder), 1, true)
-    and redis.call('HEXISTS', holders[counter.holder].key, 'r' .. counter.field) == 1
+  return string.find(ARGV[6], string.char(counter.scope_index), 1, true)
+    and redis.call('HEXISTS', holders[counter.scope_index].key, 'r' .. counter.field) == 1
 end
 local due = due_key(prefix, record.expires_at, tonumber(ARGV[5]), tonumber(found[2]))
 redis.call('LLEN', due)
@@ -54,8 +53,8 @@ end
 
 -- write
 for _, counter in ipairs(record.counters) do
-  if counter.current and not is_told(counter) then
-    add_hold(counter, held_in(record, counter), record.expires_at)
+  if counter.current and counter.algorithm.is_restorable and not is_told(counter) then
+    counter.algorithm.hold(counter, held_in(record, counter), record.expires_at)
     counter.moved = true
   end
 end

@@ -35,7 +35,7 @@ local again, booked = read_record(ARGV[4], epoch), read_record(ARGV[6], epoch)
 read_body(again)
 read_body(booked)
 local record = read_record(redis.call('GET', reservation), epoch)
-local holders = measure(holder_keys(prefix, again), again.counters, epoch, now)
+local holders = measure(holder_keys(prefix, again), again.counters, epoch, now, again.born_at)
 local due = due_key(prefix, booked.expires_at, due_ms, tonumber(found[2]))
 redis.call('LLEN', due)
 local same_life = record and record.born_at == again.born_at and record.sequence >= place
@@ -49,7 +49,7 @@ if not same_life or (booked.state == STATE_RESERVED and record.sequence > place)
   return { KEPT, real, now, last }
 end
 for _, counter in ipairs(again.counters) do
-  if counter.current and told_sequence(holders[counter.holder].values[1]) < place then
+  if counter.current and counter.algorithm.is_restorable and told_sequence(holders[counter.scope_index].values[1]) < place then
     local consumed, open = counter.consumed, record.state == STATE_RESERVED
     local reserved = counter.reserved - (open and held_in(record, counter) or 0)
     for line, weight in pairs(counter.weights) do

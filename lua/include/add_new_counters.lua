@@ -1,3 +1,4 @@
+-- include algorithms
 -- include read_new_counters
 -- include operation_of
 -- Adds to a record's counters those of one hash that were created inside their window and told while the record was open: they
@@ -5,7 +6,7 @@
 local function add_new_counters(record, number, holder)
   local named = {}
   for _, counter in ipairs(record.counters) do
-    named[counter.field] = named[counter.field] or counter.holder == number
+    named[counter.field] = named[counter.field] or counter.scope_index == number
   end
   for _, counter in ipairs((read_new_counters(holder.new_counters))) do
     local counts = #counter.operations == 0
@@ -18,8 +19,9 @@ local function add_new_counters(record, number, holder)
       for line = 1, record.count do
         if record.lines[line].meter == counter.meter then
           record.counters[#record.counters + 1] = {
-            weights = { [line] = 1 }, holder = number, field = counter.field, window = counter.window, is_new = true,
-            consumed = 0, reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false,
+            weights = { [line] = 1 }, scope_index = number, field = counter.field, algorithm = algorithm_of(CALENDAR),
+            code = CALENDAR, began = counter.window, window_end = counter.window_end, is_new = true, consumed = 0,
+            reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false,
           }
         end
       end

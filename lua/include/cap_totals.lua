@@ -10,12 +10,12 @@ local function cap_totals(record, totals, now)
     local most = totals[line]
     for number, counter in ipairs(record.counters) do
       local weight = counter.weights[line]
-      if weight and counter.cap and now < counter.window_end and not counter.later then
+      if weight and counter.cap and counter.algorithm.is_open(counter, now) then
         local capacity = counter.cap >= 0 and counter.cap or counter.capacity
         if record.lines[line].caps and not capacity then
           return nil, number - 1
         end
-        local room = (capacity or 0) - counter.consumed - counter.reserved - (taken[number] or 0)
+        local room = counter.algorithm.room(counter, capacity or 0) - (taken[number] or 0)
         if record.lines[line].caps then
           most = math.min(most, math.max(held, free + math.max(math.floor(room / weight), 0)))
         end

@@ -8,8 +8,9 @@ local function cold_record(holders, record)
     return { tenant = 1, holders = '' }
   end
   for _, counter in ipairs(record.counters) do
-    local holder = holders[counter.holder]
-    if holder.untold and counter.missing and math.max(counter.window, record.born_at) < holder.restored_at then
+    local holder = holders[counter.scope_index]
+    local is_lost = counter.missing and math.max(counter.began, record.born_at) < holder.restored_at
+    if holder.untold and is_lost and counter.algorithm.is_restorable then
       holder.cold = holder.cold or knows_subject(holders[0], holder)
     end
   end

@@ -9,7 +9,7 @@ local function find_cold(holders, checks)
   local counters = ''
   for number = 1, #checks do
     local check = checks[number]
-    local holder = holders[check.holder]
+    local holder = holders[check.scope_index]
     check.known = check.capacity ~= nil and not holder.waits and (not check.missing or reads_zero(holders, check))
     if not check.known and not holder.waits then
       if holder.untold then

@@ -6,7 +6,7 @@ local function fit(amounts, checks)
     for number, check in ipairs(checks) do
       local weight = check.weights[line]
       if weight then
-        local room = check.capacity - check.consumed - check.reserved - (taken[number] or 0)
+        local room = check.algorithm.room(check, check.capacity) - (taken[number] or 0)
         most = math.min(most, math.floor(room / weight))
       end
     end

@@ -3,7 +3,7 @@
 -- Reads the state hashes: which are warm, and how each counter stands in its window.
 -- A field with an earlier window reads as zero. Holder 0 is the tenant's and always read, a subject's where a counter needs it;
 -- one that is missing, or that a script made, says nothing of the time before its tenant was restored.
-local function measure(keys, counters, epoch, now)
+local function measure(keys, counters, epoch, now, counted_at)
   local tenant = {
     key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
     waits = false, new_counters = false, untold = false, cold = false,
@@ -11,14 +11,14 @@ local function measure(keys, counters, epoch, now)
   local holders = { [0] = tenant }
   for number = 1, #counters do
     local counter = counters[number]
-    local holder = holders[counter.holder]
+    local holder = holders[counter.scope_index]
     if not holder then
-      local key = keys[counter.holder + 1]
+      local key = keys[counter.scope_index + 1]
       holder = {
         key = key, wanted = { 'HMGET', key, 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
         waits = false, new_counters = false, untold = false, cold = false,
       }
-      holders[counter.holder] = holder
+      holders[counter.scope_index] = holder
     end
     local wanted = holder.wanted
     wanted[#wanted + 1] = counter.field
@@ -44,19 +44,14 @@ local function measure(keys, counters, epoch, now)
   end
   for number = 1, #counters do
     local counter = counters[number]
-    local holder = holders[counter.holder]
+    local holder = holders[counter.scope_index]
     local at = holder.next + 1
     holder.next = at
     local raw = holder.warm and holder.values[at]
     counter.missing = not raw
-    if raw then
-      local window, consumed, reserved, next_end = struct.unpack('<i8i8i8i8', raw)
-      if window == counter.window then
-        counter.current = true
-        counter.consumed, counter.reserved, counter.next_end = consumed, reserved, next_end
-      else
-        counter.later = window > counter.window
-      end
+    counter.algorithm.load(counter, raw, counted_at)
+    if counted_at < holder.restored_at and not counter.algorithm.is_restorable then
+      counter.current = false
     end
     if counter.quota then
       at = tenant.next + 1

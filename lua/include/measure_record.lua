@@ -6,7 +6,7 @@
 -- Reads the state hashes of a record and the counters that count it: those that it names and, behind them, those created since.
 local function measure_record(prefix, record, epoch, now)
   local keys = holder_keys(prefix, record)
-  local holders = measure(keys, record.counters, epoch, now)
+  local holders = measure(keys, record.counters, epoch, now, record.born_at)
   local tenant, named = holders[0], #record.counters
   record.named = named
   if not (tenant.warm and tenant.new_counters and record.tail) then
@@ -29,7 +29,7 @@ local function measure_record(prefix, record, epoch, now)
   if #record.counters == named then
     return holders
   end
-  local measured = measure(keys, record.counters, epoch, now)
+  local measured = measure(keys, record.counters, epoch, now, record.born_at)
   for number, holder in pairs(holders) do
     measured[number] = measured[number] or holder
   end

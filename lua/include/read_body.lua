@@ -1,3 +1,4 @@
+-- include algorithms
 -- include read_weights
 -- Reads a record's tenant and line rules, and what a tombstone no longer has: subjects, counters, whether it was keyed, where its
 -- tail begins.
@@ -24,17 +25,29 @@ local function read_body(record)
   end
   count, at = struct.unpack('<B', raw, at)
   for number = 1, count do
-    local holder, field, window, shape, window_end, cap, weights
-    holder, field, window, shape, at = struct.unpack('<Bc8i8B', raw, at)
-    if shape >= 32 then
-      window_end, cap, at = struct.unpack('<i8i8', raw, at)
+    local scope_index, field, code, flags, began, window_end, cap
+    if record.layout == 1 then
+      scope_index, field, began, flags, at = struct.unpack('<Bc8i8B', raw, at)
+      code, window_end = CALENDAR, 0
+      if flags >= 32 then
+        window_end, cap, at = struct.unpack('<i8i8', raw, at)
+      end
+    else
+      scope_index, field, flags, code, at = struct.unpack('<Bc8BB', raw, at)
+      if flags >= 32 then
+        cap, at = struct.unpack('<i8', raw, at)
+      end
     end
-    weights, at = read_weights(raw, shape, at)
-    counters[number] = {
-      weights = weights, holder = holder, field = field, window = window, window_end = window_end, cap = cap,
-      quota = holder == 0 and 'q' .. field, capacity = nil, consumed = 0, reserved = 0, next_end = 0, missing = true,
-      current = false, later = false, moved = false, is_new = false,
+    local counter = {
+      weights = false, scope_index = scope_index, field = field, algorithm = algorithm_of(code), code = code, began = began,
+      window_end = window_end, cap = cap, quota = scope_index == 0 and code == CALENDAR and 'q' .. field, capacity = nil,
+      consumed = 0, reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false, is_new = false,
     }
+    if record.layout ~= 1 then
+      at = counter.algorithm.read(counter, raw, at)
+    end
+    counter.weights, at = read_weights(raw, flags, at)
+    counters[number] = counter
   end
   record.tail, record.keyed = at, string.byte(raw, at + 1) == 1
 end

@@ -1,6 +1,6 @@
 -- Reads which lines, from 1, a counter is moved by, and by how many units for each unit of a line.
-local function read_weights(blob, shape, at)
-  local count, weighted = shape % 16, shape % 32 >= 16
+local function read_weights(blob, flags, at)
+  local count, weighted = flags % 16, flags % 32 >= 16
   if count == 1 and not weighted then
     local line
     line, at = struct.unpack('<B', blob, at)

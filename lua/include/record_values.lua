@@ -4,7 +4,7 @@ local function record_values(record)
   local uncharged = record.uncharged
   local kept = uncharged and #uncharged or 0
   local flags = (record.late and 1 or 0) + (record.degraded and 4 or 0) + (kept > 0 and 8 or 0)
-  local values = { 1, record.state, record.count, flags, record.step, record.epoch, record.expires_at, record.born_at,
+  local values = { record.layout, record.state, record.count, flags, record.step, record.epoch, record.expires_at, record.born_at,
     record.latest_expiry, record.sequence }
   local at = #values
   for line = 1, record.count do

@@ -10,7 +10,7 @@ local function recorded_checks(holders, checks, ends, now)
   local counters = ''
   for number, check in ipairs(checks) do
     check.moved = check.current or (now < ends[number] and not check.later)
-    local holder = holders[check.holder]
+    local holder = holders[check.scope_index]
     if check.moved and check.missing and not holder.waits and not reads_zero(holders, check) then
       if holder.untold then
         holder.cold = true

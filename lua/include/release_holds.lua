@@ -3,14 +3,11 @@
 local function release_holds(record)
   for _, counter in ipairs(record.counters) do
     if counter.current then
-      counter.reserved = counter.reserved - held_in(record, counter)
+      counter.algorithm.give_back(counter, held_in(record, counter))
       if counter.reserved < 0 and counter.is_new then
-        counter.reserved = 0
+        counter.reserved, counter.next_end = 0, 0
       elseif counter.reserved < 0 then
         return false
-      end
-      if counter.reserved == 0 then
-        counter.next_end = 0
       end
       counter.moved = true
     end

@@ -4,14 +4,14 @@ local function write_counters(holders, counters)
   for number = 1, #counters do
     local counter = counters[number]
     if counter.moved then
-      local list = writes[counter.holder]
+      local list = writes[counter.scope_index]
       if not list then
-        list = { 'HSET', holders[counter.holder].key }
-        writes[counter.holder] = list
+        list = { 'HSET', holders[counter.scope_index].key }
+        writes[counter.scope_index] = list
       end
       local at = #list
       list[at + 1] = counter.field
-      list[at + 2] = struct.pack('<i8i8i8i8', counter.window, counter.consumed, counter.reserved, counter.next_end)
+      list[at + 2] = counter.algorithm.save(counter)
     end
   end
   for _, list in pairs(writes) do

@@ -65,7 +65,7 @@ pub struct BookedHold {
 
 /// Whose counter a place is, the tenant's or a subject's; nothing for a subject that the reservation does not name.
 fn subject_of<'a>(place: &CounterPlace, rest: &'a BodyRest) -> Option<Option<&'a Subject>> {
-    match usize::from(place.holder).checked_sub(1) {
+    match usize::from(place.scope_index).checked_sub(1) {
         None => Some(None),
         Some(index) => rest.subjects.get(index).map(|(subject, _)| Some(subject)),
     }
@@ -104,13 +104,15 @@ impl Holds {
             }
         }
         for place in &rest.counters {
-            let Some(subject) = subject_of(place, rest) else { continue };
-            let weighted = place.pairs.iter().filter_map(|(line, weight)| {
+            let (Some(subject), Some(window)) = (subject_of(place, rest), place.parameters.window()) else {
+                continue;
+            };
+            let weighted = place.lines.iter().filter_map(|(line, weight)| {
                 let units = record.units.get(usize::from(*line))?.outstanding();
                 units.get().checked_mul(*weight).and_then(Units::new)
             });
             let sum = weighted.fold(Units::ZERO, |sum, units| sum.checked_add(units).unwrap_or(sum));
-            let key = (subject.cloned(), place.field, place.window_start_ms);
+            let key = (subject.cloned(), place.field, window.start_ms);
             self.add_units(key, sum, record.head.expires_at_ms);
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::algorithms::{Algorithm, AlgorithmName, Fields, WindowSeconds};
 use super::amount::Amount;
 use super::ids::{LimitId, MeterId, OperationId, SubjectKind};
 use super::instant::Instant;
@@ -22,14 +23,40 @@ pub enum Scope {
     Subject,
 }
 
-/// How a limit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(default = "calendar")]
-pub enum Algorithm {
-    /// By windows of the calendar, in the tenant's zone.
-    #[default]
-    Calendar,
+/// Over which stretch of time a limit counts, as answers show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// A window of the calendar.
+    Calendar(WindowKind),
+    /// A window of so many seconds.
+    Seconds(u32),
+}
+
+impl Span {
+    /// The calendar's word for it, if it has one.
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Calendar(kind) => Some(kind.as_str()),
+            Self::Seconds(_) => None,
+        }
+    }
+
+    /// Its length where no calendar says it.
+    pub fn seconds(self) -> Option<u32> {
+        match self {
+            Self::Calendar(_) => None,
+            Self::Seconds(seconds) => Some(seconds),
+        }
+    }
+}
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Calendar(kind) => f.write_str(kind.as_str()),
+            Self::Seconds(seconds) => write!(f, "window of {seconds} s"),
+        }
+    }
 }
 
 /// What a limit does when it is reached.
@@ -118,52 +145,157 @@ impl From<Percent> for u8 {
 }
 
 /// At most `capacity` of a meter per window. The same fields as a default, in a plan and of a tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "LimitFields", into = "LimitFields")]
 pub struct Limit {
     /// Its name; with the tenant, the identity of its counter.
     pub id: LimitId,
     /// What is limited.
     pub meter: MeterId,
     /// Whose use counts.
-    #[serde(default)]
     pub scope: Scope,
     /// Which sort of subject; given exactly when the scope is `subject`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_kind: Option<SubjectKind>,
+    /// The operations whose use counts; absent: all.
+    pub operations: Option<Vec<OperationId>>,
+    /// How it counts.
+    pub algorithm: Algorithm,
+    /// How much of the meter fits.
+    pub capacity: Amount,
+    /// What it does when it is reached.
+    pub kind: Kind,
+    /// Whether its count survives the loss of the gate's memory.
+    pub class: Class,
+    /// From which share of the capacity on answers carry a warning, in percent.
+    pub near_percent: Percent,
+    /// What becomes of work under it while the gate does not answer.
+    pub on_gate_failure: OnGateFailure,
+    /// The first instant at which it holds; absent: always.
+    pub from: Option<Instant>,
+    /// The first instant at which it no longer holds; absent: never.
+    pub until: Option<Instant>,
+    /// What a refusal tells the caller besides.
+    pub message: Option<Arc<str>>,
+}
+
+/// At most `capacity` of a meter per window. The same fields as a default, in a plan and of a tenant.
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, rename = "Limit")]
+pub(super) struct LimitFields {
+    /// Its name; with the tenant, the identity of its counter.
+    id: LimitId,
+    /// What is limited.
+    meter: MeterId,
+    /// Whose use counts.
+    #[serde(default)]
+    scope: Scope,
+    /// Which sort of subject; given exactly when the scope is `subject`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject_kind: Option<SubjectKind>,
     /// The operations whose use counts; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1)]
-    pub operations: Option<Vec<OperationId>>,
+    operations: Option<Vec<OperationId>>,
     /// How it counts.
     #[serde(default)]
-    pub algorithm: Algorithm,
-    /// Over which stretch of time.
-    pub window: WindowKind,
+    algorithm: AlgorithmName,
+    /// `calendar`: over which window of the tenant's calendar. It is needed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<WindowKind>,
+    /// Algorithms with a window of their own: its length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 31_622_400)]
+    window_seconds: Option<WindowSeconds>,
+    /// Algorithms with a window of their own: whether windows begin at multiples of their length since 1970, and not
+    /// with the first use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aligned: Option<bool>,
     /// How much of the meter fits in a window.
-    pub capacity: Amount,
+    capacity: Amount,
     /// What it does when it is reached.
     #[serde(default)]
-    pub kind: Kind,
-    /// Whether its count survives the loss of the gate's memory.
-    #[serde(default)]
-    pub class: Class,
+    kind: Kind,
+    /// Whether its count survives the loss of the gate's memory. Absent: `quota` for `calendar`, `rate` for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    class: Option<Class>,
     /// From which share of the capacity on answers carry a warning, in percent.
     #[serde(default = "default_near_percent")]
-    pub near_percent: Percent,
+    near_percent: Percent,
     /// What becomes of work under it while the gate does not answer.
     #[serde(default)]
-    pub on_gate_failure: OnGateFailure,
+    on_gate_failure: OnGateFailure,
     /// The first instant at which it holds; absent: always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<Instant>,
+    from: Option<Instant>,
     /// The first instant at which it no longer holds; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Instant>,
+    until: Option<Instant>,
     /// What a refusal tells the caller besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 500)]
-    pub message: Option<Arc<str>>,
+    message: Option<Arc<str>>,
+}
+
+impl TryFrom<LimitFields> for Limit {
+    type Error = String;
+    fn try_from(fields: LimitFields) -> Result<Self, String> {
+        let LimitFields { window, window_seconds, aligned, .. } = fields;
+        let algorithm = Algorithm::read(fields.algorithm, &Fields { window, window_seconds, aligned })?;
+        let default_class = if algorithm.is_restorable() { Class::Quota } else { Class::Rate };
+        Ok(Self {
+            id: fields.id,
+            meter: fields.meter,
+            scope: fields.scope,
+            subject_kind: fields.subject_kind,
+            operations: fields.operations,
+            algorithm,
+            capacity: fields.capacity,
+            kind: fields.kind,
+            class: fields.class.unwrap_or(default_class),
+            near_percent: fields.near_percent,
+            on_gate_failure: fields.on_gate_failure,
+            from: fields.from,
+            until: fields.until,
+            message: fields.message,
+        })
+    }
+}
+
+impl From<Limit> for LimitFields {
+    fn from(limit: Limit) -> Self {
+        let Fields { window, window_seconds, aligned } = limit.algorithm.fields();
+        Self {
+            id: limit.id,
+            meter: limit.meter,
+            scope: limit.scope,
+            subject_kind: limit.subject_kind,
+            operations: limit.operations,
+            algorithm: limit.algorithm.name(),
+            window,
+            window_seconds,
+            aligned,
+            capacity: limit.capacity,
+            kind: limit.kind,
+            class: Some(limit.class),
+            near_percent: limit.near_percent,
+            on_gate_failure: limit.on_gate_failure,
+            from: limit.from,
+            until: limit.until,
+            message: limit.message,
+        }
+    }
+}
+
+impl utoipa::PartialSchema for Limit {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        LimitFields::schema()
+    }
+}
+
+impl utoipa::ToSchema for Limit {
+    fn schemas(schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>)>) {
+        LimitFields::schemas(schemas);
+    }
 }
 
 fn default_near_percent() -> Percent {

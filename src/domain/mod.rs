@@ -1,10 +1,12 @@
 //! The pure core: no IO, no async, no clock. Everything here is a value or a function of values.
 
+pub mod algorithms;
 pub mod amount;
 pub mod booking;
 pub mod chain;
 pub mod checkpoint;
 pub mod codec;
+pub mod counter;
 pub mod entry;
 pub mod event;
 pub mod field_error;

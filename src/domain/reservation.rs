@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::algorithms::Parameters;
 use super::amount::{Decimals, Units};
 use super::codec::Undecodable;
 use super::fingerprint::Fingerprint;
@@ -179,7 +180,7 @@ pub struct LineRule {
 }
 
 /// The name of a counter's field in a state hash: eight ASCII characters that carry the counter's identity and generation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CounterField(pub [u8; 8]);
 
 impl CounterField {
@@ -224,16 +225,16 @@ pub enum PlaceCapacity {
 /// One counter that a reservation moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterPlace {
-    /// Which hash: 0 is the tenant's, n the n-th subject's.
-    pub holder: u8,
+    /// Whose: 0 is the tenant's, n the n-th subject's.
+    pub scope_index: u8,
     /// Which field.
     pub field: CounterField,
-    /// The window it was counted in: its start instant in unix ms.
-    pub window_start_ms: i64,
-    /// Given only where a line is `cap`: the window's end (unix ms) and the capacity.
-    pub cap: Option<(i64, PlaceCapacity)>,
+    /// How it was counted, such as the window.
+    pub parameters: Parameters,
+    /// Given only where a line is `cap`.
+    pub cap: Option<PlaceCapacity>,
     /// Which lines count, and with what weight.
-    pub pairs: Vec<(u8, i64)>,
+    pub lines: Vec<(u8, i64)>,
 }
 
 /// The part of a record that is packed once and never rewritten.

@@ -30,6 +30,9 @@ pub(super) struct Reply {
     rest: Vec<Value>,
 }
 
+/// A room that the script does not know: it is not told the capacity.
+const UNKNOWN_ROOM: i64 = -9_007_199_254_740_992;
+
 impl Reply {
     fn read(value: Value, epoch: Epoch) -> Result<(Self, i64), GateError> {
         let Value::Array(mut values) = value else { return Err(Undecodable("a script's answer").into()) };
@@ -81,7 +84,8 @@ impl Reply {
             readings.push(CounterReading {
                 consumed: Units::new(reader.i64()?).ok_or(Undecodable("units"))?,
                 reserved: Units::new(reader.i64()?).ok_or(Undecodable("units"))?,
-                capacity: Units::new(reader.i64()?),
+                room: Some(reader.i64()?).filter(|&room| room != UNKNOWN_ROOM),
+                resets_at_ms: Some(reader.i64()?).filter(|&at_ms| at_ms > 0),
                 next_hold_ends_at_ms: Some(reader.i64()?).filter(|&at_ms| at_ms > self.now_ms),
                 current: reader.u8()? == 1,
             });

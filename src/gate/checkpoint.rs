@@ -5,13 +5,14 @@ use uuid::Uuid;
 
 use crate::domain::checkpoint::{CHECKPOINT_COUNTERS_MAX, CHECKPOINT_SUBJECTS_MAX};
 use crate::domain::codec::{Reader, Undecodable};
+use crate::domain::counter::Counter;
 use crate::domain::ids::{OutboxId, Partition, TenantId};
 use crate::domain::reservation::SubjectHash;
 
 use super::Gate;
 use super::connections::plain_error;
+use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
-use super::reserve::{CounterCheck, check_places, pack_checks};
 use super::scripts::Script;
 use super::status::Status;
 
@@ -27,7 +28,7 @@ pub struct CheckpointCall<'a> {
     /// The subjects' hashes; holder n of a counter is the n-th.
     pub subjects: &'a [SubjectHash],
     /// Which counters, in the order of the description; pairs and capacities are not used.
-    pub checks: &'a [CounterCheck],
+    pub counters: &'a [Counter],
     /// The span in which all windows are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),
     /// What the writer has to know of the counters, packed.
@@ -56,17 +57,18 @@ impl Gate {
     /// Appends how these counters stand. One round trip.
     pub async fn checkpoint(&self, call: &CheckpointCall<'_>) -> Result<CheckpointOutcome, GateError> {
         let malformed = |reason| GateError::Malformed { script: "checkpoint", reason };
-        if call.checks.len() > CHECKPOINT_COUNTERS_MAX || call.subjects.len() > CHECKPOINT_SUBJECTS_MAX {
+        if call.counters.len() > CHECKPOINT_COUNTERS_MAX || call.subjects.len() > CHECKPOINT_SUBJECTS_MAX {
             return Err(malformed("more than 255 counters or 64 subjects"));
         }
-        check_places(call.checks, call.subjects.len(), 1).map_err(malformed)?;
+        check_counters(call.counters.iter().map(Count::of), call.subjects.len(), usize::from(u8::MAX))
+            .map_err(malformed)?;
         let partition = call.partition;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|hash| self.keys.subject(partition, call.tenant, *hash)));
         let mut arguments = self.mutating(partition, call.now_ms)?;
-        let mut packed = Vec::with_capacity(1 + 48 * call.checks.len());
-        pack_checks(call.checks, &mut packed);
+        let mut packed = Vec::with_capacity(1 + 48 * call.counters.len());
+        pack_counters(call.counters.iter().map(|counter| Count::of(counter).without_capacity()), &mut packed);
         arguments.extend([call.id.as_bytes().to_vec(), packed]);
         arguments.extend([call.valid.0, call.valid.1].map(|ms| ms.to_string().into_bytes()));
         arguments.push(call.description.clone());

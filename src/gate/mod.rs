@@ -9,6 +9,7 @@ pub mod breaker;
 mod call;
 pub mod checkpoint;
 mod connections;
+mod counters;
 pub mod error;
 pub mod expire;
 mod guard;
@@ -53,9 +54,7 @@ pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
 pub use record::{RecordCall, RecordOutcome};
 pub use repair::{RepairCall, RepairOutcome, UndoCall, UndoOutcome};
-pub use reserve::{
-    CheckCapacity, Cold, CounterCheck, CounterClass, CounterReading, ReserveCall, ReserveMode, ReserveOutcome,
-};
+pub use reserve::{Cold, CounterReading, ReserveCall, ReserveMode, ReserveOutcome};
 pub use resolve::{ColdRecord, ConsumeCall, ExtendCall, ReleaseCall, ResolveOutcome, Totals};
 pub use restore::{
     HoldOutcome, Holder, QuotaCapacity, RestoreOutcome, RestorePage, RestoredCounter, WarmState,

@@ -3,14 +3,16 @@
 use redis::{Pipeline, Value};
 
 use crate::domain::codec::{Reader, Undecodable};
+use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::reservation::{Record, SubjectHash};
 
 use super::Gate;
 use super::call::time_argument;
 use super::connections::plain_error;
+use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
-use super::reserve::{Cold, CounterCheck, CounterReading, check_places, pack_checks, read_cold};
+use super::reserve::{Cold, CounterReading, read_cold};
 use super::scripts::Script;
 use super::status::Status;
 
@@ -27,7 +29,7 @@ pub struct PeekCall<'a> {
     /// The subjects' hashes; holder n of a counter is the n-th.
     pub subjects: &'a [SubjectHash],
     /// Which counters; pairs are not used.
-    pub checks: &'a [CounterCheck],
+    pub counters: &'a [Counter],
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
@@ -35,7 +37,7 @@ pub struct PeekCall<'a> {
 /// Counters as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeekedCounters {
-    /// In the order of the checks; those that `cold` concerns are not current.
+    /// In the order asked; those that `cold` concerns are not current.
     pub readings: Vec<CounterReading>,
     /// What the gate does not know; none when it knows all that was asked.
     pub cold: Option<Cold>,
@@ -88,16 +90,17 @@ impl Gate {
     /// Reads counters as they are, also of a tenant that is cold in part.
     pub async fn peek_counters(&self, call: &PeekCall<'_>) -> Result<PeekedCounters, GateError> {
         let malformed = |reason| GateError::Malformed { script: "peek", reason };
-        if call.checks.len() > usize::from(u8::MAX) {
+        if call.counters.len() > usize::from(u8::MAX) {
             return Err(malformed("more than 255 counters"));
         }
-        check_places(call.checks, call.subjects.len(), usize::from(u8::MAX)).map_err(malformed)?;
+        check_counters(call.counters.iter().map(Count::of), call.subjects.len(), usize::from(u8::MAX))
+            .map_err(malformed)?;
         let partition = call.partition;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|hash| self.keys.subject(partition, call.tenant, *hash)));
-        let mut packed = Vec::with_capacity(1 + 48 * call.checks.len());
-        pack_checks(call.checks, &mut packed);
+        let mut packed = Vec::with_capacity(1 + 48 * call.counters.len());
+        pack_counters(call.counters.iter().map(Count::of), &mut packed);
         let arguments = [self.epoch_argument(partition)?, time_argument(call.now_ms), packed];
         let reply = self.run(partition, Script::Peek, &keys, &arguments).await?;
         let cold = match reply.status {

@@ -7,11 +7,11 @@ use crate::domain::reservation::{Body, Record, ReservationState};
 
 use super::Gate;
 use super::call::Reply;
+use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
-use super::reserve::{CheckCapacity, Cold, CounterCheck, CounterClass, check_places, pack_checks, read_cold};
+use super::reserve::{Cold, read_cold};
 use super::scripts::Script;
 use super::status::Status;
-use crate::domain::amount::Units;
 
 /// One admission that the gate is to take over.
 #[derive(Debug)]
@@ -59,8 +59,8 @@ impl Gate {
         if rest.counters.len() != call.lives.len() {
             return Err(malformed("the lives are not one for each of the body's counters"));
         }
-        let checks = checks(call.record, call.lives);
-        check_places(&checks, rest.subjects.len(), call.record.units.len()).map_err(malformed)?;
+        let counts = || rest.counters.iter().zip(call.lives).map(|(place, life)| Count::at(place, life));
+        check_counters(counts(), rest.subjects.len(), call.record.units.len()).map_err(malformed)?;
         let partition = call.id.partition();
         let mut keys =
             vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
@@ -68,19 +68,21 @@ impl Gate {
         keys.extend(rest.subjects.iter().map(|(_, hash)| self.keys.subject(partition, &body.tenant, *hash)));
         let mut arguments = self.mutating(partition, call.now_ms)?;
         arguments.push(call.id.as_bytes().to_vec());
-        arguments.push(self.pack_record_call(call, rest.keyed, &checks));
+        let mut packed = self.pack_record_call(call, rest.keyed);
+        pack_counters(counts(), &mut packed);
+        arguments.push(packed);
         arguments.push(body.encode());
         let reply = self.run(partition, Script::Record, &keys, &arguments).await?;
         Ok(read_outcome(&reply, body)?)
     }
 
     /// Layout: `B usage  B ledger asked  i8 taken_at  i8 expires_at  i8 latest_expiry  i8 tombstone  i8 due_bucket  B lines  i8 each
-    /// B counters  i8 window_end each`, then the counters as [`pack_checks`] has them.
-    fn pack_record_call(&self, call: &RecordCall<'_>, keyed: bool, checks: &[CounterCheck]) -> Vec<u8> {
+    /// B counters  i8 window_end each`, then the counters as [`pack_counters`] has them.
+    fn pack_record_call(&self, call: &RecordCall<'_>, keyed: bool) -> Vec<u8> {
         let head = &call.record.head;
         let is_usage = head.state == ReservationState::Consumed;
         let options = &self.options;
-        let mut out = Vec::with_capacity(64 + 8 * call.record.units.len() + 56 * checks.len());
+        let mut out = Vec::with_capacity(64 + 8 * call.record.units.len() + 56 * call.lives.len());
         out.put_byte(u8::from(is_usage));
         out.put_byte(u8::from(call.ledger_asked));
         out.put_8(head.born_at_ms);
@@ -96,23 +98,8 @@ impl Gate {
         for life in call.lives {
             out.put_8(life.window_end_ms);
         }
-        pack_checks(checks, &mut out);
         out
     }
-}
-
-/// The body's counters as the scripts read them; nothing is measured against a capacity.
-fn checks(record: &Record, lives: &[CounterLife]) -> Vec<CounterCheck> {
-    let places = record.body.rest.iter().flat_map(|rest| &rest.counters);
-    places
-        .zip(lives)
-        .map(|(place, life)| CounterCheck {
-            place: place.clone(),
-            class: if life.starts_fresh { CounterClass::Rate } else { CounterClass::Quota },
-            since_ms: life.since_ms,
-            capacity: CheckCapacity::Limit(Units::ZERO),
-        })
-        .collect()
 }
 
 fn read_outcome(reply: &Reply, body: &Body) -> Result<RecordOutcome, Undecodable> {

@@ -1,14 +1,16 @@
 //! `reserve`: the only admission. Holds amounts, or counts usage after the fact under the same limits.
 
 use crate::domain::amount::Units;
-use crate::domain::codec::{Undecodable, Write};
+use crate::domain::codec::{Reader, Undecodable, Write};
+use crate::domain::counter::Counter;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{
-    Body, COUNTERS_MAX, CounterField, CounterPlace, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
+    Body, COUNTERS_MAX, CounterPlace, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
 };
 
 use super::call::Reply;
+use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
 use super::scripts::Script;
 use super::status::Status;
@@ -27,40 +29,6 @@ pub enum ReserveMode {
     Usage,
 }
 
-/// Whether a counter must be restored from the ledger or may start fresh.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CounterClass {
-    /// Restored and reconciled: a missing field may mean unknown use.
-    Quota,
-    /// Short memory: a missing field is zero.
-    Rate,
-}
-
-/// Against what a counter is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckCapacity {
-    /// A limit's capacity, from policy.
-    Limit(Units),
-    /// The quota's capacity, which the gate has from the ledger under this field (without its `q`).
-    Quota {
-        /// The counter's field name; the capacity stands under `q` + this name.
-        field: CounterField,
-    },
-}
-
-/// One counter that a call is measured against.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CounterCheck {
-    /// Which counter, in which window, and which lines count with what weight. A quota's holder is 0.
-    pub place: CounterPlace,
-    /// Whether a missing field may read as zero.
-    pub class: CounterClass,
-    /// When the counter was created (unix ms): a window that began later started at zero.
-    pub since_ms: i64,
-    /// Its capacity.
-    pub capacity: CheckCapacity,
-}
-
 /// One reserve, usage or dry run.
 #[derive(Debug)]
 pub struct ReserveCall<'a> {
@@ -76,10 +44,10 @@ pub struct ReserveCall<'a> {
     pub mode: ReserveMode,
     /// Per line of the body, what is asked for.
     pub amounts: Vec<Units>,
-    /// All fixed data. Its counters are those of `checks`, in the same order.
+    /// All fixed data. Its places are those of `counters`, in the same order.
     pub body: &'a Body,
     /// The counters to measure and move.
-    pub checks: Vec<CounterCheck>,
+    pub counters: &'a [Counter],
     /// How long the hold lasts, in ms.
     pub ttl_ms: i64,
     /// How long `extend` may keep it in all, in ms.
@@ -103,8 +71,11 @@ pub struct CounterReading {
     pub consumed: Units,
     /// Units held in the window.
     pub reserved: Units,
-    /// The capacity in effect; none where the script is not told it (a limit's, when resolving).
-    pub capacity: Option<Units>,
+    /// How many more units fit, below 0 where less than nothing; none where the script is not told the capacity (a limit's,
+    /// when resolving).
+    pub room: Option<i64>,
+    /// When what is counted is forgotten (unix ms), where the script knows it.
+    pub resets_at_ms: Option<i64>,
     /// When one of the holds in it ends (unix ms), the earliest known.
     pub next_hold_ends_at_ms: Option<i64>,
     /// Whether the window is the counter's current one and its figures are known.
@@ -140,7 +111,7 @@ pub enum ReserveOutcome {
         event: OutboxId,
         /// The script's time (unix ms).
         now_ms: i64,
-        /// The counters afterwards, in the order of the checks.
+        /// The counters afterwards, in the order of the counters.
         readings: Vec<CounterReading>,
     },
     /// A dry run that would have been admitted.
@@ -149,14 +120,14 @@ pub enum ReserveOutcome {
         granted: Vec<Units>,
         /// The script's time (unix ms).
         now_ms: i64,
-        /// The counters as they are, in the order of the checks.
+        /// The counters as they are, in the order of the counters.
         readings: Vec<CounterReading>,
     },
     /// The same call was admitted before.
     Replayed {
         /// The record as it is now.
         record: Record,
-        /// The counters as they are now, in the order of the checks.
+        /// The counters as they are now, in the order of the counters.
         readings: Vec<CounterReading>,
         /// The script's time (unix ms).
         now_ms: i64,
@@ -165,10 +136,10 @@ pub enum ReserveOutcome {
     Refused {
         /// The script's time (unix ms).
         now_ms: i64,
-        /// The counters as they are, in the order of the checks.
+        /// The counters as they are, in the order of the counters.
         readings: Vec<CounterReading>,
-        /// Which checks refuse, all of them.
-        refusing: Vec<usize>,
+        /// Which counters refuse, all of them, and how long each has to be waited for, at least, in ms; none for ever.
+        refusing: Vec<(usize, Option<i64>)>,
         /// Per line, what a best effort would have been granted.
         granted_by_line: Vec<Units>,
     },
@@ -191,9 +162,6 @@ pub enum ReserveOutcome {
     },
 }
 
-const QUOTA_CAPACITY: i64 = -2;
-const WEIGHTED: u8 = 16;
-const RATE: u8 = 32;
 const KEYED: u8 = 1;
 const LEDGER_ASKED: u8 = 2;
 const MAY_BE_KNOWN: u8 = 4;
@@ -228,43 +196,22 @@ fn check_call(call: &ReserveCall<'_>) -> Result<(), GateError> {
     if call.subjects.len() > SUBJECTS_MAX || call.subjects != rest.subjects {
         return malformed("the subjects are not the body's");
     }
-    let places = call.checks.iter().map(|check| &check.place);
-    if call.checks.len() > COUNTERS_MAX || !places.eq(&rest.counters) {
-        return malformed("the checks are not the body's counters");
+    let is_named = |(counter, place): (&Counter, &CounterPlace)| counter.is_at(place);
+    let are_named =
+        call.counters.len() == rest.counters.len() && call.counters.iter().zip(&rest.counters).all(is_named);
+    if call.counters.len() > COUNTERS_MAX || !are_named {
+        return malformed("the counters are not the body's");
     }
-    check_places(&call.checks, call.subjects.len(), call.amounts.len())
+    check_counters(call.counters.iter().map(Count::of), call.subjects.len(), call.amounts.len())
         .map_err(|reason| GateError::Malformed { script: "reserve", reason })
-}
-
-/// What scripts take for granted of the counters they are given.
-pub(super) fn check_places(
-    checks: &[CounterCheck],
-    subject_count: usize,
-    line_count: usize,
-) -> Result<(), &'static str> {
-    for (at, CounterCheck { place, .. }) in checks.iter().enumerate() {
-        if usize::from(place.holder) > subject_count {
-            return Err("a counter's holder is not among the subjects");
-        }
-        let pair_is_wrong = |&(line, weight): &(u8, i64)| usize::from(line) >= line_count || weight < 1;
-        if place.pairs.len() > LINES_MAX || place.pairs.iter().any(pair_is_wrong) {
-            return Err("a counter's lines or weights are out of bounds");
-        }
-        let same =
-            |other: &CounterCheck| (other.place.holder, other.place.field) == (place.holder, place.field);
-        if checks[..at].iter().any(same) {
-            return Err("a counter is named twice");
-        }
-    }
-    Ok(())
 }
 
 /// Layout: `B mode  B flags  i8 ttl  i8 max_life  i8 valid_from  i8 valid_until  i8 subject_windows_end  i8 tombstone  i8 due_bucket
 /// B lines  i8 each`,
-/// then the counters as [`pack_checks`] has them.
+/// then the counters as [`pack_counters`] has them.
 fn pack_call(call: &ReserveCall<'_>, options: &GateOptions) -> Vec<u8> {
     let keyed = call.body.rest.as_ref().is_some_and(|rest| rest.keyed);
-    let mut out = Vec::with_capacity(64 + 8 * call.amounts.len() + 48 * call.checks.len());
+    let mut out = Vec::with_capacity(64 + 8 * call.amounts.len() + 48 * call.counters.len());
     out.put_byte(match call.mode {
         ReserveMode::AllOrNothing => 0,
         ReserveMode::BestEffort => 1,
@@ -284,38 +231,8 @@ fn pack_call(call: &ReserveCall<'_>, options: &GateOptions) -> Vec<u8> {
     for amount in &call.amounts {
         out.put_8(amount.get());
     }
-    pack_checks(&call.checks, &mut out);
+    pack_counters(call.counters.iter().map(Count::of), &mut out);
     out
-}
-
-/// Layout: `B count`, then per counter `B holder  c8 field  i8 window_start  i8 since  i8 capacity  B shape  [c8 quota field]`
-/// and per pair `B line  [i8 weight]`. A capacity of -2 is the quota's; shape = pairs + 16 weighted + 32 rate.
-pub(super) fn pack_checks(checks: &[CounterCheck], out: &mut Vec<u8>) {
-    out.put_byte(u8::try_from(checks.len()).unwrap_or(u8::MAX));
-    for check in checks {
-        let place = &check.place;
-        let weighted = place.pairs.iter().any(|(_, weight)| *weight != 1);
-        out.put_byte(place.holder);
-        out.extend_from_slice(&place.field.0);
-        out.put_8(place.window_start_ms);
-        out.put_8(check.since_ms);
-        out.put_8(match check.capacity {
-            CheckCapacity::Limit(units) => units.get(),
-            CheckCapacity::Quota { .. } => QUOTA_CAPACITY,
-        });
-        let pairs = u8::try_from(place.pairs.len()).unwrap_or(u8::MAX);
-        let rate = check.class == CounterClass::Rate;
-        out.put_byte(pairs | if weighted { WEIGHTED } else { 0 } | if rate { RATE } else { 0 });
-        if let CheckCapacity::Quota { field } = check.capacity {
-            out.extend_from_slice(&field.0);
-        }
-        for (line, weight) in &place.pairs {
-            out.put_byte(*line);
-            if weighted {
-                out.put_8(*weight);
-            }
-        }
-    }
 }
 
 fn read_outcome(reply: &Reply, fingerprint: Fingerprint) -> Result<ReserveOutcome, Undecodable> {
@@ -343,7 +260,7 @@ fn read_outcome(reply: &Reply, fingerprint: Fingerprint) -> Result<ReserveOutcom
         Status::Refused => ReserveOutcome::Refused {
             granted_by_line: reply.units(0)?,
             readings: reply.readings(1)?,
-            refusing: reply.indexes(2)?,
+            refusing: read_refusing(reply, 2)?,
             now_ms,
         },
         Status::StaleWindow => ReserveOutcome::StaleWindow { now_ms },
@@ -351,6 +268,13 @@ fn read_outcome(reply: &Reply, fingerprint: Fingerprint) -> Result<ReserveOutcom
         Status::AskLedger => ReserveOutcome::AskLedger { last_id: reply.id },
         _ => return Err(Undecodable("a status of reserve")),
     })
+}
+
+/// Which counters refuse, and for how long, from two values of the answer.
+fn read_refusing(reply: &Reply, at: usize) -> Result<Vec<(usize, Option<i64>)>, Undecodable> {
+    let mut waits = Reader::new(reply.bytes(at + 1)?);
+    let wait = |index: usize| Ok((index, Some(waits.i64()?).filter(|wait_ms| *wait_ms >= 0)));
+    reply.indexes(at)?.into_iter().map(wait).collect()
 }
 
 /// What is cold, from three values of the answer.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::error::GateError;
 use super::status::Status;
+use crate::domain::algorithms::for_each_algorithm;
 
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $file:literal;)*) => {
@@ -85,13 +86,29 @@ macro_rules! includes {
 }
 
 includes! {
-    "add_hold" "add_new_counters" "admitting" "append" "before_floor" "body_of" "cap_totals" "clock" "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys" "integer"
-    "keep_subjects" "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "measure" "measure_record" "new_counters_told" "operation_of" "outlive" "pack_event" "pack_readings" "pack_record"
-    "pack_units" "partition" "plan_moves" "quota_capacity" "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights" "reads_zero"
-    "record_values" "recorded_checks"
-    "refusing_checks" "rejected_line" "release_holds" "resolving" "same_totals" "sequence_of" "states" "store"
-    "told_sequence" "unfit" "write_counters"
+    "add_new_counters" "admitting" "append" "before_floor" "body_of" "cap_totals" "cell" "clock"
+    "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys"
+    "integer" "keep_subjects" "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected"
+    "layout_of" "measure" "measure_record" "new_counters_told" "operation_of" "outlive" "pack_event"
+    "pack_figures" "pack_readings" "pack_record" "pack_units" "partition" "plan_moves" "quota_capacity"
+    "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights"
+    "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds"
+    "resolving" "same_totals" "sequence_of" "settle_counter" "states" "store" "told_sequence" "unfit"
+    "window_wait" "write_counters"
 }
+
+macro_rules! algorithm_files {
+    ($($(#[$doc:meta])* $module:ident::$name:ident = $code:literal;)*) => {
+        /// The algorithms: name, code and text.
+        const ALGORITHMS: &[(&str, u8, &str)] = &[$((
+            stringify!($module),
+            $code,
+            include_str!(concat!("../../lua/algorithms/", stringify!($module), ".lua")),
+        ),)*];
+    };
+}
+
+for_each_algorithm!(algorithm_files);
 
 impl Script {
     /// Whether it appends events; the id it answers when done is its event's.
@@ -155,6 +172,10 @@ fn expand(
             text.push_str(&statuses());
             continue;
         }
+        if name == "algorithms" {
+            expand_algorithms(script, done, text)?;
+            continue;
+        }
         let (_, included) = INCLUDES
             .iter()
             .find(|(known, _)| *known == name)
@@ -163,6 +184,41 @@ fn expand(
     }
     Ok(())
 }
+
+/// The algorithms' functions by code, each made when a call first counts by it, and their codes as Lua locals.
+fn expand_algorithms(
+    script: Script,
+    done: &mut BTreeSet<String>,
+    text: &mut String,
+) -> Result<(), GateError> {
+    let is_include = |line: &&str| line.starts_with("-- include ");
+    for (_, _, source) in ALGORITHMS {
+        let includes: Vec<_> = source.lines().filter(is_include).collect();
+        expand(script, &includes.join("\n"), done, text)?;
+    }
+    text.push_str("local algorithm_files, algorithms = {}, {}\n");
+    for (name, code, source) in ALGORITHMS {
+        let _ =
+            writeln!(text, "local {} = {code}\nalgorithm_files[{code}] = function()", name.to_uppercase());
+        source.lines().filter(|line| !is_include(line)).for_each(|line| {
+            let _ = writeln!(text, "  {line}");
+        });
+        text.push_str("end\n");
+    }
+    text.push_str(ALGORITHM_OF);
+    Ok(())
+}
+
+const ALGORITHM_OF: &str = "\
+local function algorithm_of(code)
+  local found = algorithms[code]
+  if not found then
+    found = (algorithm_files[code] or error('algorithm ' .. code))()
+    algorithms[code] = found
+  end
+  return found
+end
+";
 
 /// The statuses as Lua locals.
 fn statuses() -> String {

@@ -29,10 +29,14 @@ pub struct LimitAnswer {
     /// The subject it counts for, where the scope is `subject`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<SubjectAnswer>,
-    /// `calendar`.
+    /// How it counts, such as `calendar`.
     pub algorithm: String,
-    /// `hour`, `day`, `week`, `month` or `period`.
-    pub window: String,
+    /// A window of the calendar: `hour`, `day`, `week`, `month` or `period`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
+    /// The length of a window that no calendar cuts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<u32>,
     /// At most this much in the window.
     pub capacity: String,
     /// Used up.

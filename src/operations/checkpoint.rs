@@ -8,17 +8,14 @@ use uuid::Uuid;
 use super::policy_store::TenantEntry;
 use super::reserve::ATTEMPTS_MAX;
 use super::{Answer, OperationError, Operations};
-use crate::domain::amount::Units;
 use crate::domain::checkpoint::{
     CHECKPOINT_COUNTERS_MAX, CHECKPOINT_SUBJECTS_MAX, CounterDescription, Description,
 };
+use crate::domain::counter::Counter;
 use crate::domain::ids::{OutboxId, Subject, TenantId};
-use crate::domain::limit::Class;
-use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
-use crate::domain::reservation::{CounterPlace, SubjectHash};
-use crate::gate::{
-    CheckCapacity, CheckpointCall, CheckpointOutcome, CounterCheck, CounterClass, GateError, PeekCall,
-};
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::SubjectHash;
+use crate::gate::{CheckpointCall, CheckpointOutcome, GateError, PeekCall};
 use crate::ledger::TenantPlace;
 use crate::telemetry::labels::Script;
 
@@ -68,7 +65,7 @@ struct Named {
     /// The last subject's number, where there are more.
     next: Option<i64>,
     description: Description,
-    checks: Vec<CounterCheck>,
+    counters: Vec<Counter>,
     hashes: Vec<SubjectHash>,
 }
 
@@ -119,7 +116,7 @@ impl Operations {
             let policy_version = self.policy.seen_version();
             let entry = self.policy.tenant(tenant).await?;
             let named = self.name_counters(&entry, policy_version, at_ms, page).await?;
-            if named.checks.is_empty() {
+            if named.counters.is_empty() {
                 return Ok((None, named.next));
             }
             let id = Uuid::from_u128(rand::random());
@@ -132,7 +129,7 @@ impl Operations {
                 Ok(CheckpointOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
                 Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
                 Err(error) => {
-                    let damaged = self.find_damaged(&entry, &named.hashes, &named.checks, &error).await;
+                    let damaged = self.find_damaged(&entry, &named.hashes, &named.counters, &error).await;
                     let counters =
                         damaged.iter().filter_map(|number| named.description.counters.get(*number));
                     return Err(with_damage(&error, counters.map(name_of).collect()));
@@ -155,7 +152,7 @@ impl Operations {
             partition: entry.partition,
             tenant: &entry.definition.id,
             subjects: &named.hashes,
-            checks: &named.checks,
+            counters: &named.counters,
             valid: (valid.start_ms, valid.end_ms),
             description: named.description.encode(),
             now_ms: self.script_now(),
@@ -168,19 +165,19 @@ impl Operations {
         &self,
         entry: &TenantEntry,
         subjects: &[SubjectHash],
-        checks: &[CounterCheck],
+        counters: &[Counter],
         failure: &GateError,
     ) -> Vec<usize> {
         let mut damaged = Vec::new();
         if !is_of_damage(failure) {
             return damaged;
         }
-        for (number, check) in checks.iter().enumerate() {
+        for (number, counter) in counters.iter().enumerate() {
             let call = PeekCall {
                 partition: entry.partition,
                 tenant: &entry.definition.id,
                 subjects,
-                checks: std::slice::from_ref(check),
+                counters: std::slice::from_ref(counter),
                 now_ms: self.script_now(),
             };
             match self.gate.peek_counters(&call).await {
@@ -200,7 +197,7 @@ impl Operations {
         page: Page,
     ) -> Answer<Named> {
         let tenant = &entry.definition.id;
-        let own = if page.with_tenant { reconciled(&entry.tenant_counters(at_ms), None) } else { Vec::new() };
+        let own = if page.with_tenant { reconciled(entry.tenant_counters(at_ms), None) } else { Vec::new() };
         let (mut counters, mut next) = (own, None);
         let kinds: Vec<_> = entry.policy.reconciled_kinds(at_ms).into_iter().collect();
         if !kinds.is_empty() {
@@ -210,7 +207,7 @@ impl Operations {
             let is_full = active.len() == most;
             let mut last = page.after;
             for (number, subject) in active {
-                let of_subject = reconciled(&entry.subject_counters(&subject, at_ms), Some(&subject));
+                let of_subject = reconciled(entry.subject_counters(&subject, at_ms), Some(&subject));
                 let fits = counters.len() + of_subject.len() <= CHECKPOINT_COUNTERS_MAX;
                 if !fits && last > page.after {
                     next = Some(last);
@@ -224,14 +221,16 @@ impl Operations {
         let mut seen = HashSet::new();
         counters.retain(|(counter, _)| seen.insert((counter.subject.clone(), counter.field)));
         counters.truncate(CHECKPOINT_COUNTERS_MAX);
-        let (counters, since): (Vec<_>, Vec<_>) = counters.into_iter().unzip();
+        let (described, mut counters): (Vec<_>, Vec<_>) = counters.into_iter().unzip();
+        let tenant_version = entry.version;
         let description =
-            Description { tenant: tenant.clone(), tenant_version: entry.version, policy_version, counters };
+            Description { tenant: tenant.clone(), tenant_version, policy_version, counters: described };
         let subjects = description.subjects();
-        let checks = description.counters.iter().zip(since);
-        let checks = checks.map(|(counter, since_ms)| check(&subjects, counter, since_ms)).collect();
+        for (described, counter) in description.counters.iter().zip(&mut counters) {
+            counter.scope_index = Description::holder(&subjects, described);
+        }
         let hashes = subjects.iter().map(|subject| self.gate.subject_hash(tenant, subject)).collect();
-        Ok(Named { next, checks, hashes, description })
+        Ok(Named { next, counters, hashes, description })
     }
 }
 
@@ -254,61 +253,32 @@ fn name_of(counter: &CounterDescription) -> String {
     format!("{}{of} (field {})", counter.name, counter.field.as_str())
 }
 
-/// The counters of class quota, each with the instant from which on every instance has known it.
-fn reconciled(resolved: &Resolved, subject: Option<&Subject>) -> Vec<(CounterDescription, i64)> {
-    let limits = resolved.limits.iter().filter(|limit| limit.limit.class == Class::Quota);
-    let limits = limits.map(|limit| (describe_limit(limit, subject), limit.since_ms));
-    let quotas = resolved.quotas.iter().map(|quota| (describe_quota(quota), quota.since_ms));
-    let can_be_told = |(counter, _): &(CounterDescription, i64)| {
-        counter.operations.as_ref().is_none_or(|operations| operations.len() <= OPERATIONS_MAX)
+/// The counters of class quota, each created when every instance has known it.
+fn reconciled(resolved: Resolved, subject: Option<&Subject>) -> Vec<(CounterDescription, Counter)> {
+    let known = |mut counter: Counter| {
+        let described = describe(&counter, subject)?;
+        counter.since_ms = counter.since_ms.saturating_add(POLICY_SPREADS_MS);
+        Some((described, counter))
     };
-    let known = |(counter, since_ms): (CounterDescription, i64)| {
-        let is_new = since_ms > counter.window_ms.0;
-        (CounterDescription { is_new, ..counter }, since_ms.saturating_add(POLICY_SPREADS_MS))
-    };
-    limits.chain(quotas).filter(can_be_told).map(known).collect()
+    resolved.counters.into_iter().filter_map(known).collect()
 }
 
-fn describe_limit(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterDescription {
-    CounterDescription {
-        name: limit.limit.id.to_string(),
-        field: limit.field,
+/// Nothing for one that the ledger cannot tell, or whose operations are too many to be named.
+fn describe(counter: &Counter, subject: Option<&Subject>) -> Option<CounterDescription> {
+    let window = counter.booked_window()?;
+    let operations = counter.operations().cloned();
+    if operations.as_ref().is_some_and(|operations| operations.len() > OPERATIONS_MAX) {
+        return None;
+    }
+    Some(CounterDescription {
+        name: counter.name(),
+        field: counter.field,
         subject: subject.cloned(),
-        meter: limit.limit.meter.clone(),
-        decimals: limit.decimals,
-        operations: limit.limit.operations.clone(),
-        is_quota: false,
-        is_new: false,
-        window_ms: (limit.window.start_ms, limit.window.end_ms),
-    }
-}
-
-fn describe_quota(quota: &ResolvedQuota) -> CounterDescription {
-    CounterDescription {
-        name: format!("quota:{}", quota.meter),
-        field: quota.field,
-        subject: None,
-        meter: quota.meter.clone(),
-        decimals: quota.decimals,
-        operations: None,
-        is_quota: true,
-        is_new: false,
-        window_ms: (quota.window.start_ms, quota.window.end_ms),
-    }
-}
-
-/// As the gate is asked: a capacity plays no part in how a counter stands.
-fn check(subjects: &[&Subject], counter: &CounterDescription, since_ms: i64) -> CounterCheck {
-    CounterCheck {
-        place: CounterPlace {
-            holder: Description::holder(subjects, counter),
-            field: counter.field,
-            window_start_ms: counter.window_ms.0,
-            cap: None,
-            pairs: vec![(0, 1)],
-        },
-        class: CounterClass::Quota,
-        since_ms,
-        capacity: CheckCapacity::Limit(Units::ZERO),
-    }
+        meter: counter.meter.clone(),
+        decimals: counter.decimals,
+        operations,
+        is_quota: counter.is_quota(),
+        is_new: counter.is_new(),
+        window_ms: (window.start_ms, window.end_ms),
+    })
 }

@@ -189,7 +189,7 @@ impl Operations {
         };
         let entry = self.policy.tenant(&request.tenant).await?;
         let (id, resolved, record) = self.usage_without_gate(&entry, &request)?;
-        let lives = lives_of(&resolved);
+        let lives = lives_of(&resolved, record.head.born_at_ms);
         let admission = NewParked {
             tenant: conflict.tenant.clone(),
             call: "usage",

@@ -9,8 +9,9 @@ use super::reserve::{Decided, Prepared, USAGE, usage_record};
 use super::resolve::Resolving;
 use super::{Answer, Operations};
 use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
-use crate::domain::limit::{Class, OnGateFailure};
+use crate::domain::limit::Class;
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, LineUnits, Record, ReservationState};
@@ -37,26 +38,19 @@ enum Judged {
     Unknown,
 }
 
-/// Whether work under these limits and quotas may be admitted without measuring it: every limit must allow it, and a hard quota
-/// does not.
+/// Whether work under these counters may be admitted without measuring it: every limit must allow it, and a hard quota does not.
 pub(super) fn allows_without_gate(resolved: &Resolved) -> bool {
-    resolved.quotas.is_empty()
-        && resolved.limits.iter().all(|limit| limit.limit.on_gate_failure == OnGateFailure::Allow)
+    resolved.counters.iter().all(Counter::allows_without_gate)
 }
 
-/// How long the counters of an admission live: those of its limits in order, then those of its quotas.
-pub(super) fn lives_of(resolved: &Resolved) -> Vec<CounterLife> {
-    let limits = resolved.limits.iter().map(|limit| CounterLife {
-        window_end_ms: limit.window.end_ms,
-        since_ms: limit.since_ms,
-        starts_fresh: limit.limit.class == Class::Rate,
-    });
-    let quotas = resolved.quotas.iter().map(|quota| CounterLife {
-        window_end_ms: quota.window.end_ms,
-        since_ms: quota.since_ms,
-        starts_fresh: false,
-    });
-    limits.chain(quotas).collect()
+/// How long the counters of an admission live, in order.
+pub(super) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
+    let life = |counter: &Counter| CounterLife {
+        window_end_ms: counter.parameters.ends_at_ms(now_ms),
+        since_ms: counter.since_ms,
+        starts_fresh: counter.class == Class::Rate,
+    };
+    resolved.counters.iter().map(life).collect()
 }
 
 impl Operations {
@@ -80,17 +74,18 @@ impl Operations {
             _ => held_record(&body, &prepared, now_ms),
         };
         let expires_at_ms = record.head.expires_at_ms;
-        let outcome = match self.park_admission(prepared.id, degraded(record), lives_of(&resolved)).await? {
-            Admission::Parked => ReserveOutcome::Admitted {
-                granted: prepared.units.clone(),
-                expires_at_ms,
-                event: OutboxId::default(),
-                now_ms,
-                readings: Vec::new(),
-            },
-            Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
-            Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
-        };
+        let outcome =
+            match self.park_admission(prepared.id, degraded(record), lives_of(&resolved, now_ms)).await? {
+                Admission::Parked => ReserveOutcome::Admitted {
+                    granted: prepared.units.clone(),
+                    expires_at_ms,
+                    event: OutboxId::default(),
+                    now_ms,
+                    readings: Vec::new(),
+                },
+                Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
+                Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
+            };
         Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::policy_store::TenantEntry;
 use super::{Answer, OperationError, Operations, Work};
+use crate::domain::counter::Counter;
 use crate::domain::ids::Partition;
-use crate::domain::policy::ResolvedQuota;
 use crate::gate::{QuotaCapacity, RestoreOutcome};
 use crate::ledger::{EndingPeriod, NextPeriod};
 
@@ -35,7 +35,7 @@ impl Operations {
                 .await?;
             let Some(last) = page.last() else { return Ok(done) };
             after = Some((last.tenant.clone(), last.meter.clone()));
-            let mut by_partition: BTreeMap<Partition, Vec<(NextPeriod, ResolvedQuota)>> = BTreeMap::new();
+            let mut by_partition: BTreeMap<Partition, Vec<(NextPeriod, Counter)>> = BTreeMap::new();
             for ending in page {
                 let tenant = ending.tenant.clone();
                 match self.next_period(ending).await {
@@ -64,26 +64,27 @@ impl Operations {
     }
 
     /// What follows a period by the policy of now; nothing when the tenant has no such quota any more.
-    async fn next_period(&self, ending: EndingPeriod) -> Answer<Option<(NextPeriod, ResolvedQuota)>> {
+    async fn next_period(&self, ending: EndingPeriod) -> Answer<Option<(NextPeriod, Counter)>> {
         let Some(entry) = self.policy.find_tenant(&ending.tenant).await? else { return Ok(None) };
         let quota = quota_from(&entry, &ending).filter(|_| !entry.definition.archived);
-        Ok(quota.map(|quota| {
+        Ok(quota.and_then(|quota| {
+            let window = quota.window()?;
             let next = NextPeriod {
                 tenant: ending.tenant,
                 meter: ending.meter,
                 decimals: quota.decimals,
                 current_start_ms: ending.period_ms.0,
-                period_ms: (quota.window.start_ms, quota.window.end_ms),
-                included: quota.included,
+                period_ms: (window.start_ms, window.end_ms),
+                included: quota.capacity,
             };
-            (next, quota)
+            Some((next, quota))
         }))
     }
 
     async fn open_and_deliver(
         &self,
         partition: Partition,
-        periods: Vec<(NextPeriod, ResolvedQuota)>,
+        periods: Vec<(NextPeriod, Counter)>,
         done: &mut NextPeriods,
     ) -> Answer<()> {
         let (periods, quotas): (Vec<_>, Vec<_>) = periods.into_iter().unzip();
@@ -110,10 +111,14 @@ impl Operations {
     }
 }
 
-fn quota_from(entry: &TenantEntry, ending: &EndingPeriod) -> Option<ResolvedQuota> {
+fn quota_from(entry: &TenantEntry, ending: &EndingPeriod) -> Option<Counter> {
     let at_ms = ending.period_ms.1;
     // Worked out apart: the windows that the entry keeps are those of now.
     let windows = entry.calendars.windows(at_ms);
-    let quotas = entry.policy.overview(&[], at_ms, &windows).quotas;
-    quotas.into_iter().find(|quota| quota.meter == ending.meter && quota.window.start_ms == at_ms)
+    let is_next = |counter: &Counter| {
+        counter.is_quota()
+            && counter.meter == ending.meter
+            && counter.window().is_some_and(|window| window.start_ms == at_ms)
+    };
+    entry.policy.overview(&[], at_ms, &windows).counters.into_iter().find(is_next)
 }

@@ -80,8 +80,7 @@ impl TenantEntry {
     pub(super) fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
         let subjects = std::slice::from_ref(subject);
         let mut resolved = self.policy.overview(subjects, at_ms, &self.windows(at_ms));
-        resolved.limits.retain(|limit| limit.subject.is_some());
-        resolved.quotas.clear();
+        resolved.counters.retain(|counter| counter.scope_index > 0);
         resolved
     }
 }

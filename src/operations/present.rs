@@ -1,14 +1,15 @@
 //! From what the gate answers to what the API shows: one function for each shape, used by every verb.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::answers::*;
 use crate::domain::amount::{Decimals, Units};
+use crate::domain::counter::Counter;
 use crate::domain::ids::{ReservationId, Subject};
 use crate::domain::limit::Class;
-use crate::domain::policy::{ResolvedLimit, ResolvedQuota};
 use crate::domain::reservation::{BodyRest, Record, ReservationState};
 use crate::gate::CounterReading;
 
@@ -32,129 +33,84 @@ pub(super) fn seconds_until(end_ms: i64, now_ms: i64) -> i64 {
     (end_ms - now_ms).max(0).div_euclid(1000) + i64::from((end_ms - now_ms).max(0) % 1000 != 0)
 }
 
-/// What a counter counts, whether for a limit or for a quota.
-#[derive(Clone, Copy)]
-pub(super) enum Counted<'a> {
-    /// A limit.
-    Limit(&'a ResolvedLimit, Option<&'a Subject>),
-    /// A plan's quota.
-    Quota(&'a ResolvedQuota),
+/// A counter's capacity: a limit's from policy, a quota's as the gate has it.
+pub(super) fn capacity(counter: &Counter, reading: &CounterReading) -> Units {
+    match counter.is_quota() {
+        true => reading.room.and_then(|room| capacity_of(reading, room)).unwrap_or(counter.capacity),
+        false => counter.capacity,
+    }
 }
 
-impl Counted<'_> {
-    /// The decimals of its meter.
-    pub(super) fn decimals(&self) -> Decimals {
-        match self {
-            Self::Limit(limit, _) => limit.decimals,
-            Self::Quota(quota) => quota.decimals,
-        }
-    }
+fn capacity_of(reading: &CounterReading, room: i64) -> Option<Units> {
+    Units::new(room + reading.consumed.get() + reading.reserved.get())
+}
 
-    /// When its window ends, unix ms.
-    pub(super) fn window_end_ms(&self) -> i64 {
-        match self {
-            Self::Limit(limit, _) => limit.window.end_ms,
-            Self::Quota(quota) => quota.window.end_ms,
-        }
-    }
+/// What of a counter's capacity is left.
+pub(super) fn remaining(counter: &Counter, reading: &CounterReading) -> Units {
+    let left =
+        || capacity(counter, reading).saturating_sub(reading.consumed).saturating_sub(reading.reserved);
+    reading.room.map_or_else(left, |room| Units::new(room.max(0)).unwrap_or_default())
+}
 
-    /// Whether waiting out a short window is all that helps.
-    pub(super) fn is_rate(&self) -> bool {
-        matches!(self, Self::Limit(limit, _) if limit.limit.class == Class::Rate)
-    }
+/// When a counter forgets what it counts (unix ms).
+pub(super) fn resets_at_ms(counter: &Counter, reading: &CounterReading, now_ms: i64) -> i64 {
+    reading.resets_at_ms.unwrap_or_else(|| counter.parameters.ends_at_ms(now_ms))
+}
 
-    /// Its capacity: a limit's from policy, a quota's as the gate has it.
-    pub(super) fn capacity(&self, reading: &CounterReading) -> Units {
-        match self {
-            Self::Limit(limit, _) => limit.capacity,
-            Self::Quota(quota) => reading.capacity.unwrap_or(quota.included),
-        }
+/// A limit or quota as an answer shows it, with the gate's reading of its counter.
+pub(super) fn limit<T: Borrow<Subject>>(
+    counter: &Counter,
+    subjects: &[T],
+    reading: &CounterReading,
+    now_ms: i64,
+) -> LimitAnswer {
+    let write = |units| amount(units, counter.decimals);
+    let capacity = capacity(counter, reading);
+    let remaining = remaining(counter, reading);
+    let subject = counter.subject(subjects).map(T::borrow);
+    let resets_at_ms = resets_at_ms(counter, reading, now_ms);
+    let span = counter.span();
+    let window_seconds = counter.window().map(|window| (window.end_ms - window.start_ms) / 1000);
+    let whole = 10_i64.pow(u32::from(counter.decimals.count()));
+    LimitAnswer {
+        id: counter.name(),
+        meter: counter.meter.to_string(),
+        scope: if subject.is_some() { "subject" } else { "tenant" }.into(),
+        subject: subject.map(subject_answer),
+        algorithm: counter.algorithm().into(),
+        window: span.word().map(str::to_owned),
+        window_seconds: span.seconds(),
+        capacity: write(capacity),
+        consumed: write(reading.consumed),
+        reserved: write(reading.reserved),
+        remaining: write(remaining),
+        resets_at: instant(resets_at_ms),
+        kind: "hard".into(),
+        class: if counter.class == Class::Rate { "rate" } else { "quota" }.into(),
+        level: counter.level().as_str().into(),
+        header: LimitHeader {
+            quota: capacity.get() / whole,
+            remaining: remaining.get() / whole,
+            window_seconds: window_seconds.or(span.seconds().map(i64::from)).unwrap_or_default(),
+            reset_seconds: seconds_until(resets_at_ms, now_ms),
+        },
     }
+}
 
-    /// The line it counts.
-    pub(super) fn line(&self) -> usize {
-        match self {
-            Self::Limit(limit, _) => limit.line,
-            Self::Quota(quota) => quota.line,
-        }
-    }
-
-    /// What a refusal says besides.
-    pub(super) fn message(&self) -> Option<&str> {
-        match self {
-            Self::Limit(limit, _) => limit.limit.message.as_deref(),
-            Self::Quota(_) => None,
-        }
-    }
-
-    /// From which share of the capacity on answers carry a warning, in percent.
-    fn near_percent(&self) -> i64 {
-        match self {
-            Self::Limit(limit, _) => i64::from(limit.limit.near_percent.get()),
-            Self::Quota(_) => 80,
-        }
-    }
-
-    /// The limit as an answer shows it, with the gate's reading of its counter.
-    pub(super) fn answer(&self, reading: &CounterReading, now_ms: i64) -> LimitAnswer {
-        let decimals = self.decimals();
-        let capacity = self.capacity(reading);
-        let remaining = capacity.saturating_sub(reading.consumed).saturating_sub(reading.reserved);
-        let (window, subject) = match self {
-            Self::Limit(limit, subject) => (limit.window, *subject),
-            Self::Quota(quota) => (quota.window, None),
-        };
-        let (id, meter, window_name, kind, class, level) = match self {
-            Self::Limit(limit, _) => (
-                limit.limit.id.to_string(),
-                limit.limit.meter.to_string(),
-                limit.limit.window.as_str(),
-                "hard",
-                if self.is_rate() { "rate" } else { "quota" },
-                limit.level.as_str(),
-            ),
-            Self::Quota(quota) => {
-                (format!("quota:{}", quota.meter), quota.meter.to_string(), "period", "hard", "quota", "plan")
-            }
-        };
-        let whole = 10_i64.pow(u32::from(decimals.count()));
-        LimitAnswer {
-            id,
-            meter,
-            scope: if subject.is_some() { "subject" } else { "tenant" }.into(),
-            subject: subject.map(subject_answer),
-            algorithm: "calendar".into(),
-            window: window_name.into(),
-            capacity: amount(capacity, decimals),
-            consumed: amount(reading.consumed, decimals),
-            reserved: amount(reading.reserved, decimals),
-            remaining: amount(remaining, decimals),
-            resets_at: instant(window.end_ms),
-            kind: kind.into(),
-            class: class.into(),
-            level: level.into(),
-            header: LimitHeader {
-                quota: capacity.get() / whole,
-                remaining: remaining.get() / whole,
-                window_seconds: (window.end_ms - window.start_ms) / 1000,
-                reset_seconds: seconds_until(window.end_ms, now_ms),
-            },
-        }
-    }
-
-    /// A warning when the counter has come near its capacity.
-    pub(super) fn near(&self, reading: &CounterReading, answer: &LimitAnswer) -> Option<WarningAnswer> {
-        let used = i128::from(reading.consumed.get()) + i128::from(reading.reserved.get());
-        let near = used * 100 >= i128::from(self.capacity(reading).get()) * i128::from(self.near_percent());
-        (near && used > 0).then(|| WarningAnswer {
-            code: "near_limit".into(),
-            limit: Some(answer.id.clone()),
-            detail: format!(
-                "{} of {} are left until {}",
-                answer.remaining, answer.capacity, answer.resets_at
-            ),
-        })
-    }
+/// A warning when a counter has come near its capacity.
+pub(super) fn near_limit(
+    counter: &Counter,
+    reading: &CounterReading,
+    answer: &LimitAnswer,
+) -> Option<WarningAnswer> {
+    let used = i128::from(reading.consumed.get()) + i128::from(reading.reserved.get());
+    let near =
+        used * 100 >= i128::from(capacity(counter, reading).get()) * i128::from(counter.near_percent());
+    (near && used > 0).then(|| WarningAnswer {
+        code: "near_limit".into(),
+        limit: Some(answer.id.clone()),
+        detail: format!("{} of {} are left until {}", answer.remaining, answer.capacity, answer.resets_at),
+    })
 }
 
 fn subject_answer(subject: &Subject) -> SubjectAnswer {

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::answers::*;
-use super::counters::checks_of;
 use super::policy_store::TenantEntry;
-use super::present::{amount, instant};
+use super::present::{self, amount, instant};
 use super::requests::QuotaRequest;
 use super::reserve::ATTEMPTS_MAX;
 use super::reserve_answer::limit_answers;
@@ -13,8 +12,9 @@ use super::restore::cold_subjects;
 use super::restore_subjects::Asks;
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
 use crate::domain::ids::Subject;
-use crate::domain::policy::{Resolved, ResolvedQuota};
+use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::{Cold, CounterReading, GateError, PeekCall};
 use crate::telemetry::labels::Script;
@@ -105,12 +105,11 @@ impl Operations {
         subjects: &[(Subject, SubjectHash)],
     ) -> Result<crate::gate::PeekedCounters, GateError> {
         let hashes: Vec<_> = subjects.iter().map(|(_, hash)| *hash).collect();
-        let checks = checks_of(resolved);
         let call = PeekCall {
             partition: entry.partition,
             tenant: &entry.definition.id,
             subjects: &hashes,
-            checks: &checks,
+            counters: &resolved.counters,
             now_ms: self.script_now(),
         };
         self.timed(Script::Peek, self.gate.peek_counters(&call)).await
@@ -134,11 +133,11 @@ fn as_unused(readings: Vec<CounterReading>) -> Vec<CounterReading> {
     readings.into_iter().map(|reading| CounterReading { current: true, ..reading }).collect()
 }
 
-/// The counters that a quota read shows: the tenant's limits and quotas, then the subject's limits.
+/// The counters that a quota read shows: the tenant's, then the subject's.
 fn shown(entry: &TenantEntry, subject: Option<&Subject>, at_ms: i64) -> Resolved {
     let mut resolved = entry.tenant_counters(at_ms);
     if let Some(subject) = subject {
-        resolved.limits.extend(entry.subject_counters(subject, at_ms).limits);
+        resolved.counters.extend(entry.subject_counters(subject, at_ms).counters);
     }
     resolved
 }
@@ -154,7 +153,8 @@ fn answer(
     let subjects: Vec<_> = request.subject.iter().cloned().collect();
     let (limits, _) = limit_answers(resolved, &subjects, readings, now_ms);
     let windows = entry.windows(now_ms);
-    let quota_readings = readings.iter().skip(resolved.limits.len());
+    let all = resolved.counters.iter().zip(readings);
+    let quotas = all.filter(|(counter, _)| counter.is_quota());
     QuotaAnswer {
         tenant: request.tenant.to_string(),
         period: PeriodAnswer {
@@ -164,24 +164,20 @@ fn answer(
         },
         source: source.into(),
         as_of: instant(now_ms),
-        quotas: resolved
-            .quotas
-            .iter()
-            .zip(quota_readings)
-            .map(|(quota, reading)| line(quota, reading))
-            .collect(),
+        quotas: quotas.map(|(quota, reading)| line(quota, reading)).collect(),
         limits: limits.into_iter().filter(|limit| !limit.id.starts_with("quota:")).collect(),
     }
 }
 
-fn line(quota: &ResolvedQuota, reading: &CounterReading) -> QuotaLineAnswer {
+fn line(quota: &Counter, reading: &CounterReading) -> QuotaLineAnswer {
     let write = |units: Units| amount(units, quota.decimals);
-    let capacity = reading.capacity.unwrap_or(quota.included);
+    let capacity = present::capacity(quota, reading);
+    let ends_at_ms = quota.window().map_or(0, |window| window.end_ms);
     let used = reading.consumed.checked_add(reading.reserved).unwrap_or(reading.consumed);
     QuotaLineAnswer {
         meter: quota.meter.to_string(),
         mode: "hard".into(),
-        included: write(quota.included),
+        included: write(quota.capacity),
         granted: write(capacity),
         rolled_in: write(Units::ZERO),
         adjusted: write(Units::ZERO),
@@ -191,6 +187,6 @@ fn line(quota: &ResolvedQuota, reading: &CounterReading) -> QuotaLineAnswer {
         overage: write(used.saturating_sub(capacity)),
         overdraft: write(Units::ZERO),
         remaining: write(capacity.saturating_sub(used)),
-        resets_at: instant(quota.window.end_ms),
+        resets_at: instant(ends_at_ms),
     }
 }

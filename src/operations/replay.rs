@@ -228,7 +228,7 @@ impl Operations {
 
     /// Whether the gate answers at all: the outbox's last id.
     async fn probe(&self, partition: Partition, tenant: &TenantId) -> Result<OutboxId, GateError> {
-        let call = PeekCall { partition, tenant, subjects: &[], checks: &[], now_ms: self.script_now() };
+        let call = PeekCall { partition, tenant, subjects: &[], counters: &[], now_ms: self.script_now() };
         self.timed(Script::Peek, self.gate.peek_counters(&call)).await.map(|peeked| peeked.last_id)
     }
 

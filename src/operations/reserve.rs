@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::answers::*;
 use super::cost::{Line, lines_of};
-use super::counters::{checks, places, subject_windows_end_ms};
+use super::counters::{places, subject_counters_end_ms};
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
 use super::present::{self, Circumstances};
@@ -154,7 +154,6 @@ impl Operations {
         for _ in 0..ATTEMPTS_MAX {
             self.may_admit(mode == ReserveMode::DryRun)?;
             let (resolved, body) = self.resolve(entry, request, &prepared, at_ms)?;
-            let checks = checks(&resolved, &body);
             let valid = entry.windows(at_ms).valid();
             let gate_call = ReserveCall {
                 id: prepared.id,
@@ -164,11 +163,11 @@ impl Operations {
                 mode,
                 amounts: prepared.units.clone(),
                 body: &body,
-                checks,
+                counters: &resolved.counters,
                 ttl_ms: prepared.ttl_ms,
                 max_life_ms: prepared.max_life_ms,
                 valid: (valid.start_ms, valid.end_ms),
-                subject_windows_end_ms: subject_windows_end_ms(&resolved),
+                subject_windows_end_ms: subject_counters_end_ms(&resolved, at_ms),
                 may_be_known: !ledger_asked && self.may_know(prepared.id),
                 ledger_asked,
                 now_ms: self.script_now(),

@@ -1,8 +1,7 @@
 //! From the gate's decision about a reserve to its answer.
 
 use super::answers::*;
-use super::counters::counted;
-use super::present;
+use super::present::{self, near_limit};
 use super::refusal::{Asked, refusal};
 use super::requests::{Mode, ReserveRequest};
 use super::reserve::{Decided, Prepared};
@@ -99,9 +98,15 @@ impl Operations {
         match outcome {
             ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
                 let now_ms = now_ms.max(policy_now_ms);
-                let counted = counted(resolved, prepared.subjects.iter().map(|(subject, _)| subject));
-                let asked = Asked { amounts: &prepared.units, best_effort };
-                OperationError::Refused(Box::new(refusal(asked, &counted, &readings, &refusing, now_ms)))
+                let subjects: Vec<_> = prepared.subjects.iter().map(|(subject, _)| subject).collect();
+                let asked = Asked { amounts: &prepared.units, best_effort, subjects: &subjects };
+                OperationError::Refused(Box::new(refusal(
+                    asked,
+                    &resolved.counters,
+                    &readings,
+                    &refusing,
+                    now_ms,
+                )))
             }
             _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
         }
@@ -117,12 +122,12 @@ pub(super) fn limit_answers(
 ) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
     let mut limits = Vec::with_capacity(readings.len());
     let mut warnings = Vec::new();
-    for (counted, reading) in counted(resolved, subjects).iter().zip(readings) {
+    for (counter, reading) in resolved.counters.iter().zip(readings) {
         if !reading.current {
             continue;
         }
-        let answer = counted.answer(reading, now_ms);
-        warnings.extend(counted.near(reading, &answer));
+        let answer = present::limit(counter, subjects, reading, now_ms);
+        warnings.extend(near_limit(counter, reading, &answer));
         limits.push(answer);
     }
     (limits, warnings)

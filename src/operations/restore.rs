@@ -1,22 +1,21 @@
 //! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::catch_up::silent;
-use super::counters::counted;
 use super::damage::Work;
 use super::policy_store::TenantEntry;
-use super::present::Counted;
 use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
 use super::restore_turns::Turn;
-use super::told::{is_new_quota, warm_state};
+use super::told::{booked, warm_state};
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
-use crate::domain::policy::{Resolved, ResolvedLimit, ResolvedQuota};
+use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterPlace, Record, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{Cold, ColdRecord, CounterReading, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
@@ -109,9 +108,8 @@ impl Operations {
         let mut cold = cold.clone();
         let wanted: Vec<_> = cold.counters.iter().filter_map(|index| rest.counters.get(*index)).collect();
         let mut resolved = counters_now(entry, &rest.subjects, self.gate_now_ms());
-        resolved.limits.retain(|limit| wanted.iter().any(|place| is_place(limit, place)));
-        resolved.quotas.retain(|quota| wanted.iter().any(|place| is_quota_place(quota, place)));
-        cold.counters = (0..resolved.limits.len() + resolved.quotas.len()).collect();
+        resolved.counters.retain(|counter| wanted.iter().any(|place| counter.is_at(place)));
+        cold.counters = (0..resolved.counters.len()).collect();
         self.restore_cold(entry, &cold, &resolved, &rest.subjects, self.gate_now_ms()).await
     }
 
@@ -124,10 +122,7 @@ impl Operations {
     ) -> Vec<CounterLife> {
         let Some(rest) = &record.body.rest else { return Vec::new() };
         let in_force = counters_now(entry, &rest.subjects, self.gate_now_ms());
-        let known = |place: &CounterPlace| {
-            in_force.limits.iter().any(|limit| is_place(limit, place))
-                || in_force.quotas.iter().any(|quota| is_quota_place(quota, place))
-        };
+        let known = |place: &CounterPlace| in_force.counters.iter().any(|counter| counter.is_at(place));
         let places = rest.counters.iter().zip(lives);
         places
             .map(|(place, life)| CounterLife {
@@ -149,10 +144,9 @@ impl Operations {
             let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
             self.restore_cold_subject(&entry, &cold, now_ms, Asks::Count).await?;
         }
-        let quotas = entry.tenant_counters(now_ms).quotas;
-        let cold_quotas =
-            quotas.iter().filter(|quota| cold.counters.iter().any(|place| place.field == quota.field));
-        for quota in cold_quotas {
+        let resolved = entry.tenant_counters(now_ms);
+        let is_cold = |quota: &&Counter| cold.counters.iter().any(|place| place.field == quota.field);
+        for quota in resolved.quotas().filter(is_cold) {
             self.restore_cold_quota(&entry, epoch, last_id, quota).await?;
         }
         Ok(())
@@ -170,18 +164,17 @@ impl Operations {
         self.close_epochs_before(entry.partition, epoch).await?;
         let resolved = entry.tenant_counters(at_ms);
         let tenant = &entry.definition.id;
-        let mut quotas = Vec::with_capacity(resolved.quotas.len());
-        for quota in &resolved.quotas {
-            quotas.push(self.open_period(tenant, quota).await?);
+        let mut capacities = Vec::new();
+        for quota in resolved.quotas() {
+            capacities.push(self.open_period(tenant, quota).await?);
         }
-        let limits = resolved.limits.iter().map(|limit| (limit, None)).collect();
-        let ask = self.ask(limits, &resolved.quotas, None);
+        let ask = self.ask(resolved.counters.iter().map(|counter| (counter, None)).collect(), None);
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
         let snapshot = self.read_books(entry, &ask).await?;
         let ask_until = snapshot.latest_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
         let warm = WarmState {
             ask_until_ms: ask_until,
-            capacities: quotas,
+            capacities,
             subjects: self.known_subjects(entry, snapshot.subjects.as_deref(), at_ms),
             ..warm_state(&resolved, &snapshot, None)
         };
@@ -227,30 +220,20 @@ impl Operations {
         at_ms: i64,
     ) -> Answer<()> {
         let Cold { epoch, last_id, .. } = *cold;
-        let all = counted(resolved, subjects.iter().map(|(subject, _)| subject));
         let mut told = HashSet::new();
         for index in &cold.counters {
-            match all.get(*index) {
-                Some(Counted::Quota(quota)) if !is_new_quota(quota) => {
-                    self.restore_cold_quota(entry, epoch, last_id, quota).await?;
-                }
-                Some(Counted::Quota(_)) if told.insert(None) => {
-                    self.begin_tenant_counters(entry, epoch, at_ms).await?;
-                }
-                Some(Counted::Limit(limit, _)) if told.insert(limit.subject) => {
-                    match limit.subject.and_then(|index| subjects.get(index)) {
-                        Some((subject, hash)) => {
-                            let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
-                            self.restore_cold_subject(entry, &cold, at_ms, Asks::Anew).await?;
-                        }
-                        None => self.begin_tenant_counters(entry, epoch, at_ms).await?,
+            let counter = resolved.counters.get(*index).ok_or_else(|| {
+                OperationError::Internal("the gate named a counter it was not asked about".into())
+            })?;
+            if counter.is_quota() && !counter.is_new() {
+                self.restore_cold_quota(entry, epoch, last_id, counter).await?;
+            } else if told.insert(counter.scope_index) {
+                match counter.subject(subjects) {
+                    Some((subject, hash)) => {
+                        let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
+                        self.restore_cold_subject(entry, &cold, at_ms, Asks::Anew).await?;
                     }
-                }
-                Some(_) => {}
-                None => {
-                    return Err(OperationError::Internal(
-                        "the gate named a counter it was not asked about".into(),
-                    ));
+                    None => self.begin_tenant_counters(entry, epoch, at_ms).await?,
                 }
             }
         }
@@ -262,7 +245,7 @@ impl Operations {
         entry: &TenantEntry,
         epoch: Epoch,
         last_id: OutboxId,
-        quota: &ResolvedQuota,
+        quota: &Counter,
     ) -> Answer<()> {
         let _turn = self.take_restore_turn(&entry.definition.id, None).await?;
         self.catch_up(entry.partition, last_id).await?;
@@ -270,9 +253,9 @@ impl Operations {
         self.unless_epoch_over(entry.partition, epoch, (), told)
     }
 
-    async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &ResolvedQuota) -> Answer<()> {
+    async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &Counter) -> Answer<()> {
         let capacity = self.open_period(&entry.definition.id, quota).await?;
-        let only = Resolved { quotas: vec![quota.clone()], ..Resolved::default() };
+        let only = Resolved { counters: vec![quota.clone()], ..Resolved::default() };
         let snapshot = self.snapshot(entry, &only, None).await?;
         let told = WarmState { capacities: vec![capacity], ..warm_state(&only, &snapshot, None) };
         let started = Clock::monotonic();
@@ -282,31 +265,28 @@ impl Operations {
         Ok(())
     }
 
-    /// The counters as the books have them, for a read while the gate is away: the tenant's limits, the subject's, the quotas.
+    /// The counters as the books have them, in order, for a read while the gate is away. One that the ledger cannot tell is
+    /// not current.
     pub(super) async fn readings_from_ledger(
         &self,
         entry: &TenantEntry,
         resolved: &Resolved,
         subject: Option<&Subject>,
     ) -> Answer<Vec<CounterReading>> {
-        let (of_subject, of_tenant) =
-            resolved.limits.iter().cloned().partition::<Vec<_>, _>(|limit| limit.subject.is_some());
-        let own = Resolved { limits: of_tenant, quotas: resolved.quotas.clone(), ..Resolved::default() };
-        let books = self.snapshot(entry, &own, None).await?;
-        let counters = warm_state(&own, &books, None).counters;
-        let (limits, quotas) = counters.split_at(own.limits.len());
-        let mut readings: Vec<_> = limits.iter().map(|counter| reading(counter, None)).collect();
-        if !of_subject.is_empty() {
-            let own = Resolved { limits: of_subject, ..Resolved::default() };
-            let books = self.snapshot(entry, &own, subject).await?;
-            let counters = warm_state(&own, &books, subject).counters;
-            readings.extend(counters.iter().map(|counter| reading(counter, None)));
+        let mut readings = HashMap::new();
+        for whose in [None, subject].into_iter().take(1 + usize::from(subject.is_some())) {
+            let own = resolved.counters.iter().filter(|counter| (counter.scope_index > 0) == whose.is_some());
+            let own = Resolved { counters: own.cloned().collect(), ..Resolved::default() };
+            let books = self.snapshot(entry, &own, whose).await?;
+            let state = warm_state(&own, &books, whose);
+            for (booked, told) in booked(&own, &books).zip(&state.counters) {
+                let key = (booked.counter.scope_index, booked.counter.field);
+                readings.insert(key, reading(told, booked.capacity));
+            }
         }
-        readings.extend(quotas.iter().zip(&books.quotas).map(|(counter, state)| {
-            let parts = state.capacity.as_ref().and_then(|capacity| capacity.parts.last());
-            reading(counter, parts.map(|(_, units)| *units))
-        }));
-        Ok(readings)
+        let unknown = CounterReading { current: false, ..reading(&RestoredCounter::default(), None) };
+        let found = |counter: &Counter| readings.get(&(counter.scope_index, counter.field)).copied();
+        Ok(resolved.counters.iter().map(|counter| found(counter).unwrap_or(unknown)).collect())
     }
 
     /// What the books say of these counters, of the tenant or of one subject alone.
@@ -316,19 +296,18 @@ impl Operations {
         resolved: &Resolved,
         subject: Option<&Subject>,
     ) -> Answer<TenantSnapshot> {
-        let limits = resolved.limits.iter().map(|limit| (limit, subject)).collect();
-        self.snapshot_of(entry, limits, &resolved.quotas, subject.as_ref().map(std::slice::from_ref)).await
+        let counters = resolved.counters.iter().map(|counter| (counter, subject)).collect();
+        self.snapshot_of(entry, counters, subject.as_ref().map(std::slice::from_ref)).await
     }
 
     /// The same of counters of several subjects.
     pub(super) async fn snapshot_of(
         &self,
         entry: &TenantEntry,
-        limits: Vec<(&ResolvedLimit, Option<&Subject>)>,
-        quotas: &[ResolvedQuota],
+        counters: Vec<(&Counter, Option<&Subject>)>,
         subjects: Option<&[&Subject]>,
     ) -> Answer<TenantSnapshot> {
-        let ask = self.ask(limits, quotas, subjects);
+        let ask = self.ask(counters, subjects);
         self.read_books(entry, &ask).await
     }
 
@@ -345,18 +324,14 @@ impl Operations {
         Ok(books)
     }
 
-    fn ask(
-        &self,
-        limits: Vec<(&ResolvedLimit, Option<&Subject>)>,
-        quotas: &[ResolvedQuota],
-        subjects: Option<&[&Subject]>,
-    ) -> RestoreAsk {
+    fn ask(&self, counters: Vec<(&Counter, Option<&Subject>)>, subjects: Option<&[&Subject]>) -> RestoreAsk {
+        let (quotas, limits): (Vec<_>, Vec<_>) =
+            counters.into_iter().partition(|(counter, _)| counter.is_quota());
+        let quota =
+            |(quota, _): (&Counter, _)| Some((quota.meter.clone(), quota.decimals, quota.window()?.start_ms));
         RestoreAsk {
-            counters: limits.into_iter().map(|(limit, subject)| counter_ask(limit, subject)).collect(),
-            quotas: quotas
-                .iter()
-                .map(|quota| (quota.meter.clone(), quota.decimals, quota.window.start_ms))
-                .collect(),
+            counters: limits.into_iter().filter_map(|(limit, subject)| counter_ask(limit, subject)).collect(),
+            quotas: quotas.into_iter().filter_map(quota).collect(),
             with_open: true,
             open_of: subjects.map(|subjects| subjects.iter().copied().cloned().collect()),
             subjects_max: None,
@@ -365,11 +340,11 @@ impl Operations {
     }
 
     /// The quota's capacity for its period; the period's first use grants the included amount.
-    async fn open_period(&self, tenant: &TenantId, quota: &ResolvedQuota) -> Answer<QuotaCapacity> {
-        let period = (quota.window.start_ms, quota.window.end_ms);
+    async fn open_period(&self, tenant: &TenantId, quota: &Counter) -> Answer<QuotaCapacity> {
+        let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
         let opened = self
             .ledger
-            .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.included)
+            .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.capacity)
             .await?;
         Ok(QuotaCapacity {
             field: quota.field,
@@ -396,42 +371,32 @@ pub(super) fn cold_subjects<'a>(
 /// Every counter in force for the tenant and these subjects.
 fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms: i64) -> Resolved {
     let mut resolved = entry.tenant_counters(at_ms);
-    for (number, (subject, _)) in subjects.iter().enumerate() {
-        let own = entry.subject_counters(subject, at_ms).limits;
-        resolved.limits.extend(own.into_iter().map(|limit| ResolvedLimit { subject: Some(number), ..limit }));
+    for (scope_index, (subject, _)) in (1..).zip(subjects) {
+        let own = entry.subject_counters(subject, at_ms).counters;
+        resolved.counters.extend(own.into_iter().map(|counter| Counter { scope_index, ..counter }));
     }
     resolved
-}
-
-/// Whether the quota counts in this place now.
-fn is_quota_place(quota: &ResolvedQuota, place: &CounterPlace) -> bool {
-    place.holder == 0 && quota.field == place.field && quota.window.start_ms == place.window_start_ms
-}
-
-/// Whether the limit counts in this place now.
-fn is_place(limit: &ResolvedLimit, place: &CounterPlace) -> bool {
-    let holder = limit.subject.map_or(0, |number| number + 1);
-    limit.field == place.field
-        && limit.window.start_ms == place.window_start_ms
-        && usize::from(place.holder) == holder
 }
 
 fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading {
     CounterReading {
         consumed: counter.consumed,
         reserved: counter.reserved,
-        capacity,
+        room: capacity.map(|units| units.get() - counter.consumed.get() - counter.reserved.get()),
+        resets_at_ms: None,
         next_hold_ends_at_ms: counter.next_hold_ends_at_ms,
         current: true,
     }
 }
 
-fn counter_ask(limit: &ResolvedLimit, subject: Option<&Subject>) -> CounterAsk {
-    CounterAsk {
-        meters: vec![(limit.limit.meter.clone(), limit.decimals, 1)],
+/// What the ledger is asked of a limit's counter; nothing where it cannot tell.
+fn counter_ask(limit: &Counter, subject: Option<&Subject>) -> Option<CounterAsk> {
+    let window = limit.window()?;
+    Some(CounterAsk {
+        meters: vec![(limit.meter.clone(), limit.decimals, 1)],
         subject: subject.cloned(),
-        operations: limit.limit.operations.clone(),
-        window_start_ms: limit.window.start_ms,
-        window_end_ms: limit.window.end_ms,
-    }
+        operations: limit.operations().cloned(),
+        window_start_ms: window.start_ms,
+        window_end_ms: window.end_ms,
+    })
 }

@@ -167,9 +167,9 @@ impl Operations {
     ) -> Answer<Vec<(SubjectHash, WarmState)>> {
         let resolved: Vec<Resolved> =
             subjects.iter().map(|subject| entry.subject_counters(subject, at_ms)).collect();
-        let limits = subjects.iter().zip(&resolved);
-        let limits = limits.flat_map(|(subject, own)| own.limits.iter().map(|limit| (limit, Some(*subject))));
-        let snapshot = self.snapshot_of(entry, limits.collect(), &[], Some(subjects)).await?;
+        let all = subjects.iter().zip(&resolved);
+        let all = all.flat_map(|(subject, own)| own.counters.iter().map(|counter| (counter, Some(*subject))));
+        let snapshot = self.snapshot_of(entry, all.collect(), Some(subjects)).await?;
         let mut open = by_subject(snapshot.open);
         let mut counters = snapshot.counters.into_iter();
         let told = subjects.iter().zip(&resolved).map(|(subject, resolved)| {
@@ -182,7 +182,7 @@ impl Operations {
                     .filter(|torn| torn.hold.subjects.contains(subject))
                     .cloned()
                     .collect(),
-                counters: counters.by_ref().take(resolved.limits.len()).collect(),
+                counters: counters.by_ref().take(booked_count(resolved)).collect(),
                 quotas: Vec::new(),
                 subjects: None,
                 latest_born_at_ms: None,
@@ -224,6 +224,11 @@ fn by_subject(open: Vec<(ReservationId, Record)>) -> HashMap<Subject, Vec<(Reser
     own
 }
 
+/// How many of these the ledger was asked about.
+fn booked_count(resolved: &Resolved) -> usize {
+    resolved.counters.iter().filter(|counter| counter.window().is_some()).count()
+}
+
 fn is_unused(snapshot: &TenantSnapshot) -> bool {
     snapshot.open.is_empty()
         && snapshot.torn.is_empty()
@@ -231,7 +236,8 @@ fn is_unused(snapshot: &TenantSnapshot) -> bool {
 }
 
 fn warm_subject(resolved: &Resolved, snapshot: &TenantSnapshot, subject: &Subject) -> WarmState {
-    let windows = resolved.limits.iter().map(|limit| limit.window.end_ms);
+    let now_ms = snapshot.open.iter().map(|(_, record)| record.head.born_at_ms).max().unwrap_or_default();
+    let windows = resolved.counters.iter().map(|counter| counter.parameters.ends_at_ms(now_ms));
     let holds = snapshot.open.iter().map(|(_, record)| record.head.expires_at_ms);
     WarmState {
         needed_until_ms: windows.chain(holds).max().unwrap_or_default(),

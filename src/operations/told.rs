@@ -3,10 +3,11 @@
 use super::policy_store::TenantEntry;
 use super::{Answer, Operations};
 use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
 use crate::domain::holds::{Held, Holds, NewCounter};
 use crate::domain::ids::{Epoch, Subject};
-use crate::domain::limit::Class;
-use crate::domain::policy::{Resolved, ResolvedQuota};
+use crate::domain::period::Window;
+use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterField, SubjectHash};
 use crate::gate::{RestoredCounter, WarmState};
 use crate::ledger::TenantSnapshot;
@@ -49,41 +50,51 @@ impl Operations {
     }
 }
 
-/// Whether the quota began inside its period.
-pub(super) fn is_new_quota(quota: &ResolvedQuota) -> bool {
-    quota.since_ms > quota.window.start_ms
+/// A counter as the books have it.
+pub(super) struct Booked<'a> {
+    pub(super) counter: &'a Counter,
+    pub(super) window: Window,
+    pub(super) consumed: Units,
+    /// Of a quota whose period is open.
+    pub(super) capacity: Option<Units>,
+}
+
+/// Every counter that the ledger can tell, with what it said of these.
+pub(super) fn booked<'a>(
+    resolved: &'a Resolved,
+    snapshot: &'a TenantSnapshot,
+) -> impl Iterator<Item = Booked<'a>> {
+    let (mut limits, mut quotas) = (snapshot.counters.iter(), snapshot.quotas.iter());
+    resolved.counters.iter().filter_map(move |counter| {
+        let window = counter.window()?;
+        let (consumed, capacity) = match counter.is_quota() {
+            false => (*limits.next()?, None),
+            true => {
+                let state = quotas.next()?;
+                let part = state.capacity.as_ref().and_then(|capacity| capacity.parts.last());
+                (state.consumed, part.map(|(_, units)| *units))
+            }
+        };
+        Some(Booked { counter, window, consumed, capacity })
+    })
 }
 
 /// The counters of class quota that began inside their window.
 pub(super) fn new_counters(resolved: &Resolved, subject: Option<&Subject>) -> Vec<NewCounter> {
-    let all = counters(resolved, subject);
-    all.filter(|(is_new, _)| *is_new).map(|(_, counter)| counter).collect()
+    let new = resolved.counters.iter().filter(|counter| counter.is_new());
+    new.filter_map(|counter| counted(counter, subject)).collect()
 }
 
-/// What each counter counts, and whether it is of class quota and began inside its window.
-fn counters(resolved: &Resolved, subject: Option<&Subject>) -> impl Iterator<Item = (bool, NewCounter)> {
-    let limits = resolved.limits.iter().map(move |limit| {
-        let is_new = limit.limit.class == Class::Quota && limit.since_ms > limit.window.start_ms;
-        let counter = NewCounter {
-            subject: subject.cloned(),
-            field: limit.field,
-            meter: limit.limit.meter.clone(),
-            operations: limit.limit.operations.clone(),
-            window_ms: (limit.window.start_ms, limit.window.end_ms),
-        };
-        (is_new, counter)
-    });
-    let quotas = resolved.quotas.iter().map(|quota| {
-        let counter = NewCounter {
-            subject: None,
-            field: quota.field,
-            meter: quota.meter.clone(),
-            operations: None,
-            window_ms: (quota.window.start_ms, quota.window.end_ms),
-        };
-        (is_new_quota(quota), counter)
-    });
-    limits.chain(quotas)
+/// What a counter counts; nothing for one that the ledger cannot tell.
+fn counted(counter: &Counter, subject: Option<&Subject>) -> Option<NewCounter> {
+    let window = counter.window()?;
+    Some(NewCounter {
+        subject: subject.filter(|_| !counter.is_quota()).cloned(),
+        field: counter.field,
+        meter: counter.meter.clone(),
+        operations: counter.operations().cloned(),
+        window_ms: (window.start_ms, window.end_ms),
+    })
 }
 
 /// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it. Those that only open
@@ -97,18 +108,13 @@ pub(super) fn warm_state(
     let open = snapshot.open.iter().map(|(_, record)| record);
     let mut holds = Holds::of(open, &new_counters);
     if !snapshot.torn.is_empty() {
-        let all: Vec<_> = counters(resolved, subject).map(|(_, counter)| counter).collect();
+        let all: Vec<_> = resolved.counters.iter().filter_map(|counter| counted(counter, subject)).collect();
         snapshot.torn.iter().for_each(|torn| holds.add_booked(&torn.hold, &all));
     }
     let mut held = holds.into_counters_of(subject);
-    let limits = resolved.limits.iter().zip(&snapshot.counters);
-    let limits = limits.map(|(limit, consumed)| (limit.field, limit.window.start_ms, *consumed));
-    let quotas = resolved.quotas.iter().zip(&snapshot.quotas);
-    let quotas = quotas.map(|(quota, state)| (quota.field, quota.window.start_ms, state.consumed));
-    let told: Vec<_> = limits
-        .chain(quotas)
-        .map(|(field, start_ms, consumed)| {
-            counter(field, start_ms, consumed, held.remove(&(field, start_ms)))
+    let told: Vec<_> = booked(resolved, snapshot)
+        .map(|Booked { counter: Counter { field, .. }, window, consumed, .. }| {
+            counter(*field, window.start_ms, consumed, held.remove(&(*field, window.start_ms)))
         })
         .collect();
     held.retain(|(field, _), _| told.iter().all(|counter| counter.field != *field));

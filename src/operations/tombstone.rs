@@ -6,9 +6,10 @@ use super::answers::{LimitAnswer, WarningAnswer};
 use super::policy_store::TenantEntry;
 use super::reserve_answer::limit_answers;
 use super::{Operations, present};
+use crate::domain::counter::Counter;
 use crate::domain::ids::{ReservationId, Subject};
-use crate::domain::policy::{Resolved, ResolvedLimit};
-use crate::domain::reservation::{BodyRest, CounterField, CounterPlace, Record};
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{BodyRest, CounterPlace, Record};
 use crate::gate::CounterReading;
 use crate::ledger::ReservationRow;
 
@@ -48,14 +49,7 @@ impl Operations {
         let entry = self.policy.tenant(&record.body.tenant).await.ok()?;
         let now_ms = self.gate_now_ms();
         let mut resolved = moved_by(&entry, record, rest, now_ms)?;
-        let moved = |field, start_ms, holder| {
-            let is_place = |place: &CounterPlace| {
-                (place.field, place.window_start_ms, usize::from(place.holder)) == (field, start_ms, holder)
-            };
-            rest.counters.iter().any(is_place)
-        };
-        resolved.limits.retain(|limit| moved(limit.field, limit.window.start_ms, holder_of(limit)));
-        resolved.quotas.retain(|quota| moved(quota.field, quota.window.start_ms, 0));
+        resolved.counters.retain(|counter| rest.counters.iter().any(|place| counter.is_at(place)));
         let peeked = self.peek(&entry, &resolved, &rest.subjects).await.ok()?;
         Some(limit_answers(&resolved, &subjects_of(rest), &peeked.readings, now_ms))
     }
@@ -72,19 +66,14 @@ impl Operations {
             return Default::default();
         };
         let Some(mut resolved) = moved_by(&entry, record, rest, now_ms) else { return Default::default() };
-        let reading = |field: CounterField, holder: usize| {
-            readings
-                .iter()
-                .find(|(place, reading)| {
-                    place.field == field && usize::from(place.holder) == holder && reading.current
-                })
-                .map(|(_, reading)| *reading)
+        let reading = |counter: &Counter| {
+            let found = readings.iter().find(|(place, reading)| {
+                (place.scope_index, place.field) == (counter.scope_index, counter.field) && reading.current
+            });
+            found.map(|(_, reading)| *reading)
         };
-        resolved.limits.retain(|limit| reading(limit.field, holder_of(limit)).is_some());
-        resolved.quotas.retain(|quota| reading(quota.field, 0).is_some());
-        let limits = resolved.limits.iter().filter_map(|limit| reading(limit.field, holder_of(limit)));
-        let all: Vec<_> =
-            limits.chain(resolved.quotas.iter().filter_map(|quota| reading(quota.field, 0))).collect();
+        let all: Vec<_> = resolved.counters.iter().filter_map(reading).collect();
+        resolved.counters.retain(|counter| reading(counter).is_some());
         limit_answers(&resolved, &subjects_of(rest), &all, now_ms)
     }
 }
@@ -98,9 +87,4 @@ fn moved_by(entry: &TenantEntry, record: &Record, rest: &BodyRest, now_ms: i64) 
 
 fn subjects_of(rest: &BodyRest) -> Vec<Subject> {
     rest.subjects.iter().map(|(subject, _)| subject.clone()).collect()
-}
-
-/// The hash a limit counts in: 0 is the tenant's, n the n-th subject's.
-fn holder_of(limit: &ResolvedLimit) -> usize {
-    limit.subject.map_or(0, |index| index + 1)
 }

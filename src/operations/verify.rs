@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::checkpoint::{CheckpointTaken, with_damage};
-use super::counters::{checks_of, counted};
 use super::policy_store::TenantEntry;
 use super::{Answer, OperationError, Operations, present};
 use crate::clock::Clock;
+use crate::domain::counter::Counter;
 use crate::domain::ids::{OutboxId, TenantId};
+use crate::domain::limit::Class;
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::CounterField;
 use crate::gate::{CounterReading, PeekCall};
 use crate::ledger::{Reconciliation, TenantPlace};
 
@@ -147,23 +147,21 @@ impl Operations {
     async fn compare(&self, entry: &TenantEntry, check: &mut GateCheck) -> Answer<()> {
         let at_ms = self.clock.now_ms();
         let resolved = entry.tenant_counters(at_ms);
-        let checks = checks_of(&resolved);
         let call = PeekCall {
             partition: entry.partition,
             tenant: &entry.definition.id,
             subjects: &[],
-            checks: &checks,
+            counters: &resolved.counters,
             now_ms: self.script_now(),
         };
         let peeked = match self.gate.peek_counters(&call).await {
             Ok(peeked) => peeked,
             Err(error) => {
-                let damaged = self.find_damaged(entry, &[], &checks, &error).await;
-                let field = |number: &usize| checks.get(*number).map(|check| check.place.field);
-                let name = |field: CounterField| {
-                    format!("{} (field {})", limit_of(&resolved, field), field.as_str())
-                };
-                return Err(with_damage(&error, damaged.iter().filter_map(field).map(name).collect()));
+                let damaged = self.find_damaged(entry, &[], &resolved.counters, &error).await;
+                let damaged = damaged.iter().filter_map(|number| resolved.counters.get(*number));
+                let name =
+                    |counter: &Counter| format!("{} (field {})", counter.name(), counter.field.as_str());
+                return Err(with_damage(&error, damaged.map(name).collect()));
             }
         };
         if peeked.cold.as_ref().is_some_and(|cold| cold.tenant) {
@@ -183,28 +181,19 @@ impl Operations {
         booked: &[CounterReading],
         check: &mut GateCheck,
     ) {
-        for ((counted, gate), ledger) in counted(resolved, []).iter().zip(at_gate).zip(booked) {
-            if !gate.current || counted.is_rate() {
+        for ((counter, gate), ledger) in resolved.counters.iter().zip(at_gate).zip(booked) {
+            if !gate.current || counter.class == Class::Rate {
                 continue;
             }
             check.counters += 1;
             if gate.consumed != ledger.consumed || gate.reserved != ledger.reserved {
-                let write = |units| present::amount(units, counted.decimals());
-                let name = counted.answer(gate, self.clock.now_ms()).id;
+                let write = |units| present::amount(units, counter.decimals);
                 let (at_gate, in_books) =
                     [gate, ledger].map(|reading| (write(reading.consumed), write(reading.reserved))).into();
-                check.faults.push(fault(tenant, &name, &at_gate, &in_books));
+                check.faults.push(fault(tenant, &counter.name(), &at_gate, &in_books));
             }
         }
     }
-}
-
-/// The limit or quota with this counter.
-fn limit_of(resolved: &Resolved, field: CounterField) -> String {
-    let limit = resolved.limits.iter().find(|limit| limit.field == field);
-    let quota = resolved.quotas.iter().find(|quota| quota.field == field);
-    let quota = || quota.map(|quota| format!("quota:{}", quota.meter)).unwrap_or_default();
-    limit.map_or_else(quota, |limit| limit.limit.id.to_string())
 }
 
 fn faults_of(judged: &Reconciliation) -> Vec<String> {

@@ -1,9 +1,16 @@
 //! What tests ask of the gate, in short words: lines, counters, amounts.
 
-use tollgate::domain::amount::{Amount, Units};
+use std::sync::Arc;
+
+use tollgate::domain::algorithms::{Parameters, calendar};
+use tollgate::domain::amount::{Amount, Decimals, Units};
+use tollgate::domain::counter::{Counter, Source};
 use tollgate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind};
-use tollgate::domain::reservation::{CounterField, CounterPlace, OnExcess, OnLate, PlaceCapacity};
-use tollgate::gate::{CheckCapacity, CounterCheck, CounterClass, ReserveMode, Totals};
+use tollgate::domain::limit::Class;
+use tollgate::domain::period::Window;
+use tollgate::domain::policy::Level;
+use tollgate::domain::reservation::{CounterField, OnExcess, OnLate};
+use tollgate::gate::{ReserveMode, Totals};
 
 use super::world::{START_MS, TTL_MS, WINDOW};
 
@@ -52,7 +59,7 @@ pub struct Ask {
     /// The lines.
     pub lines: Vec<Line>,
     /// The counters.
-    pub checks: Vec<CounterCheck>,
+    pub checks: Vec<Counter>,
     /// The subjects.
     pub subjects: Vec<Subject>,
     /// The hold's length.
@@ -70,7 +77,7 @@ pub struct Ask {
 }
 
 /// An ask for these lines under these counters.
-pub fn ask(key: &str, lines: Vec<Line>, checks: Vec<CounterCheck>) -> Ask {
+pub fn ask(key: &str, lines: Vec<Line>, checks: Vec<Counter>) -> Ask {
     Ask {
         key: key.into(),
         keyed: true,
@@ -95,7 +102,7 @@ pub fn pages(key: &str, amount: i64) -> Ask {
 
 impl Ask {
     /// Under these counters instead.
-    pub fn under(self, checks: impl IntoIterator<Item = CounterCheck>) -> Self {
+    pub fn under(self, checks: impl IntoIterator<Item = Counter>) -> Self {
         Self { checks: checks.into_iter().collect(), ..self }
     }
 
@@ -132,62 +139,56 @@ impl Ask {
 }
 
 /// A limit of the tenant over the first line.
-pub fn limit(name: &[u8; 8], capacity: i64) -> CounterCheck {
-    CounterCheck {
-        place: CounterPlace {
-            holder: 0,
-            field: field(name),
-            window_start_ms: WINDOW.0,
-            cap: None,
-            pairs: vec![(0, 1)],
-        },
-        class: CounterClass::Rate,
+pub fn limit(name: &[u8; 8], capacity: i64) -> Counter {
+    let definition = serde_json::json!({ "id": "limit", "meter": "page", "window": "day", "capacity": "1" });
+    Counter {
+        scope_index: 0,
+        field: field(name),
+        class: Class::Rate,
+        lines: vec![(0, 1)],
+        capacity: units(capacity),
+        parameters: in_window(WINDOW.0, WINDOW.1),
         since_ms: 0,
-        capacity: CheckCapacity::Limit(units(capacity)),
+        meter: MeterId::parse("page").unwrap(),
+        decimals: Decimals::default(),
+        source: Source::Limit(Arc::new(serde_json::from_value(definition).unwrap()), Level::Tenant),
     }
 }
 
-/// As a limit, told to `cap` lines at the consume.
-pub fn capped(mut check: CounterCheck) -> CounterCheck {
-    let capacity = match check.capacity {
-        CheckCapacity::Limit(units) => PlaceCapacity::Limit(units),
-        CheckCapacity::Quota { .. } => PlaceCapacity::Quota,
-    };
-    check.place.cap = Some((WINDOW.1, capacity));
-    check
+/// By this window of the calendar.
+pub fn in_window(start_ms: i64, end_ms: i64) -> Parameters {
+    Parameters::Calendar(calendar::Parameters { window: Window { start_ms, end_ms } })
 }
 
 /// The limit of a day.
-pub fn day(capacity: i64) -> CounterCheck {
+pub fn day(capacity: i64) -> Counter {
     limit(b"day-----", capacity)
 }
 
 /// A quota, whose capacity the gate is told.
-pub fn quota(name: &[u8; 8]) -> CounterCheck {
-    CounterCheck { capacity: CheckCapacity::Quota { field: field(name) }, ..limit(name, 0) }
+pub fn quota(name: &[u8; 8]) -> Counter {
+    Counter { source: Source::Quota, ..limit(name, 0) }
 }
 
-/// As a check whose counter, where it is missing, is not simply zero.
-pub fn kept(check: CounterCheck) -> CounterCheck {
-    CounterCheck { class: CounterClass::Quota, ..check }
+/// As a counter that, where it is missing, is not simply zero.
+pub fn kept(counter: Counter) -> Counter {
+    Counter { class: Class::Quota, ..counter }
 }
 
-/// As a check of this subject of the call, counted from 1.
-pub fn of_subject(number: u8, mut check: CounterCheck) -> CounterCheck {
-    check.place.holder = number;
-    check
+/// As a counter of this subject of the call, counted from 1.
+pub fn of_subject(scope_index: u8, counter: Counter) -> Counter {
+    Counter { scope_index, ..counter }
 }
 
-/// As a check that counts each line by its weight.
-pub fn weighted(weights: &[i64], mut check: CounterCheck) -> CounterCheck {
-    check.place.pairs = (0..).zip(weights.iter().copied()).filter(|(_, weight)| *weight > 0).collect();
-    check
+/// As a counter that counts each line by its weight.
+pub fn weighted(weights: &[i64], counter: Counter) -> Counter {
+    let lines = (0..).zip(weights.iter().copied()).filter(|(_, weight)| *weight > 0).collect();
+    Counter { lines, ..counter }
 }
 
-/// As a check of the window that begins then.
-pub fn from_ms(window_start_ms: i64, mut check: CounterCheck) -> CounterCheck {
-    check.place.window_start_ms = window_start_ms;
-    check
+/// As a counter of the window that begins then.
+pub fn from_ms(start_ms: i64, counter: Counter) -> Counter {
+    Counter { parameters: in_window(start_ms, WINDOW.1), ..counter }
 }
 
 /// A subject of kind user.

@@ -49,7 +49,7 @@ pub fn admitted(outcome: ReserveOutcome) -> Vec<CounterReading> {
 #[track_caller]
 pub fn refusing(outcome: ReserveOutcome) -> Vec<usize> {
     let ReserveOutcome::Refused { refusing, .. } = outcome else { panic!("not refused: {outcome:?}") };
-    refusing
+    refusing.into_iter().map(|(index, _)| index).collect()
 }
 
 /// What is missing of a cold tenant.

@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::domain::amount::Decimals;
+use tollgate::domain::counter::Counter;
 use tollgate::domain::event::Event;
 use tollgate::domain::ids::{
     Epoch, IdempotencyKey, MeterId, OutboxId, PARTITIONS_MAX, Partition, ReservationId, ReservationIds,
     Subject, TenantId,
 };
-use tollgate::domain::reservation::{Body, BodyRest, LineRule, Record, ReservationState, SubjectHash};
+use tollgate::domain::reservation::{
+    Body, BodyRest, LineRule, OnExcess, Record, ReservationState, SubjectHash,
+};
 use tollgate::gate::{
-    ConsumeCall, CounterCheck, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions, HoldOutcome,
-    PeekCall, QuotaCapacity, ReleaseCall, ReserveCall, ReserveOutcome, ResolveOutcome, RestoreOutcome,
-    RestorePage, Totals, WarmState,
+    ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions, HoldOutcome, PeekCall,
+    QuotaCapacity, ReleaseCall, ReserveCall, ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage,
+    Totals, WarmState,
 };
 
 pub use super::asks::*;
@@ -193,7 +196,7 @@ impl World {
             lines: ask.lines.iter().map(rule).collect(),
             rest: Some(BodyRest {
                 subjects: self.subjects(ask),
-                counters: ask.checks.iter().map(|check| check.place.clone()).collect(),
+                counters: ask.checks.iter().map(|counter| counter.place(caps(ask, counter))).collect(),
                 keyed: ask.keyed,
                 operation: None,
                 policy_version: 1,
@@ -225,7 +228,7 @@ impl World {
                 mode: ask.mode,
                 amounts: ask.lines.iter().map(|line| units(line.amount)).collect(),
                 body: &body,
-                checks: ask.checks.clone(),
+                counters: &ask.checks,
                 ttl_ms: ask.ttl_ms,
                 max_life_ms: ask.max_life_ms,
                 valid: ask.valid,
@@ -304,19 +307,19 @@ impl World {
     }
 
     /// How a counter stands at this time.
-    pub async fn reading_at(&self, now_ms: i64, check: &CounterCheck) -> CounterReading {
+    pub async fn reading_at(&self, now_ms: i64, check: &Counter) -> CounterReading {
         let call = PeekCall {
             partition: self.partition,
             tenant: &self.tenant,
             subjects: &[],
-            checks: std::slice::from_ref(check),
+            counters: std::slice::from_ref(check),
             now_ms: Some(now_ms),
         };
         self.gate.peek_counters(&call).await.unwrap().readings[0]
     }
 
     /// Consumed and reserved units of a counter.
-    pub async fn counts(&self, check: &CounterCheck) -> (i64, i64) {
+    pub async fn counts(&self, check: &Counter) -> (i64, i64) {
         let reading = self.reading_at(START_MS, check).await;
         (reading.consumed.get(), reading.reserved.get())
     }
@@ -342,4 +345,9 @@ impl World {
         let (_, events) = self.gate.read_outbox(&from, 100_000).await.unwrap().remove(0);
         events.iter().map(|(id, bytes)| Event::decode(*id, bytes).unwrap()).collect()
     }
+}
+
+/// Whether a line that it counts is cut at what is left.
+fn caps(ask: &Ask, counter: &Counter) -> bool {
+    counter.lines.iter().any(|(line, _)| ask.lines[usize::from(*line)].rule.1 == OnExcess::Cap)
 }

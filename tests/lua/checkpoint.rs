@@ -1,23 +1,24 @@
 use rstest::rstest;
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::checkpoint::{Checkpoint, CounterDescription, Description, Figures};
+use tollgate::domain::counter::Counter;
 use tollgate::domain::ids::{Epoch, MeterId, OutboxId, Subject};
-use tollgate::gate::{CheckpointCall, CheckpointOutcome, CounterCheck, GateError, WarmState};
+use tollgate::gate::{CheckpointCall, CheckpointOutcome, GateError, WarmState};
 use uuid::Uuid;
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
 use crate::support::matching::assert_matches;
 
-fn known(name: &[u8; 8]) -> CounterCheck {
+fn known(name: &[u8; 8]) -> Counter {
     kept(limit(name, 0))
 }
 
-fn description(world: &World, checks: &[CounterCheck], subject: Option<&Subject>) -> Description {
-    let counter = |check: &CounterCheck| CounterDescription {
-        name: check.place.field.as_str().to_owned(),
-        field: check.place.field,
-        subject: subject.filter(|_| check.place.holder > 0).cloned(),
+fn description(world: &World, checks: &[Counter], subject: Option<&Subject>) -> Description {
+    let counter = |check: &Counter| CounterDescription {
+        name: check.field.as_str().to_owned(),
+        field: check.field,
+        subject: subject.filter(|_| check.scope_index > 0).cloned(),
         meter: MeterId::parse("ocr.page").unwrap(),
         decimals: Decimals::default(),
         operations: None,
@@ -35,7 +36,7 @@ fn description(world: &World, checks: &[CounterCheck], subject: Option<&Subject>
 
 pub(super) async fn take(
     world: &World,
-    checks: &[CounterCheck],
+    checks: &[Counter],
     subject: Option<&Subject>,
     now_ms: i64,
 ) -> CheckpointOutcome {
@@ -45,7 +46,7 @@ pub(super) async fn take(
         partition: world.partition,
         tenant: &world.tenant,
         subjects: &hashes,
-        checks,
+        counters: checks,
         valid: WINDOW,
         description: description(world, checks, subject).encode(),
         now_ms: Some(now_ms),
@@ -115,7 +116,7 @@ async fn a_checkpoint_refuses_in_order_of_precedence_and_then_writes_nothing(
         partition: world.partition,
         tenant: &world.tenant,
         subjects: &[],
-        checks: &nothing_known,
+        counters: &nothing_known,
         valid: (0, 1),
         description: Vec::new(),
         now_ms: Some(START_MS),

@@ -11,7 +11,7 @@ use crate::support::matching::assert_matches;
 
 /// Six pages that a consume beyond the hold and this day's limit is cut to.
 fn cut(key: &str, capacity: i64) -> Ask {
-    pages(key, 6).ruled(OnExcess::Cap, OnLate::Charge).under([capped(day(capacity))])
+    pages(key, 6).ruled(OnExcess::Cap, OnLate::Charge).under([day(capacity)])
 }
 
 fn line_units(held: i64, consumed: i64) -> Vec<LineUnits> {
@@ -222,12 +222,12 @@ async fn cap_measures_a_quota_at_the_gate_and_needs_it_told(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let ask = cut("a", 0).under([capped(quota(b"quota---"))]);
+    let ask = cut("a", 0).under([quota(b"quota---")]);
     world.tell_capacity(capacity(b"quota---", 1, 10, START_MS + 5)).await;
     world.hold(&ask).await;
     let cold = world.consume_at(START_MS + 5, "a", total("20"), true).await;
     let ResolveOutcome::Cold(cold) = cold else { panic!("{cold:?}") };
-    assert_eq!((cold.tenant_cold, cold.counters), (false, vec![ask.checks[0].place.clone()]));
+    assert_eq!((cold.tenant_cold, cold.counters), (false, vec![ask.checks[0].place(true)]));
     world.tell_capacity(capacity(b"quota---", 2, 9, START_MS + 500)).await;
     assert_eq!(
         done(world.consume_at(START_MS + 5, "a", total("20"), true).await).units,

@@ -1,11 +1,11 @@
 use rstest::rstest;
 use tollgate::domain::amount::UNITS_MAX;
+use tollgate::domain::counter::Counter;
 use tollgate::domain::event::Change;
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::{
-    Cold, CounterCheck, GateError, KnownSubjects, QuotaCapacity, ReserveMode, ReserveOutcome, Totals,
-    WarmState,
+    Cold, GateError, KnownSubjects, QuotaCapacity, ReserveMode, ReserveOutcome, Totals, WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -33,7 +33,7 @@ async fn an_admitted_reserve_holds_its_amount_and_says_so_in_one_event(
     assert_eq!((now_ms, expires_at_ms), (START_MS, START_MS + TTL_MS));
     assert_eq!(event, OutboxId { epoch: Epoch(1), sequence: 0 });
     assert_eq!((readings[0].consumed, readings[0].reserved), (units(0), units(4)));
-    assert_eq!(readings[0].capacity, Some(units(10)));
+    assert_eq!(readings[0].room, Some(6));
     assert_eq!(readings[0].next_hold_ends_at_ms, Some(expires_at_ms));
     let events = world.events().await;
     let Change::Reserve(record) = &events[0].change else { panic!("not a reserve") };
@@ -54,7 +54,8 @@ async fn a_hold_never_takes_a_counter_above_its_capacity(#[values(Mode::Alone, M
     else {
         panic!("not refused")
     };
-    assert_eq!((refusing, granted_by_line), (vec![0], all_units(&[4])));
+    // The hold in its way ends with its ttl.
+    assert_eq!((refusing, granted_by_line), (vec![(0, Some(TTL_MS))], all_units(&[4])));
     assert_eq!(readings[0].reserved, units(6));
     assert_eq!(world.record("b").await, None);
     assert_eq!(world.events().await.len(), 1);
@@ -225,7 +226,7 @@ async fn a_missing_quota_counter_is_zero_only_if_its_window_began_after_restore_
     assert_eq!(cold(world.reserve(&within).await).counters, [0]);
     world.hold(&pages("b", 1).under([from_ms(START_MS, kept(day(10)))])).await;
     let created = from_ms(START_MS, kept(limit(b"created-", 10)));
-    let created = pages("c", 1).under([CounterCheck { since_ms: START_MS + 1, ..created }]);
+    let created = pages("c", 1).under([Counter { since_ms: START_MS + 1, ..created }]);
     assert_eq!(cold(world.reserve(&created).await).counters, [0]);
 }
 
@@ -242,7 +243,7 @@ async fn a_quotas_capacity_follows_its_parts_and_is_cold_past_the_last_boundary(
     let parts = vec![(START_MS - 5, units(4)), (START_MS + 100, units(9))];
     world.tell_capacity(QuotaCapacity { parts, ..capacity(b"quota---", 3, 0, START_MS + 200) }).await;
     assert_matches!(reserve_at(START_MS + 99, "b", 5).await, ReserveOutcome::Refused { .. });
-    assert_eq!(admitted(reserve_at(START_MS + 100, "c", 9).await)[0].capacity, Some(units(9)));
+    assert_eq!(admitted(reserve_at(START_MS + 100, "c", 9).await)[0].room, Some(0));
     assert_eq!(cold(reserve_at(START_MS + 200, "d", 1).await).counters, [0]);
 }
 

@@ -117,7 +117,7 @@ async fn a_capacity_of_a_lower_or_equal_version_is_ignored(#[values(Mode::Alone,
     assert_eq!(world.tell_capacity(told(1, 10)).await, RestoreOutcome::AlreadyWarm);
     assert_eq!(world.tell_capacity(told(2, 10)).await, RestoreOutcome::AlreadyWarm);
     assert_eq!(world.tell_capacity(told(3, 30)).await, RestoreOutcome::Done);
-    assert_eq!(world.reading_at(START_MS, &quota(b"quota---")).await.capacity, Some(units(30)));
+    assert_eq!(world.reading_at(START_MS, &quota(b"quota---")).await.room, Some(30));
 }
 
 #[rstest]

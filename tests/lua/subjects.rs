@@ -1,8 +1,9 @@
 use rstest::rstest;
+use tollgate::domain::counter::Counter;
 use tollgate::domain::ids::{Epoch, OutboxId, Subject};
 use tollgate::gate::{
-    Cold, CounterCheck, KnownSubjects, ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage,
-    RestoredCounter, SubjectFilter, WarmState,
+    Cold, KnownSubjects, ReserveOutcome, ResolveOutcome, RestoreOutcome, RestorePage, RestoredCounter,
+    SubjectFilter, WarmState,
 };
 
 use crate::gate::server::Mode;
@@ -12,13 +13,13 @@ use crate::support::matching::assert_matches;
 /// The window that began after the tenant's restore.
 const LATER: (i64, i64) = (START_MS + 10, WINDOW.1);
 
-fn of_user(name: &[u8; 8], window_start_ms: i64) -> CounterCheck {
+fn of_user(name: &[u8; 8], window_start_ms: i64) -> Counter {
     from_ms(window_start_ms, of_subject(1, kept(limit(name, 10))))
 }
 
 /// One page of this user, under these counters.
-fn page_of(key: &str, subject: &Subject, checks: Vec<CounterCheck>) -> Ask {
-    let now_ms = checks.iter().map(|check| check.place.window_start_ms).fold(START_MS, i64::max);
+fn page_of(key: &str, subject: &Subject, checks: Vec<Counter>) -> Ask {
+    let now_ms = checks.iter().map(|check| check.window().unwrap().start_ms).fold(START_MS, i64::max);
     pages(key, 1).of(subject).under(checks).at(now_ms)
 }
 
@@ -136,7 +137,7 @@ async fn in_a_window_that_began_since_the_restore_a_subject_starts_at_zero_and_o
 async fn a_counter_made_since_the_restore_is_asked_for(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::warm(mode).await;
     let ada = user("ada");
-    let made = || CounterCheck { since_ms: START_MS + 1, ..of_user(b"made----", WINDOW.0) };
+    let made = || Counter { since_ms: START_MS + 1, ..of_user(b"made----", WINDOW.0) };
     assert!(is_cold(&world, &page_of("a", &ada, vec![made()])).await, "no hash yet");
     world.hold(&page_of("b", &ada, vec![of_user(b"day-----", WINDOW.0)])).await;
     assert!(is_cold(&world, &page_of("a", &ada, vec![made()])).await, "a hash without it");

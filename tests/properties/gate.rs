@@ -11,9 +11,7 @@ use tollgate::domain::amount::Amount;
 use tollgate::domain::event::{Change, Event};
 use tollgate::domain::ids::{Epoch, MeterId};
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
-use tollgate::gate::{
-    CounterCheck, ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals, WarmState,
-};
+use tollgate::gate::{ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals, WarmState};
 
 use sequences::{Step, counters, rules, steps};
 
@@ -28,7 +26,7 @@ const FIELDS: [&[u8; 8]; 2] = [b"budget--", b"in------"];
 struct Subject {
     world: World,
     rules: Vec<Rule>,
-    checks: Vec<CounterCheck>,
+    checks: Vec<tollgate::domain::counter::Counter>,
     now_ms: i64,
     epoch: u64,
 }
@@ -39,7 +37,7 @@ impl Subject {
         let world = World::over(server).await;
         world.warm_up(WarmState::default()).await;
         let check = |(at, counter): (usize, &Counter)| {
-            capped(weighted(&counter.weights, limit(FIELDS[at], counter.capacity)))
+            weighted(&counter.weights, limit(FIELDS[at], counter.capacity))
         };
         let checks = counters.iter().enumerate().map(check).collect();
         Self { world, rules, checks, now_ms: START_MS, epoch: 1 }
@@ -70,7 +68,9 @@ impl Subject {
                 Answer::Done(record.head.state, record.units, expires_at_ms, false)
             }
             ReserveOutcome::Replayed { record, .. } => Answer::Replayed(record.head.state, record.units),
-            ReserveOutcome::Refused { refusing, .. } => Answer::Refused(refusing),
+            ReserveOutcome::Refused { refusing, .. } => {
+                Answer::Refused(refusing.into_iter().map(|(index, _)| index).collect())
+            }
             ReserveOutcome::KeyReused { .. } => Answer::KeyReused,
             other => panic!("{other:?}"),
         }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::counter::{CounterKey, Generations, Resets, ShapeHash, field_of};
-use super::resolve::{Level, ResolvedLimit};
+use super::resolve::Level;
 use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::MeterId;
 use crate::domain::limit::Limit;
 use crate::domain::period::Windows;
@@ -63,36 +64,37 @@ pub(super) struct Winner {
     pub(super) decimals: Decimals,
     pub(super) capacity: Units,
     pub(super) level: Level,
-    pub(super) counter: Counter,
+    pub(super) identity: CounterIdentity,
 }
 
 impl Winner {
-    /// The limit as one request falls under it.
-    pub(super) fn resolve(&self, line: usize, subject: Option<usize>, windows: &Windows) -> ResolvedLimit {
-        ResolvedLimit {
-            limit: self.limit.clone(),
-            line,
-            subject,
-            window: windows.get(self.limit.window),
+    /// The counter of one line of a request, for the tenant (0) or the n-th subject.
+    pub(super) fn counter(&self, line: u8, scope_index: u8, windows: &Windows) -> Counter {
+        Counter {
+            scope_index,
+            field: self.identity.field,
+            class: self.limit.class,
+            lines: vec![(line, 1)],
             capacity: self.capacity,
+            parameters: self.limit.algorithm.parameters(windows),
+            since_ms: self.identity.since_ms,
+            meter: self.limit.meter.clone(),
             decimals: self.decimals,
-            level: self.level,
-            field: self.counter.field,
-            since_ms: self.counter.since_ms,
+            source: Source::Limit(self.limit.clone(), self.level),
         }
     }
 }
 
-/// A counter as the gate and the resets know it.
+/// Which counter it is, as the gate and the resets know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counter {
+pub(super) struct CounterIdentity {
     pub(super) shape: ShapeHash,
     pub(super) start_ms: i64,
     pub(super) since_ms: i64,
     pub(super) field: CounterField,
 }
 
-impl Counter {
+impl CounterIdentity {
     /// The counter of `shape` that came into force at `active_from_ms` by its limit's dates.
     pub(super) fn new(
         key: &CounterKey,
@@ -144,7 +146,7 @@ impl Chain {
                 decimals: won.decimals,
                 capacity: won.capacity,
                 level: won.level,
-                counter: Counter::new(key, shape, active_from_ms, generations, resets),
+                identity: CounterIdentity::new(key, shape, active_from_ms, generations, resets),
             });
             segments.push(Segment { from_ms, winner });
         }

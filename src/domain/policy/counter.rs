@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::Definitions;
 use crate::domain::ids::{InvalidId, LimitId, MeterId, Subject, SubjectId, SubjectKind};
-use crate::domain::limit::{Algorithm, Class, Limit, Scope};
+use crate::domain::limit::{Class, Limit, Scope};
 use crate::domain::reservation::CounterField;
 
 /// What a quota's counter is called before its meter; no limit id has a slash.
@@ -67,9 +67,7 @@ pub struct ShapeHash([u8; 16]);
 impl ShapeHash {
     /// The shape of a limit: algorithm, window, scope, subject kind, meter, operations, class.
     pub fn of_limit(limit: &Limit) -> Self {
-        let algorithm = match limit.algorithm {
-            Algorithm::Calendar => "calendar",
-        };
+        let algorithm = limit.algorithm.signature();
         let scope = match limit.scope {
             Scope::Tenant => "tenant",
             Scope::Subject => "subject",
@@ -79,8 +77,9 @@ impl ShapeHash {
             Class::Rate => "rate",
         };
         let kind = limit.subject_kind.as_ref().map_or("", |kind| kind.as_str());
-        let mut parts =
-            vec!["limit", algorithm, limit.window.as_str(), scope, kind, limit.meter.as_str(), class];
+        let mut parts = vec!["limit"];
+        parts.extend(algorithm.iter().map(String::as_str));
+        parts.extend([scope, kind, limit.meter.as_str(), class]);
         if let Some(operations) = &limit.operations {
             parts.push("operations");
             parts.extend(operations.iter().map(|id| id.as_str()).collect::<BTreeSet<_>>());

@@ -14,6 +14,6 @@ pub mod validate;
 #[cfg(test)]
 mod tests;
 
-pub use resolve::{Level, Resolved, ResolvedLimit, ResolvedQuota};
+pub use resolve::{Level, Resolved};
 pub use snapshot::Policy;
 pub use tenant_policy::{Dangling, TenantPolicy};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::chain::Counter;
+use super::chain::CounterIdentity;
 use super::counter::{CounterKey, Resets};
 use super::snapshot::Policy;
 use super::tenant_policy::{Dangling, TenantPolicy, own_subjects};
@@ -74,7 +74,7 @@ pub fn resets_of_all(
 }
 
 /// Whether the change itself began a new generation: then the counter is new for everybody, without a reset.
-fn is_new_generation(before: &Policy, after: &Policy, key: &CounterKey, counter: &Counter) -> bool {
+fn is_new_generation(before: &Policy, after: &Policy, key: &CounterKey, counter: &CounterIdentity) -> bool {
     let number = |policy: &Policy| policy.generations.get(&key.counter, counter.shape).number;
     number(before) != number(after)
 }

@@ -1,15 +1,10 @@
-//! What one request falls under: its limits and quotas, each with its window, capacity and counter.
-
-use std::sync::Arc;
+//! What one request falls under: the counters of its limits and quotas.
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::amount::{Decimals, Units};
+use crate::domain::counter::Counter;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::MeterId;
-use crate::domain::limit::Limit;
-use crate::domain::period::Window;
-use crate::domain::reservation::CounterField;
 
 /// The most counters that one request may touch.
 pub const COUNTERS_MAX: usize = 32;
@@ -43,58 +38,25 @@ impl Level {
     }
 }
 
-/// A limit that a request falls under.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResolvedLimit {
-    /// The definition that won: id, meter, scope, window kind, class, kind, near_percent, message.
-    /// Its `capacity` is the definition's own; what counts is [`Self::capacity`].
-    pub limit: Arc<Limit>,
-    /// The index of the request's line that it counts.
-    pub line: usize,
-    /// The index of the request's subject whose use it counts; none for the whole tenant's.
-    pub subject: Option<usize>,
-    /// The window it counts in now.
-    pub window: Window,
-    /// How much fits in the window, overrides included.
-    pub capacity: Units,
-    /// The meter's decimals.
-    pub decimals: Decimals,
-    /// Where the capacity comes from.
-    pub level: Level,
-    /// The counter's field in the tenant's, or the subject's, hash.
-    pub field: CounterField,
-    /// When the counter was created, in unix milliseconds.
-    pub since_ms: i64,
-}
-
-/// A quota that a request falls under.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResolvedQuota {
-    /// What is allowed.
-    pub meter: MeterId,
-    /// The index of the request's line that it counts.
-    pub line: usize,
-    /// What the plan includes in each period.
-    pub included: Units,
-    /// The meter's decimals.
-    pub decimals: Decimals,
-    /// The billing period now.
-    pub window: Window,
-    /// The counter's field in the tenant's hash.
-    pub field: CounterField,
-    /// When the counter was created, in unix milliseconds.
-    pub since_ms: i64,
-}
-
 /// Everything that a request falls under.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resolved {
-    /// Its limits: line by line, the tenant's before the subjects'.
-    pub limits: Vec<ResolvedLimit>,
-    /// Its quotas, line by line.
-    pub quotas: Vec<ResolvedQuota>,
+    /// Its limits, line by line, the tenant's before the subjects'; then its quotas, line by line.
+    pub counters: Vec<Counter>,
     /// The lines that no limit and no quota counts: what they get is the meter's `without_limit`.
     pub without: Vec<usize>,
+}
+
+impl Resolved {
+    /// The counters of limits.
+    pub fn limits(&self) -> impl Iterator<Item = &Counter> {
+        self.counters.iter().filter(|counter| !counter.is_quota())
+    }
+
+    /// The counters of quotas.
+    pub fn quotas(&self) -> impl Iterator<Item = &Counter> {
+        self.counters.iter().filter(|counter| counter.is_quota())
+    }
 }
 
 /// A request falls under more counters than one decision may touch.

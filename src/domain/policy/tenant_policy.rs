@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::chain::{Candidate, Chain, Counter, Says};
+use super::chain::{Candidate, Chain, CounterIdentity, Says};
 use super::counter::{CounterKey, CounterName, Resets, ShapeHash};
-use super::resolve::{COUNTERS_MAX, Level, Resolved, ResolvedLimit, ResolvedQuota, TooManyCounters};
+use super::resolve::{COUNTERS_MAX, Level, Resolved, TooManyCounters};
 use super::snapshot::Policy;
+use crate::domain::algorithms::{Parameters, calendar};
 use crate::domain::amount::{Decimals, Units};
+use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
 use crate::domain::limit::{Class, Limit, Scope};
 use crate::domain::period::Windows;
@@ -36,7 +38,7 @@ pub struct TenantPolicy {
 struct QuotaRule {
     included: Units,
     decimals: Decimals,
-    counter: Counter,
+    identity: CounterIdentity,
 }
 
 /// The chains of every limit id, by each meter that they may count.
@@ -106,7 +108,7 @@ impl TenantPolicy {
     ) -> Result<Resolved, TooManyCounters> {
         let work = operation.map_or(Work::Lines, Work::Operation);
         let resolved = self.collect(meters, subjects, work, at_ms, windows);
-        let counters = resolved.limits.len() + resolved.quotas.len();
+        let counters = resolved.counters.len();
         if counters > COUNTERS_MAX { Err(TooManyCounters(counters)) } else { Ok(resolved) }
     }
 
@@ -125,19 +127,21 @@ impl TenantPolicy {
         windows: &Windows,
     ) -> Resolved {
         let mut resolved = Resolved::default();
+        let mut quotas = Vec::new();
         for (line, meter) in meters.into_iter().enumerate() {
-            let before = (resolved.limits.len(), resolved.quotas.len());
-            let request = Request { meter, line, work, at_ms, windows };
-            self.of_all.collect(&request, None, &mut resolved.limits);
+            let before = resolved.counters.len() + quotas.len();
+            let request = Request { meter, line: index_of(line), work, at_ms, windows };
+            self.of_all.collect(&request, None, &mut resolved.counters);
             for (index, subject) in subjects.iter().enumerate() {
                 let rules = self.of_subjects.get(subject).unwrap_or(&self.of_all);
-                rules.collect(&request, Some((index, &subject.kind)), &mut resolved.limits);
+                rules.collect(&request, Some((index_of(index + 1), &subject.kind)), &mut resolved.counters);
             }
-            resolved.quotas.extend(self.quotas.get(meter).map(|rule| rule.resolve(&request)));
-            if before == (resolved.limits.len(), resolved.quotas.len()) {
+            quotas.extend(self.quotas.get(meter).map(|rule| rule.counter(&request)));
+            if before == resolved.counters.len() + quotas.len() {
                 resolved.without.push(line);
             }
         }
+        resolved.counters.append(&mut quotas);
         resolved
     }
 
@@ -161,21 +165,21 @@ impl TenantPolicy {
     }
 
     /// The counters in force at `at_ms`, those of subjects with rules of their own apart.
-    pub(super) fn counters(&self, at_ms: i64) -> BTreeMap<CounterKey, Counter> {
+    pub(super) fn counters(&self, at_ms: i64) -> BTreeMap<CounterKey, CounterIdentity> {
         let mut counters = BTreeMap::new();
         for winner in self.of_all.winners(at_ms) {
             let counter = CounterName::of_limit(&winner.limit.id);
-            counters.insert(CounterKey { subject: None, counter }, winner.counter);
+            counters.insert(CounterKey { subject: None, counter }, winner.identity);
         }
         for (subject, rules) in &self.of_subjects {
             for winner in rules.winners(at_ms).filter(|winner| is_for(&winner.limit, Some(&subject.kind))) {
                 let counter = CounterName::of_limit(&winner.limit.id);
-                counters.insert(CounterKey { subject: Some(subject.clone()), counter }, winner.counter);
+                counters.insert(CounterKey { subject: Some(subject.clone()), counter }, winner.identity);
             }
         }
         for (meter, rule) in &self.quotas {
             let counter = CounterName::of_quota(meter);
-            counters.insert(CounterKey { subject: None, counter }, rule.counter);
+            counters.insert(CounterKey { subject: None, counter }, rule.identity);
         }
         counters
     }
@@ -205,10 +209,15 @@ impl Work<'_> {
 /// One line of a request, and when it is asked.
 struct Request<'a> {
     meter: &'a MeterId,
-    line: usize,
+    line: u8,
     work: Work<'a>,
     at_ms: i64,
     windows: &'a Windows,
+}
+
+/// The place of a line or subject as calls carry it; what is beyond cannot be named.
+fn index_of(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(u8::MAX)
 }
 
 /// Whether a limit counts for the tenant as a whole (no kind) or for a subject of `kind`.
@@ -220,18 +229,14 @@ fn is_for(limit: &Limit, kind: Option<&SubjectKind>) -> bool {
 }
 
 impl Rules {
-    fn collect(
-        &self,
-        request: &Request<'_>,
-        subject: Option<(usize, &SubjectKind)>,
-        found: &mut Vec<ResolvedLimit>,
-    ) {
+    fn collect(&self, request: &Request<'_>, subject: Option<(u8, &SubjectKind)>, found: &mut Vec<Counter>) {
         for chain in self.0.get(request.meter).into_iter().flatten() {
             let Some(winner) = chain.winner(request.at_ms) else { continue };
             let limit = &winner.limit;
             let counts = limit.meter == *request.meter && request.work.counts_under(limit);
             if counts && is_for(limit, subject.map(|(_, kind)| kind)) {
-                found.push(winner.resolve(request.line, subject.map(|(index, _)| index), request.windows));
+                let scope_index = subject.map_or(0, |(index, _)| index);
+                found.push(winner.counter(request.line, scope_index, request.windows));
             }
         }
     }
@@ -243,15 +248,18 @@ impl Rules {
 }
 
 impl QuotaRule {
-    fn resolve(&self, request: &Request<'_>) -> ResolvedQuota {
-        ResolvedQuota {
+    fn counter(&self, request: &Request<'_>) -> Counter {
+        Counter {
+            scope_index: 0,
+            field: self.identity.field,
+            class: Class::Quota,
+            lines: vec![(request.line, 1)],
+            capacity: self.included,
+            parameters: Parameters::Calendar(calendar::Parameters { window: request.windows.period }),
+            since_ms: self.identity.since_ms,
             meter: request.meter.clone(),
-            line: request.line,
-            included: self.included,
             decimals: self.decimals,
-            window: request.windows.period,
-            field: self.counter.field,
-            since_ms: self.counter.since_ms,
+            source: Source::Quota,
         }
     }
 }
@@ -355,9 +363,9 @@ impl<'a> Sources<'a> {
             let key = CounterKey { subject: None, counter: CounterName::of_quota(&quota.meter) };
             let decimals = self.decimals(&quota.meter);
             let shape = ShapeHash::of_quota(&quota.meter);
-            let counter = Counter::new(&key, shape, 0, &self.policy.generations, resets);
+            let identity = CounterIdentity::new(&key, shape, 0, &self.policy.generations, resets);
             let included = quota.included.floor_units(decimals);
-            (quota.meter.clone(), QuotaRule { included, decimals, counter })
+            (quota.meter.clone(), QuotaRule { included, decimals, identity })
         });
         quotas.collect()
     }

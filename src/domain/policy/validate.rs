@@ -8,7 +8,7 @@ use super::document::Definitions;
 use crate::domain::amount::Amount;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{LimitId, MeterId, PlanId};
-use crate::domain::limit::{Limit, Scope};
+use crate::domain::limit::{Class, Limit, Scope};
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
 use crate::domain::plan::PlanDefinition;
@@ -67,6 +67,13 @@ impl<'a> Validator<'a> {
             if !self.definitions.operations.contains_key(id) {
                 errors.push(FieldError::new(format!("/operations/{index}"), format!("no operation `{id}`")));
             }
+        }
+        if limit.class == Class::Quota && !limit.algorithm.is_restorable() {
+            let message = format!(
+                "must be rate: no ledger can tell what `{}` has counted",
+                limit.algorithm.name().as_str()
+            );
+            errors.push(FieldError::new("/class", message));
         }
         if limit.from.zip(limit.until).is_some_and(|(from, until)| from >= until) {
             errors.push(FieldError::new("/until", "must be after from"));

@@ -3,28 +3,35 @@
 //! Layout (little-endian, no padding; [`crate::domain::codec`]):
 //! ```text
 //! record  = head lines body
-//! head    = B layout(1)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
+//! head    = B layout(1 or 2)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
 //!           i8 latest_expiry_ms  i8 last_sequence                                              48 bytes, rewritten by scripts
 //! lines   = per line: i8 held  i8 consumed   [flags & 8: per line: i8 uncharged]                rewritten by scripts
 //! body    = core places tail                                                                   packed once in Rust, never rewritten
 //! core    = c16 fingerprint  I2 core_length  Bc0 tenant  per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
 //! places  = B subject_count  per subject: c13 hash
-//!           B counter_count  per counter: B holder  c8 field  i8 window_start_ms  B shape
-//!                            [shape & 32: i8 window_end_ms  i8 capacity]  per pair: B line  [shape & 16: i8 weight]
+//!           B counter_count  per counter, layout 1: B scope_index  c8 field  i8 window_start_ms  B flags
+//!                                                   [flags & 32: i8 window_end_ms  i8 capacity]  per line: B line  [flags & 16: i8 weight]
+//!                                         layout 2: B scope_index  c8 field  B flags  B algorithm  [flags & 32: i8 capacity]
+//!                                                   the algorithm's parameters  per line as above
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
 //! ```
 //! Head's `flags` = 1 late + 4 degraded + 8 a `cap` kept some uncharged, which follows the lines. (2 said so once, without the units.)
-//! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `shape` = number of pairs (1 to 8),
-//! plus 16 when weights are given (else each is 1), plus 32 when the end and capacity are given (a line is `cap`).
+//! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `flags` of a counter = number of lines (1 to 8),
+//! plus 16 when weights are given (else each is 1), plus 32 when the capacity is given (a line is `cap`).
+//! Layout 1 knows no algorithm but the calendar; a record is of layout 2 only where it needs another, so that an instance of a version
+//! that reads only layout 1 meets none as long as policy has no other.
 //! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
 
 use super::*;
+use crate::domain::algorithms::calendar;
 use crate::domain::amount::Decimals;
 use crate::domain::codec::{Reader, Write};
 use crate::domain::ids::{SubjectId, SubjectKind};
+use crate::domain::period::Window;
 
 const LAYOUT: u8 = 1;
+const LAYOUT_OF_ANY_ALGORITHM: u8 = 2;
 const TAIL_LAYOUT: u8 = 1;
 const WEIGHTED: u8 = 16;
 const CAPPED: u8 = 32;
@@ -34,6 +41,12 @@ const DEGRADED: u8 = 4;
 const KEPT: u8 = 8;
 
 impl Body {
+    /// The layout of a record with this body.
+    fn layout(&self) -> u8 {
+        let of_calendar = self.rest.as_ref().is_none_or(|rest| are_of_calendar(&rest.counters));
+        if of_calendar { LAYOUT } else { LAYOUT_OF_ANY_ALGORITHM }
+    }
+
     /// Packs the body as scripts, records and events carry it. Lines, counters and subjects must be within their maxima.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
@@ -54,8 +67,12 @@ impl Body {
         out
     }
 
-    /// Reads a body of `line_count` lines; one that ends after its core is a tombstone's.
-    pub fn decode(bytes: &[u8], line_count: usize) -> Result<Self, Undecodable> {
+    /// Reads the body of a record of this layout with `line_count` lines; one that ends after its core is a tombstone's.
+    pub(in crate::domain) fn decode(
+        bytes: &[u8],
+        line_count: usize,
+        layout: u8,
+    ) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
         let fingerprint = Fingerprint(reader.array()?);
         let core_length = usize::from(reader.u16()?);
@@ -64,7 +81,7 @@ impl Body {
         if reader.position() != core_length {
             return Err(Undecodable("core length"));
         }
-        let rest = if reader.rest().is_empty() { None } else { Some(BodyRest::decode(&mut reader)?) };
+        let rest = if reader.rest().is_empty() { None } else { Some(BodyRest::decode(&mut reader, layout)?) };
         Ok(Self { fingerprint, tenant, lines, rest })
     }
 }
@@ -118,11 +135,11 @@ impl BodyRest {
         out.extend_from_slice(self.metadata.as_bytes());
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Undecodable> {
+    fn decode(reader: &mut Reader<'_>, layout: u8) -> Result<Self, Undecodable> {
         let subject_count = reader.u8()?;
         let hashes: Vec<_> =
             (0..subject_count).map(|_| reader.array().map(SubjectHash)).collect::<Result<_, _>>()?;
-        let counters = decode_places(reader)?;
+        let counters = decode_places(reader, layout)?;
         if reader.u8()? != TAIL_LAYOUT {
             return Err(Undecodable("tail layout"));
         }
@@ -151,25 +168,42 @@ fn decode_subject(reader: &mut Reader<'_>) -> Result<Subject, Undecodable> {
     Ok(Subject { kind, id })
 }
 
+/// Whether layout 1 says all of these.
+fn are_of_calendar(counters: &[CounterPlace]) -> bool {
+    counters.iter().all(|counter| counter.parameters.window().is_some())
+}
+
 fn encode_places(counters: &[CounterPlace], out: &mut Vec<u8>) {
+    let of_calendar = are_of_calendar(counters);
     out.put_byte(u8::try_from(counters.len()).unwrap_or(u8::MAX));
     for counter in counters {
-        let weighted = counter.pairs.iter().any(|(_, weight)| *weight != 1);
-        let pairs = u8::try_from(counter.pairs.len()).unwrap_or(15);
-        out.put_byte(counter.holder);
+        let weighted = counter.lines.iter().any(|(_, weight)| *weight != 1);
+        let lines = u8::try_from(counter.lines.len()).unwrap_or(15);
+        let flags =
+            lines | if weighted { WEIGHTED } else { 0 } | if counter.cap.is_some() { CAPPED } else { 0 };
+        let capacity = counter.cap.map(|capacity| match capacity {
+            PlaceCapacity::Limit(units) => units.get(),
+            PlaceCapacity::Quota => QUOTA_CAPACITY,
+        });
+        out.put_byte(counter.scope_index);
         out.extend_from_slice(&counter.field.0);
-        out.put_8(counter.window_start_ms);
-        out.put_byte(
-            pairs | if weighted { WEIGHTED } else { 0 } | if counter.cap.is_some() { CAPPED } else { 0 },
-        );
-        if let Some((end_ms, capacity)) = counter.cap {
-            out.put_8(end_ms);
-            out.put_8(match capacity {
-                PlaceCapacity::Limit(units) => units.get(),
-                PlaceCapacity::Quota => QUOTA_CAPACITY,
-            });
+        match counter.parameters.window().filter(|_| of_calendar) {
+            Some(window) => {
+                out.put_8(window.start_ms);
+                out.put_byte(flags);
+                if let Some(capacity) = capacity {
+                    out.put_8(window.end_ms);
+                    out.put_8(capacity);
+                }
+            }
+            None => {
+                out.put_byte(flags);
+                out.put_byte(counter.parameters.code());
+                capacity.into_iter().for_each(|capacity| out.put_8(capacity));
+                counter.parameters.encode(out);
+            }
         }
-        for (line, weight) in &counter.pairs {
+        for (line, weight) in &counter.lines {
             out.put_byte(*line);
             if weighted {
                 out.put_8(*weight);
@@ -178,32 +212,44 @@ fn encode_places(counters: &[CounterPlace], out: &mut Vec<u8>) {
     }
 }
 
-fn decode_places(reader: &mut Reader<'_>) -> Result<Vec<CounterPlace>, Undecodable> {
+fn decode_places(reader: &mut Reader<'_>, layout: u8) -> Result<Vec<CounterPlace>, Undecodable> {
     let count = reader.u8()?;
-    (0..count).map(|_| decode_place(reader)).collect()
+    (0..count).map(|_| decode_place(reader, layout)).collect()
 }
 
-fn decode_place(reader: &mut Reader<'_>) -> Result<CounterPlace, Undecodable> {
-    let holder = reader.u8()?;
+fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterPlace, Undecodable> {
+    let scope_index = reader.u8()?;
     let field = CounterField(reader.array()?);
-    let window_start_ms = reader.i64()?;
-    let shape = reader.u8()?;
-    let cap = if shape & CAPPED == 0 {
-        None
-    } else {
-        let end_ms = reader.i64()?;
-        let capacity = match reader.i64()? {
-            QUOTA_CAPACITY => PlaceCapacity::Quota,
-            units => PlaceCapacity::Limit(Units::new(units).ok_or(Undecodable("capacity"))?),
-        };
-        Some((end_ms, capacity))
+    let (flags, parameters, cap) = match layout {
+        LAYOUT => {
+            let start_ms = reader.i64()?;
+            let flags = reader.u8()?;
+            let is_capped = flags & CAPPED != 0;
+            let end_ms = if is_capped { reader.i64()? } else { start_ms };
+            let cap = is_capped.then(|| decode_capacity(reader)).transpose()?;
+            let window = Window { start_ms, end_ms };
+            (flags, Parameters::Calendar(calendar::Parameters { window }), cap)
+        }
+        _ => {
+            let flags = reader.u8()?;
+            let code = reader.u8()?;
+            let cap = (flags & CAPPED != 0).then(|| decode_capacity(reader)).transpose()?;
+            (flags, Parameters::decode(code, reader)?, cap)
+        }
     };
-    let mut pairs = Vec::with_capacity(usize::from(shape & 15));
-    for _ in 0..shape & 15 {
+    let mut lines = Vec::with_capacity(usize::from(flags & 15));
+    for _ in 0..flags & 15 {
         let line = reader.u8()?;
-        pairs.push((line, if shape & WEIGHTED == 0 { 1 } else { reader.i64()? }));
+        lines.push((line, if flags & WEIGHTED == 0 { 1 } else { reader.i64()? }));
     }
-    Ok(CounterPlace { holder, field, window_start_ms, cap, pairs })
+    Ok(CounterPlace { scope_index, field, parameters, cap, lines })
+}
+
+fn decode_capacity(reader: &mut Reader<'_>) -> Result<PlaceCapacity, Undecodable> {
+    match reader.i64()? {
+        QUOTA_CAPACITY => Ok(PlaceCapacity::Quota),
+        units => Units::new(units).map(PlaceCapacity::Limit).ok_or(Undecodable("capacity")),
+    }
 }
 
 impl Head {
@@ -234,9 +280,7 @@ impl Head {
 
     /// Reads head and lines from the front of the reader.
     pub fn decode(reader: &mut Reader<'_>) -> Result<(Self, Vec<LineUnits>), Undecodable> {
-        if reader.u8()? != LAYOUT {
-            return Err(Undecodable("record layout"));
-        }
+        read_layout(reader.u8()?)?;
         let state = ReservationState::from_code(reader.u8()?)?;
         let line_count = usize::from(reader.u8()?);
         if !(1..=LINES_MAX).contains(&line_count) {
@@ -265,6 +309,18 @@ impl Head {
     }
 }
 
+fn read_layout(layout: u8) -> Result<u8, Undecodable> {
+    match layout {
+        LAYOUT | LAYOUT_OF_ANY_ALGORITHM => Ok(layout),
+        _ => Err(Undecodable("record layout")),
+    }
+}
+
+/// The layout of a packed record.
+pub(in crate::domain) fn layout_of(bytes: &[u8]) -> Result<u8, Undecodable> {
+    read_layout(*bytes.first().ok_or(Undecodable("too short"))?)
+}
+
 /// Reads what was kept uncharged of each line.
 pub(in crate::domain) fn decode_uncharged(
     reader: &mut Reader<'_>,
@@ -284,6 +340,7 @@ impl Record {
     /// Packs the whole record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = self.head.encode(&self.units);
+        out[0] = self.body.layout();
         out.extend_from_slice(&self.body.encode());
         out
     }
@@ -291,8 +348,9 @@ impl Record {
     /// Reads a whole record or a tombstone.
     pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
+        let layout = layout_of(bytes)?;
         let (head, units) = Head::decode(&mut reader)?;
-        let body = Body::decode(reader.rest(), units.len())?;
+        let body = Body::decode(reader.rest(), units.len(), layout)?;
         Ok(Self { head, units, body })
     }
 }
@@ -300,6 +358,10 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn in_window(start_ms: i64, end_ms: i64) -> Parameters {
+        Parameters::Calendar(calendar::Parameters { window: Window { start_ms, end_ms } })
+    }
 
     fn record() -> Record {
         let meter = |name: &str, on_excess| LineRule {
@@ -338,18 +400,18 @@ mod tests {
                     subjects: vec![(subject, SubjectHash(*b"=abcdefghijkl"))],
                     counters: vec![
                         CounterPlace {
-                            holder: 0,
+                            scope_index: 0,
                             field: CounterField(*b"abcdefgh"),
-                            window_start_ms: 1_699_999_200_000,
-                            cap: Some((1_700_002_800_000, PlaceCapacity::Quota)),
-                            pairs: vec![(0, 1)],
+                            parameters: in_window(1_699_999_200_000, 1_700_002_800_000),
+                            cap: Some(PlaceCapacity::Quota),
+                            lines: vec![(0, 1)],
                         },
                         CounterPlace {
-                            holder: 1,
+                            scope_index: 1,
                             field: CounterField(*b"ABCDEFGH"),
-                            window_start_ms: 0,
+                            parameters: in_window(0, 0),
                             cap: None,
-                            pairs: vec![(0, 5), (1, 1)],
+                            lines: vec![(0, 5), (1, 1)],
                         },
                     ],
                     keyed: true,

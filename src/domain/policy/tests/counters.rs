@@ -103,12 +103,12 @@ impl Installation {
         let windows = self.definitions.tenants[tenant].calendar().windows(at_ms);
         let meters = [meter("whole"), meter("cents"), meter("page")];
         let found = built.resolve(&meters, &subjects, Some(&operation), at_ms, &windows).unwrap();
-        let limits = found.limits.iter().map(|each| {
-            let who = each.subject.map(|index| subjects[index].clone());
-            let name = CounterName::of_limit(&each.limit.id);
-            ((who, name), (ShapeHash::of_limit(&each.limit), each.field, each.since_ms))
+        let limits = found.limits().map(|each| {
+            let limit = each.limit().unwrap();
+            let who = each.subject(&subjects).cloned();
+            ((who, CounterName::of_limit(&limit.id)), (ShapeHash::of_limit(limit), each.field, each.since_ms))
         });
-        let quotas = found.quotas.iter().map(|each| {
+        let quotas = found.quotas().map(|each| {
             let name = CounterName::of_quota(&each.meter);
             ((None, name), (ShapeHash::of_quota(&each.meter), each.field, each.since_ms))
         });

@@ -1,5 +1,6 @@
 use super::*;
 use crate::domain::amount::Amount;
+use crate::domain::counter::Counter;
 use crate::domain::limit::Limit;
 use crate::domain::period::WindowKind;
 use crate::domain::policy::resolve::{Level, TooManyCounters, repeated_meters};
@@ -9,9 +10,8 @@ use proptest::prelude::*;
 /// (limit id, capacity, level, subject index), sorted.
 fn summary(resolved: &Resolved) -> Vec<(String, i64, Level, Option<usize>)> {
     let mut limits: Vec<_> = resolved
-        .limits
-        .iter()
-        .map(|each| (each.limit.id.to_string(), each.capacity.get(), each.level, each.subject))
+        .limits()
+        .map(|each| (each.name(), each.capacity.get(), each.level(), each.subject_index()))
         .collect();
     limits.sort();
     limits
@@ -40,12 +40,13 @@ fn a_request_falls_under_the_limits_of_its_meter_operation_and_subjects() {
         row("user-hour", 20, Level::Default, Some(0)),
     ];
     assert_eq!(summary(&found), expected);
-    assert_eq!(found.quotas.len(), 1);
-    assert_eq!(found.quotas[0].included.get(), 1000);
+    let quotas: Vec<_> = found.quotas().collect();
+    assert_eq!(quotas.len(), 1);
+    assert_eq!(quotas[0].capacity.get(), 1000);
     let berlin = calendar(&definitions);
-    assert_eq!(found.quotas[0].window, berlin.window(WindowKind::Period, NOW_MS));
-    let week = found.limits.iter().find(|each| each.limit.id.as_str() == "ocr-week").unwrap();
-    assert_eq!(week.window, berlin.window(WindowKind::Week, NOW_MS));
+    assert_eq!(quotas[0].window(), Some(berlin.window(WindowKind::Period, NOW_MS)));
+    let week = found.limits().find(|each| each.name() == "ocr-week").unwrap();
+    assert_eq!(week.window(), Some(berlin.window(WindowKind::Week, NOW_MS)));
     let by_lines = resolve(&definitions, &["page"], &[], None);
     assert_eq!(
         summary(&by_lines),
@@ -69,7 +70,7 @@ fn an_overview_shows_the_limits_of_every_meter_and_operation() {
     ];
     assert_eq!(summary(&found), expected);
     assert_eq!(tenant.meters().into_iter().collect::<Vec<_>>(), [&meter("page"), &meter("token")]);
-    assert_eq!((found.quotas.len(), found.without.len()), (1, 0));
+    assert_eq!((found.quotas().count(), found.without.len()), (1, 0));
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn a_line_that_nothing_counts_is_named() {
     let definitions = defined(demo());
     let found = resolve(&definitions, &["page", "token"], &[], None);
     assert_eq!(found.without, [1]);
-    assert_eq!((found.limits[0].line, found.quotas[0].line), (0, 0));
+    assert_eq!(found.counters.iter().map(Counter::line).collect::<Vec<_>>(), [0, 0]);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn overrides_come_in_their_order_and_end() {
     let day = |overrides: Value| {
         let definitions = with_tenant(json!({ "overrides": overrides }));
         let found = resolve(&definitions, &["page"], &[], None);
-        (found.limits[0].capacity.get(), found.limits[0].level)
+        (found.counters[0].capacity.get(), found.counters[0].level())
     };
     let tenant = each("t", "tenant", json!({ "capacity": "55" }));
     let factor = each("e", "emergency", json!({ "factor": "1.5" }));
@@ -126,7 +127,7 @@ fn more_counters_than_one_decision_may_touch_are_refused() {
         let tenant = tenant_policy(&definitions, "acme");
         let windows = calendar(&definitions).windows(NOW_MS);
         let resolved = tenant.resolve(&[meter("page")], &[], None, NOW_MS, &windows);
-        resolved.map(|resolved| resolved.limits.len())
+        resolved.map(|resolved| resolved.limits().count())
     };
     assert_eq!(count(limits(30)), Ok(31), "30 and the plan's; with the quota 32 counters");
     assert_eq!(count(limits(31)), Err(TooManyCounters(33)));
@@ -248,15 +249,15 @@ proptest! {
         let built = TenantPolicy::new(&policy(&definitions), tenant, &Resets::default()).unwrap();
         let windows = tenant.calendar().windows(at_ms);
         let resolved = built.resolve(&meters, &subjects, operation.as_ref(), at_ms, &windows).unwrap();
-        let mut found: Vec<Row> = resolved.limits.iter().map(|each| {
-            (each.limit.id.to_string(), each.capacity.get(), each.level, each.subject, each.line)
+        let mut found: Vec<Row> = resolved.limits().map(|each| {
+            (each.name(), each.capacity.get(), each.level(), each.subject_index(), each.line())
         }).collect();
         expected.sort();
         found.sort();
         prop_assert_eq!(&found, &expected);
 
         let has_quota = tenant.plan.as_ref().is_some_and(|plan| !definitions.plans[plan].quotas.is_empty());
-        prop_assert_eq!(resolved.quotas.len(), usize::from(has_quota));
+        prop_assert_eq!(resolved.quotas().count(), usize::from(has_quota));
         for line in 0..2 {
             let is_counted = expected.iter().any(|row| row.4 == line) || (line == 0 && has_quota);
             prop_assert_eq!(resolved.without.contains(&line), !is_counted);
