@@ -49,7 +49,7 @@ local function measure(keys, counters, epoch, now, counted_at)
     holder.next = at
     local raw = holder.warm and holder.values[at]
     counter.missing = not raw
-    counter.algorithm.load(counter, raw, counted_at)
+    counter.algorithm.load(counter, raw, counted_at, now)
     if counted_at < holder.restored_at and not counter.algorithm.is_restorable then
       counter.current = false
     end

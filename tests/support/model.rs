@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use tollgate::domain::algorithms::cell::{Cell, Loaded};
+use tollgate::domain::algorithms::{Parameters, calendar};
 use tollgate::domain::amount::{UNITS_MAX, Units};
+use tollgate::domain::period::Window;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
 
 /// A call's answer, as far as callers can tell it apart.
@@ -46,17 +49,56 @@ pub struct Rule {
     pub late_within_ms: i64,
 }
 
-/// One counter: its capacity and the weight of each line, 0 where the line does not count.
+/// One counter: how it counts, its capacity and the weight of each line, 0 where the line does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
+    /// How it counts.
+    pub parameters: Parameters,
     /// At most this much.
     pub capacity: i64,
     /// Per line.
     pub weights: Vec<i64>,
-    /// Units consumed.
-    pub consumed: i64,
-    /// Units held.
-    pub reserved: i64,
+    cell: Option<Cell>,
+    lost_at_ms: i64,
+}
+
+impl Counter {
+    /// A counter that has counted nothing.
+    pub fn new(parameters: Parameters, capacity: i64, weights: Vec<i64>) -> Self {
+        Self { parameters, capacity, weights, cell: None, lost_at_ms: i64::MIN }
+    }
+
+    /// By a window of the calendar that never ends.
+    pub fn of_calendar(capacity: i64, weights: Vec<i64>) -> Self {
+        let window = Window { start_ms: 0, end_ms: i64::MAX };
+        Self::new(Parameters::Calendar(calendar::Parameters { window }), capacity, weights)
+    }
+
+    /// What it counts at this time.
+    pub fn at(&self, now_ms: i64) -> Cell {
+        self.parameters.load(self.cell, now_ms, now_ms).cell
+    }
+
+    /// How much fits at this time.
+    pub fn room(&self, now_ms: i64) -> i64 {
+        self.parameters.room(&self.at(now_ms), self.capacity)
+    }
+
+    /// What it counts of a reservation that was made then, read now; nothing where it does not count that any more.
+    fn of(&self, born_at_ms: i64, now_ms: i64) -> Option<Cell> {
+        let loaded = self.parameters.load(self.cell, born_at_ms, now_ms);
+        let is_kept = self.is_restorable() || born_at_ms >= self.lost_at_ms;
+        (loaded.is_current && is_kept).then_some(loaded.cell)
+    }
+
+    fn weigh(&self, amounts: &[i64]) -> i64 {
+        self.weights.iter().zip(amounts).map(|(weight, amount)| weight * amount).sum()
+    }
+
+    /// Whether the ledger can tell what it counted.
+    pub fn is_restorable(&self) -> bool {
+        self.parameters.window().is_some()
+    }
 }
 
 /// A reservation as it stands.
@@ -70,6 +112,7 @@ pub struct Hold {
     pub lines: Vec<LineUnits>,
     /// When it expires, or did.
     pub expires_at_ms: i64,
+    born_at_ms: i64,
     latest_expiry_ms: i64,
     meaning: u8,
 }
@@ -133,14 +176,10 @@ impl Model {
             }
             return Answer::Replayed(hold.state, hold.lines.clone());
         }
-        let need = |counter: &Counter| -> i64 {
-            counter.weights.iter().zip(amounts).map(|(weight, amount)| weight * amount).sum()
-        };
-        let refuses =
-            |counter: &Counter| counter.consumed + counter.reserved + need(counter) > counter.capacity;
+        let refuses = |counter: &Counter| counter.weigh(amounts) > counter.room(now_ms);
         let refusing: Vec<usize> =
             (0..self.counters.len()).filter(|&at| refuses(&self.counters[at])).collect();
-        let granted = if mode == Mode::Best { self.fit(amounts) } else { amounts.to_vec() };
+        let granted = if mode == Mode::Best { self.fit(now_ms, amounts) } else { amounts.to_vec() };
         if (mode != Mode::Best && !refusing.is_empty()) || granted.iter().all(|&amount| amount == 0) {
             return Answer::Refused(refusing);
         }
@@ -153,16 +192,16 @@ impl Model {
             }
         };
         let lines: Vec<LineUnits> = granted.iter().map(line).collect();
-        for counter in &mut self.counters {
-            let moved: i64 =
-                counter.weights.iter().zip(&granted).map(|(weight, amount)| weight * amount).sum();
-            if usage {
-                counter.consumed += moved;
-            } else {
-                counter.reserved += moved;
-            }
-        }
         let expires_at_ms = if usage { now_ms } else { now_ms + ttl_ms.min(max_life_ms) };
+        for counter in &mut self.counters {
+            let (mut cell, moved) = (counter.at(now_ms), counter.weigh(&granted));
+            if usage {
+                counter.parameters.charge(&mut cell, moved);
+            } else {
+                counter.parameters.hold(&mut cell, moved, expires_at_ms);
+            }
+            counter.cell = Some(cell);
+        }
         let state = if usage { ReservationState::Consumed } else { ReservationState::Reserved };
         let hold = Hold {
             state,
@@ -170,6 +209,7 @@ impl Model {
             meaning,
             lines: lines.clone(),
             expires_at_ms,
+            born_at_ms: now_ms,
             latest_expiry_ms: now_ms + max_life_ms,
         };
         self.holds.insert(id, hold);
@@ -177,14 +217,12 @@ impl Model {
         Answer::Done(state, lines, expires_at_ms, false)
     }
 
-    fn fit(&self, amounts: &[i64]) -> Vec<i64> {
+    fn fit(&self, now_ms: i64, amounts: &[i64]) -> Vec<i64> {
         let mut granted: Vec<i64> = Vec::new();
         for (line, &asked) in amounts.iter().enumerate() {
             let mut most = asked;
             for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
-                let taken: i64 =
-                    counter.weights.iter().zip(&granted).map(|(weight, amount)| weight * amount).sum();
-                let room = counter.capacity - counter.consumed - counter.reserved - taken;
+                let room = counter.room(now_ms) - counter.weigh(&granted);
                 most = most.min(room.div_euclid(counter.weights[line]));
             }
             granted.push(most.max(0));
@@ -211,9 +249,9 @@ impl Model {
         if let Some(refusal) = self.check(&hold, &totals) {
             return refusal;
         }
-        let (totals, uncharged) = self.cap(&hold, totals);
+        let (totals, uncharged) = self.cap(now_ms, &hold, totals);
         let state = if is_final { ReservationState::Consumed } else { hold.state };
-        self.settle("consume", id, state, late, &totals, uncharged)
+        self.settle(now_ms, "consume", id, state, late, &totals, uncharged)
     }
 
     /// Releases with this much incurred per line; none stands for nothing more than is consumed.
@@ -239,15 +277,23 @@ impl Model {
                 if let Some(refusal) = self.check(&hold, &totals) {
                     return refusal;
                 }
-                let (totals, uncharged) = self.cap(&hold, totals);
-                return self.settle("consume", id, ReservationState::Consumed, true, &totals, uncharged);
+                let (totals, uncharged) = self.cap(now_ms, &hold, totals);
+                return self.settle(
+                    now_ms,
+                    "consume",
+                    id,
+                    ReservationState::Consumed,
+                    true,
+                    &totals,
+                    uncharged,
+                );
             }
             ReservationState::Reserved => {}
         }
         if let Some(line) = decreased(&hold, &totals) {
             return Answer::AmountDecreased(line);
         }
-        self.settle("release", id, ReservationState::Released, false, &totals, vec![0; totals.len()])
+        self.settle(now_ms, "release", id, ReservationState::Released, false, &totals, vec![0; totals.len()])
     }
 
     /// Moves the expiry.
@@ -280,9 +326,16 @@ impl Model {
             let lines = self.holds[id].lines.clone();
             let totals: Vec<i64> = lines.iter().map(|line| line.consumed.get()).collect();
             let uncharged = lines.iter().map(|line| line.uncharged.get()).collect();
-            self.settle("expire", *id, ReservationState::Expired, false, &totals, uncharged);
+            self.settle(now_ms, "expire", *id, ReservationState::Expired, false, &totals, uncharged);
         }
         due
+    }
+
+    /// The gate loses its memory, and is told again what the ledger knows.
+    pub fn lose_memory(&mut self, now_ms: i64) {
+        for counter in self.counters.iter_mut().filter(|counter| !counter.is_restorable()) {
+            (counter.cell, counter.lost_at_ms) = (None, now_ms);
+        }
     }
 
     /// Open holds, in the order of their ids.
@@ -304,11 +357,11 @@ impl Model {
     /// As consumes and releases are judged while the gate is away: no counter is known, so that a cap leaves no more than
     /// the hold, as if every line had a full one.
     pub fn without_counters(&self) -> Self {
-        let full = |line| Counter {
-            capacity: 0,
-            weights: (0..self.rules.len()).map(|at| i64::from(at == line)).collect(),
-            consumed: 0,
-            reserved: MORE_THAN_IS_HELD,
+        let full = |line| {
+            let weights = (0..self.rules.len()).map(|at| i64::from(at == line)).collect();
+            let mut counter = Counter::of_calendar(0, weights);
+            counter.cell = Some(Cell { reserved: MORE_THAN_IS_HELD, ..Cell::default() });
+            counter
         };
         Self { counters: (0..self.rules.len()).map(full).collect(), ..self.clone() }
     }
@@ -331,7 +384,7 @@ impl Model {
     }
 
     /// What `cap` lets through, and what it keeps uncharged.
-    fn cap(&self, hold: &Hold, mut totals: Vec<i64>) -> (Vec<i64>, Vec<i64>) {
+    fn cap(&self, now_ms: i64, hold: &Hold, mut totals: Vec<i64>) -> (Vec<i64>, Vec<i64>) {
         let asked = totals.clone();
         let open = hold.state == ReservationState::Reserved;
         let free = |line: usize| {
@@ -343,8 +396,14 @@ impl Model {
                 continue;
             }
             for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
+                let loaded = counter.parameters.load(counter.cell, hold.born_at_ms, now_ms);
+                let loaded = Loaded { is_current: counter.of(hold.born_at_ms, now_ms).is_some(), ..loaded };
+                if !counter.parameters.is_open(&loaded, now_ms) {
+                    continue;
+                }
                 let before = (0..line).map(|at| counter.weights[at] * (totals[at] - free(at)).max(0));
-                let room = counter.capacity - counter.consumed - counter.reserved - before.sum::<i64>();
+                let left = counter.parameters.room(&loaded.cell, counter.capacity);
+                let room = left - before.sum::<i64>();
                 let more = room.div_euclid(counter.weights[line]).max(0);
                 let most = hold.lines[line].held.get().max(free(line) + more);
                 totals[line] = totals[line].min(most);
@@ -354,8 +413,10 @@ impl Model {
         (totals, uncharged)
     }
 
+    #[allow(clippy::too_many_arguments, reason = "a change's own parts")]
     fn settle(
         &mut self,
+        now_ms: i64,
         kind: &'static str,
         id: u8,
         state: ReservationState,
@@ -371,11 +432,18 @@ impl Model {
             (line.consumed, line.uncharged) = (units(total), units(uncharged));
         }
         for counter in &mut self.counters {
+            let Some(mut cell) = counter.of(before.born_at_ms, now_ms) else { continue };
+            let (mut freed, mut used) = (0, 0);
             for (line, weight) in counter.weights.iter().enumerate() {
-                counter.consumed += weight * (totals[line] - before.lines[line].consumed.get());
-                counter.reserved -= weight * (outstanding(&before, line) - outstanding(&after, line));
+                used += weight * (totals[line] - before.lines[line].consumed.get());
+                freed += weight * (outstanding(&before, line) - outstanding(&after, line));
             }
-            assert!(counter.reserved >= 0 && counter.consumed <= UNITS_MAX, "{counter:?}");
+            let (parameters, settled) = (counter.parameters, used.min(freed));
+            parameters.settle(&mut cell, settled);
+            parameters.charge(&mut cell, used - settled);
+            parameters.give_back(&mut cell, freed - settled);
+            assert!(cell.reserved >= 0 && cell.consumed <= UNITS_MAX, "{counter:?}");
+            counter.cell = Some(cell);
         }
         self.told.push((kind, id, after.lines.clone()));
         let answer = Answer::Done(state, after.lines.clone(), after.expires_at_ms, late);

@@ -68,6 +68,10 @@ impl Counting for Parameters {
         self.window.end_ms
     }
 
+    fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool {
+        now_ms < self.window.end_ms && !loaded.is_later
+    }
+
     fn load(&self, cell: Option<Cell>, _: i64, _: i64) -> Loaded {
         let start_ms = self.window.start_ms;
         let empty = Cell { mark: start_ms, ..Cell::default() };

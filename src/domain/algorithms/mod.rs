@@ -54,6 +54,8 @@ pub trait Counting: Copy {
     fn ends_at_ms(&self, at_ms: i64) -> i64;
     /// The cell as it counts work of the instant `counted_at_ms`, read at `now_ms`.
     fn load(&self, cell: Option<Cell>, counted_at_ms: i64, now_ms: i64) -> Loaded;
+    /// Whether what is left there cuts a consume at `now_ms`.
+    fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool;
     /// How many more units fit.
     fn room(&self, cell: &Cell, capacity: i64) -> i64 {
         capacity - cell.consumed - cell.reserved
@@ -239,6 +241,11 @@ macro_rules! define {
             /// The cell as it counts work of the instant `counted_at_ms`, read at `now_ms`.
             pub fn load(&self, cell: Option<Cell>, counted_at_ms: i64, now_ms: i64) -> Loaded {
                 match self { $(Self::$name(counting) => counting.load(cell, counted_at_ms, now_ms),)* }
+            }
+
+            /// Whether what is left there cuts a consume at `now_ms`.
+            pub fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool {
+                match self { $(Self::$name(counting) => counting.is_open(loaded, now_ms),)* }
             }
 
             /// How many more units fit.

@@ -1,6 +1,7 @@
 //! Random sequences of calls at the gate, and of the rules and counters they meet.
 
 use proptest::prelude::*;
+use tollgate::domain::algorithms::Parameters;
 use tollgate::domain::reservation::{OnExcess, OnLate};
 
 use crate::support::model::{Counter, Mode, Rule};
@@ -83,14 +84,9 @@ pub(super) fn rules() -> impl Strategy<Value = Vec<Rule>> {
     proptest::collection::vec(rule, 2)
 }
 
-pub(super) fn counters() -> impl Strategy<Value = Vec<Counter>> {
-    let counter = |weights: Vec<i64>| {
-        (20..110_i64).prop_map(move |capacity| Counter {
-            capacity,
-            weights: weights.clone(),
-            consumed: 0,
-            reserved: 0,
-        })
+pub(super) fn counters(parameters: Parameters) -> impl Strategy<Value = Vec<Counter>> {
+    let counter = move |weights: Vec<i64>| {
+        (20..110_i64).prop_map(move |capacity| Counter::new(parameters, capacity, weights.clone()))
     };
     (counter(vec![3, 2]), counter(vec![1, 0])).prop_map(|(budget, single)| vec![budget, single])
 }

@@ -197,7 +197,7 @@ impl Account {
         // A part of a best effort would have been granted: only what has nothing left refuses it.
         let is_best = admission.mode == Mode::Best;
         let counter = |at: &usize| &self.model.counters[*at];
-        let left = |counter: &Counter| counter.capacity - counter.consumed - counter.reserved;
+        let left = |counter: &Counter| counter.room(0);
         let refusing: Vec<usize> =
             refusing.iter().copied().filter(|at| !is_best || left(counter(at)) < 1).collect();
         let needed = |counter: &Counter| -> i64 {
@@ -217,8 +217,8 @@ impl Account {
             let counter = &self.model.counters[at];
             let figure = |value: i64| value.to_string();
             let expected = json!({
-                "capacity": figure(counter.capacity), "consumed": figure(counter.consumed), "reserved": figure(counter.reserved),
-                "remaining": figure((counter.capacity - counter.consumed - counter.reserved).max(0)),
+                "capacity": figure(counter.capacity), "consumed": figure(counter.at(0).consumed),
+                "reserved": figure(counter.at(0).reserved), "remaining": figure(counter.room(0).max(0)),
             });
             assert!(has(shown, &expected), "{}: {shown} instead of {expected}", self.name);
         }
@@ -229,7 +229,7 @@ impl Account {
         self.check_counters(quota);
         let counters = self.counters.iter().zip(&self.model.counters);
         let (quotas, limits): (Vec<_>, Vec<_>) = counters.partition(|(name, _)| name.starts_with("quota:"));
-        let figures = |(_, counter): (&String, &Counter)| json!({ "consumed": counter.consumed.to_string(), "reserved": counter.reserved.to_string() });
+        let figures = |(_, counter): (&String, &Counter)| json!({ "consumed": counter.at(0).consumed.to_string(), "reserved": counter.at(0).reserved.to_string() });
         let expected =
             json!({ "source": "gate", "quotas": quotas.into_iter().map(figures).collect::<Vec<_>>() });
         assert!(has(quota, &expected), "{}: {quota} instead of {expected}", self.name);

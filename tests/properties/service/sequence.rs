@@ -167,7 +167,7 @@ impl Plan {
     pub(super) fn counters(&self, meters: &[String; 2]) -> Vec<(String, Counter)> {
         let counter = |line: usize, capacity| {
             let weights = if line == 0 { vec![1, 0] } else { vec![0, 1] };
-            Counter { capacity, weights, consumed: 0, reserved: 0 }
+            Counter::of_calendar(capacity, weights)
         };
         let limits = self.limits().into_iter();
         let limits = limits.map(|(name, line, _, _, capacity)| (name.to_owned(), counter(line, capacity)));
