@@ -53,6 +53,14 @@ pub(super) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
     resolved.counters.iter().map(life).collect()
 }
 
+/// Work that the gate did not see is counted later only where the ledger can tell it: its record names no other counter.
+fn keep_restorable(resolved: &mut Resolved, body: &mut Body) {
+    resolved.counters.retain(|counter| counter.window().is_some());
+    for rest in &mut body.rest {
+        rest.counters.retain(|place| place.parameters.window().is_some());
+    }
+}
+
 impl Operations {
     /// While the gate is away: admitted and parked where every limit allows that, without being measured.
     pub(super) async fn decide_without_gate(
@@ -64,11 +72,12 @@ impl Operations {
         away: GateError,
     ) -> Answer<Decided> {
         let now_ms = self.gate_now_ms();
-        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
+        let (mut resolved, mut body) = self.resolve(entry, request, &prepared, now_ms)?;
         // By a clock that is not trusted it would be admitted into a wrong window.
         if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
             return Err(away.into());
         }
+        keep_restorable(&mut resolved, &mut body);
         let record = match mode {
             ReserveMode::Usage => usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms),
             _ => held_record(&body, &prepared, now_ms),
@@ -97,7 +106,8 @@ impl Operations {
     ) -> Answer<(ReservationId, Resolved, Record)> {
         let now_ms = self.gate_now_ms();
         let prepared = self.prepare(entry, request, USAGE)?;
-        let (resolved, body) = self.resolve(entry, request, &prepared, now_ms)?;
+        let (mut resolved, mut body) = self.resolve(entry, request, &prepared, now_ms)?;
+        keep_restorable(&mut resolved, &mut body);
         let record = usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms);
         Ok((prepared.id, resolved, degraded(record)))
     }
