@@ -56,7 +56,7 @@ pub(super) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
 /// Work that the gate did not see is counted later only where the ledger can tell it: its record names no other counter.
 fn keep_restorable(resolved: &mut Resolved, body: &mut Body) {
     resolved.counters.retain(|counter| counter.window().is_some());
-    for rest in &mut body.rest {
+    if let Some(rest) = &mut body.rest {
         rest.counters.retain(|place| place.parameters.window().is_some());
     }
 }
