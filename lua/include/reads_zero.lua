@@ -2,7 +2,7 @@
 -- Whether a field that is missing in a hash was never used in its window.
 local function reads_zero(holders, check)
   local holder = holders[check.scope_index]
-  if check.began >= math.max(holder.restored_at, check.since) then
+  if check.began >= check.since and check.began >= holder.restored_at + (holder.untold and 1 or 0) then
     return true
   end
   if holder.untold then

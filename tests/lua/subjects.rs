@@ -196,6 +196,26 @@ async fn what_was_held_before_the_restore_ends_only_once_its_subject_is_told(
     assert_eq!(counted(&world, &after).await, [(1, 3)]);
 }
 
+/// By a clock that stands still, as a test clock does, a hold and the restore after it may have one time.
+#[rstest]
+#[tokio::test]
+async fn what_was_made_at_the_very_time_of_the_restore_is_asked_for_too(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ask = page_of("a", &user("ada"), vec![of_user(b"hour----", WINDOW.0)]);
+    world.hold(&ask).await;
+    let records = [(world.id("a"), world.record("a").await.unwrap())];
+    world.adopt(2).await;
+    let page = world.page(&records, Some(known(&world, &[user("ada")])));
+    world.gate.restore_page(&page).await.unwrap();
+    let outcome = world.consume("a", total("1"), true).await;
+    let ResolveOutcome::Cold(cold) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((cold.tenant_cold, cold.subjects.len()), (false, 1));
+    let of_now = page_of("b", &user("ada"), vec![of_user(b"now-----", START_MS)]);
+    assert!(is_cold(&world, &of_now).await, "its window began at that time");
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_subject_is_told_of_a_warm_tenant_in_its_epoch_only(
