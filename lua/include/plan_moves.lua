@@ -18,7 +18,7 @@ local function plan_moves(record, totals, resolves)
         end
       end
       settle_counter(counter, freed, used)
-      if counter.reserved < 0 and counter.is_new then
+      if counter.reserved < 0 and (counter.is_new or not counter.algorithm.is_restorable) then
         counter.reserved, counter.next_end = 0, 0
       elseif counter.reserved < 0 then
         error('counter ' .. counter.field .. ' holds less than the reservation')

@@ -442,6 +442,10 @@ impl Model {
             parameters.settle(&mut cell, settled);
             parameters.charge(&mut cell, used - settled);
             parameters.give_back(&mut cell, freed - settled);
+            // Made at the very time at which the memory was lost, it may have been lost with it.
+            if cell.reserved < 0 && !counter.is_restorable() {
+                (cell.reserved, cell.next_end) = (0, 0);
+            }
             assert!(cell.reserved >= 0 && cell.consumed <= UNITS_MAX, "{counter:?}");
             counter.cell = Some(cell);
         }
