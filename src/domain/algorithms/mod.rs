@@ -4,6 +4,7 @@
 
 pub mod calendar;
 pub mod cell;
+pub mod fixed_window;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,8 @@ macro_rules! for_each_algorithm {
         $define! {
             /// By windows of the calendar, in the tenant's zone.
             calendar::Calendar = 1;
+            /// By windows of one length, which begin with the first use or at multiples of the length.
+            fixed_window::FixedWindow = 2;
         }
     };
 }

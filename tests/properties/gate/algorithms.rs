@@ -1,6 +1,6 @@
 //! The algorithms that the suite is run for: a row each.
 
-use tollgate::domain::algorithms::Parameters;
+use tollgate::domain::algorithms::{Parameters, fixed_window};
 
 use crate::gate::world::{WINDOW, in_window};
 
@@ -17,5 +17,10 @@ pub(super) struct Row {
 /// All of them.
 pub(super) fn rows() -> Vec<Row> {
     let calendar = in_window(WINDOW.0, WINDOW.1);
-    vec![Row { name: "calendar", turning: calendar, lasting: calendar }]
+    let fixed = |length_ms, aligned| Parameters::FixedWindow(fixed_window::Parameters { length_ms, aligned });
+    vec![
+        Row { name: "calendar", turning: calendar, lasting: calendar },
+        Row { name: "fixed_window", turning: fixed(20_000, false), lasting: fixed(3_600_000, false) },
+        Row { name: "fixed_window, aligned", turning: fixed(20_000, true), lasting: fixed(3_600_000, true) },
+    ]
 }

@@ -1,0 +1,91 @@
+//! By windows of one length, which begin with the first use or at multiples of the length since 1970.
+//!
+//! Exact: at most the capacity in each window; around the turn of a window up to twice the capacity may be used within a
+//! short time. Short memory: after a loss of the gate's memory it begins anew. 32 bytes a counter.
+
+use super::cell::{Cell, Loaded};
+use super::{Counting, Definition, Fields, WindowSeconds};
+use crate::domain::codec::{Reader, Undecodable, Write};
+use crate::domain::limit::Span;
+use crate::domain::period::Windows;
+
+/// How long its windows are, and where they begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FixedWindow {
+    /// Their length.
+    pub window_seconds: WindowSeconds,
+    /// Whether they begin at multiples of their length since 1970, and not with the first use.
+    pub aligned: bool,
+}
+
+/// The same in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Parameters {
+    /// Their length in ms.
+    pub length_ms: i64,
+    /// Whether they begin at multiples of their length since 1970.
+    pub aligned: bool,
+}
+
+impl Definition for FixedWindow {
+    type Parameters = Parameters;
+    const IS_RESTORABLE: bool = false;
+
+    fn read(fields: &Fields) -> Result<Self, String> {
+        fields.only("fixed_window", &["window_seconds", "aligned"])?;
+        let window_seconds = fields.window_seconds.ok_or("missing field `window_seconds`")?;
+        Ok(Self { window_seconds, aligned: fields.aligned.unwrap_or_default() })
+    }
+
+    fn write(&self, fields: &mut Fields) {
+        fields.window_seconds = Some(self.window_seconds);
+        fields.aligned = Some(self.aligned);
+    }
+
+    fn signature(&self) -> Vec<String> {
+        let start = if self.aligned { "aligned" } else { "first use" };
+        vec!["fixed_window".into(), self.window_seconds.get().to_string(), start.into()]
+    }
+
+    fn span(&self) -> Span {
+        Span::Seconds(self.window_seconds.get())
+    }
+
+    fn parameters(&self, _: &Windows) -> Parameters {
+        Parameters { length_ms: self.window_seconds.ms(), aligned: self.aligned }
+    }
+}
+
+impl Counting for Parameters {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_8(self.length_ms);
+        out.put_byte(u8::from(self.aligned));
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Undecodable> {
+        let length_ms = reader.i64()?;
+        if length_ms < 1 {
+            return Err(Undecodable("the length of a window"));
+        }
+        Ok(Self { length_ms, aligned: reader.u8()? == 1 })
+    }
+
+    fn ends_at_ms(&self, at_ms: i64) -> i64 {
+        at_ms.saturating_add(self.length_ms)
+    }
+
+    fn is_open(&self, loaded: &Loaded, _: i64) -> bool {
+        loaded.is_current
+    }
+
+    fn load(&self, cell: Option<Cell>, counted_at_ms: i64, now_ms: i64) -> Loaded {
+        let into_window_ms = if self.aligned { counted_at_ms.rem_euclid(self.length_ms) } else { 0 };
+        let empty = Cell { mark: counted_at_ms - into_window_ms, ..Cell::default() };
+        let began = |cell: &Cell| counted_at_ms >= cell.mark || counted_at_ms == now_ms;
+        let goes_on = |cell: &Cell| began(cell) && counted_at_ms < cell.mark + self.length_ms;
+        match cell.filter(goes_on) {
+            Some(cell) => Loaded { cell, is_current: true, is_later: false },
+            None => Loaded { cell: empty, is_current: false, is_later: false },
+        }
+    }
+}
