@@ -9,6 +9,7 @@ mod counters;
 mod decisions;
 mod documents;
 mod edge;
+mod fixed_window;
 mod framing;
 mod health;
 mod hostile;
