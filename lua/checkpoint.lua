@@ -29,7 +29,7 @@ for number = 3, #KEYS do
   keys[number - 2] = KEYS[number]
 end
 local checks = read_checks(ARGV[5], 1)
-local holders = measure(keys, checks, tonumber(ARGV[1]), now, now)
+local holders = measure(keys, checks, tonumber(ARGV[1]), now)
 find_cold(holders, checks)
 -- Counted from its window's start on, or told by the ledger since every instance has known it.
 local function is_told(check)

@@ -23,7 +23,7 @@ for number = 3, #KEYS do
   keys[number - 2] = KEYS[number]
 end
 local checks = read_checks(ARGV[3], 1)
-local cold = find_cold(measure(keys, checks, tonumber(epoch), now, now), checks)
+local cold = find_cold(measure(keys, checks, tonumber(epoch), now), checks)
 local readings = pack_readings(checks, function(check)
   return check.known and not check.later
 end)

@@ -30,7 +30,7 @@ local holders = measure_record(prefix, record, epoch, now)
 -- What is missing would start at zero, without this hold.
 for _, counter in ipairs(record.counters) do
   local holder = holders[counter.scope_index]
-  holder.cold = holder.cold or (holder.untold and counter.missing)
+  holder.cold = holder.cold or (holder.untold and counter.missing and counter.algorithm.is_restorable)
 end
 local cold = cold_record(holders, record)
 local function is_told(counter)

@@ -1,7 +1,7 @@
 -- include cell
 -- include window_wait
--- fixed_window: by windows of one length. The cell's mark is its window's start: the first use after the window before, or a multiple
--- of the length since 1970.
+-- fixed_window: by windows of one length. The cell's mark is the first use in its window, which begins there or, aligned, at the multiple
+-- of the length before it. So what was made since the mark is in the cell, also where memory was lost within the window.
 -- parameters  i8 length in ms  B aligned
 local fixed_window = { is_restorable = false }
 
@@ -11,25 +11,29 @@ function fixed_window.read(counter, packed, at)
   return at
 end
 
--- Reads the cell as it counts work of one instant. A window that is over reads as empty. Where the clock went back, work of now is counted
--- in the window that is there.
-function fixed_window.load(counter, raw, counted_at, now)
-  counter.began = counted_at
-  counter.mark = counter.aligned == 1 and counted_at - counted_at % counter.length or counted_at
+-- When a window ends in which this was the first use.
+local function end_of(counter, mark)
+  return (counter.aligned == 1 and mark - mark % counter.length or mark) + counter.length
+end
+
+-- Reads the cell as it counts work of one instant. A window that is over reads as empty. New work at a clock that went back is counted in
+-- the window that is there, unless that lies more than its length ahead.
+function fixed_window.load(counter, raw, counted_at, admits)
+  counter.began, counter.mark = counted_at, counted_at
   if not raw then
     return
   end
   local mark, consumed, reserved, next_end = struct.unpack('<i8i8i8i8', raw)
-  if counted_at >= mark + counter.length or (counted_at < mark and counted_at ~= now) then
-    return
+  local has_begun = counted_at >= mark or (admits and counted_at >= mark - counter.length)
+  if has_begun and counted_at < end_of(counter, mark) then
+    counter.current, counter.mark = true, mark
+    counter.consumed, counter.reserved, counter.next_end = consumed, reserved, next_end
   end
-  counter.current, counter.mark = true, mark
-  counter.consumed, counter.reserved, counter.next_end = consumed, reserved, next_end
 end
 
 -- Whether its window goes on.
-function fixed_window.is_open(counter)
-  return counter.current
+function fixed_window.is_open(counter, now)
+  return counter.current and now < end_of(counter, counter.mark)
 end
 
 -- How many more units fit.
@@ -39,12 +43,12 @@ end
 
 -- When what it counts is forgotten.
 function fixed_window.resets_at(counter)
-  return counter.mark + counter.length
+  return end_of(counter, counter.mark)
 end
 
 -- How long until so many units may fit, in ms; -1 for never.
 function fixed_window.wait(counter, need, now)
-  return window_wait(counter, need, counter.mark + counter.length, now)
+  return window_wait(counter, need, end_of(counter, counter.mark), now)
 end
 
 fixed_window.hold, fixed_window.charge, fixed_window.settle, fixed_window.give_back = cell.hold, cell.charge, cell.settle, cell.give_back

@@ -27,7 +27,7 @@ local function measure_checks(checks)
   for number = 4, #KEYS do
     keys[number - 3] = KEYS[number]
   end
-  return measure(keys, checks, epoch, now, now)
+  return measure(keys, checks, epoch, now)
 end
 -- The list in which a hold of this expiry will be due. It is read, as all that is written later.
 local function find_due(expires_at, due_ms)

@@ -3,7 +3,7 @@
 -- Reads the state hashes: which are warm, and how each counter stands in its window.
 -- A field with an earlier window reads as zero. Holder 0 is the tenant's and always read, a subject's where a counter needs it;
 -- one that is missing, or that a script made, says nothing of the time before its tenant was restored.
-local function measure(keys, counters, epoch, now, counted_at)
+local function measure(keys, counters, epoch, now, born_at)
   local tenant = {
     key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
     waits = false, new_counters = false, untold = false, cold = false,
@@ -49,10 +49,7 @@ local function measure(keys, counters, epoch, now, counted_at)
     holder.next = at
     local raw = holder.warm and holder.values[at]
     counter.missing = not raw
-    counter.algorithm.load(counter, raw, counted_at, now)
-    if counted_at < holder.restored_at and not counter.algorithm.is_restorable then
-      counter.current = false
-    end
+    counter.algorithm.load(counter, raw, born_at or now, not born_at)
     if counter.quota then
       at = tenant.next + 1
       tenant.next = at

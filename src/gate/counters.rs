@@ -37,7 +37,12 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// The same where only what it counts matters.
+    /// A counter that is only read: no line moves it.
+    pub(super) fn read(counter: &'a Counter) -> Self {
+        Self { lines: &[(0, 1)], ..Self::of(counter) }
+    }
+
+    /// The same where its capacity plays no part.
     pub(super) fn without_capacity(self) -> Self {
         Self { capacity: 0, ..self }
     }

@@ -25,7 +25,7 @@ pub const CAPACITY_PARTS_MAX: usize = 16;
 /// A counter's absolute figures as of the snapshot.
 ///
 /// Give one for every counter asked for, also where it is zero, **and one for every counter of the open records
-/// of the hash**, whatever its class (a rate counter: consumed as known or zero, reserved the sum of what is still held).
+/// of the hash** that counts by the calendar (of class rate: consumed as known or zero, reserved the sum of what is still held).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RestoredCounter {
     /// Which field.

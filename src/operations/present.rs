@@ -54,7 +54,8 @@ pub(super) fn remaining(counter: &Counter, reading: &CounterReading) -> Units {
 
 /// When a counter forgets what it counts (unix ms).
 pub(super) fn resets_at_ms(counter: &Counter, reading: &CounterReading, now_ms: i64) -> i64 {
-    reading.resets_at_ms.unwrap_or_else(|| counter.parameters.ends_at_ms(now_ms))
+    let of_calendar = counter.window().map(|window| window.end_ms);
+    of_calendar.or(reading.resets_at_ms).unwrap_or_else(|| counter.parameters.ends_at_ms(now_ms))
 }
 
 /// A limit or quota as an answer shows it, with the gate's reading of its counter.

@@ -68,7 +68,9 @@ impl Operations {
         let Some(mut resolved) = moved_by(&entry, record, rest, now_ms) else { return Default::default() };
         let reading = |counter: &Counter| {
             let found = readings.iter().find(|(place, reading)| {
-                (place.scope_index, place.field) == (counter.scope_index, counter.field) && reading.current
+                (place.scope_index, place.field) == (counter.scope_index, counter.field)
+                    && reading.current
+                    && present::resets_at_ms(counter, reading, now_ms) > now_ms
             });
             found.map(|(_, reading)| *reading)
         };

@@ -242,13 +242,13 @@ async fn a_repeat_from_before_a_loss_of_memory_is_confirmed_as_soon_as_the_books
         (consume().await.status == 200).then_some(())
     })
     .await;
-    let mut fastest = Duration::MAX;
-    for _ in 0..10 {
+    // Each would wait as long at least; on a busy machine some take longer.
+    wait_for("one is confirmed sooner", Duration::from_secs(60), async || {
         let began = Instant::now();
         consume().await.expect(200);
-        fastest = fastest.min(began.elapsed());
-    }
-    assert!(fastest < WAIT_FOR_A_CURSOR / 2, "{fastest:?}");
+        (began.elapsed() < WAIT_FOR_A_CURSOR).then_some(())
+    })
+    .await;
     app.finish().await;
 }
 

@@ -84,3 +84,22 @@ async fn a_fixed_window_is_refused_where_its_fields_do_not_fit() {
     }
     app.finish().await;
 }
+
+#[tokio::test]
+async fn beside_a_fixed_window_a_day_still_says_when_it_ends() {
+    let app = an_app().at("2026-03-10T12:00:20Z").start().await;
+    app.with_plan(json!([day_of("20"), minute(false)]), json!([])).await;
+    let id = app.hold(6).await;
+    let part = app.resolve(&id, "consume", json!({ "amount": "2", "final": false })).await.expect(200);
+    let ends = |answer: &Answered, limit: &str| {
+        let limits = answer.body["limits"].as_array().unwrap();
+        limits.iter().find(|shown| shown["id"] == limit).map(|shown| shown["resets_at"].clone())
+    };
+    assert_eq!(ends(&part, "day"), Some(json!("2026-03-11T00:00:00Z")));
+    assert_eq!(ends(&part, "minute"), Some(json!("2026-03-10T12:01:20Z")));
+    app.move_clock("2026-03-10T12:01:20Z").await;
+    let part = app.resolve(&id, "consume", json!({ "amount": "3", "final": false })).await.expect(200);
+    assert_eq!(ends(&part, "minute"), None, "its window is over");
+    app.consume(&id, "6").await.expect(200);
+    app.finish().await;
+}

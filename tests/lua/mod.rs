@@ -4,6 +4,7 @@ mod checkpoint;
 mod consume;
 mod expire;
 mod extend;
+mod fixed_window;
 mod headers;
 mod record;
 mod release;

@@ -192,7 +192,7 @@ fn on_model(model: &mut Model, now_ms: i64, step: &Step) -> Answer {
         Step::Release { id, incurred } => model.release(now_ms, *id, slice(incurred).as_deref()),
         Step::Extend { id, ttl_ms } => model.extend(now_ms, *id, *ttl_ms),
         Step::LoseMemory => {
-            model.lose_memory(now_ms);
+            model.lose_memory();
             Answer::Nothing
         }
         Step::Pass { .. } => Answer::Nothing,

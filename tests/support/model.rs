@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::domain::algorithms::cell::{Cell, Loaded};
+use tollgate::domain::algorithms::cell::Cell;
 use tollgate::domain::algorithms::{Parameters, calendar};
 use tollgate::domain::amount::{UNITS_MAX, Units};
 use tollgate::domain::period::Window;
@@ -59,13 +59,12 @@ pub struct Counter {
     /// Per line.
     pub weights: Vec<i64>,
     cell: Option<Cell>,
-    lost_at_ms: i64,
 }
 
 impl Counter {
     /// A counter that has counted nothing.
     pub fn new(parameters: Parameters, capacity: i64, weights: Vec<i64>) -> Self {
-        Self { parameters, capacity, weights, cell: None, lost_at_ms: i64::MIN }
+        Self { parameters, capacity, weights, cell: None }
     }
 
     /// By a window of the calendar that never ends.
@@ -76,7 +75,7 @@ impl Counter {
 
     /// What it counts at this time.
     pub fn at(&self, now_ms: i64) -> Cell {
-        self.parameters.load(self.cell, now_ms, now_ms).cell
+        self.parameters.load(self.cell, now_ms, true).cell
     }
 
     /// How much fits at this time.
@@ -84,11 +83,10 @@ impl Counter {
         self.parameters.room(&self.at(now_ms), self.capacity)
     }
 
-    /// What it counts of a reservation that was made then, read now; nothing where it does not count that any more.
-    fn of(&self, born_at_ms: i64, now_ms: i64) -> Option<Cell> {
-        let loaded = self.parameters.load(self.cell, born_at_ms, now_ms);
-        let is_kept = self.is_restorable() || born_at_ms >= self.lost_at_ms;
-        (loaded.is_current && is_kept).then_some(loaded.cell)
+    /// What it counts of a reservation that was made then; nothing where it does not count that any more.
+    fn of(&self, born_at_ms: i64) -> Option<Cell> {
+        let loaded = self.parameters.load(self.cell, born_at_ms, false);
+        loaded.is_current.then_some(loaded.cell)
     }
 
     fn weigh(&self, amounts: &[i64]) -> i64 {
@@ -251,7 +249,7 @@ impl Model {
         }
         let (totals, uncharged) = self.cap(now_ms, &hold, totals);
         let state = if is_final { ReservationState::Consumed } else { hold.state };
-        self.settle(now_ms, "consume", id, state, late, &totals, uncharged)
+        self.settle("consume", id, state, late, &totals, uncharged)
     }
 
     /// Releases with this much incurred per line; none stands for nothing more than is consumed.
@@ -278,22 +276,14 @@ impl Model {
                     return refusal;
                 }
                 let (totals, uncharged) = self.cap(now_ms, &hold, totals);
-                return self.settle(
-                    now_ms,
-                    "consume",
-                    id,
-                    ReservationState::Consumed,
-                    true,
-                    &totals,
-                    uncharged,
-                );
+                return self.settle("consume", id, ReservationState::Consumed, true, &totals, uncharged);
             }
             ReservationState::Reserved => {}
         }
         if let Some(line) = decreased(&hold, &totals) {
             return Answer::AmountDecreased(line);
         }
-        self.settle(now_ms, "release", id, ReservationState::Released, false, &totals, vec![0; totals.len()])
+        self.settle("release", id, ReservationState::Released, false, &totals, vec![0; totals.len()])
     }
 
     /// Moves the expiry.
@@ -326,15 +316,15 @@ impl Model {
             let lines = self.holds[id].lines.clone();
             let totals: Vec<i64> = lines.iter().map(|line| line.consumed.get()).collect();
             let uncharged = lines.iter().map(|line| line.uncharged.get()).collect();
-            self.settle(now_ms, "expire", *id, ReservationState::Expired, false, &totals, uncharged);
+            self.settle("expire", *id, ReservationState::Expired, false, &totals, uncharged);
         }
         due
     }
 
     /// The gate loses its memory, and is told again what the ledger knows.
-    pub fn lose_memory(&mut self, now_ms: i64) {
+    pub fn lose_memory(&mut self) {
         for counter in self.counters.iter_mut().filter(|counter| !counter.is_restorable()) {
-            (counter.cell, counter.lost_at_ms) = (None, now_ms);
+            counter.cell = None;
         }
     }
 
@@ -396,8 +386,7 @@ impl Model {
                 continue;
             }
             for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
-                let loaded = counter.parameters.load(counter.cell, hold.born_at_ms, now_ms);
-                let loaded = Loaded { is_current: counter.of(hold.born_at_ms, now_ms).is_some(), ..loaded };
+                let loaded = counter.parameters.load(counter.cell, hold.born_at_ms, false);
                 if !counter.parameters.is_open(&loaded, now_ms) {
                     continue;
                 }
@@ -413,10 +402,8 @@ impl Model {
         (totals, uncharged)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "a change's own parts")]
     fn settle(
         &mut self,
-        now_ms: i64,
         kind: &'static str,
         id: u8,
         state: ReservationState,
@@ -432,7 +419,7 @@ impl Model {
             (line.consumed, line.uncharged) = (units(total), units(uncharged));
         }
         for counter in &mut self.counters {
-            let Some(mut cell) = counter.of(before.born_at_ms, now_ms) else { continue };
+            let Some(mut cell) = counter.of(before.born_at_ms) else { continue };
             let (mut freed, mut used) = (0, 0);
             for (line, weight) in counter.weights.iter().enumerate() {
                 used += weight * (totals[line] - before.lines[line].consumed.get());

@@ -16,7 +16,7 @@ pub struct Calendar {
     pub window: WindowKind,
 }
 
-/// The window of now. A record of layout 1 says its end only where a line is `cap`; elsewhere it is the start.
+/// The window of now. A record says its end only where a line is `cap`; elsewhere the start stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Parameters {
     /// Start and end.
@@ -72,7 +72,7 @@ impl Counting for Parameters {
         now_ms < self.window.end_ms && !loaded.is_later
     }
 
-    fn load(&self, cell: Option<Cell>, _: i64, _: i64) -> Loaded {
+    fn load(&self, cell: Option<Cell>, _: i64, _: bool) -> Loaded {
         let start_ms = self.window.start_ms;
         let empty = Cell { mark: start_ms, ..Cell::default() };
         match cell {

@@ -2,6 +2,9 @@
 //!
 //! Exact: at most the capacity in each window; around the turn of a window up to twice the capacity may be used within a
 //! short time. Short memory: after a loss of the gate's memory it begins anew. 32 bytes a counter.
+//!
+//! The cell's mark is the first use in its window: what was made since then is in the cell, also where memory was lost
+//! within an aligned window.
 
 use super::cell::{Cell, Loaded};
 use super::{Counting, Definition, Fields, WindowSeconds};
@@ -74,18 +77,29 @@ impl Counting for Parameters {
         at_ms.saturating_add(self.length_ms)
     }
 
-    fn is_open(&self, loaded: &Loaded, _: i64) -> bool {
-        loaded.is_current
+    fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool {
+        loaded.is_current && now_ms < self.end_of(loaded.cell.mark)
     }
 
-    fn load(&self, cell: Option<Cell>, counted_at_ms: i64, now_ms: i64) -> Loaded {
-        let into_window_ms = if self.aligned { counted_at_ms.rem_euclid(self.length_ms) } else { 0 };
-        let empty = Cell { mark: counted_at_ms - into_window_ms, ..Cell::default() };
-        let began = |cell: &Cell| counted_at_ms >= cell.mark || counted_at_ms == now_ms;
-        let goes_on = |cell: &Cell| began(cell) && counted_at_ms < cell.mark + self.length_ms;
+    fn load(&self, cell: Option<Cell>, counted_at_ms: i64, admits: bool) -> Loaded {
+        let has_begun = |cell: &Cell| {
+            counted_at_ms >= cell.mark || (admits && counted_at_ms >= cell.mark - self.length_ms)
+        };
+        let goes_on = |cell: &Cell| has_begun(cell) && counted_at_ms < self.end_of(cell.mark);
         match cell.filter(goes_on) {
             Some(cell) => Loaded { cell, is_current: true, is_later: false },
-            None => Loaded { cell: empty, is_current: false, is_later: false },
+            None => {
+                let cell = Cell { mark: counted_at_ms, ..Cell::default() };
+                Loaded { cell, is_current: false, is_later: false }
+            }
         }
+    }
+}
+
+impl Parameters {
+    /// When a window ends in which this was the first use (unix ms).
+    fn end_of(&self, mark: i64) -> i64 {
+        let into_window_ms = if self.aligned { mark.rem_euclid(self.length_ms) } else { 0 };
+        mark - into_window_ms + self.length_ms
     }
 }

@@ -53,10 +53,10 @@ pub trait Counting: Copy {
     fn window(&self) -> Option<Window> {
         None
     }
-    /// When all that is counted at `at_ms` has left the counter (unix ms).
+    /// When all that is counted at `at_ms` has left the counter, at the latest (unix ms).
     fn ends_at_ms(&self, at_ms: i64) -> i64;
-    /// The cell as it counts work of the instant `counted_at_ms`, read at `now_ms`.
-    fn load(&self, cell: Option<Cell>, counted_at_ms: i64, now_ms: i64) -> Loaded;
+    /// The cell as it counts work of the instant `counted_at_ms`: new work where it `admits`, else what was made then.
+    fn load(&self, cell: Option<Cell>, counted_at_ms: i64, admits: bool) -> Loaded;
     /// Whether what is left there cuts a consume at `now_ms`.
     fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool;
     /// How many more units fit.
@@ -236,14 +236,14 @@ macro_rules! define {
                 match self { $(Self::$name(counting) => counting.window(),)* }
             }
 
-            /// When all that is counted at `at_ms` has left the counter (unix ms).
+            /// When all that is counted at `at_ms` has left the counter, at the latest (unix ms).
             pub fn ends_at_ms(&self, at_ms: i64) -> i64 {
                 match self { $(Self::$name(counting) => counting.ends_at_ms(at_ms),)* }
             }
 
-            /// The cell as it counts work of the instant `counted_at_ms`, read at `now_ms`.
-            pub fn load(&self, cell: Option<Cell>, counted_at_ms: i64, now_ms: i64) -> Loaded {
-                match self { $(Self::$name(counting) => counting.load(cell, counted_at_ms, now_ms),)* }
+            /// The cell as it counts work of the instant `counted_at_ms`: new work where it `admits`, else what was made then.
+            pub fn load(&self, cell: Option<Cell>, counted_at_ms: i64, admits: bool) -> Loaded {
+                match self { $(Self::$name(counting) => counting.load(cell, counted_at_ms, admits),)* }
             }
 
             /// Whether what is left there cuts a consume at `now_ms`.
