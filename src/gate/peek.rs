@@ -16,6 +16,9 @@ use super::reserve::{Cold, CounterReading, read_cold};
 use super::scripts::Script;
 use super::status::Status;
 
+/// What stands in a subject's header, instead of a time, where no ledger has told it.
+const MADE_BY_A_SCRIPT: i64 = -1;
+
 /// A tenant's state, or one of its subjects'.
 pub type WarmAsk<'a> = (Partition, &'a TenantId, Option<SubjectHash>);
 
@@ -59,7 +62,8 @@ pub struct PeekedRecord {
 }
 
 impl Gate {
-    /// Whether each of these is of its partition's epoch, in one pipeline.
+    /// Whether the ledger has told each of these in its partition's epoch, in one pipeline. A subject's hash that a script made says
+    /// nothing of the time before.
     pub async fn are_warm(&self, asked: &[WarmAsk<'_>]) -> Result<Vec<bool>, GateError> {
         if asked.is_empty() {
             return Ok(Vec::new());
@@ -77,10 +81,13 @@ impl Gate {
             .await
             .map_err(|_| GateError::Timeout)?
             .map_err(|error| plain_error(&error))?;
-        let is_warm = |(partition, ..): &WarmAsk<'_>, header: &Value| match header {
+        let is_warm = |(partition, _, subject): &WarmAsk<'_>, header: &Value| match header {
             Value::BulkString(header) => {
-                let epoch = Reader::new(header).i64().ok().and_then(|epoch| u64::try_from(epoch).ok());
-                epoch.map(Epoch) == self.epoch(*partition)
+                let mut header = Reader::new(header);
+                let epoch = header.u64().ok().map(Epoch);
+                let asks = header.i64().and_then(|_| header.i64());
+                let is_made = asks == Ok(MADE_BY_A_SCRIPT) && subject.is_some();
+                epoch == self.epoch(*partition) && !is_made
             }
             _ => false,
         };
