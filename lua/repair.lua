@@ -26,7 +26,9 @@ if warm and stored[3] then
   repaired_at, repaired_by = struct.unpack('<i8c16', stored[3])
 end
 local calendar = algorithm_of(CALENDAR)
-local counter = { began = tonumber(ARGV[7]), window_end = tonumber(ARGV[8]), consumed = 0, reserved = 0, next_end = 0, later = false }
+local counter = {
+  began = tonumber(ARGV[7]), window_end = tonumber(ARGV[8]), mark = 0, consumed = 0, reserved = 0, next_end = 0, later = false,
+}
 calendar.load(counter, warm and stored[2])
 
 -- check

@@ -12,6 +12,7 @@ end
 
 -- Reads the cell as it counts in the counter's window.
 function calendar.load(counter, raw)
+  counter.mark = counter.began
   if not raw then
     return
   end
@@ -29,11 +30,6 @@ function calendar.is_open(counter, now)
   return now < counter.window_end and not counter.later
 end
 
--- How many more units fit.
-function calendar.room(counter, capacity)
-  return capacity - counter.consumed - counter.reserved
-end
-
 -- When what it counts is forgotten.
 function calendar.resets_at(counter)
   return counter.window_end
@@ -44,11 +40,7 @@ function calendar.wait(counter, need, now)
   return window_wait(counter, need, counter.window_end, now)
 end
 
+calendar.room, calendar.save = cell.room, cell.save
 calendar.hold, calendar.charge, calendar.settle, calendar.give_back = cell.hold, cell.charge, cell.settle, cell.give_back
-
--- Packs the cell.
-function calendar.save(counter)
-  return struct.pack('<i8i8i8i8', counter.began, counter.consumed, counter.reserved, counter.next_end)
-end
 
 return calendar

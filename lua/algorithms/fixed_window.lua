@@ -36,11 +36,6 @@ function fixed_window.is_open(counter, now)
   return counter.current and now < end_of(counter, counter.mark)
 end
 
--- How many more units fit.
-function fixed_window.room(counter, capacity)
-  return capacity - counter.consumed - counter.reserved
-end
-
 -- When what it counts is forgotten.
 function fixed_window.resets_at(counter)
   return end_of(counter, counter.mark)
@@ -51,11 +46,7 @@ function fixed_window.wait(counter, need, now)
   return window_wait(counter, need, end_of(counter, counter.mark), now)
 end
 
+fixed_window.room, fixed_window.save = cell.room, cell.save
 fixed_window.hold, fixed_window.charge, fixed_window.settle, fixed_window.give_back = cell.hold, cell.charge, cell.settle, cell.give_back
-
--- Packs the cell.
-function fixed_window.save(counter)
-  return struct.pack('<i8i8i8i8', counter.mark, counter.consumed, counter.reserved, counter.next_end)
-end
 
 return fixed_window

@@ -20,7 +20,7 @@ local function add_new_counters(record, number, holder)
         if record.lines[line].meter == counter.meter then
           record.counters[#record.counters + 1] = {
             weights = { [line] = 1 }, scope_index = number, field = counter.field, algorithm = algorithm_of(CALENDAR),
-            code = CALENDAR, began = counter.window, window_end = counter.window_end, is_new = true, consumed = 0,
+            code = CALENDAR, mark = 0, began = counter.window, window_end = counter.window_end, is_new = true, consumed = 0,
             reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false,
           }
         end

@@ -2,6 +2,11 @@
 -- nothing is held, or where that is not known; one that has passed says nothing of the holds that are left.
 local cell = {}
 
+-- How many more units fit.
+function cell.room(counter, capacity)
+  return capacity - counter.consumed - counter.reserved
+end
+
 -- Holds units until then.
 function cell.hold(counter, units, ends_at)
   if units == 0 then
@@ -30,4 +35,9 @@ end
 function cell.settle(counter, units)
   cell.give_back(counter, units)
   counter.consumed = counter.consumed + units
+end
+
+-- Packs the 32 bytes with which every cell begins.
+function cell.save(counter)
+  return struct.pack('<i8i8i8i8', counter.mark, counter.consumed, counter.reserved, counter.next_end)
 end

@@ -1,7 +1,7 @@
 -- include quota_capacity
 -- include read_header
--- Reads the state hashes: which are warm, and how each counter stands in its window.
--- A field with an earlier window reads as zero. Holder 0 is the tenant's and always read, a subject's where a counter needs it;
+-- Reads the state hashes: which are warm, and how each counter stands, by its algorithm: as it counts new work of now or, where that is
+-- given, what was made at `born_at`. Scope 0 is the tenant's and always read, a subject's where a counter needs it;
 -- one that is missing, or that a script made, says nothing of the time before its tenant was restored.
 local function measure(keys, counters, epoch, now, born_at)
   local tenant = {

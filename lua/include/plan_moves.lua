@@ -1,5 +1,5 @@
 -- include settle_counter
--- Moves the record's totals and its counters in memory; only counters still in the recorded window move.
+-- Moves the record's totals and its counters in memory; only counters that still count what is of its time move.
 -- Returns the line, from 0, whose total would take a counter beyond the largest amount.
 local function plan_moves(record, totals, resolves)
   local open = record.state == STATE_RESERVED

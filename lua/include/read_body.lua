@@ -39,7 +39,7 @@ local function read_body(record)
       end
     end
     local counter = {
-      weights = false, scope_index = scope_index, field = field, algorithm = algorithm_of(code), code = code, began = began,
+      weights = false, scope_index = scope_index, field = field, algorithm = algorithm_of(code), code = code, mark = 0, began = began,
       window_end = window_end, cap = cap, quota = scope_index == 0 and code == CALENDAR and 'q' .. field, capacity = nil,
       consumed = 0, reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false, is_new = false,
     }

@@ -11,7 +11,8 @@ local function read_checks(blob, at)
       quota, capacity = 'q' .. field, nil
     end
     local check = {
-      weights = false, scope_index = scope_index, field = field, algorithm = algorithm_of(code), code = code, began = 0, window_end = 0,
+      weights = false, scope_index = scope_index, field = field, algorithm = algorithm_of(code), code = code, mark = 0, began = 0,
+      window_end = 0,
       since = since, capacity = capacity, quota = quota, rate = flags >= 32, consumed = 0, reserved = 0, next_end = 0, missing = true,
       current = false, later = false, known = false, moved = false,
     }

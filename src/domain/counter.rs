@@ -136,7 +136,7 @@ impl Counter {
 
     /// Where a reservation under it is counted. `is_capped`: one of its lines is cut at what is left.
     pub fn place(&self, is_capped: bool) -> CounterPlace {
-        // A record says a window's end only where a line is cut by it.
+        // A record says a calendar window's end only where a line is cut by it.
         let parameters = match self.window() {
             Some(window) if !is_capped => {
                 let window = Window { end_ms: window.start_ms, ..window };
@@ -155,7 +155,7 @@ impl Counter {
         }
     }
 
-    /// Whether a reservation was counted here, in what counts now.
+    /// Whether a reservation was counted here: of the calendar in the window of now, else in whatever window there was.
     pub fn is_at(&self, place: &CounterPlace) -> bool {
         let starts = |window: Option<Window>| window.map(|window| window.start_ms);
         (self.scope_index, self.field) == (place.scope_index, place.field)

@@ -25,9 +25,9 @@ pub struct CheckpointCall<'a> {
     pub partition: Partition,
     /// Whose counters.
     pub tenant: &'a TenantId,
-    /// The subjects' hashes; holder n of a counter is the n-th.
+    /// The subjects' hashes; scope index n of a counter is the n-th.
     pub subjects: &'a [SubjectHash],
-    /// Which counters, in the order of the description; pairs and capacities are not used.
+    /// Which counters, in the order of the description; lines and capacities are not used.
     pub counters: &'a [Counter],
     /// The span in which all windows are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),

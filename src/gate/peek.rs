@@ -29,9 +29,9 @@ pub struct PeekCall<'a> {
     pub partition: Partition,
     /// Whose counters.
     pub tenant: &'a TenantId,
-    /// The subjects' hashes; holder n of a counter is the n-th.
+    /// The subjects' hashes; scope index n of a counter is the n-th.
     pub subjects: &'a [SubjectHash],
-    /// Which counters; pairs are not used.
+    /// Which counters; their lines are not used.
     pub counters: &'a [Counter],
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,

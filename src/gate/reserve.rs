@@ -38,7 +38,7 @@ pub struct ReserveCall<'a> {
     pub partition: Partition,
     /// Whose units.
     pub tenant: &'a TenantId,
-    /// The subjects named, in the order of the body; holder n of a counter is the n-th.
+    /// The subjects named, in the order of the body; scope index n of a counter is the n-th.
     pub subjects: Vec<(Subject, SubjectHash)>,
     /// How to treat what does not fit.
     pub mode: ReserveMode,

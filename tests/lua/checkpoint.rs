@@ -136,3 +136,14 @@ async fn the_warm_tenants_are_those_of_the_epoch_in_force(#[values(Mode::Alone, 
     world.adopt(2).await;
     assert_eq!(world.gate.warm_tenants(&tenants).await.unwrap(), [false]);
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_counter_is_read_whichever_of_many_meters_it_counts(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&pages("a", 4).under([day(10)])).await;
+    let of_a_later_meter = Counter { lines: vec![(u8::MAX, 1)], ..day(10) };
+    assert_eq!(world.counts(&of_a_later_meter).await, (0, 4));
+}

@@ -228,3 +228,18 @@ async fn a_subject_is_told_of_a_warm_tenant_in_its_epoch_only(
     let tenant_first = Cold { epoch, last_id, tenant: true, holders: nobody, counters: vec![] };
     assert_eq!(cold(asked), tenant_first, "it says who is to be asked for");
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_hash_that_a_script_made_counts_as_warm_only_once_the_ledger_has_told_it(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ada = user("ada");
+    world.hold(&page_of("a", &ada, vec![of_user(b"hour----", LATER.0)])).await;
+    let asked =
+        [(world.partition, &world.tenant, Some(world.hash(&ada))), (world.partition, &world.tenant, None)];
+    assert_eq!(world.gate.are_warm(&asked).await.unwrap(), [false, true]);
+    assert_eq!(tell(&world, &ada, vec![counter(b"hour----", LATER.0, 0, 0)]).await, RestoreOutcome::Done);
+    assert_eq!(world.gate.are_warm(&asked).await.unwrap(), [true, true]);
+}
