@@ -6,6 +6,7 @@
 //! [`jobs`] wake by clock; [`http`] parses, calls one operation and answers; [`app`] builds and starts it all.
 
 pub mod app;
+pub mod beat;
 pub mod cli;
 pub mod clock;
 pub mod domain;

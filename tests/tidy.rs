@@ -35,8 +35,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("gate", &["gate", "domain"]),
     ("ledger", &["ledger", "domain"]),
     ("writer", &["writer", "domain", "gate", "ledger", "telemetry", "clock"]),
-    ("operations", &["operations", "domain", "gate", "ledger", "telemetry", "clock"]),
-    ("jobs", &["jobs", "domain", "gate", "ledger", "operations", "telemetry", "clock"]),
+    ("operations", &["operations", "domain", "gate", "ledger", "telemetry", "beat", "clock"]),
+    ("jobs", &["jobs", "domain", "gate", "ledger", "operations", "telemetry", "beat", "clock"]),
     ("http", &["http", "operations", "domain"]),
 ];
 

@@ -87,7 +87,7 @@ impl Meter {
             errors.push(FieldError::new("/unit", "must be 1 to 64 characters without control characters"));
         }
         if !(1..=TTL_SECONDS_MAX).contains(&self.ttl_seconds) {
-            errors.push(FieldError::new("/ttl_seconds", "must be 1 to 86400 seconds"));
+            errors.push(FieldError::new("/ttl_seconds", format!("must be 1 to {TTL_SECONDS_MAX} seconds")));
         }
         if !(1..=LIFE_SECONDS_MAX).contains(&self.max_life_seconds) {
             errors.push(FieldError::new("/max_life_seconds", "must be 1 to 2678400 seconds (31 days)"));

@@ -12,9 +12,8 @@ use super::amount::{Amount, Decimals, InvalidAmount, Units};
 use super::field_error::{FieldError, child};
 use super::ids::{MeterId, OperationId};
 use super::rate::{Rate, Rounding, exact_product, exact_sum, round_to_units};
+use super::reservation::LINES_MAX;
 
-/// The most lines a reservation has, and so the most costs of one operation.
-pub const LINES_MAX: usize = 8;
 /// The most weights, and the most factors, of one cost.
 pub const TERMS_MAX: usize = 32;
 
@@ -234,8 +233,8 @@ impl Operation {
     /// Everything wrong with the operation; `decimals_of` knows the meters that exist.
     pub fn errors(&self, decimals_of: impl Fn(&MeterId) -> Option<Decimals>) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        if self.costs.is_empty() || self.costs.len() > LINES_MAX {
-            errors.push(FieldError::new("/costs", "must name 1 to 8 costs"));
+        if !(1..=LINES_MAX).contains(&self.costs.len()) {
+            errors.push(FieldError::new("/costs", format!("must name 1 to {LINES_MAX} costs")));
         }
         for (index, cost) in self.costs.iter().enumerate() {
             let at = format!("/costs/{index}");

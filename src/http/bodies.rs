@@ -19,47 +19,6 @@ use crate::domain::ids::{IdempotencyKey, MeterId, OperationId, SubjectId, Subjec
 use crate::operations::FieldError;
 use crate::operations::requests::{Ack, Mode, ReserveRequest, Totals};
 
-/// How much of a reserve must fit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = Mode)]
-pub(super) enum ModeWord {
-    /// All lines or nothing.
-    #[default]
-    AllOrNothing,
-    /// As much as fits, line by line.
-    BestEffort,
-}
-
-impl From<ModeWord> for Mode {
-    fn from(word: ModeWord) -> Self {
-        match word {
-            ModeWord::AllOrNothing => Self::AllOrNothing,
-            ModeWord::BestEffort => Self::BestEffort,
-        }
-    }
-}
-
-/// When a consume or usage counts as acknowledged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum AckWord {
-    /// Once the gate has it.
-    #[default]
-    Gate,
-    /// Once the ledger has booked it.
-    Ledger,
-}
-
-impl From<AckWord> for Ack {
-    fn from(word: AckWord) -> Self {
-        match word {
-            AckWord::Gate => Self::Gate,
-            AckWord::Ledger => Self::Ledger,
-        }
-    }
-}
-
 /// An amount of a meter.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -132,8 +91,8 @@ pub(super) struct ReserveBody {
     pub(super) ttl_seconds: Option<u32>,
     /// How much must fit.
     #[serde(default, deserialize_with = "json::or_default")]
-    #[schema(value_type = Option<ModeWord>)]
-    pub(super) mode: ModeWord,
+    #[schema(value_type = Option<Mode>)]
+    pub(super) mode: Mode,
     /// Only say what would happen.
     #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<bool>)]
@@ -179,8 +138,8 @@ pub(super) struct UsageBody {
     amount: Option<Amount>,
     /// Usage is recorded in full or refused: only `all_or_nothing`.
     #[serde(default, deserialize_with = "json::or_default")]
-    #[schema(value_type = Option<ModeWord>)]
-    mode: ModeWord,
+    #[schema(value_type = Option<Mode>)]
+    mode: Mode,
     /// Only say what would happen: answered as the dry run of a reserve.
     #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<bool>)]
@@ -196,7 +155,7 @@ pub(super) struct UsageBody {
     /// When the call counts as acknowledged.
     #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<Ack>)]
-    ack: AckWord,
+    ack: Ack,
 }
 
 impl UsageBody {
@@ -228,7 +187,7 @@ impl UsageBody {
             metadata: self.metadata,
             idempotency_key: self.idempotency_key,
         };
-        (reserve, self.ack.into())
+        (reserve, self.ack)
     }
 }
 
@@ -254,7 +213,7 @@ pub(super) struct ConsumeBody {
     /// When the call counts as acknowledged.
     #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<Ack>)]
-    pub(super) ack: AckWord,
+    pub(super) ack: Ack,
 }
 
 impl ConsumeBody {
@@ -277,7 +236,7 @@ impl ConsumeBody {
         let mut faults = Vec::new();
         let totals = match (self.amount, self.lines, self.attributes) {
             (Some(amount), ..) => Totals::Single(amount),
-            (_, Some(lines), _) => Totals::Lines(checked_lines(lines, &mut faults)),
+            (_, Some(lines), _) => checked_lines(lines, &mut faults).map_or(Totals::Held, Totals::Lines),
             (.., Some(attributes)) => {
                 check_attributes(&attributes, &mut faults);
                 Totals::Attributes(attributes)
@@ -320,7 +279,7 @@ impl ReleaseBody {
                 Totals::Held
             }
             (Some(amount), None) => Totals::Single(amount),
-            (None, Some(lines)) => Totals::Lines(checked_lines(lines, &mut faults)),
+            (None, Some(lines)) => checked_lines(lines, &mut faults).map_or(Totals::Held, Totals::Lines),
             (None, None) => Totals::Held,
         };
         sound((incurred, self.reason), faults)
@@ -385,7 +344,7 @@ impl ReserveBody {
                 subjects,
                 work,
                 ttl_seconds: self.ttl_seconds,
-                mode: self.mode.into(),
+                mode: self.mode,
                 dry_run: self.dry_run,
                 payload_fingerprint: self.payload_fingerprint,
                 metadata,

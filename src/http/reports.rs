@@ -10,8 +10,9 @@ use super::query::Query;
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
+use crate::domain::usage::GroupBy;
 use crate::operations::answers::{ReconciliationRow, UsageRow};
-use crate::operations::requests::{GroupBy, ReconciliationsRequest, UsageRequest};
+use crate::operations::requests::{ReconciliationsRequest, UsageRequest};
 
 const GROUPS: &[(&str, GroupBy)] = &[
     ("meter", GroupBy::Meter),

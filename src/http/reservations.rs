@@ -47,7 +47,7 @@ impl Call {
     /// Consumes totals so far.
     pub(super) async fn consume(&self, id: &str, body: ConsumeBody) -> Result<GateAnswer, Problem> {
         let id = self.operations.parse_reservation_id(id).map_err(missing)?;
-        let (is_final, ack, sent) = (body.is_final.unwrap_or(true), body.ack.into(), body.sent());
+        let (is_final, ack, sent) = (body.is_final.unwrap_or(true), body.ack, body.sent());
         let request =
             ConsumeRequest { id, bound: self.caller.bound(), totals: body.totals()?, is_final, ack };
         let answer = self.operations.consume(request).await;

@@ -9,10 +9,9 @@ use super::problem::Problem;
 use super::query::Query;
 use super::state::State;
 use crate::domain::reservation::ReservationState;
+use crate::domain::usage::{Granularity, GroupBy};
 use crate::operations::answers::{EntryRow, QuotaAnswer, ReservationAnswer, UsageRow};
-use crate::operations::requests::{
-    EntriesRequest, Granularity, GroupBy, QuotaRequest, ReservationsRequest, UsageRequest,
-};
+use crate::operations::requests::{EntriesRequest, QuotaRequest, ReservationsRequest, UsageRequest};
 
 /// How usage may be cut in time.
 pub(super) const GRANULARITIES: &[(&str, Granularity)] =

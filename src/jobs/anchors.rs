@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::beat::until;
 use crate::operations::Operations;
 
 const ANCHOR_EVERY: Duration = Duration::from_secs(60);
@@ -19,8 +20,5 @@ pub async fn anchor_chains(operations: Arc<Operations>, stop: impl Future<Output
             tokio::time::sleep(ANCHOR_EVERY).await;
         }
     };
-    tokio::select! {
-        () = anchoring => {}
-        () = stop => {}
-    }
+    until(stop, anchoring).await;
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::work;
+use crate::beat::every;
 use crate::ledger::{Ledger, LedgerError};
 use crate::operations::Operations;
 
@@ -12,25 +13,19 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// Shows how many events wait in quarantine, how many calls are parked, how the jobs do and how far back the outboxes still
 /// have what was booked, again and again, until `stop` resolves.
 pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
-    let showing = async {
-        loop {
-            if let Err(error) = show(&operations, &ledger).await {
-                tracing::debug!(%error, "the ledger's figures could not be read");
-            }
-            match ledger.count_parked().await {
-                Ok(counts) => operations.metrics().parked(counts.waiting, counts.conflicts),
-                Err(error) => tracing::debug!(%error, "parked calls could not be counted"),
-            }
-            if let Err(error) = operations.show_tails().await {
-                tracing::debug!(%error, "the outboxes' tails could not be looked at");
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
+    let look = || async {
+        if let Err(error) = show(&operations, &ledger).await {
+            tracing::debug!(%error, "the ledger's figures could not be read");
+        }
+        match ledger.count_parked().await {
+            Ok(counts) => operations.metrics().parked(counts.waiting, counts.conflicts),
+            Err(error) => tracing::debug!(%error, "parked calls could not be counted"),
+        }
+        if let Err(error) = operations.show_tails().await {
+            tracing::debug!(%error, "the outboxes' tails could not be looked at");
         }
     };
-    tokio::select! {
-        () = showing => {}
-        () = stop => {}
-    }
+    every(LOOK_EVERY, stop, look).await;
 }
 
 async fn show(operations: &Operations, ledger: &Ledger) -> Result<(), LedgerError> {

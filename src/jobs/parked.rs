@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::beat::until;
 use crate::clock::Clock;
 use crate::operations::Operations;
 
@@ -26,8 +27,5 @@ pub async fn replay_parked(operations: Arc<Operations>, stop: impl Future<Output
             tokio::time::sleep(BEAT).await;
         }
     };
-    tokio::select! {
-        () = replaying => {}
-        () = stop => {}
-    }
+    until(stop, replaying).await;
 }

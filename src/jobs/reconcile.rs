@@ -6,8 +6,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::beat::{turns, until};
 use crate::domain::ids::TenantId;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::Ledger;
+use crate::ledger::lease::Lease;
 use crate::operations::{Answer, OperationError, Operations, Work};
 use crate::telemetry::labels::Judged;
 
@@ -35,15 +37,15 @@ pub async fn reconcile_tenants(
     stop: impl Future<Output = ()>,
 ) {
     let owner = format!("reconcile/{:032x}", rand::random::<u128>());
+    let lease = Lease::new(ledger, LEASE, owner, options.interval);
     let look_again = (options.interval / 10).clamp(Duration::from_millis(100), Duration::from_secs(10));
     let reconciling = async {
-        let mut reconciler =
-            Reconciler { operations, ledger: ledger.clone(), options, owner: &owner, tenants: 0 };
+        let mut reconciler = Reconciler { operations, lease: &lease, options, tenants: 0 };
         // Instances that start together do not begin together.
         tokio::time::sleep(look_again * rand::random_range(0..100) / 100).await;
         loop {
             let began = Instant::now();
-            match reconciler.has_lease().await {
+            match lease.take().await {
                 Ok(true) => {
                     reconciler.round().await;
                     tokio::time::sleep_until(began + options.interval).await;
@@ -56,31 +58,19 @@ pub async fn reconcile_tenants(
             }
         }
     };
-    tokio::select! {
-        () = reconciling => {}
-        () = stop => {}
-    }
-    if let Err(error) = ledger.give_back_leases(&owner).await {
-        tracing::debug!(%error, "the lease of the reconciliation was not given back; it ends by itself");
-    }
+    until(stop, reconciling).await;
+    lease.give_back().await;
 }
 
 struct Reconciler<'a> {
     operations: Arc<Operations>,
-    ledger: Ledger,
+    lease: &'a Lease,
     options: ReconcileOptions,
-    owner: &'a str,
     /// How many were warm in the last round: they are spread over this one.
     tenants: u32,
 }
 
 impl Reconciler<'_> {
-    /// Whether the round is this instance's, until the next one is due.
-    async fn has_lease(&self) -> Result<bool, LedgerError> {
-        let held = self.ledger.take_leases(&[LEASE.to_owned()], self.owner, self.options.interval).await?;
-        Ok(!held.is_empty())
-    }
-
     async fn round(&mut self) {
         match self.go_round().await {
             Ok(tenants) => self.tenants = tenants,
@@ -106,7 +96,7 @@ impl Reconciler<'_> {
             let page = self.operations.warm_tenants(after.as_ref()).await?;
             for tenant in &page.warm {
                 if renewed.elapsed() > self.options.interval / 3 {
-                    if !self.has_lease().await? {
+                    if !self.lease.take().await? {
                         return Ok(tenants);
                     }
                     renewed = Instant::now();
@@ -128,41 +118,34 @@ impl Reconciler<'_> {
 /// Repairs what the writers find, until `stop` resolves. Any number of instances: a drift is one's at a time, and a
 /// counter takes a checkpoint's delta once.
 pub async fn repair_drifts(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
-    let repairing = async {
-        loop {
-            match operations.repair_drifts().await {
-                Ok(0) => tokio::time::sleep(REPAIR_BEAT).await,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "drifts could not be repaired yet");
-                    tokio::time::sleep(REPAIR_BEAT).await;
-                }
+    let repair = || async {
+        match operations.repair_drifts().await {
+            Ok(0) => REPAIR_BEAT,
+            Ok(_) => Duration::ZERO,
+            Err(error) => {
+                tracing::warn!(%error, "drifts could not be repaired yet");
+                REPAIR_BEAT
             }
         }
     };
-    tokio::select! {
-        () = repairing => {}
-        () = stop => {}
-    }
+    turns(stop, repair).await;
 }
 
 /// Has the gate take back operations that came again, when `wake` rings and now and then, until `stop` resolves.
 pub async fn undo_repeats(operations: Arc<Operations>, wake: Arc<Notify>, stop: impl Future<Output = ()>) {
-    let undoing = async {
-        loop {
-            match operations.undo_repeats().await {
+    let undo = || async {
+        match operations.undo_repeats().await {
+            Ok(0) => {
                 // Woken or not, the next look says what there is.
-                Ok(0) => drop(tokio::time::timeout(UNDO_BEAT, wake.notified()).await),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "operations that came again could not be taken back yet");
-                    tokio::time::sleep(REPAIR_BEAT).await;
-                }
+                let _ = tokio::time::timeout(UNDO_BEAT, wake.notified()).await;
+                Duration::ZERO
+            }
+            Ok(_) => Duration::ZERO,
+            Err(error) => {
+                tracing::warn!(%error, "operations that came again could not be taken back yet");
+                REPAIR_BEAT
             }
         }
     };
-    tokio::select! {
-        () = undoing => {}
-        () = stop => {}
-    }
+    turns(stop, undo).await;
 }

@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 use tokio_cron_scheduler::{Job as Bell, JobScheduler, JobSchedulerError};
 
 use super::work::{self, JobOptions};
-use crate::clock::Clock;
+use crate::beat::until;
+use crate::ledger::lease::lost;
 use crate::ledger::{JobRun, Ledger, LedgerError};
 use crate::operations::Operations;
 use crate::telemetry::labels::Job;
@@ -17,7 +18,6 @@ const BELL: &str = "* * * * * *";
 /// The rows are looked at after this long also where the bell stays silent.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(6);
-const RENEW_EVERY: Duration = Duration::from_secs(2);
 /// How soon a failed run is followed by another, in ms of the service's time.
 const RETRY_AFTER_MS: i64 = 10_000;
 
@@ -41,10 +41,7 @@ pub async fn run_jobs(
     bell.start().await?;
     let owner = format!("jobs/{}", uuid::Uuid::now_v7());
     let runner = Arc::new(Runner { operations, ledger, options, owner });
-    tokio::select! {
-        () = runner.clone().run_what_is_due() => {}
-        () = stop => {}
-    }
+    until(stop, runner.clone().run_what_is_due()).await;
     if let Err(error) = runner.ledger.give_back_jobs(&runner.owner).await {
         tracing::debug!(%error, "runs under way were not given back; their leases end by themselves");
     }
@@ -102,21 +99,8 @@ impl Runner {
         let working = work::run(job, &self.operations, &self.ledger, &self.options);
         tokio::select! {
             outcome = working => self.finish(job, &run, outcome).await,
-            () = self.hold(&run) => tracing::warn!(job = run.job, "another instance has taken this run over"),
-        }
-    }
-
-    /// Resolves when the run is another's: this instance was silent for longer than its lease.
-    async fn hold(&self, run: &JobRun) {
-        let mut held_at = Clock::monotonic();
-        loop {
-            tokio::time::sleep(RENEW_EVERY).await;
-            let asked_at = Clock::monotonic();
-            match self.ledger.renew_job(run, LEASE).await {
-                Ok(true) => held_at = asked_at,
-                Ok(false) => return,
-                Err(_) if held_at.elapsed() >= LEASE => return,
-                Err(_) => {}
+            () = lost(LEASE, || self.ledger.renew_job(&run, LEASE)) => {
+                tracing::warn!(job = run.job, "another instance has taken this run over");
             }
         }
     }

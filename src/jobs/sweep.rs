@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::beat::{every, turns};
 use crate::domain::ids::Partition;
 use crate::ledger::Ledger;
+use crate::ledger::lease::Lease;
 use crate::operations::{Answer, Operations};
 
 const BEAT: Duration = Duration::from_millis(250);
@@ -19,42 +21,25 @@ const LEASE_PATIENCE: Duration = Duration::from_millis(600);
 /// Sweeps all partitions, beat by beat, until `stop` resolves. Instances take turns by a lease, so that it is done once;
 /// while the ledger cannot tell whose turn it is, each sweeps: a reservation expires in one script, however many try.
 pub async fn sweep_due(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
-    let owner = format!("sweep/{}", uuid::Uuid::now_v7());
+    let lease = Lease::new(ledger, LEASE, format!("sweep/{}", uuid::Uuid::now_v7()), LEASE_DURATION);
     let ours = AtomicBool::new(true);
-    tokio::select! {
-        () = keep_lease(&ledger, &owner, &ours) => {}
-        () = sweep_beat_by_beat(&operations, &ours) => {}
-        () = stop => {}
-    }
-    if let Err(error) = ledger.give_back_leases(&owner).await {
-        tracing::debug!(%error, "the sweep's lease was not given back; it ends by itself");
-    }
-}
-
-async fn keep_lease(ledger: &Ledger, owner: &str, ours: &AtomicBool) {
-    let names = [LEASE.to_owned()];
-    loop {
-        let taking = ledger.take_leases(&names, owner, LEASE_DURATION);
-        let others =
-            matches!(tokio::time::timeout(LEASE_PATIENCE, taking).await, Ok(Ok(held)) if held.is_empty());
-        ours.store(!others, Ordering::Release);
-        tokio::time::sleep(RENEW_EVERY).await;
-    }
-}
-
-async fn sweep_beat_by_beat(operations: &Operations, ours: &AtomicBool) {
-    loop {
-        let swept = if ours.load(Ordering::Acquire) { sweep_all(operations).await } else { Ok(()) };
+    let keep = || async {
+        let taken = tokio::time::timeout(LEASE_PATIENCE, lease.take()).await;
+        ours.store(!matches!(taken, Ok(Ok(false))), Ordering::Release);
+    };
+    let sweep = || async {
+        let swept = if ours.load(Ordering::Acquire) { sweep_all(&operations).await } else { Ok(()) };
         // A faulty gate is not pressed.
-        let pause = match swept {
-            Ok(()) => BEAT,
-            Err(error) => {
+        swept.map_or_else(
+            |error| {
                 tracing::debug!(%error, "the sweep could not go on");
                 AFTER_FAILURE
-            }
-        };
-        tokio::time::sleep(pause).await;
-    }
+            },
+            |()| BEAT,
+        )
+    };
+    turns(every(RENEW_EVERY, stop, keep), sweep).await;
+    lease.give_back().await;
 }
 
 /// One round over all partitions, and over what leaps of the sweep left behind. A partition that fails keeps no other from it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::beat::turns;
 use crate::clock::Clock;
 use crate::gate::BreakerState;
 use crate::operations::Operations;
@@ -14,16 +15,11 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// Looks at the gate beat by beat until `stop` resolves: closes the breaker, checks the clock, counts the backlog. A look
 /// at a node that is frozen takes a response timeout, and the next follows it.
 pub async fn watch_gate(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
-    let watching = async {
-        loop {
-            let began = Clock::monotonic();
-            let state = operations.watch_gate().await;
-            let beat = if state == BreakerState::HalfOpen { AGAIN } else { BEAT };
-            tokio::time::sleep(beat.saturating_sub(began.elapsed())).await;
-        }
+    let look = || async {
+        let began = Clock::monotonic();
+        let state = operations.watch_gate().await;
+        let beat = if state == BreakerState::HalfOpen { AGAIN } else { BEAT };
+        beat.saturating_sub(began.elapsed())
     };
-    tokio::select! {
-        () = watching => {}
-        () = stop => {}
-    }
+    turns(stop, look).await;
 }

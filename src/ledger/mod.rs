@@ -28,6 +28,7 @@ pub mod jobs;
 pub(crate) mod journal;
 pub mod key_filters;
 pub mod keys;
+pub mod lease;
 pub mod leases;
 pub mod losses;
 pub mod migrations;
@@ -92,7 +93,7 @@ pub use repeats::RepeatToUndo;
 pub use reservation_list::{ListedReservation, ReservationFilter, ReservationPlace};
 pub use reservations::ReservationRow;
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
-pub use usage::{Granularity, GroupBy, UsageFigures, UsagePage, UsagePlace, UsageQuery};
+pub use usage::{UsageFigures, UsagePage, UsagePlace, UsageQuery};
 pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
 
 /// The ledger: a handle that is cheap to clone and share.

@@ -14,6 +14,7 @@ use super::{Ledger, LedgerError, instant, number};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
 use crate::domain::movements::EntryFlags;
+use crate::domain::usage::{Granularity, GroupBy};
 
 /// Changes of hourly usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,30 +100,6 @@ pub(crate) async fn add(
     .bind::<Array<Numeric>, _>(amounts(|change| change.late));
     Kept(add).execute(&mut connection).await?;
     Ok(())
-}
-
-/// How finely to cut time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Granularity {
-    /// The tenant's local hours.
-    Hour,
-    /// Days of a zone.
-    Day,
-    /// Months of a zone, from the 1st.
-    Month,
-}
-
-/// What to tell apart; the meter always is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GroupBy {
-    /// By tenant.
-    Tenant,
-    /// By the tenant's present plan.
-    Plan,
-    /// By operation.
-    Operation,
-    /// By subject: only what was done in a subject's name.
-    Subject,
 }
 
 /// Which usage to read.

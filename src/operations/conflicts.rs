@@ -10,6 +10,7 @@ use super::requests::{Mode, ReserveRequest, Work};
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::{Amount, Units};
 use crate::domain::ids::{IdempotencyKey, MeterId, Partition, ReservationId, Subject};
+use crate::domain::lines::WorkLines;
 use crate::domain::parked::ParkedCall;
 use crate::domain::reservation::Record;
 use crate::domain::resolution::Totals;
@@ -176,10 +177,11 @@ impl Operations {
     ) -> Answer<(ReservationId, NewParked)> {
         let key = IdempotencyKey::parse(&format!("parked-conflict-{}", conflict.number))
             .map_err(|error| OperationError::Internal(error.to_string()))?;
+        let lines = WorkLines::parse(lines.to_vec()).map_err(OperationError::Invalid)?;
         let request = ReserveRequest {
             tenant: conflict.tenant.clone(),
             subjects,
-            work: Work::Lines { lines: lines.to_vec(), operation: None },
+            work: Work::Lines { lines, operation: None },
             ttl_seconds: None,
             mode: Mode::AllOrNothing,
             dry_run: false,

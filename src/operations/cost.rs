@@ -8,7 +8,7 @@ use crate::domain::amount::Units;
 use crate::domain::ids::{MeterId, OperationId};
 use crate::domain::meter::Meter;
 use crate::domain::policy::Policy;
-use crate::domain::reservation::{LINES_MAX, LineRule};
+use crate::domain::reservation::LineRule;
 
 /// One line of a request: a meter and how much of it.
 pub(super) struct Line {
@@ -39,7 +39,7 @@ impl Line {
 /// The lines of the work, and the operation it runs under.
 ///
 /// Errors name the field by pointer: an unknown meter or operation, a wrong attribute, an amount of zero, too precise
-/// or too large, a meter named twice, more than eight lines.
+/// or too large.
 pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Option<OperationId>)> {
     match work {
         Work::Operation { operation, attributes } => {
@@ -52,17 +52,8 @@ pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Optio
             }
             let mut errors = Vec::new();
             let mut found: Vec<Line> = Vec::with_capacity(lines.len());
-            if lines.is_empty() || lines.len() > LINES_MAX {
-                errors.push(FieldError::new("/lines", "must have one to eight lines"));
-            }
-            for (index, (meter, amount)) in lines.iter().enumerate().take(LINES_MAX) {
+            for (index, (meter, amount)) in lines.iter().enumerate() {
                 match one_line(policy, meter, *amount) {
-                    Ok(line) if found.iter().any(|other| other.meter.id == *meter) => {
-                        errors.push(FieldError::new(
-                            format!("/lines/{index}/meter"),
-                            format!("{} is named twice; give its amounts as one line", line.meter.id),
-                        ))
-                    }
                     Ok(line) => found.push(line),
                     Err((field, message)) => {
                         errors.push(FieldError::new(format!("/lines/{index}/{field}"), message))

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
 use super::{Answer, Operations};
+use crate::beat::until;
 use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
 
@@ -49,10 +50,7 @@ pub async fn follow_changes(
             }
         }
     };
-    tokio::select! {
-        () = following => {}
-        () = stop => {}
-    }
+    until(stop, following).await;
 }
 
 impl Operations {

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use super::{Answer, OperationError, Operations};
+use crate::beat::until;
 use crate::domain::ids::ReservationId;
 use crate::domain::key_filter::{KeyFilter, NOTED_AGAIN_AFTER_MS, key_hash};
 use crate::ledger::{FilterList, FilterPlace, Mergeable};
@@ -104,10 +105,7 @@ impl Operations {
                 }
             }
         };
-        tokio::select! {
-            () = following => {}
-            () = stop => {}
-        }
+        until(stop, following).await;
     }
 
     async fn read_key_filters(&self) -> Answer<()> {

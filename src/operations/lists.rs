@@ -3,7 +3,7 @@
 use super::answers::*;
 use super::degraded::standing;
 use super::present::{self, Circumstances, instant};
-use super::requests::{EntriesRequest, Granularity, GroupBy, Page, ReservationsRequest, UsageRequest};
+use super::requests::{EntriesRequest, Page, ReservationsRequest, UsageRequest};
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{ReservationId, TenantId};
@@ -11,7 +11,7 @@ use crate::domain::movements::EntryFlags;
 use crate::domain::reservation::Record;
 use crate::domain::resolution::Standing;
 use crate::ledger::{
-    self, EntryFilter, EntryPlace, ListedReservation, ParkedState, ReservationFilter, ReservationPlace,
+    EntryFilter, EntryPlace, ListedReservation, ParkedState, ReservationFilter, ReservationPlace,
     StoredEntry, UsageFigures, UsagePlace, UsageQuery,
 };
 
@@ -34,9 +34,9 @@ impl Operations {
             subject: None,
             from_ms,
             to_ms,
-            granularity: request.granularity.map(granularity),
+            granularity: request.granularity,
             zone,
-            group_by: request.group_by.iter().filter_map(|by| group(*by)).collect(),
+            group_by: request.group_by.clone(),
             after: request.page.after.as_deref().map(usage_place).transpose()?,
             limit: limit + 1,
         };
@@ -172,24 +172,6 @@ pub(super) fn limit_of(page: &Page) -> usize {
 
 pub(super) fn bad_cursor() -> OperationError {
     OperationError::Malformed("the cursor does not read; start again without it".into())
-}
-
-fn granularity(asked: Granularity) -> ledger::Granularity {
-    match asked {
-        Granularity::Hour => ledger::Granularity::Hour,
-        Granularity::Day => ledger::Granularity::Day,
-        Granularity::Month => ledger::Granularity::Month,
-    }
-}
-
-fn group(asked: GroupBy) -> Option<ledger::GroupBy> {
-    match asked {
-        GroupBy::Meter => None,
-        GroupBy::Subject => Some(ledger::GroupBy::Subject),
-        GroupBy::Operation => Some(ledger::GroupBy::Operation),
-        GroupBy::Tenant => Some(ledger::GroupBy::Tenant),
-        GroupBy::Plan => Some(ledger::GroupBy::Plan),
-    }
 }
 
 fn usage_place(text: &str) -> Answer<UsagePlace> {

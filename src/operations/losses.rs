@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Answer, Operations};
+use crate::beat::every;
 use crate::clock::Clock;
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, ReservationId, TenantId};
@@ -138,18 +139,12 @@ fn fate(event: OutboxId, cursor: &Cursor, ends: &[OutboxId], gaps: &[Gap]) -> Fa
 
 /// Looks every second what became of the events that this instance acknowledged, until `stop` resolves.
 pub async fn watch_losses(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
-    let watching = async {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if let Err(error) = operations.tell_losses().await {
-                tracing::debug!(%error, "what became of acknowledged events is not known yet");
-            }
+    let look = || async {
+        if let Err(error) = operations.tell_losses().await {
+            tracing::debug!(%error, "what became of acknowledged events is not known yet");
         }
     };
-    tokio::select! {
-        () = watching => {}
-        () = stop => {}
-    }
+    every(LOOK_EVERY, stop, look).await;
 }
 
 impl Operations {

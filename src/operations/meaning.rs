@@ -116,16 +116,22 @@ mod tests {
     use super::*;
     use crate::domain::amount::Amount;
     use crate::domain::ids::{MeterId, TenantId};
+    use crate::domain::lines::WorkLines;
 
     fn request(lines: &[(&str, &str)]) -> ReserveRequest {
         ReserveRequest {
             tenant: TenantId::parse("acme").unwrap(),
             subjects: Vec::new(),
             work: Work::Lines {
-                lines: lines
-                    .iter()
-                    .map(|(meter, amount)| (MeterId::parse(meter).unwrap(), Amount::parse(amount).unwrap()))
-                    .collect(),
+                lines: WorkLines::parse(
+                    lines
+                        .iter()
+                        .map(|(meter, amount)| {
+                            (MeterId::parse(meter).unwrap(), Amount::parse(amount).unwrap())
+                        })
+                        .collect(),
+                )
+                .unwrap(),
                 operation: None,
             },
             ttl_seconds: None,
@@ -166,7 +172,7 @@ mod tests {
         let costed = |attributes: Value| {
             let Value::Object(attributes) = attributes else { panic!("an object") };
             let operation = crate::domain::ids::OperationId::parse("ocr").unwrap();
-            of(&ReserveRequest { work: Work::Operation { operation, attributes }, ..request(&[]) })
+            of(&ReserveRequest { work: Work::Operation { operation, attributes }, ..request(&[("a", "1")]) })
         };
         let base = costed(serde_json::json!({ "pages": 3 }));
         assert_eq!(base, costed(serde_json::json!({ "pages": 3, "fast": false, "images": 0 })));

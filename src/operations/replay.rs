@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::gate::{GateError, PeekCall};
 use crate::ledger::ParkedRow;
+use crate::ledger::lease::Lease;
 use crate::telemetry::labels::Script;
 
 /// Calls read at once; those of their reservations come with them.
@@ -197,16 +198,14 @@ impl Operations {
         let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.lock()).await else {
             return Ok(Replayed::NotYet);
         };
-        let lease = format!("replay/{partition}");
-        let owner = self.instance.owner(&lease);
+        let name = format!("replay/{partition}");
+        let lease = Lease::new(self.ledger.clone(), &name, self.instance.owner(&name), LEASE);
         let leased_until = Clock::monotonic() + LEASE / 2;
-        if self.ledger.take_leases(&[lease], &owner, LEASE).await?.is_empty() {
+        if !lease.take().await? {
             return Ok(Replayed::NotYet);
         }
         let replayed = self.replay_page(tenant, wanted, leased_until, caught_up).await;
-        if let Err(error) = self.ledger.give_back_leases(&owner).await {
-            tracing::debug!(%error, "the lease of a replay was not given back; it ends by itself");
-        }
+        lease.give_back().await;
         replayed
     }
 

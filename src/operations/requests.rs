@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use crate::domain::amount::Amount;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
+use crate::domain::lines::WorkLines;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
+use crate::domain::usage::{Granularity, GroupBy};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub enum Work {
     /// Amounts as given, one to eight, each meter once; optionally under an operation's name.
     Lines {
         /// Meter and amount.
-        lines: Vec<(MeterId, Amount)>,
+        lines: WorkLines,
         /// The operation they belong to, for limits and reports.
         operation: Option<OperationId>,
     },
@@ -39,7 +41,8 @@ impl Work {
 }
 
 /// How much of a reserve must fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// All lines or nothing.
     #[default]
@@ -72,8 +75,8 @@ pub struct ReserveRequest {
 }
 
 /// When a consume or usage counts as acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, utoipa::ToSchema)]
-#[schema(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Ack {
     /// Once the gate has it.
     #[default]
@@ -91,7 +94,7 @@ pub enum Totals {
     /// `amount`: the total of the only line.
     Single(Amount),
     /// `lines`: totals by meter.
-    Lines(Vec<(MeterId, Amount)>),
+    Lines(WorkLines),
     /// `attributes`: the operation costed again.
     Attributes(serde_json::Map<String, serde_json::Value>),
 }
@@ -142,32 +145,6 @@ pub struct Page {
     pub limit: u32,
     /// The opaque position after which to go on, as an earlier page gave it (already verified and decoded by http).
     pub after: Option<String>,
-}
-
-/// How usage is cut in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Granularity {
-    /// The tenant's local hour.
-    Hour,
-    /// A day of the zone.
-    Day,
-    /// A month of the zone.
-    Month,
-}
-
-/// What usage is grouped by besides the meter's time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum GroupBy {
-    /// By meter (always on).
-    Meter,
-    /// By named subject.
-    Subject,
-    /// By operation.
-    Operation,
-    /// By tenant (reports only).
-    Tenant,
-    /// By plan (reports only).
-    Plan,
 }
 
 /// `GET /v1/tenants/{t}/usage` and `GET /v1/reports/usage`.

@@ -16,6 +16,7 @@ use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
+use crate::domain::meter::TTL_SECONDS_MAX;
 use crate::domain::meter::WithoutLimit;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{
@@ -26,8 +27,6 @@ use crate::telemetry::labels::{Call, Script};
 
 /// How often a call is tried again after the gate asked for fresh windows, a restore, or a check of the node.
 pub(super) const ATTEMPTS_MAX: usize = 8;
-
-const TTL_SECONDS_MAX: u32 = 86_400;
 
 /// The calls that a key belongs to.
 const RESERVE: &str = "reserve";

@@ -9,14 +9,13 @@ use super::reserve::ATTEMPTS_MAX;
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
-use crate::domain::policy::resolve::repeated_meters;
+use crate::domain::meter::TTL_SECONDS_MAX;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::gate::{self, ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
 use crate::ledger::ReservationRow;
 use crate::telemetry::labels::{Call, Script};
 
 const EXTEND_SECONDS_DEFAULT: u32 = 60;
-const EXTEND_SECONDS_MAX: u32 = 86_400;
 
 /// Which of the three calls is being made, with what it needs.
 pub(super) enum Resolving {
@@ -93,8 +92,11 @@ impl Operations {
 
     async fn extend_now(&self, request: ExtendRequest) -> Answer<ReservationAnswer> {
         let ttl_seconds = request.ttl_seconds.unwrap_or(EXTEND_SECONDS_DEFAULT);
-        if !(1..=EXTEND_SECONDS_MAX).contains(&ttl_seconds) {
-            return Err(OperationError::field("/ttl_seconds", "must be 1 to 86400 seconds"));
+        if !(1..=TTL_SECONDS_MAX).contains(&ttl_seconds) {
+            return Err(OperationError::field(
+                "/ttl_seconds",
+                format!("must be 1 to {TTL_SECONDS_MAX} seconds"),
+            ));
         }
         self.may_go_on_holding()?;
         let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
@@ -332,17 +334,7 @@ impl Operations {
         match totals {
             Totals::Held => Ok(gate::Totals::Default),
             Totals::Single(amount) => Ok(gate::Totals::Single(amount)),
-            Totals::Lines(lines) => {
-                if lines.is_empty() || lines.len() > crate::domain::reservation::LINES_MAX {
-                    return Err(OperationError::field("/lines", "must have one to eight lines"));
-                }
-                let repeated = repeated_meters(lines.iter().map(|(meter, _)| meter));
-                if repeated.is_empty() {
-                    Ok(gate::Totals::ByMeter(lines))
-                } else {
-                    Err(OperationError::Invalid(repeated))
-                }
-            }
+            Totals::Lines(lines) => Ok(gate::Totals::ByMeter(lines.into_inner())),
             Totals::Attributes(attributes) => Box::pin(self.costed_again(&attributes, id, bound)).await,
         }
     }

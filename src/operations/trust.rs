@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::{Answer, OperationError, Operations};
-use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::BreakerState;
 use crate::ledger::PartitionRow;
+use crate::ledger::lease::Lease;
 use crate::telemetry::labels::Alarm;
 
 /// No period is closed yet, so nothing keeps a script from any time.
@@ -60,8 +60,8 @@ impl Operations {
 
     async fn under_lease(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
         let owner = self.instance.owner("check");
-        let names = [CHECK_LEASE.to_owned()];
-        while self.ledger.take_leases(&names, &owner, CHECK_LEASE_DURATION).await?.is_empty() {
+        let lease = Lease::new(self.ledger.clone(), CHECK_LEASE, owner, CHECK_LEASE_DURATION);
+        while !lease.take().await? {
             if self.gate.breaker_state() != BreakerState::Closed {
                 return Err(OperationError::GateUnavailable("it does not answer".into()));
             }
@@ -70,30 +70,12 @@ impl Operations {
         let checked = tokio::select! {
             checked = check => checked,
             // Two checks at once would each take the other's half-adopted epochs for lost memory.
-            () = self.lose_check_lease(&names, &owner) => {
+            () = lease.lost() => {
                 Err(OperationError::GateUnavailable("another instance checks its memory by now".into()))
             }
         };
-        if let Err(error) = self.ledger.give_back_leases(&owner).await {
-            tracing::warn!(%error, "the lease of the node's check was not given back; it ends by itself");
-        }
+        lease.give_back().await;
         checked
-    }
-
-    /// Renews the lease of the check; resolves when it may be another's.
-    async fn lose_check_lease(&self, names: &[String], owner: &str) {
-        let mut held_until = Clock::monotonic() + CHECK_LEASE_DURATION;
-        while Clock::monotonic() < held_until {
-            tokio::time::sleep(CHECK_LEASE_DURATION / 3).await;
-            let asked_at = Clock::monotonic();
-            match self.ledger.take_leases(names, owner, CHECK_LEASE_DURATION).await {
-                Ok(held) if held.is_empty() => return,
-                Ok(_) => held_until = asked_at + CHECK_LEASE_DURATION,
-                Err(error) => {
-                    tracing::debug!(%error, "the lease of the node's check could not be renewed yet")
-                }
-            }
-        }
     }
 
     async fn check_node(&self) -> Answer<()> {

@@ -1,8 +1,7 @@
 use tollgate::domain::ids::{Epoch, TenantId};
 use tollgate::domain::reservation::ReservationState;
-use tollgate::ledger::{
-    EntryFilter, Granularity, GroupBy, Ledger, LedgerError, ReservationFilter, UsageQuery,
-};
+use tollgate::domain::usage::{Granularity, GroupBy};
+use tollgate::ledger::{EntryFilter, Ledger, LedgerError, ReservationFilter, UsageQuery};
 
 use super::events::{HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, meter, partition, tenant, user};
 use super::ledger;

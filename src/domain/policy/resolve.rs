@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::counter::Counter;
-use crate::domain::field_error::FieldError;
-use crate::domain::ids::MeterId;
 
 /// The most counters that one request may touch.
 pub const COUNTERS_MAX: usize = 32;
@@ -63,17 +61,3 @@ impl Resolved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("falls under {0} limits and quotas; at most 32 can be decided at once: name fewer lines or subjects")]
 pub struct TooManyCounters(pub usize);
-
-/// The lines that name a meter which an earlier line named: an error each, at `/lines/…/meter`.
-pub fn repeated_meters<'a>(meters: impl IntoIterator<Item = &'a MeterId>) -> Vec<FieldError> {
-    let mut seen = Vec::new();
-    let mut errors = Vec::new();
-    for (index, meter) in meters.into_iter().enumerate() {
-        if seen.contains(&meter) {
-            let message = format!("`{meter}` stands in an earlier line too; one line per meter");
-            errors.push(FieldError::new(format!("/lines/{index}/meter"), message));
-        }
-        seen.push(meter);
-    }
-    errors
-}

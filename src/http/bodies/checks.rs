@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use super::{LineBody, Lines};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, OperationId, Subject, SubjectId, SubjectKind};
-use crate::domain::reservation::{LINES_MAX, SUBJECTS_MAX};
+use crate::domain::lines::WorkLines;
+use crate::domain::meter::TTL_SECONDS_MAX;
+use crate::domain::reservation::SUBJECTS_MAX;
 use crate::http::json::{Object, escaped};
 use crate::http::problem::Problem;
 use crate::operations::FieldError;
@@ -17,7 +19,6 @@ use crate::operations::requests::Work;
 
 const ATTRIBUTES_MAX: usize = 50;
 const TEXT_CHARACTERS_MAX: usize = 255;
-const TTL_SECONDS_MAX: u32 = 86_400;
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
 /// The three ways of naming the work, of which a call uses one.
@@ -45,7 +46,7 @@ impl WorkForms {
         }
         match (self.lines, self.meter, self.amount) {
             (Some(lines), ..) => {
-                let lines = checked_lines(lines, faults);
+                let lines = checked_lines(lines, faults)?;
                 check_above_zero(&lines, "/lines", faults);
                 Some(Work::Lines { lines, operation: self.operation })
             }
@@ -53,7 +54,7 @@ impl WorkForms {
                 if amount.is_zero() {
                     faults.push(FieldError::new("/amount", "must be more than 0"));
                 }
-                Some(Work::Lines { lines: vec![(meter, amount)], operation: self.operation })
+                Some(Work::Lines { lines: WorkLines::single(meter, amount), operation: self.operation })
             }
             (None, Some(_), None) => missing(faults, "/amount", "is required with `meter`"),
             (None, None, Some(_)) => missing(faults, "/meter", "is required with `amount`"),
@@ -88,23 +89,10 @@ pub(super) fn sound<T>(value: T, faults: Vec<FieldError>) -> Result<T, Problem> 
     if faults.is_empty() { Ok(value) } else { Err(Problem::fields(faults)) }
 }
 
-/// The lines, each meter once.
-pub(super) fn checked_lines(
-    lines: Vec<Object<LineBody>>,
-    faults: &mut Vec<FieldError>,
-) -> Vec<(MeterId, Amount)> {
-    if lines.is_empty() || lines.len() > LINES_MAX {
-        faults.push(FieldError::new("/lines", format!("must be 1 to {LINES_MAX} lines")));
-        return Vec::new();
-    }
-    let mut checked: Vec<(MeterId, Amount)> = Vec::with_capacity(lines.len());
-    for (index, Object(line)) in lines.into_iter().enumerate() {
-        if checked.iter().any(|(meter, _)| *meter == line.meter) {
-            faults.push(FieldError::new(format!("/lines/{index}/meter"), "each meter may come once"));
-        }
-        checked.push((line.meter, line.amount));
-    }
-    checked
+/// The lines; nothing where a fault was noted.
+pub(super) fn checked_lines(lines: Vec<Object<LineBody>>, faults: &mut Vec<FieldError>) -> Option<WorkLines> {
+    let lines = lines.into_iter().map(|Object(line)| (line.meter, line.amount)).collect();
+    WorkLines::parse(lines).map_err(|wrong| faults.extend(wrong)).ok()
 }
 
 fn check_above_zero(lines: &[(MeterId, Amount)], pointer: &str, faults: &mut Vec<FieldError>) {

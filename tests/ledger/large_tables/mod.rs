@@ -10,9 +10,10 @@ use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{OutboxId, ReservationId};
 use tollgate::domain::reservation::ReservationState;
+use tollgate::domain::usage::Granularity;
 use tollgate::ledger::{
-    AwaitedEvent, CounterAsk, EntryFilter, Granularity, Ledger, LedgerError, ReconciliationFilter,
-    ReservationFilter, RestoreAsk, TenantPlace, UsageQuery,
+    AwaitedEvent, CounterAsk, EntryFilter, Ledger, LedgerError, ReconciliationFilter, ReservationFilter,
+    RestoreAsk, TenantPlace, UsageQuery,
 };
 use uuid::Uuid;
 

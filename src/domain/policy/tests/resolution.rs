@@ -3,7 +3,7 @@ use crate::domain::amount::Amount;
 use crate::domain::counter::Counter;
 use crate::domain::limit::Limit;
 use crate::domain::period::WindowKind;
-use crate::domain::policy::resolve::{Level, TooManyCounters, repeated_meters};
+use crate::domain::policy::resolve::{Level, TooManyCounters};
 use crate::domain::tenant::{OverrideLevel, TenantDefinition};
 use proptest::prelude::*;
 
@@ -140,13 +140,6 @@ fn a_tenant_that_does_not_fit_the_snapshot_is_an_error_and_never_unlimited() {
     tenant.plan = Some(crate::domain::ids::PlanId::parse("gone").unwrap());
     let error = TenantPolicy::new(&policy(&definitions), &tenant, &Resets::default()).unwrap_err();
     assert_eq!(error.to_string(), "tenant `acme` names the plan `gone`, which does not exist");
-}
-
-#[test]
-fn a_meter_given_twice_is_named() {
-    let meters = [meter("page"), meter("token"), meter("page")];
-    let errors = repeated_meters(&meters);
-    assert_eq!(errors.iter().map(|error| error.pointer.as_str()).collect::<Vec<_>>(), ["/lines/2/meter"]);
 }
 
 /// The rules as DESIGN words them, one question at a time, without any precomputation.
