@@ -4,18 +4,16 @@
 -- ARGV     1 epoch  2 now ('' = Redis's)  3 field of the chain  4 number of the head  5 the head as text, which begins with it
 -- returns  { status, real time, time, '' }    DONE    KEPT: as high is stored    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
 
 -- read
-local real, now = clock(ARGV[2])
-local found = redis.call('HMGET', KEYS[1], 'epoch', ARGV[3])
+local real, now, facts, alarm = prelude(ARGV[2], ARGV[3])
+if alarm then
+  return alarm
+end
 
 -- check
-if found[1] ~= ARGV[1] then
-  return { ALARM, real, now, '', found[1] or '' }
-end
-local number = found[2] and tonumber(string.match(found[2], '^(%d+) '))
+local number = facts[4] and tonumber(string.match(facts[4], '^(%d+) '))
 if number and number >= tonumber(ARGV[4]) then
   return { KEPT, real, now, '' }
 end

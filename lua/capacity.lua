@@ -4,17 +4,18 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 field  5 capacity
 -- returns  { status, real time, time, '' }    DONE    KEPT: as new or newer is stored    COLD: the whole hash is    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
 -- include unfit
 
 -- read
-local real, now = clock(ARGV[3])
-local found = redis.call('HGET', KEYS[1], 'epoch')
+local real, now, _, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
 local stored = redis.call('HMGET', KEYS[3], 'h', ARGV[4])
 
 -- check
-local refused = unfit(found, real, now, stored[1], '')
+local refused = unfit(real, now, stored[1], '')
 if refused then
   return refused
 end

@@ -5,9 +5,10 @@
 --          8 description (packed in domain/checkpoint.rs)
 -- returns  { status, real time, time, outbox id }    DONE    STALE_WINDOW    COLD: the tenant is    KEPT: no counter is known    ALARM: epoch found
 -- event    checkpoint, with the description and the counters' figures
--- include statuses
+-- include prelude
+-- include out_of_time
 -- include kinds
--- include clock
+-- include state_keys
 -- include last_id
 -- include append
 -- include read_checks
@@ -17,19 +18,14 @@
 -- include pack_figures
 
 -- read
-local meta, outbox = KEYS[1], KEYS[2]
-local real, now = clock(ARGV[3])
-local found = redis.call('HGET', meta, 'epoch')
-if found ~= ARGV[1] then
-  return { ALARM, real, now, '', found or '' }
+local outbox = KEYS[2]
+local real, now, _, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
 end
 redis.call('XLEN', outbox)
-local keys = {}
-for number = 3, #KEYS do
-  keys[number - 2] = KEYS[number]
-end
 local checks = read_checks(ARGV[5], 1)
-local holders = measure(keys, checks, tonumber(ARGV[1]), now)
+local holders = measure(state_keys(3), checks, tonumber(ARGV[1]), now)
 find_cold(holders, checks)
 -- Counted from its window's start on, or told by the ledger since every instance has known it.
 local function is_told(check)
@@ -38,8 +34,9 @@ local function is_told(check)
 end
 
 -- check
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(real, now)
+if refused then
+  return refused
 end
 if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then
   return { STALE_WINDOW, real, now, '' }

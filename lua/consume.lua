@@ -11,6 +11,14 @@
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    consume
 -- include resolving
+-- include out_of_time
+-- include states
+-- include kinds
+-- include about_record
+-- include about_cold
+-- include unchanged
+-- include write_change
+-- include read_totals
 -- include same_totals
 -- include late_rejected
 -- include decreased_line
@@ -19,6 +27,11 @@
 -- include plan_moves
 
 -- read
+local call, answer = resolving()
+if answer then
+  return answer
+end
+local record, now = call.record, call.now
 local late, resolves = record.state == STATE_EXPIRED, ARGV[9] == '1'
 local totals, failure = read_totals(ARGV[6], record, function(line, named)
   if named and not resolves then
@@ -30,42 +43,40 @@ end)
 -- check
 if not failure and same_totals(record, totals) then
   if record.state == STATE_CONSUMED or (record.state ~= STATE_RELEASED and not resolves) then
-    return unchanged()
+    return unchanged(call)
   end
 end
-if real > not_after then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(call.real, now, call.facts[3])
+if refused then
+  return refused
 end
-if before_floor(floor, real, now) then
-  return { TOO_EARLY, real, now, '' }
-end
-if cold then
-  return about_cold('')
+if call.cold then
+  return about_cold(call, '')
 end
 if record.state == STATE_CONSUMED or record.state == STATE_RELEASED then
-  return about_record(ALREADY_RESOLVED)
+  return about_record(call, ALREADY_RESOLVED)
 end
 if late and late_rejected(record, now) then
-  return about_record(EXPIRED)
+  return about_record(call, EXPIRED)
 end
 if failure then
-  return about_record(failure.status, failure.line, failure.meter)
+  return about_record(call, failure.status, failure.line, failure.meter)
 end
 local line = decreased_line(record, totals)
 if line then
-  return about_record(AMOUNT_DECREASED, line)
+  return about_record(call, AMOUNT_DECREASED, line)
 end
 line = rejected_line(record, totals)
 if line then
-  return about_record(EXCESS_REJECTED, line)
+  return about_record(call, EXCESS_REJECTED, line)
 end
 local uncharged, unknown = cap_totals(record, totals, now)
 if unknown then
-  return about_cold(string.char(unknown))
+  return about_cold(call, string.char(unknown))
 end
 line = plan_moves(record, totals, resolves)
 if line then
-  return about_record(TOO_LARGE, line)
+  return about_record(call, TOO_LARGE, line)
 end
 
 -- write
@@ -74,4 +85,4 @@ record.state = resolves and STATE_CONSUMED or record.state
 record.late = late
 record.uncharged = uncharged
 record.degraded = record.degraded or ARGV[10] == '1'
-return write(EVENT_CONSUME, resolves and 1 or 0, ARGV[7], ARGV[8])
+return write_change(call, EVENT_CONSUME, resolves and 1 or 0, ARGV[7], ARGV[8])

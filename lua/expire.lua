@@ -12,12 +12,14 @@
 --          then for the first of these what is damaged and why
 --          ALARM: epoch found
 -- event    expire, one a reservation
--- include statuses
+-- include prelude
+-- include out_of_time
 -- include states
 -- include kinds
 -- include integer
--- include clock
--- include before_floor
+-- include keys/prefix
+-- include keys/due
+-- include keys/reservation
 -- include append
 -- include sequence_of
 -- include read_record
@@ -34,25 +36,21 @@ local POSTPONE_MS, RETRY_MS = 5000, 60000
 local NOTES_MAX = 20
 
 -- read
-local meta, outbox = KEYS[1], KEYS[2]
-local prefix = string.sub(meta, 1, -5)
+local meta, outbox, prefix = KEYS[1], KEYS[2], key_prefix()
 local epoch, due_ms = tonumber(ARGV[1]), tonumber(ARGV[4])
-local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept', 'floor', 'behind')
+local real, now, facts, alarm = prelude(ARGV[3], 'behind')
+if alarm then
+  return alarm
+end
 redis.call('XLEN', outbox)
 
 -- check
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
-end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
-end
-if before_floor(found[3], real, now) then
-  return { TOO_EARLY, real, now, '' }
+local refused = out_of_time(real, now, facts[3])
+if refused then
+  return refused
 end
 
-local swept, behind, last_event = tonumber(found[2]), found[4] or '', ''
+local swept, behind, last_event = tonumber(facts[2]), facts[4] or '', ''
 local counts = { expired = 0, skipped = 0, missing = 0, postponed = 0, inconsistent = 0, damaged = 0 }
 local notes = {}
 
@@ -64,7 +62,7 @@ end
 
 -- The list in which an entry of this bucket is due again.
 local function later(bucket, after_ms)
-  return prefix .. 'due:' .. integer(math.max(math.ceil((now + after_ms) / due_ms), bucket + 1))
+  return due_key(prefix, math.max(math.ceil((now + after_ms) / due_ms), bucket + 1))
 end
 
 -- The reading of one due entry: what became of it, or its record with its holds taken off in memory, and its state hashes.
@@ -89,7 +87,7 @@ end
 -- One due entry: says what became of it.
 local function expire(hex, bucket)
   -- read
-  local reservation = prefix .. 'rsv:' .. hex
+  local reservation = reservation_key(prefix, hex)
   local is_whole, became, record, holders = pcall(look, reservation, bucket)
   -- check
   if not is_whole then
@@ -152,7 +150,7 @@ else
     swept, behind = last, integer(last)
   end
   while entries_left > 0 and buckets_left > 0 and swept < last do
-    if not sweep(prefix .. 'due:' .. integer(swept + 1), swept + 1) then
+    if not sweep(due_key(prefix, swept + 1), swept + 1) then
       buckets_left = buckets_left - 1
       swept = swept + 1
     end

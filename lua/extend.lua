@@ -8,33 +8,42 @@
 --          others about the record: record    ALARM: epoch found
 -- event    extend
 -- include resolving
--- include due_key
+-- include out_of_time
+-- include states
+-- include kinds
+-- include about_record
+-- include about_cold
+-- include unchanged
+-- include write_change
+-- include due_list
 -- include held_in
 -- include outlive
 
 -- read
+local call, answer = resolving()
+if answer then
+  return answer
+end
+local record, now = call.record, call.now
 local expires_at = math.min(now + tonumber(ARGV[6]), record.latest_expiry)
-local due = due_key(prefix, expires_at, tonumber(ARGV[7]), tonumber(found[2]))
-redis.call('LLEN', due)
+local due = due_list(call.prefix, expires_at, tonumber(ARGV[7]), tonumber(call.facts[2]))
 
 -- check
-if real > not_after then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(call.real, now, call.facts[3])
+if refused then
+  return refused
 end
-if before_floor(floor, real, now) then
-  return { TOO_EARLY, real, now, '' }
-end
-if cold then
-  return about_cold('')
+if call.cold then
+  return about_cold(call, '')
 end
 if record.state == STATE_EXPIRED then
-  return about_record(EXPIRED)
+  return about_record(call, EXPIRED)
 end
 if record.state ~= STATE_RESERVED then
-  return about_record(ALREADY_RESOLVED)
+  return about_record(call, ALREADY_RESOLVED)
 end
 if expires_at <= record.expires_at then
-  return unchanged()
+  return unchanged(call)
 end
 
 -- write
@@ -45,11 +54,11 @@ for _, counter in ipairs(record.counters) do
 end
 record.step = record.step + 1
 record.expires_at = expires_at
-local answer = write(EVENT_EXTEND, 0)
-redis.call('RPUSH', due, string.sub(reservation, -32))
-for number, holder in pairs(holders) do
+local extended = write_change(call, EVENT_EXTEND, 0)
+redis.call('RPUSH', due, string.sub(KEYS[3], -32))
+for number, holder in pairs(call.holders) do
   if number > 0 and holder.warm then
     outlive(holder, expires_at, now, ARGV[3] == '')
   end
 end
-return answer
+return extended

@@ -5,28 +5,22 @@
 -- returns  { status, real time, time, outbox's last id, ... }
 --          DONE: readings    COLD: readings, tenant, holders, counters    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
+-- include state_keys
+-- include is_known
 -- include last_id
 -- include read_checks
 -- include measure
 -- include find_cold
 -- include pack_readings
 
-local real, now = clock(ARGV[2])
-local epoch = redis.call('HGET', KEYS[1], 'epoch')
-if epoch ~= ARGV[1] then
-  return { ALARM, real, now, '', epoch or '' }
-end
-local keys = {}
-for number = 3, #KEYS do
-  keys[number - 2] = KEYS[number]
+local real, now, _, alarm = prelude(ARGV[2])
+if alarm then
+  return alarm
 end
 local checks = read_checks(ARGV[3], 1)
-local cold = find_cold(measure(keys, checks, tonumber(epoch), now), checks)
-local readings = pack_readings(checks, function(check)
-  return check.known and not check.later
-end)
+local cold = find_cold(measure(state_keys(3), checks, tonumber(ARGV[1]), now), checks)
+local readings = pack_readings(checks, is_known)
 if cold then
   return { COLD, real, now, last_id(KEYS[2]), readings, cold.tenant, cold.holders, cold.counters }
 end

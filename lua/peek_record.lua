@@ -5,23 +5,16 @@
 -- returns  { status, real time, time, outbox's last id, ... }
 --          DONE: record    UNKNOWN (none of this epoch, or another tenant's)    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
 -- include last_id
--- include read_record
--- include read_body
+-- include find_record
 
-local real, now = clock(ARGV[2])
-local epoch = redis.call('HGET', KEYS[1], 'epoch')
-if epoch ~= ARGV[1] then
-  return { ALARM, real, now, '', epoch or '' }
+local real, now, _, alarm = prelude(ARGV[2])
+if alarm then
+  return alarm
 end
-local raw = redis.call('GET', KEYS[3])
-local record = read_record(raw, tonumber(epoch))
-if record then
-  read_body(record)
-end
-if not record or (ARGV[3] ~= '' and ARGV[3] ~= record.tenant) then
+local record = find_record(tonumber(ARGV[1]), ARGV[3])
+if not record then
   return { UNKNOWN, real, now, last_id(KEYS[2]) }
 end
-return { DONE, real, now, last_id(KEYS[2]), raw }
+return { DONE, real, now, last_id(KEYS[2]), record.raw }

@@ -4,19 +4,17 @@
 -- ARGV     1 epoch  2 now ('' = Redis's)  3 epoch of the position  4 sequence of the position
 -- returns  { status, real time, time, '' }    DONE    KEPT: as high is stored    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
 
 -- read
-local real, now = clock(ARGV[2])
-local found = redis.call('HMGET', KEYS[1], 'epoch', 'writer')
+local real, now, facts, alarm = prelude(ARGV[2], 'writer')
+if alarm then
+  return alarm
+end
 
 -- check
-if found[1] ~= ARGV[1] then
-  return { ALARM, real, now, '', found[1] or '' }
-end
-if found[2] then
-  local epoch, sequence = string.match(found[2], '^(%d+)-(%d+)$')
+if facts[4] then
+  local epoch, sequence = string.match(facts[4], '^(%d+)-(%d+)$')
   epoch, sequence = tonumber(epoch), tonumber(sequence)
   if epoch > tonumber(ARGV[3]) or (epoch == tonumber(ARGV[3]) and sequence >= tonumber(ARGV[4])) then
     return { KEPT, real, now, '' }

@@ -7,11 +7,27 @@
 --          DONE    REPLAYED, KEY_REUSED: record    TOO_LARGE: a counter would be beyond the largest amount
 --          STALE_WINDOW: a window has not begun    COLD: tenant, holders, counters    ASK_LEDGER    ALARM: epoch found
 -- event    reserve or usage, with the whole record, at the time of its admission and flagged as degraded
--- include admitting
+-- include prelude
+-- include out_of_time
+-- include last_id
+-- include keys/prefix
+-- include due_list
+-- include read_record
+-- include read_checks
+-- include is_same_call
+-- include state_keys
+-- include measure
+-- include admit
 -- include layout_of
 -- include recorded_checks
 
 -- read
+local epoch, prefix = tonumber(ARGV[1]), key_prefix()
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
+local existing = read_record(redis.call('GET', KEYS[3]), epoch)
 local is_usage, asked, taken_at, expires_at, latest_expiry, tombstone, due_ms, line_count, at =
   struct.unpack('<BBi8i8i8i8i8B', ARGV[5])
 is_usage, asked = is_usage == 1, asked == 1
@@ -26,19 +42,17 @@ for number = 1, end_count do
   windows_end = math.max(windows_end, ends[number])
 end
 local checks = read_checks(ARGV[5], at)
-local due = find_due(expires_at, due_ms)
-local holders = measure_checks(checks)
+local due = due_list(prefix, expires_at, due_ms, tonumber(facts[2]))
+local holders = measure(state_keys(4), checks, epoch, now)
 local cold = recorded_checks(holders, checks, ends, now)
 
 -- check
 if existing then
-  return { is_same_call() and REPLAYED or KEY_REUSED, real, now, '', existing.raw }
+  return { is_same_call(existing, ARGV[6]) and REPLAYED or KEY_REUSED, real, now, '', existing.raw }
 end
-if real > not_after then
-  return { TOO_LATE, real, now, '' }
-end
-if before_floor(floor, real, now) then
-  return { TOO_EARLY, real, now, '' }
+local refused = out_of_time(real, now, facts[3])
+if refused then
+  return refused
 end
 for _, check in ipairs(checks) do
   if now < check.began then
@@ -46,10 +60,10 @@ for _, check in ipairs(checks) do
   end
 end
 if cold then
-  return { COLD, real, now, last_id(outbox), cold.tenant, cold.holders, cold.counters }
+  return { COLD, real, now, last_id(KEYS[2]), cold.tenant, cold.holders, cold.counters }
 end
 if not asked then
-  return { ASK_LEDGER, real, now, last_id(outbox) }
+  return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
 end
 for _, check in ipairs(checks) do
   for line, weight in pairs(check.weights) do
@@ -73,4 +87,4 @@ for line = 1, line_count do
   record.held[line] = is_usage and 0 or amounts[line]
   record.consumed[line] = is_usage and amounts[line] or 0
 end
-return { DONE, real, now, admit(record, due, tombstone, holders, checks, windows_end) }
+return { DONE, real, now, admit(record, due, tombstone, holders, checks, windows_end, now) }

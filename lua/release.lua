@@ -8,6 +8,14 @@
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    release, or consume when late
 -- include resolving
+-- include out_of_time
+-- include states
+-- include kinds
+-- include about_record
+-- include about_cold
+-- include unchanged
+-- include write_change
+-- include read_totals
 -- include same_totals
 -- include late_rejected
 -- include decreased_line
@@ -16,6 +24,11 @@
 -- include plan_moves
 
 -- read
+local call, answer = resolving()
+if answer then
+  return answer
+end
+local record, now = call.record, call.now
 local totals, failure, named = read_totals(ARGV[6], record, function(line)
   return record.consumed[line]
 end)
@@ -24,44 +37,42 @@ local late = record.state == STATE_EXPIRED
 -- check
 local repeats_late = record.state == STATE_CONSUMED and record.late and named
 if (record.state == STATE_RELEASED or repeats_late) and not failure and same_totals(record, totals) then
-  return unchanged()
+  return unchanged(call)
 end
-if real > not_after then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(call.real, now, call.facts[3])
+if refused then
+  return refused
 end
-if before_floor(floor, real, now) then
-  return { TOO_EARLY, real, now, '' }
-end
-if cold then
-  return about_cold('')
+if call.cold then
+  return about_cold(call, '')
 end
 if record.state == STATE_CONSUMED or record.state == STATE_RELEASED then
-  return about_record(ALREADY_RESOLVED)
+  return about_record(call, ALREADY_RESOLVED)
 end
 if late and (not named or late_rejected(record, now)) then
-  return about_record(EXPIRED)
+  return about_record(call, EXPIRED)
 end
 if failure then
-  return about_record(failure.status, failure.line, failure.meter)
+  return about_record(call, failure.status, failure.line, failure.meter)
 end
 local line = decreased_line(record, totals)
 if line then
-  return about_record(AMOUNT_DECREASED, line)
+  return about_record(call, AMOUNT_DECREASED, line)
 end
 local uncharged, unknown = {}, nil
 if late then
   line = rejected_line(record, totals)
   if line then
-    return about_record(EXCESS_REJECTED, line)
+    return about_record(call, EXCESS_REJECTED, line)
   end
   uncharged, unknown = cap_totals(record, totals, now)
   if unknown then
-    return about_cold(string.char(unknown))
+    return about_cold(call, string.char(unknown))
   end
 end
 line = plan_moves(record, totals, true)
 if line then
-  return about_record(TOO_LARGE, line)
+  return about_record(call, TOO_LARGE, line)
 end
 
 -- write
@@ -70,4 +81,4 @@ record.state = late and STATE_CONSUMED or STATE_RELEASED
 record.late = late
 record.uncharged = uncharged
 record.degraded = record.degraded or ARGV[9] == '1'
-return write(late and EVENT_CONSUME or EVENT_RELEASE, late and 1 or 0, ARGV[7], ARGV[8])
+return write_change(call, late and EVENT_CONSUME or EVENT_RELEASE, late and 1 or 0, ARGV[7], ARGV[8])

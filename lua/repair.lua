@@ -7,8 +7,8 @@
 --          DONE    REPLAYED: this checkpoint did it before    STALE_WINDOW: another window    COLD: the whole hash is
 --          TOO_LARGE: out of bounds    KEPT: repaired or told by the ledger since the checkpoint    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
--- include statuses
--- include clock
+-- include prelude
+-- include out_of_time
 -- include last_id
 -- include last_sequence
 -- include told_sequence
@@ -16,8 +16,10 @@
 
 -- read
 local state, field, marker = KEYS[3], ARGV[6], 'r' .. ARGV[6]
-local real, now = clock(ARGV[3])
-local found = redis.call('HGET', KEYS[1], 'epoch')
+local real, now, _, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
 local stored = redis.call('HMGET', state, 'h', field, marker)
 local last, sequence = last_id(KEYS[2]), last_sequence(KEYS[2], ARGV[1])
 local warm = stored[1] and struct.unpack('<i8', stored[1]) == tonumber(ARGV[1])
@@ -32,14 +34,12 @@ local counter = {
 calendar.load(counter, warm and stored[2])
 
 -- check
-if found ~= ARGV[1] then
-  return { ALARM, real, now, '', found or '' }
-end
 if repaired_by == ARGV[4] then
   return { REPLAYED, real, now, last }
 end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(real, now)
+if refused then
+  return refused
 end
 if not calendar.is_open(counter, now) then
   return { STALE_WINDOW, real, now, '' }

@@ -6,10 +6,21 @@
 --          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED, KEY_REUSED: record, readings
 --          REFUSED: granted by a best effort, readings, refusing, waits in ms    COLD: tenant, holders, counters    ALARM: epoch found
 -- event    reserve or usage, with the whole record
--- include admitting
+-- include prelude
+-- include out_of_time
+-- include last_id
+-- include keys/prefix
+-- include due_list
+-- include read_record
+-- include read_checks
+-- include is_same_call
+-- include state_keys
+-- include measure
+-- include admit
 -- include find_cold
 -- include layout_of
 -- include pack_units
+-- include is_known
 -- include pack_readings
 -- include fit
 -- include refusing_checks
@@ -17,6 +28,12 @@
 local ALL_OR_NOTHING, BEST_EFFORT, DRY_RUN, USAGE = 0, 1, 2, 3
 
 -- read
+local epoch, prefix = tonumber(ARGV[1]), key_prefix()
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
+local existing = read_record(redis.call('GET', KEYS[3]), epoch)
 local mode, flags, ttl, max_life, valid_from, valid_until, windows_end, tombstone, due_ms, line_count, at =
   struct.unpack('<BBi8i8i8i8i8i8i8B', ARGV[5])
 local amounts = {}
@@ -26,23 +43,18 @@ end
 local keyed, ledger_asked, may_be_known = flags % 2 == 1, flags % 4 >= 2, flags >= 4
 local checks = read_checks(ARGV[5], at)
 local expires_at = mode == USAGE and now or now + math.min(ttl, max_life)
-local due = find_due(expires_at, due_ms)
-local holders = measure_checks(checks)
+local due = due_list(prefix, expires_at, due_ms, tonumber(facts[2]))
+local holders = measure(state_keys(4), checks, epoch, now)
 local cold = find_cold(holders, checks)
-local function is_current(check)
-  return check.known and not check.later
-end
 
 -- check
 if existing then
-  local known = is_same_call() and REPLAYED or KEY_REUSED
-  return { known, real, now, '', existing.raw, pack_readings(checks, is_current) }
+  local known = is_same_call(existing, ARGV[6]) and REPLAYED or KEY_REUSED
+  return { known, real, now, '', existing.raw, pack_readings(checks, is_known) }
 end
-if real > not_after then
-  return { TOO_LATE, real, now, '' }
-end
-if before_floor(floor, real, now) then
-  return { TOO_EARLY, real, now, '' }
+local refused = out_of_time(real, now, facts[3])
+if refused then
+  return refused
 end
 local stale = now < valid_from or now >= valid_until
 for number = 1, #checks do
@@ -52,10 +64,10 @@ if stale then
   return { STALE_WINDOW, real, now, '' }
 end
 if cold then
-  return { COLD, real, now, last_id(outbox), cold.tenant, cold.holders, cold.counters }
+  return { COLD, real, now, last_id(KEYS[2]), cold.tenant, cold.holders, cold.counters }
 end
 if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
-  return { ASK_LEDGER, real, now, last_id(outbox) }
+  return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
 end
 local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT, now)
 local granted, any = amounts, true
@@ -63,10 +75,10 @@ if mode == BEST_EFFORT or refusing ~= '' then
   granted, any = fit(amounts, checks)
 end
 if not any or (refusing ~= '' and mode ~= BEST_EFFORT) then
-  return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_current), refusing, pack_units(waits) }
+  return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits) }
 end
 if mode == DRY_RUN then
-  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_current) }
+  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known) }
 end
 
 -- write
@@ -91,5 +103,5 @@ for number = 1, #checks do
   end
   check.moved = true
 end
-local id = admit(record, due, tombstone, holders, checks, windows_end)
-return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_current) }
+local id = admit(record, due, tombstone, holders, checks, windows_end, now)
+return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known) }

@@ -9,9 +9,12 @@
 --          then per record: id (32 hex), record; then, on the last page, per field: name, value
 -- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first, nothing written    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
--- include statuses
--- include clock
--- include due_key
+-- include prelude
+-- include out_of_time
+-- include keys/prefix
+-- include keys/reservation
+-- include keys/known_subjects
+-- include due_list
 -- include read_record
 -- include last_sequence
 -- include new_counters_told
@@ -19,13 +22,11 @@
 -- include lacks
 
 -- read
-local meta, state = KEYS[1], KEYS[3]
-local prefix = string.sub(meta, 1, -5)
+local state, prefix = KEYS[3], key_prefix()
 local epoch, due_ms = tonumber(ARGV[1]), tonumber(ARGV[4])
-local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept')
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
 end
 local header = redis.call('HGET', state, 'h')
 local of_epoch = header and struct.unpack('<i8', header)
@@ -35,11 +36,11 @@ local records, record_count = {}, tonumber(ARGV[7])
 for number = 1, waits and 0 or record_count do
   local hex, raw = ARGV[10 + 2 * number], ARGV[11 + 2 * number]
   local expires_at = read_record(raw, epoch).expires_at
-  local due = due_key(prefix, expires_at, due_ms, tonumber(found[2]))
-  local existing = read_record(redis.call('GET', prefix .. 'rsv:' .. hex), epoch)
-  redis.call('LLEN', due)
+  local due = due_list(prefix, expires_at, due_ms, tonumber(facts[2]))
+  local key = reservation_key(prefix, hex)
+  local existing = read_record(redis.call('GET', key), epoch)
   local is_due = existing and existing.expires_at == expires_at
-  records[number] = { key = prefix .. 'rsv:' .. hex, raw = raw, hex = hex, due = not is_due and due }
+  records[number] = { key = key, raw = raw, hex = hex, due = not is_due and due }
 end
 local lacking = {}
 for at = 12 + 2 * record_count, #ARGV, 2 do
@@ -52,8 +53,9 @@ end
 if of_epoch == epoch or (waits and told_sequence(header) > tonumber(ARGV[9])) then
   return { WARM, real, now, '' }
 end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(real, now)
+if refused then
+  return refused
 end
 
 -- write
@@ -66,7 +68,7 @@ end
 if ARGV[5] == '1' then
   local ask_until, before = tonumber(ARGV[6]), nil
   local length = ARGV[10] == '?' and -1 or #ARGV[10]
-  local filter = string.gsub(state, 'state:', 'known:', 1)
+  local filter = known_subjects_key(state)
   redis.call('DEL', filter)
   if waits then
     ask_until = struct.unpack('<i8', header, 17)

@@ -4,19 +4,20 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  then per counter: field, value
 -- returns  { status, real time, time, '' }    DONE    KEPT: all were known    COLD: the whole hash is    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
 -- include last_sequence
 -- include unfit
 
 -- read
-local real, now = clock(ARGV[3])
-local found = redis.call('HGET', KEYS[1], 'epoch')
+local real, now, _, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
 local header = redis.call('HGET', KEYS[3], 'h')
 local told = struct.pack('<i8c16', last_sequence(KEYS[2], ARGV[1]), string.rep('\0', 16))
 
 -- check
-local refused = unfit(found, real, now, header, '')
+local refused = unfit(real, now, header, '')
 if refused then
   return refused
 end

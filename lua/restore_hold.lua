@@ -5,9 +5,10 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record  5 due bucket ms  6 numbers of the state hashes that the ledger told with it, as bytes
 -- returns  { status, real time, time, '', ... }    DONE    KEPT: known already    COLD: tenant, holders    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
--- include statuses
--- include clock
--- include due_key
+-- include prelude
+-- include out_of_time
+-- include keys/prefix
+-- include due_list
 -- include read_record
 -- include read_body
 -- include measure_record
@@ -16,13 +17,10 @@
 -- include write_counters
 
 -- read
-local meta, reservation = KEYS[1], KEYS[3]
-local prefix = string.sub(meta, 1, -5)
-local epoch = tonumber(ARGV[1])
-local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept')
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
+local reservation, prefix, epoch = KEYS[3], key_prefix(), tonumber(ARGV[1])
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
 end
 local record = read_record(ARGV[4], epoch)
 read_body(record)
@@ -37,15 +35,15 @@ local function is_told(counter)
   return string.find(ARGV[6], string.char(counter.scope_index), 1, true)
     and redis.call('HEXISTS', holders[counter.scope_index].key, 'r' .. counter.field) == 1
 end
-local due = due_key(prefix, record.expires_at, tonumber(ARGV[5]), tonumber(found[2]))
-redis.call('LLEN', due)
+local due = due_list(prefix, record.expires_at, tonumber(ARGV[5]), tonumber(facts[2]))
 
 -- check
 if read_record(redis.call('GET', reservation), epoch) then
   return { KEPT, real, now, '' }
 end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(real, now)
+if refused then
+  return refused
 end
 if cold then
   return { COLD, real, now, '', cold.tenant, cold.holders }

@@ -4,24 +4,24 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record  5 tombstone ms
 -- returns  { status, real time, time, '' }    DONE    KEPT: known already    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
+-- include out_of_time
 -- include read_record
 
 -- read
-local real, now = clock(ARGV[3])
-local found = redis.call('HGET', KEYS[1], 'epoch')
+local real, now, _, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
 local raw = redis.call('GET', KEYS[3])
 
 -- check
-if found ~= ARGV[1] then
-  return { ALARM, real, now, '', found or '' }
-end
 if read_record(raw, tonumber(ARGV[1])) then
   return { KEPT, real, now, '' }
 end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(real, now)
+if refused then
+  return refused
 end
 
 -- write

@@ -8,24 +8,23 @@
 --          then per counter: field, value
 -- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first    COLD: the tenant is    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
--- include statuses
--- include clock
+-- include prelude
+-- include out_of_time
 -- include last_sequence
 -- include told_sequence
 -- include new_counters_told
 -- include outlive
 
 -- read
-local real, now = clock(ARGV[3])
 local epoch, state = tonumber(ARGV[1]), KEYS[3]
-local found = redis.call('HGET', KEYS[1], 'epoch')
+local real, now, _, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
 local header, tenant = redis.call('HGET', state, 'h'), redis.call('HGET', KEYS[4], 'h')
 local sequence = last_sequence(KEYS[2], ARGV[1])
 
 -- check
-if found ~= ARGV[1] then
-  return { ALARM, real, now, '', found or '' }
-end
 if not tenant or struct.unpack('<i8', tenant) ~= epoch then
   return { COLD, real, now, '' }
 end
@@ -37,8 +36,9 @@ local is_made, waits = of_epoch == epoch and made == -1, of_epoch == -epoch
 if (of_epoch == epoch and not is_made) or (waits and told_sequence(header) > tonumber(ARGV[6])) then
   return { WARM, real, now, '' }
 end
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(real, now)
+if refused then
+  return refused
 end
 
 -- write

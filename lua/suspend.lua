@@ -5,8 +5,7 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)
 -- returns  { status, real time, time, outbox's last id }    DONE    COLD: the tenant is    ALARM: epoch found
 -- event    none
--- include statuses
--- include clock
+-- include prelude
 -- include last_id
 -- include last_sequence
 -- include integer
@@ -14,14 +13,16 @@
 
 -- read
 local epoch, tenant, subject = tonumber(ARGV[1]), KEYS[3], KEYS[4]
-local real, now = clock(ARGV[3])
-local found = redis.call('HGET', KEYS[1], 'epoch')
+local real, now, _, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
 local header = redis.call('HGET', tenant, 'h')
 local of_subject = subject and redis.call('HGET', subject, 'h')
 local last, sequence = last_id(KEYS[2]), last_sequence(KEYS[2], ARGV[1])
 
 -- check
-local refused = unfit(found, real, now, header, last)
+local refused = unfit(real, now, header, last)
 if refused then
   return refused
 end

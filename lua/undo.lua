@@ -6,11 +6,12 @@
 -- returns  { status, real time, time, outbox's last id }
 --          DONE    KEPT: that life of the reservation is not there, or goes on in the books    ALARM: epoch found
 -- event    none: the gate is told what the ledger knows
--- include statuses
+-- include prelude
+-- include out_of_time
 -- include states
--- include clock
 -- include last_id
--- include due_key
+-- include keys/prefix
+-- include due_list
 -- include told_sequence
 -- include read_record
 -- include read_body
@@ -22,28 +23,26 @@
 -- include store
 
 -- read
-local meta, outbox, reservation = KEYS[1], KEYS[2], KEYS[3]
-local prefix = string.sub(meta, 1, -5)
+local reservation, prefix = KEYS[3], key_prefix()
 local epoch, place, due_ms = tonumber(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[7])
-local real, now = clock(ARGV[3])
-local found = redis.call('HMGET', meta, 'epoch', 'swept')
-if found[1] ~= ARGV[1] or not found[2] then
-  return { ALARM, real, now, '', found[1] or '' }
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
 end
-local last = last_id(outbox)
+local last = last_id(KEYS[2])
 local again, booked = read_record(ARGV[4], epoch), read_record(ARGV[6], epoch)
 read_body(again)
 read_body(booked)
 local record = read_record(redis.call('GET', reservation), epoch)
 local holders = measure(holder_keys(prefix, again), again.counters, epoch, now, again.born_at)
-local due = due_key(prefix, booked.expires_at, due_ms, tonumber(found[2]))
-redis.call('LLEN', due)
+local due = due_list(prefix, booked.expires_at, due_ms, tonumber(facts[2]))
 local same_life = record and record.born_at == again.born_at and record.sequence >= place
   and body_of(record, 16) == body_of(again, 16)
 
 -- check
-if real > tonumber(ARGV[2]) then
-  return { TOO_LATE, real, now, '' }
+local refused = out_of_time(real, now)
+if refused then
+  return refused
 end
 if not same_life or (booked.state == STATE_RESERVED and record.sequence > place) then
   return { KEPT, real, now, last }

@@ -1,3 +1,4 @@
+-- include keys/known_subjects
 -- Whether a subject may have had use or holds before its tenant was restored. The tenant's header says how long the filter of
 -- those that had is, 0 where nobody had; without the filter it says so named, everybody may have.
 local function knows_subject(tenant, holder)
@@ -6,7 +7,7 @@ local function knows_subject(tenant, holder)
   end
   local header = tenant.values[1]
   local length = #header >= 40 and struct.unpack('<i8', header, 33) or -1
-  local filter = string.gsub(tenant.key, 'state:', 'known:', 1)
+  local filter = known_subjects_key(tenant.key)
   holder.known = length ~= 0
   if length > 0 and redis.call('STRLEN', filter) == length then
     local start, step = 0, 0

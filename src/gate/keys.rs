@@ -8,6 +8,25 @@ use crate::domain::reservation::SubjectHash;
 const SLOTS: u32 = 16_384;
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
+/// What a key is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyOf {
+    /// A partition's own facts.
+    Meta(Partition),
+    /// A partition's events.
+    Outbox(Partition),
+    /// One reservation.
+    Reservation(ReservationId),
+    /// A partition's list of reservations that are due in this bucket.
+    Due(Partition, i64),
+    /// A tenant's state.
+    Tenant(Partition, TenantId),
+    /// The state of a tenant's subject.
+    Subject(Partition, TenantId, SubjectHash),
+    /// The filter of a tenant's subjects that the ledger knows.
+    KnownSubjects(Partition, TenantId),
+}
+
 /// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
 #[derive(Debug, Clone)]
 pub struct Keys {
@@ -55,10 +74,10 @@ impl Keys {
 
     /// Which partition and bucket a key is the due list of, if it is one of this installation's.
     pub fn read_due(&self, key: &str) -> Option<(Partition, i64)> {
-        let (prefix, bucket) = key.split_once("due:")?;
-        let number = prefix.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
-        let partition = Partition::new(number.parse().ok()?)?;
-        (self.prefixes.get(partition.index())? == prefix).then_some((partition, bucket.parse().ok()?))
+        match self.read(key)? {
+            KeyOf::Due(partition, bucket) => Some((partition, bucket)),
+            _ => None,
+        }
     }
 
     /// What every due list's key matches.
@@ -72,6 +91,57 @@ impl Keys {
     /// The state of a tenant's subject. A tenant id holds no `=`, so it can never spell this key.
     pub fn subject(&self, partition: Partition, tenant: &TenantId, hash: SubjectHash) -> String {
         self.key(partition, &["state:", tenant.as_str(), ":", hash.as_str()])
+    }
+
+    /// The filter of a tenant's subjects that the ledger knows.
+    pub fn known_subjects(&self, partition: Partition, tenant: &TenantId) -> String {
+        self.key(partition, &["known:", tenant.as_str()])
+    }
+
+    /// What a key is of, if it is one of this installation's.
+    pub fn read(&self, key: &str) -> Option<KeyOf> {
+        let number = key.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
+        let partition = Partition::new(number.parse().ok()?)?;
+        let rest = key.strip_prefix(self.prefixes.get(partition.index())?)?;
+        let tenant_here = |text: &str| {
+            let tenant = TenantId::parse(text).ok()?;
+            (usize::from(Partition::of(&tenant, self.count()).number()) == partition.index())
+                .then_some(tenant)
+        };
+        let of = match rest.split_once(':').unwrap_or((rest, "")) {
+            ("meta", _) => KeyOf::Meta(partition),
+            ("outbox", _) => KeyOf::Outbox(partition),
+            ("rsv", hex) => KeyOf::Reservation(ReservationId::from_bytes(
+                u128::from_str_radix(hex, 16).ok()?.to_be_bytes(),
+            )),
+            ("due", bucket) => KeyOf::Due(partition, bucket.parse().ok()?),
+            ("known", tenant) => KeyOf::KnownSubjects(partition, tenant_here(tenant)?),
+            ("state", holder) => match holder.rsplit_once(":=") {
+                Some((tenant, _)) => {
+                    let hash = holder.as_bytes().get(tenant.len() + 1..)?.try_into().ok()?;
+                    KeyOf::Subject(partition, tenant_here(tenant)?, SubjectHash(hash))
+                }
+                None => KeyOf::Tenant(partition, tenant_here(holder)?),
+            },
+            _ => return None,
+        };
+        (self.build(&of) == key).then_some(of)
+    }
+
+    fn count(&self) -> u16 {
+        u16::try_from(self.prefixes.len()).unwrap_or(u16::MAX)
+    }
+
+    fn build(&self, of: &KeyOf) -> String {
+        match of {
+            KeyOf::Meta(partition) => self.meta(*partition),
+            KeyOf::Outbox(partition) => self.outbox(*partition),
+            KeyOf::Reservation(id) => self.reservation(*id),
+            KeyOf::Due(partition, bucket) => self.due(*partition, *bucket),
+            KeyOf::Tenant(partition, tenant) => self.tenant(*partition, tenant),
+            KeyOf::Subject(partition, tenant, hash) => self.subject(*partition, tenant, *hash),
+            KeyOf::KnownSubjects(partition, tenant) => self.known_subjects(*partition, tenant),
+        }
     }
 
     /// The name that stands for a subject in keys: a truncated keyed hash of (tenant, kind, id).
@@ -142,6 +212,39 @@ mod tests {
         for other in ["tg1:{p07zz}:due:5", "tg1:{p07g}:meta", "tg1:{p07g}:due:x", "tg1:{p99a}:due:1", "due:1"]
         {
             assert_eq!(keys.read_due(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_says_what_it_is_of_and_a_foreign_one_nothing() {
+        let keys = Keys::new(4, &[7; 32]);
+        let tenant = TenantId::parse("acme").unwrap();
+        let partition = Partition::of(&tenant, 4);
+        let id = crate::domain::ids::ReservationIds::new(&[7; 32]).fresh(partition, 1_700_000_000_000, 9);
+        for of in [
+            KeyOf::Meta(partition),
+            KeyOf::Outbox(partition),
+            KeyOf::Reservation(id),
+            KeyOf::Due(partition, 1_700_000_060),
+            KeyOf::Tenant(partition, tenant.clone()),
+            KeyOf::Subject(partition, tenant.clone(), SubjectHash(*b"=abcdefghijkl")),
+            KeyOf::KnownSubjects(partition, tenant.clone()),
+        ] {
+            assert_eq!(keys.read(&keys.build(&of)), Some(of));
+        }
+        let prefix = |partition| keys.key(partition, &[]);
+        let elsewhere = Partition::all(4).find(|other| *other != partition).unwrap();
+        for foreign in [
+            "sessions:7".to_owned(),
+            "tg1:{p00}:meta".to_owned(),
+            prefix(partition) + "meta:2",
+            prefix(partition) + "rsv:xyz",
+            prefix(elsewhere) + "rsv:" + &id.to_hex(),
+            prefix(elsewhere) + "state:acme",
+            prefix(partition) + "state:acme:=short",
+            prefix(partition) + "due:007",
+        ] {
+            assert_eq!(keys.read(&foreign), None, "{foreign}");
         }
     }
 

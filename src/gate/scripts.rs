@@ -86,15 +86,17 @@ macro_rules! includes {
 }
 
 includes! {
-    "add_new_counters" "admitting" "append" "before_floor" "body_of" "cap_totals" "cell" "clock"
-    "cold_holders" "cold_record" "decreased_line" "due_key" "find_cold" "fit" "held_in" "holder_keys"
-    "integer" "keep_subjects" "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected"
-    "layout_of" "measure" "measure_record" "new_counters_told" "operation_of" "outlive" "pack_event"
-    "pack_figures" "pack_readings" "pack_record" "pack_units" "partition" "plan_moves" "quota_capacity"
-    "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights"
-    "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds"
-    "resolving" "same_totals" "sequence_of" "settle_counter" "states" "store" "told_sequence" "unfit"
-    "window_wait" "write_counters"
+    "about_cold" "about_record" "add_new_counters" "admit" "append" "body_of" "cap_totals" "cell"
+    "clock" "cold_holders" "cold_record" "decreased_line" "due_list" "find_cold" "find_record" "fit"
+    "held_in" "holder_keys" "integer" "is_current" "is_known" "is_same_call" "keep_subjects" "keys/due"
+    "keys/known_subjects" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant" "kinds"
+    "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "measure"
+    "measure_record" "new_counters_told" "operation_of" "out_of_time" "outlive" "pack_event"
+    "pack_figures" "pack_readings" "pack_record" "pack_units" "plan_moves" "prelude" "quota_capacity"
+    "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals"
+    "read_weights" "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line"
+    "release_holds" "resolving" "same_totals" "sequence_of" "settle_counter" "state_keys" "states"
+    "store" "told_sequence" "unchanged" "unfit" "window_wait" "write_change" "write_counters"
 }
 
 macro_rules! algorithm_files {

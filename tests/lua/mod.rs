@@ -6,6 +6,7 @@ mod expire;
 mod extend;
 mod fixed_window;
 mod headers;
+mod includes;
 mod record;
 mod release;
 mod repair;

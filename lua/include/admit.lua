@@ -1,0 +1,29 @@
+-- include states
+-- include kinds
+-- include append
+-- include sequence_of
+-- include record_values
+-- include pack_event
+-- include pack_record
+-- include keep_subjects
+-- include write_counters
+-- Appends the event of a new record, stores that and the counters as they stand in memory, of windows that end by then.
+-- Returns the event's id.
+local function admit(record, due, tombstone, holders, checks, windows_end, now)
+  local reservation, body = KEYS[3], ARGV[6]
+  local is_usage = record.state == STATE_CONSUMED
+  local values, format = record_values(record)
+  local kind = is_usage and EVENT_USAGE or EVENT_RESERVE
+  local id = append(KEYS[2], ARGV[1], pack_event(kind, record.born_at, ARGV[4], 0, values, format, body))
+  local sequence = sequence_of(id, ARGV[1])
+  if is_usage then
+    local core = string.sub(body, 1, struct.unpack('<I2', body, 17))
+    redis.call('SET', reservation, pack_record(values, format, sequence, core), 'PX', tombstone)
+  else
+    redis.call('SET', reservation, pack_record(values, format, sequence, body))
+    redis.call('RPUSH', due, string.sub(reservation, -32))
+  end
+  keep_subjects(holders, record.epoch, math.max(windows_end, record.expires_at), now, ARGV[3] == '')
+  write_counters(holders, checks)
+  return id
+end

@@ -1,0 +1,8 @@
+-- The keys of the state hashes that a script is given from this place on: the tenant's, then each subject's.
+local function state_keys(first)
+  local keys = {}
+  for number = first, #KEYS do
+    keys[number - first + 1] = KEYS[number]
+  end
+  return keys
+end

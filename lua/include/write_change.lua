@@ -1,0 +1,19 @@
+-- include statuses
+-- include append
+-- include sequence_of
+-- include record_values
+-- include pack_event
+-- include store
+-- include write_counters
+-- include is_current
+-- include pack_readings
+-- Appends the event of what the call's record has become, stores that and its counters. Returns the answer.
+local function write_change(call, kind, flags, keyed_ms, unkeyed_ms)
+  local record = call.record
+  local values, format = record_values(record)
+  local id = append(KEYS[2], ARGV[1], pack_event(kind, call.now, ARGV[4], flags, values, format, ''))
+  record.sequence = sequence_of(id, ARGV[1])
+  local stored = store(KEYS[3], record, values, format, keyed_ms, unkeyed_ms)
+  write_counters(call.holders, record.counters)
+  return { DONE, call.real, call.now, id, record.raw, stored, pack_readings(record.counters, is_current, record.named) }
+end
