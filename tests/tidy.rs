@@ -169,7 +169,8 @@ fn documents_speak_of_the_software_alone() {
 
 #[test]
 fn links_between_documents_lead_somewhere() {
-    let documents = files("docs", &[".md"]).into_iter().chain([root().join("README.md")]);
+    let documents =
+        files("docs", &[".md"]).into_iter().chain(files("lua", &[".md"])).chain([root().join("README.md")]);
     let mut broken = Vec::new();
     for path in documents {
         let text = fs::read_to_string(&path).unwrap_or_default();

@@ -11,7 +11,7 @@ mod serve;
 mod up;
 
 pub use installation::{DEFAULT_DATA_DIR, InstallationError, Servers, Target, say_installation};
-pub use operator::{quarantine, status, unbilled, verify};
+pub use operator::{inspect, quarantine, status, unbilled, verify};
 pub use options::{
     CheckLine, ParkedAction, ParkedLine, ParkedReport, QuarantineAction, QuarantineLine, Role, ServeOptions,
     UpOptions, VerifyReport,

@@ -1,4 +1,4 @@
-//! What an operator asks of an installation, running or stopped: status, verify, quarantine.
+//! What an operator asks of an installation, running or stopped: status, inspect, verify, quarantine.
 
 use std::path::Path;
 
@@ -105,6 +105,14 @@ pub async fn status(target: Target) -> anyhow::Result<Vec<(String, String)>> {
     rows.extend(standing(&reached).await?);
     reached.leave().await?;
     Ok(rows)
+}
+
+/// What a key of the gate holds, as rows of name and value.
+pub async fn inspect(target: Target, key: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let reached = Reached::reach(target).await?;
+    let rows = reached.app.gate.inspect(key).await;
+    reached.leave().await?;
+    Ok(rows?)
 }
 
 fn service_rows(data_dir: &Path) -> Vec<(String, String)> {

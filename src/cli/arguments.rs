@@ -59,6 +59,14 @@ pub enum Command {
     Config(ConfigCommand),
     /// Show where the servers are, how far the writer is behind, and the epochs.
     Status(Place),
+    /// Print what a key of Redis holds as text; reads only.
+    Inspect {
+        /// The key, in quotes: 'tg1:{p07g}:state:acme'.
+        key: String,
+        /// Which installation.
+        #[command(flatten)]
+        place: Place,
+    },
     /// Read, compare and change the policy of a running service.
     #[command(subcommand)]
     Policy(PolicyCommand),

@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::app::{AppError, InstallationError};
-use crate::gate::GateError;
+use crate::gate::{GateError, InspectError};
 use crate::ledger::{Conflict, LedgerError};
 use crate::operations::OperationError;
 use crate::settings::SettingsError;
@@ -88,6 +88,9 @@ impl From<anyhow::Error> for Failure {
             return failure.exit(exit).remedy(installation.remedy());
         }
         if let Some(remedy) = error.downcast_ref::<AppError>().and_then(AppError::remedy) {
+            return failure.remedy(remedy);
+        }
+        if let Some(remedy) = error.downcast_ref::<InspectError>().and_then(InspectError::remedy) {
             return failure.remedy(remedy);
         }
         if matches!(error.downcast_ref(), Some(LedgerError::Conflict(Conflict::Missing { .. }))) {

@@ -99,6 +99,22 @@ pub(super) async fn status(place: Place, config: Option<PathBuf>, format: Format
     Ok(Exit::Success)
 }
 
+/// `tollgate inspect`.
+pub(super) async fn inspect(
+    key: &str,
+    place: Place,
+    config: Option<PathBuf>,
+    format: Format,
+) -> Result<Exit, Failure> {
+    let mut table = Table::new(&["name", "value"]);
+    app::inspect(target(place, config)?, key)
+        .await?
+        .into_iter()
+        .for_each(|(name, value)| table.row([name, value]));
+    output::print(&table.render(format)?)?;
+    Ok(Exit::Success)
+}
+
 /// `tollgate verify`.
 pub(super) async fn verify(verify: Verify, config: Option<PathBuf>, format: Format) -> Result<Exit, Failure> {
     let report = app::verify(target(verify.place, config)?, verify.rebuild).await?;

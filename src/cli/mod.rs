@@ -87,6 +87,7 @@ async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Migrate => local::migrate(config, output).await,
         Command::Config(command) => local::config(command, config, output),
         Command::Status(place) => local::status(place, config, output).await,
+        Command::Inspect { key, place } => local::inspect(&key, place, config, output).await,
         Command::Verify(verify) => local::verify(verify, config, output).await,
         Command::Quarantine(command) => local::quarantine(command, config, output).await,
         Command::Parked(command) => parked::run(command, config, output).await,

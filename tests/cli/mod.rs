@@ -2,6 +2,7 @@
 
 mod commands;
 mod end_to_end;
+mod inspect;
 mod installation;
 mod operator;
 mod readme;
