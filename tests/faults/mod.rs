@@ -22,3 +22,4 @@ mod stopping;
 mod storm;
 mod teeth;
 mod unknown_hold;
+mod upgrade;

@@ -86,10 +86,12 @@ impl TestApp {
         given: Vec<(String, String)>,
         clock: Clock,
         roles: Vec<Role>,
+        admin_key: Option<&str>,
     ) -> Self {
         let settings = settings_of(given.clone());
         let app = App::start(&settings, clock.clone(), &roles).await.expect("the app starts");
-        let key = app.operations.ensure_admin_key(None).await.expect("an admin key").expect("a new one");
+        let made = app.operations.ensure_admin_key(admin_key).await.expect("an admin key");
+        let key = admin_key.map_or_else(|| made.expect("a new one"), str::to_owned);
         let admin = Caller::of(&key, app.url(), Duration::from_secs(30));
         Self { app: Some(app), redis, database, given, settings, roles, clock, admin, is_checked: false }
     }

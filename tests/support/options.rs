@@ -20,6 +20,8 @@ pub struct AppOptions {
     without_jobs: bool,
     /// Keep the ledger on a Postgres of the test's own, which it may freeze.
     own_postgres: bool,
+    /// An admin key that the ledger knows already.
+    admin_key: Option<&'static str>,
 }
 
 /// An instance like any other, unless it is told to differ.
@@ -65,17 +67,26 @@ impl AppOptions {
         Self { own_postgres: true, ..self }
     }
 
+    /// With a ledger that knows this admin key already.
+    pub fn known_by(self, admin_key: &'static str) -> Self {
+        Self { admin_key: Some(admin_key), ..self }
+    }
+
     /// Starts it.
     pub async fn start(self) -> TestApp {
-        let redis = services::redis();
         let database = if self.own_postgres { own_database().await } else { database().await };
+        self.start_on(services::redis(), database).await
+    }
+
+    /// Starts it on these servers.
+    pub async fn start_on(self, redis: TestRedis, database: TestDatabase) -> TestApp {
         let given = given(&redis, &database, &self.settings);
         let clock = self.test_clock_ms.map_or_else(Clock::system, Clock::test);
         let mut roles = vec![Role::Http, Role::Writer, Role::Jobs];
         roles.retain(|role| {
             !(self.without_writer && *role == Role::Writer || self.without_jobs && *role == Role::Jobs)
         });
-        TestApp::launch(redis, database, given, clock, roles).await
+        TestApp::launch(redis, database, given, clock, roles, self.admin_key).await
     }
 }
 
