@@ -61,6 +61,39 @@ fn every_room_imports_only_the_rooms_below_it() {
     assert!(wrong.is_empty(), "imports against the map in src/lib.rs:\n{}", wrong.join("\n"));
 }
 
+/// What only some rooms may name: HTTP and its document are http's, and the command line is a client of them.
+const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
+    ("actix", &["src/http"]),
+    ("utoipa", &["src/http"]),
+    ("ToSchema", &["src/http"]),
+    ("StatusCode", &["src/http", "src/cli"]),
+    ("Authorization", &["src/http", "src/cli", "src/app"]),
+    ("If-Match", &["src/http", "src/cli"]),
+    (" /v1/", &["src/http", "src/cli", "src/telemetry", "src/app"]),
+];
+
+#[test]
+fn only_http_speaks_http() {
+    let mut wrong = Vec::new();
+    for path in files("src", &[".rs"]) {
+        let (name, text) = (relative(&path), fs::read_to_string(&path).unwrap());
+        for (word, rooms) in NAMED_ONLY_IN {
+            if text.contains(word) && !rooms.iter().any(|room| name.starts_with(room)) {
+                wrong.push(format!("{name} names {word}"));
+            }
+        }
+        // A status stands before its code: 404 `not_found`.
+        let is_status = |word: &str| word.parse().is_ok_and(|number: u16| (200..600).contains(&number));
+        let mut pairs = text.split_whitespace().zip(text.split_whitespace().skip(1));
+        let has_status =
+            pairs.any(|(word, next)| is_status(word.trim_start_matches('(')) && next.starts_with('`'));
+        if has_status && !name.starts_with("src/http") && !name.starts_with("src/cli") {
+            wrong.push(format!("{name} names an HTTP status"));
+        }
+    }
+    assert!(wrong.is_empty(), "views, schemas and statuses belong to src/http:\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn only_settings_reads_the_environment_and_only_clock_asks_for_the_time() {
     let mut wrong = Vec::new();

@@ -2,8 +2,8 @@
 
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::PolicyFile;
-use crate::operations::requests::{ApplyRequest, Principal, Role};
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::requests::ApplyRequest;
+use crate::operations::{Answer, INSTALLATION, OperationError, Operations};
 
 const DEMO: &str = include_str!("../../config/demo-policy.toml");
 
@@ -17,7 +17,6 @@ pub(super) async fn write_demo_policy(operations: &Operations) -> Answer<bool> {
         return Ok(false);
     }
     let policy = PolicyFile::from_toml(DEMO).map_err(|error| OperationError::Internal(error.to_string()))?;
-    let actor = Principal { key_id: "installation".into(), role: Role::Admin, tenant: None };
-    operations.apply_policy(ApplyRequest { policy, ..ApplyRequest::default() }, &actor).await?;
+    operations.apply_policy(ApplyRequest { policy, ..ApplyRequest::default() }, INSTALLATION).await?;
     Ok(true)
 }

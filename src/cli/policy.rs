@@ -23,7 +23,7 @@ use crate::domain::field_error::{FieldError, in_plain_words, read_json};
 use crate::domain::policy::diff::{Action, Change, DefinitionKind};
 use crate::domain::policy::document::{Definitions, PolicyFile, export};
 use crate::domain::policy::edit::Prune;
-use crate::operations::answers::AppliedPolicy;
+use crate::http::AppliedPolicy;
 
 const APPLY: &str = "/v1/admin/policy";
 const CORRECT: &str = "correct the file; nothing was changed";

@@ -148,6 +148,11 @@ impl Amount {
     }
 }
 
+/// Units that may be below zero, as amounts are written.
+pub fn signed_amount(units: i64, decimals: Decimals) -> String {
+    Decimal::new(units, u32::from(decimals.count())).normalize().to_string()
+}
+
 fn is_plain(text: &str) -> bool {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

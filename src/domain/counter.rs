@@ -129,6 +129,12 @@ impl Counter {
         self.window().filter(|_| self.class == Class::Quota)
     }
 
+    /// When it forgets what it counts (unix ms); `told_ms` is what the gate says of it.
+    pub fn resets_at_ms(&self, told_ms: Option<i64>, now_ms: i64) -> i64 {
+        let of_calendar = self.window().map(|window| window.end_ms);
+        of_calendar.or(told_ms).unwrap_or_else(|| self.parameters.ends_at_ms(now_ms))
+    }
+
     /// Whether the ledger can tell it and it was created inside the window it counts in.
     pub fn is_new(&self) -> bool {
         self.booked_window().is_some_and(|window| self.since_ms > window.start_ms)

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// One thing wrong with one field: where it is and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
 #[error("{pointer}: {message}")]
 pub struct FieldError {
     /// A JSON pointer (RFC 6901) to the field; empty for the whole document.

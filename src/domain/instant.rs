@@ -62,6 +62,11 @@ impl Instant {
     }
 }
 
+/// An instant as documents write it: RFC 3339 in UTC. Beyond the calendar's end it stays at the end.
+pub fn rfc3339(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms).unwrap_or(Timestamp::MAX).to_string()
+}
+
 /// Year 0 in UTC: RFC 3339 has no earlier one.
 const EARLIEST: Timestamp = Timestamp::constant(-62_167_219_200, 0);
 

@@ -12,9 +12,8 @@ use super::period::WindowKind;
 use super::whole_number::whole_number;
 
 /// Whose use a limit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(default = "tenant")]
 pub enum Scope {
     /// The whole tenant's.
     #[default]
@@ -60,9 +59,8 @@ impl std::fmt::Display for Span {
 }
 
 /// What a limit does when it is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = LimitKind, default = "hard")]
 pub enum Kind {
     /// It refuses.
     #[default]
@@ -70,9 +68,8 @@ pub enum Kind {
 }
 
 /// Whether a limit's count survives the loss of the gate's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = LimitClass, default = "quota")]
 pub enum Class {
     /// Restored from the ledger and reconciled with it.
     #[default]
@@ -179,7 +176,7 @@ pub struct Limit {
 }
 
 /// At most `capacity` of a meter per window. The same fields as a default, in a plan and of a tenant.
-#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename = "Limit")]
 pub(super) struct LimitFields {
     /// Its name; with the tenant, the identity of its counter.
@@ -194,7 +191,6 @@ pub(super) struct LimitFields {
     subject_kind: Option<SubjectKind>,
     /// The operations whose use counts; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_items = 1)]
     operations: Option<Vec<OperationId>>,
     /// How it counts.
     #[serde(default)]
@@ -204,7 +200,6 @@ pub(super) struct LimitFields {
     window: Option<WindowKind>,
     /// Algorithms with a window of their own: its length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u32>, minimum = 1, maximum = 31_622_400)]
     window_seconds: Option<WindowSeconds>,
     /// Algorithms with a window of their own: whether windows begin at multiples of their length since 1970, and not
     /// with the first use.
@@ -232,7 +227,6 @@ pub(super) struct LimitFields {
     until: Option<Instant>,
     /// What a refusal tells the caller besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 500)]
     message: Option<Arc<str>>,
 }
 
@@ -283,18 +277,6 @@ impl From<Limit> for LimitFields {
             until: limit.until,
             message: limit.message,
         }
-    }
-}
-
-impl utoipa::PartialSchema for Limit {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        LimitFields::schema()
-    }
-}
-
-impl utoipa::ToSchema for Limit {
-    fn schemas(schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>)>) {
-        LimitFields::schemas(schemas);
     }
 }
 

@@ -15,9 +15,8 @@ pub const LIFE_SECONDS_MAX: u32 = 31 * 86_400;
 pub const LATE_SECONDS_MAX: u32 = 400 * 86_400;
 
 /// What a tenant gets on a meter on which it has neither limit nor quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(default = "config")]
 pub enum WithoutLimit {
     /// What the configuration says.
     #[default]
@@ -29,13 +28,12 @@ pub enum WithoutLimit {
 }
 
 /// What is counted. The same fields in a file, over the API and in storage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Meter {
     /// Its name: `ocr.page`.
     pub id: MeterId,
     /// What one of it is called: `page`. 1 to 64 printable characters, fixed after first use.
-    #[schema(min_length = 1, max_length = 64, example = "page")]
     pub unit: String,
     /// How many decimals its amounts have, 0 to 6; fixed after first use.
     #[serde(default)]
@@ -48,22 +46,18 @@ pub struct Meter {
     pub on_late: OnLate,
     /// How long after expiry a late consume is still charged, in seconds.
     #[serde(default = "default_late_within_seconds")]
-    #[schema(default = default_late_within_seconds, minimum = 0, maximum = 34_560_000)]
     pub late_within_seconds: u32,
     /// Tenants with neither limit nor quota on it.
     #[serde(default)]
     pub without_limit: WithoutLimit,
     /// How long a reservation holds when it does not say, 1 to 86400 seconds.
     #[serde(default = "default_ttl_seconds")]
-    #[schema(default = default_ttl_seconds, minimum = 1, maximum = 86_400)]
     pub ttl_seconds: u32,
     /// How long extensions may keep a reservation alive in all, in seconds; at least `ttl_seconds`.
     #[serde(default = "default_max_life_seconds")]
-    #[schema(default = default_max_life_seconds, minimum = 1, maximum = 2_678_400)]
     pub max_life_seconds: u32,
     /// Whether new work on it is refused while its books stay.
     #[serde(default)]
-    #[schema(default = false)]
     pub archived: bool,
 }
 

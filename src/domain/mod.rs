@@ -28,7 +28,6 @@ pub mod policy;
 pub mod rate;
 pub mod reservation;
 pub mod resolution;
-pub mod schema;
 pub mod tenant;
 pub mod usage;
 mod whole_number;

@@ -18,22 +18,20 @@ use super::reservation::LINES_MAX;
 pub const TERMS_MAX: usize = 32;
 
 /// A named piece of work with its cost. The same fields in a file, over the API and in storage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operation {
     /// Its name: `ocr.submit`.
     pub id: OperationId,
     /// What it costs, a line per meter: 1 to 8.
-    #[schema(min_items = 1, max_items = 8)]
     pub costs: Vec<Cost>,
     /// Whether new work under it is refused.
     #[serde(default)]
-    #[schema(default = false)]
     pub archived: bool,
 }
 
 /// What an operation costs on one meter: `clamp(round((base + sum of weight × attribute) × product of factors))`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
     /// What is counted.

@@ -9,9 +9,8 @@ use super::ids::{MeterId, PlanId};
 use super::limit::Limit;
 
 /// What happens when a quota is used up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(default = "hard")]
 pub enum QuotaMode {
     /// Refusal until the next period or a grant.
     #[default]
@@ -19,7 +18,7 @@ pub enum QuotaMode {
 }
 
 /// A plan's allowance of a meter for each billing period.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
     /// What is allowed.
@@ -32,41 +31,36 @@ pub struct Quota {
 }
 
 /// A plan as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Plan)]
 pub struct PlanDefinition {
     /// Its name.
     pub id: PlanId,
     /// The limits of everybody on it.
     #[serde(default)]
-    #[schema(value_type = Vec<Limit>)]
     pub limits: Vec<Arc<Limit>>,
     /// What each period includes; a meter once.
     #[serde(default)]
     pub quotas: Vec<Quota>,
     /// Whether nobody may be put on it any more; who is on it stays.
     #[serde(default)]
-    #[schema(default = false)]
     pub archived: bool,
 }
 
 /// A plan as a file or a PUT writes it: an absent list is left as it is, an empty one empties.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanDocument {
     /// Its name.
     pub id: PlanId,
     /// The limits of everybody on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Limit>>)]
     pub limits: Option<Vec<Arc<Limit>>>,
     /// What each period includes; a meter once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quotas: Option<Vec<Quota>>,
     /// Whether nobody may be put on it any more; who is on it stays.
     #[serde(default)]
-    #[schema(default = false)]
     pub archived: bool,
 }
 

@@ -55,9 +55,8 @@ impl fmt::Display for Rate {
 }
 
 /// Which way a cost is rounded to its meter's decimals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(default = "up")]
 pub enum Rounding {
     /// Up: a started unit is a unit.
     #[default]

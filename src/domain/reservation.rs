@@ -75,9 +75,8 @@ impl fmt::Display for ReservationState {
 }
 
 /// What happens to a consume above the hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(default = "record")]
 pub enum OnExcess {
     /// The full actual is recorded and the excess flagged.
     #[default]
@@ -89,9 +88,8 @@ pub enum OnExcess {
 }
 
 /// What happens to a consume after expiry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(default = "charge")]
 pub enum OnLate {
     /// Charged once and flagged.
     #[default]

@@ -12,7 +12,7 @@ use super::period::{AnchorDay, Calendar, Zone};
 use super::rate::Rate;
 
 /// A subject with a plan of its own, of which only the subject-scoped limits apply.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectPlan {
     /// What sort of subject.
@@ -31,7 +31,7 @@ impl SubjectPlan {
 }
 
 /// A subject named in an override.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectName {
     /// What sort of subject.
@@ -48,9 +48,7 @@ impl SubjectName {
 }
 
 /// At which level an override stands.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverrideLevel {
     /// Before everything else.
@@ -62,7 +60,7 @@ pub enum OverrideLevel {
 }
 
 /// Another capacity for one limit of a tenant, or of one of its subjects.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Override {
     /// Its name, unique in the tenant.
@@ -85,7 +83,6 @@ pub struct Override {
     pub until: Option<Instant>,
     /// Why it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 500)]
     pub reason: Option<String>,
 }
 
@@ -97,9 +94,8 @@ impl Override {
 }
 
 /// A tenant as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Tenant)]
 pub struct TenantDefinition {
     /// Its name.
     pub id: TenantId,
@@ -114,7 +110,6 @@ pub struct TenantDefinition {
     pub anchor_day: AnchorDay,
     /// Its own limits.
     #[serde(default)]
-    #[schema(value_type = Vec<Limit>)]
     pub limits: Vec<Arc<Limit>>,
     /// Subjects with a plan of their own.
     #[serde(default)]
@@ -124,13 +119,12 @@ pub struct TenantDefinition {
     pub overrides: Vec<Override>,
     /// Whether new work of it is refused while its books stay.
     #[serde(default)]
-    #[schema(default = false)]
     pub archived: bool,
 }
 
 /// A tenant as a file or a PUT writes it: a list, a zone or an anchor day that is absent is left as it is, an empty list
 /// empties.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantDocument {
     /// Its name.
@@ -146,7 +140,6 @@ pub struct TenantDocument {
     pub anchor_day: Option<AnchorDay>,
     /// Its own limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Limit>>)]
     pub limits: Option<Vec<Arc<Limit>>>,
     /// Subjects with a plan of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +149,6 @@ pub struct TenantDocument {
     pub overrides: Option<Vec<Override>>,
     /// Whether new work of it is refused while its books stay.
     #[serde(default)]
-    #[schema(default = false)]
     pub archived: bool,
 }
 

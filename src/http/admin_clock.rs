@@ -7,8 +7,9 @@ use utoipa::ToSchema;
 use super::answer::json;
 use super::body::JsonBody;
 use super::problem::Problem;
-use super::query::{self, Time};
+use super::query::Time;
 use super::state::State;
+use crate::domain::instant::rfc3339;
 
 /// Where the clock is to stand.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -41,5 +42,5 @@ pub(super) async fn set_clock(
     let Time(now_ms) = body.0.now;
     let operations = state.operations.clone();
     let now_ms = state.mutate(Box::pin(async move { operations.set_clock(now_ms).await })).await??;
-    json(HttpResponse::Ok(), &Clock { now: query::format_instant(now_ms) })
+    json(HttpResponse::Ok(), &Clock { now: rfc3339(now_ms) })
 }

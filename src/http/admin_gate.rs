@@ -8,6 +8,7 @@ use super::answer::json;
 use super::auth::Caller;
 use super::problem::Problem;
 use super::state::State;
+use crate::domain::instant::rfc3339;
 
 /// What became of it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -29,10 +30,11 @@ struct AcceptedTime {
 #[post("/v1/admin/gate/accept-time")]
 pub(super) async fn accept_time(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
     let operations = state.operations.clone();
-    let accepted = state.mutate(Box::pin(async move { operations.accept_time(&caller.0).await })).await??;
+    let accepted =
+        state.mutate(Box::pin(async move { operations.accept_time(caller.actor()).await })).await??;
     let answer = AcceptedTime {
         was_in_doubt: accepted.was_in_doubt,
-        redis_time: accepted.redis_time,
+        redis_time: rfc3339(accepted.redis_time_ms),
         difference_ms: accepted.difference_ms,
     };
     json(HttpResponse::Ok(), &answer)

@@ -1,7 +1,7 @@
 //! `/v1/admin/keys`: make, list and revoke keys.
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answer::{List, json};
@@ -12,8 +12,9 @@ use super::problem::{Code, Problem};
 use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::ids::TenantId;
+use crate::domain::instant::rfc3339;
 use crate::operations::FieldError;
-use crate::operations::answers::KeyAnswer;
+use crate::operations::answers::KeyDetails;
 use crate::operations::requests::{CreateKeyRequest, Role};
 
 const NAME_CHARACTERS_MAX: usize = 128;
@@ -61,6 +62,43 @@ impl CreateKeyBody {
     }
 }
 
+/// A key, without its secret.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+struct KeyAnswer {
+    /// The key's id.
+    id: String,
+    /// For people.
+    name: String,
+    /// What it may do.
+    role: Role,
+    /// The tenant it is bound to.
+    tenant: Option<String>,
+    /// When it was made.
+    created_at: String,
+    /// When it stops working.
+    expires_at: Option<String>,
+    /// When it was revoked.
+    revoked_at: Option<String>,
+    /// The whole key: shown once, when it is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+}
+
+impl From<KeyDetails> for KeyAnswer {
+    fn from(details: KeyDetails) -> Self {
+        Self {
+            id: details.id,
+            name: details.name,
+            role: details.role,
+            tenant: details.tenant.map(|tenant| tenant.to_string()),
+            created_at: rfc3339(details.created_at_ms),
+            expires_at: details.expires_at_ms.map(rfc3339),
+            revoked_at: details.revoked_at_ms.map(rfc3339),
+            key: details.key,
+        }
+    }
+}
+
 /// List keys without their secrets, newest first.
 #[utoipa::path(
     tag = "admin",
@@ -79,7 +117,7 @@ pub(super) async fn list_keys(
     let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
     query.finish()?;
     let rows = state.read(state.operations.list_keys(page)).await?;
-    listing.answer(&state.cursor_key, rows)
+    listing.answer(&state.cursor_key, rows.map(KeyAnswer::from))
 }
 
 /// Make a key; it is shown once.
@@ -96,9 +134,9 @@ pub(super) async fn create_key(
 ) -> Result<HttpResponse, Problem> {
     let asked = body.0.into_request()?;
     let operations = state.operations.clone();
-    let answer =
-        state.mutate(Box::pin(async move { operations.create_key(asked, &caller.0).await })).await??;
-    json(HttpResponse::Created(), &answer)
+    let made =
+        state.mutate(Box::pin(async move { operations.create_key(asked, caller.actor()).await })).await??;
+    json(HttpResponse::Created(), &KeyAnswer::from(made))
 }
 
 /// Revoke a key everywhere, within a second.
@@ -119,7 +157,7 @@ pub(super) async fn revoke_key(
         return Err(Problem::new(Code::NotFound, "There is no such key."));
     }
     let operations = state.operations.clone();
-    state.mutate(Box::pin(async move { operations.revoke_key(&id, &caller.0).await })).await??;
+    state.mutate(Box::pin(async move { operations.revoke_key(&id, caller.actor()).await })).await??;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -7,12 +7,12 @@ use super::answer::List;
 use super::auth::Caller;
 use super::body::{BODY_BYTES_MAX, JsonText};
 use super::list::Listing;
+use super::openapi::domain::{StoredOverride, TenantOverride};
 use super::problem::{Code, Problem};
 use super::query::Query;
 use super::state::State;
 use super::version;
 use crate::domain::ids::{OverrideId, TenantId};
-use crate::domain::schema::{StoredOverride, TenantOverride};
 use crate::operations::requests::OverridesRequest;
 
 /// List overrides, newest first.
@@ -84,9 +84,9 @@ pub(super) async fn put_override(
     let id = OverrideId::parse(&id).map_err(wrong_id)?;
     let operations = state.operations.clone();
     let answer = state
-        .mutate(Box::pin(
-            async move { operations.put_override(id.as_str(), body.0.as_bytes(), &caller.0).await },
-        ))
+        .mutate(Box::pin(async move {
+            operations.put_override(id.as_str(), body.0.as_bytes(), caller.actor()).await
+        }))
         .await??;
     version::versioned(answer)
 }
@@ -112,7 +112,9 @@ pub(super) async fn delete_override(
     let tenant = tenant_of(&request)?;
     let operations = state.operations.clone();
     state
-        .mutate(Box::pin(async move { operations.delete_override(&tenant, id.as_str(), &caller.0).await }))
+        .mutate(Box::pin(
+            async move { operations.delete_override(&tenant, id.as_str(), caller.actor()).await },
+        ))
         .await??;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -6,6 +6,7 @@ use super::answer::List;
 use super::auth::Caller;
 use super::body::{BODY_BYTES_MAX, JsonText};
 use super::list::Listing;
+use super::openapi::domain::{StoredLimit, StoredMeter, StoredOperation, StoredPlan, StoredTenant};
 use super::problem::{Code, Problem};
 use super::query::Query;
 use super::state::State;
@@ -16,7 +17,6 @@ use crate::domain::meter::Meter;
 use crate::domain::operation::Operation;
 use crate::domain::plan::PlanDocument;
 use crate::domain::policy::diff::DefinitionKind;
-use crate::domain::schema::{StoredLimit, StoredMeter, StoredOperation, StoredPlan, StoredTenant};
 use crate::domain::tenant::TenantDocument;
 use crate::operations::FieldError;
 
@@ -66,7 +66,7 @@ async fn put(
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.put_policy(kind, &id, body.as_bytes(), precondition, &caller.0).await
+            operations.put_policy(kind, &id, body.as_bytes(), precondition, caller.actor()).await
         }))
         .await??;
     version::versioned(answer)
@@ -85,7 +85,9 @@ async fn delete(
     let precondition = version::if_match(request.headers())?;
     let operations = state.operations.clone();
     state
-        .mutate(Box::pin(async move { operations.delete_policy(kind, &id, precondition, &caller.0).await }))
+        .mutate(Box::pin(
+            async move { operations.delete_policy(kind, &id, precondition, caller.actor()).await },
+        ))
         .await??;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use actix_web::{HttpResponse, post, web};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answer::json;
@@ -12,10 +12,11 @@ use super::body::{JsonText, POLICY_BYTES_MAX};
 use super::json;
 use super::problem::Problem;
 use super::state::State;
+use crate::domain::policy::diff::Change;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::operations::OperationError;
-use crate::operations::answers::AppliedPolicy;
+use crate::operations::answers::PolicyChanges;
 use crate::operations::requests::ApplyRequest;
 
 /// A policy file to apply.
@@ -43,6 +44,19 @@ pub(super) struct ApplyBody {
     expected_digest: Option<String>,
 }
 
+/// What applying a policy file has changed, or would.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AppliedPolicy {
+    /// The version of the policy now.
+    pub version: u64,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// What names these changes and no others: sent as `expected_digest`, exactly they are made.
+    pub digest: String,
+    /// What changes; what stays as it is, is left out.
+    pub changes: Vec<Change>,
+}
+
 /// Apply a policy file: all of it under one version, or nothing. Everything that is wrong is named at once.
 #[utoipa::path(
     tag = "admin",
@@ -64,8 +78,9 @@ pub(super) async fn apply_policy(
     let request = ApplyRequest { policy, prune, dry_run, expected_digest };
     let operations = state.operations.clone();
     let applied =
-        state.mutate(Box::pin(async move { operations.apply_policy(request, &caller.0).await })).await?;
-    json(HttpResponse::Ok(), &applied.map_err(in_policy)?)
+        state.mutate(Box::pin(async move { operations.apply_policy(request, caller.actor()).await })).await?;
+    let PolicyChanges { version, digest, changes } = applied.map_err(in_policy)?;
+    json(HttpResponse::Ok(), &AppliedPolicy { version, dry_run, digest, changes })
 }
 
 /// Errors point into the body, of which the file is a part.

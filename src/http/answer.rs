@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 
 use super::headers::{self, HeaderSwitches};
 use super::problem::{Code, Problem};
-use crate::operations::answers::{LimitAnswer, ReservationAnswer, ReserveAnswer};
+use super::shapes::{LimitAnswer, ReservationAnswer, ReserveAnswer};
+use crate::operations::answers::{Reservation, Reserved};
 
 /// Most answers of gate calls are no longer.
 const ANSWER_BYTES: usize = 1_024;
@@ -24,20 +25,22 @@ pub(super) struct GateAnswer {
 
 impl GateAnswer {
     /// 201 for a new hold, 200 for a replay or a dry run.
-    pub(super) fn of_reserve(answer: ReserveAnswer) -> Result<Self, Problem> {
+    pub(super) fn of_reserve(reserved: Reserved) -> Result<Self, Problem> {
+        let answer = ReserveAnswer::from(reserved);
         let created = answer.id.is_some() && !answer.replayed;
         let body = to_json(&answer)?;
         Ok(Self { status: created_or_ok(created), body, replayed: answer.replayed, limits: answer.limits })
     }
 
     /// 201 for usage recorded now, 200 for a replay.
-    pub(super) fn of_usage(answer: ReservationAnswer) -> Result<Self, Problem> {
+    pub(super) fn of_usage(answer: Reservation) -> Result<Self, Problem> {
         let status = created_or_ok(!answer.replayed);
         Ok(Self { status, ..Self::of_reservation(answer)? })
     }
 
     /// 200.
-    pub(super) fn of_reservation(answer: ReservationAnswer) -> Result<Self, Problem> {
+    pub(super) fn of_reservation(found: Reservation) -> Result<Self, Problem> {
+        let answer = ReservationAnswer::from(found);
         let body = to_json(&answer)?;
         Ok(Self { status: StatusCode::OK, body, replayed: answer.replayed, limits: answer.limits })
     }

@@ -17,8 +17,8 @@ use super::routes::{Access, Route};
 use super::source;
 use super::state::State;
 use crate::domain::ids::TenantId;
+use crate::operations::Recognised;
 use crate::operations::requests::Principal;
-use crate::operations::{OperationError, Recognised};
 
 /// Bad keys from one source before it is told to wait.
 const FAILURES_BURST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
@@ -53,7 +53,7 @@ impl FailedKeys {
 
     /// The answer to one more bad key from `source`.
     fn refuse(&self, source: IpAddr) -> Problem {
-        self.count(source).err().unwrap_or_else(|| OperationError::Unauthenticated.into())
+        self.count(source).err().unwrap_or_else(Problem::unauthenticated)
     }
 
     /// While as many sources as can be remembered are at it, all are counted as one: memory and work stay bounded.
@@ -118,7 +118,8 @@ pub(super) async fn authorise(
 async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
     state.failed_keys.count(source::of(request, &state.options.trusted_proxies))?;
     let key = bearer(request.headers()).unwrap_or_default();
-    let principal = state.read(state.operations.authenticate(key)).await?;
+    let known = state.read(state.operations.authenticate(key)).await?;
+    let principal = known.ok_or_else(Problem::unauthenticated)?;
     tracing::Span::current().record("key_id", principal.key_id.as_str());
     Ok(principal)
 }
@@ -145,6 +146,11 @@ impl Caller {
         }
     }
 
+    /// Who acts, as the audit log names it.
+    pub(super) fn actor(&self) -> &str {
+        &self.0.key_id
+    }
+
     /// The tenant the key is bound to.
     pub(super) fn bound(&self) -> Option<TenantId> {
         self.0.tenant.clone()
@@ -157,7 +163,7 @@ impl FromRequest for Caller {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let caller = request.extensions().get::<Caller>().cloned();
-        ready(caller.ok_or_else(|| OperationError::Unauthenticated.into()))
+        ready(caller.ok_or_else(Problem::unauthenticated))
     }
 }
 
@@ -173,7 +179,7 @@ impl FromRequest for TenantInPath {
         let text = request.match_info().get("tenant").unwrap_or_default();
         let bound = request.extensions().get::<Caller>().map(Caller::bound);
         ready(match bound {
-            None => Err(OperationError::Unauthenticated.into()),
+            None => Err(Problem::unauthenticated()),
             Some(Some(own)) if own.as_str() != text => Err(Problem::other_tenant()),
             Some(_) => TenantId::parse(text)
                 .map(Self)

@@ -8,7 +8,7 @@ use super::bodies::{ConsumeBody, ExtendBody, ReleaseBody, ReserveBody, UsageBody
 use super::json;
 use super::problem::Problem;
 use crate::domain::ids::{IdempotencyKey, TenantId};
-use crate::operations::{FieldError, OperationError};
+use crate::operations::FieldError;
 
 /// What an item calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, ToSchema)]
@@ -59,7 +59,7 @@ impl Item {
     /// Reads a well-formed JSON text; pointers of what is wrong start at the item.
     pub(super) fn read(text: &RawValue) -> Result<Self, Problem> {
         let item: BatchItem = json::typed(text.get())?;
-        let Some(key) = item.idempotency_key else { return Err(OperationError::KeyRequired.into()) };
+        let Some(key) = item.idempotency_key else { return Err(Problem::key_required()) };
         let body = item.body.map_or("{}", RawValue::get);
         match (item.call, item.id) {
             (BatchCall::Reserve, None) => {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::operations::answers::LimitAnswer;
+use super::shapes::LimitAnswer;
 
 /// At most this many limits are named, the tightest first, so that headers stay small.
 const LIMITS_MAX: usize = 10;
@@ -101,25 +101,25 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operations::answers::LimitHeader;
+    use crate::http::shapes::LimitHeader;
 
     fn limit(id: &str, quota: i64, remaining: i64) -> LimitAnswer {
         LimitAnswer {
             id: id.into(),
             meter: "ocr.page".into(),
-            scope: "tenant".into(),
+            scope: "tenant",
             subject: None,
-            algorithm: "calendar".into(),
-            window: Some("day".into()),
+            algorithm: "calendar",
+            window: Some("day"),
             window_seconds: None,
             capacity: quota.to_string(),
             consumed: "0".into(),
             reserved: "0".into(),
             remaining: remaining.to_string(),
             resets_at: "2026-01-02T00:00:00Z".into(),
-            kind: "hard".into(),
-            class: "quota".into(),
-            level: "plan".into(),
+            kind: "hard",
+            class: "quota",
+            level: "plan",
             header: LimitHeader { quota, remaining, window_seconds: 86_400, reset_seconds: 60 },
         }
     }

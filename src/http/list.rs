@@ -8,7 +8,8 @@ use super::answer::{List, json};
 use super::cursor::CursorKey;
 use super::problem::Problem;
 use super::query::Query;
-use crate::operations::answers::PageAnswer;
+use crate::domain::instant::rfc3339;
+use crate::operations::answers::Rows;
 use crate::operations::requests::Page;
 
 /// The list that a page belongs to: its path, its filters and whose view of it this is.
@@ -36,10 +37,13 @@ impl Listing {
     pub(super) fn answer<T: Serialize>(
         &self,
         key: &CursorKey,
-        page: PageAnswer<T>,
+        rows: Rows<T>,
     ) -> Result<HttpResponse, Problem> {
-        let next_cursor = page.next.as_deref().map(|position| key.sign(&self.scope, position));
-        let list = List { has_more: next_cursor.is_some(), next_cursor, data: page.data, as_of: page.as_of };
-        json(HttpResponse::Ok(), &list)
+        let next_cursor = rows.next.as_deref().map(|position| key.sign(&self.scope, position));
+        let as_of = rows.as_of_ms.map(rfc3339);
+        json(
+            HttpResponse::Ok(),
+            &List { has_more: next_cursor.is_some(), next_cursor, data: rows.data, as_of },
+        )
     }
 }

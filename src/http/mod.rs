@@ -32,12 +32,14 @@ mod reports;
 mod reservations;
 mod routes;
 mod server;
+mod shapes;
 mod source;
 mod state;
 mod tenants;
 mod usage;
 mod version;
 
+pub use admin_policy_file::AppliedPolicy;
 pub use headers::HeaderSwitches;
 pub use openapi::openapi;
 pub use server::{ListenError, Running, app_config, serve};

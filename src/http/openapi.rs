@@ -1,5 +1,6 @@
 //! The OpenAPI document: generated from the handlers, with what all calls share added from the route table.
 
+pub(super) mod domain;
 mod headers;
 mod parameters;
 mod schemas;
@@ -14,7 +15,6 @@ use utoipa_actix_web::AppExt;
 
 use super::problem::{PROBLEM_JSON, ProblemDocument};
 use super::routes::{self, Access, ROUTES, Route};
-use crate::operations::requests::Role;
 
 const KEY_SCHEME: &str = "key";
 
@@ -91,21 +91,12 @@ fn complete(operation: &mut Operation, route: &Route) {
     }
     let scopes: [&str; 0] = [];
     operation.security = Some(vec![SecurityRequirement::new(KEY_SCHEME, scopes)]);
-    let roles: Vec<&str> = route.access.roles().iter().map(role_name).collect();
+    let roles: Vec<&str> = route.access.roles().iter().map(|role| role.as_str()).collect();
     let roles = format!("Roles: {}.", roles.join(", "));
     operation.description = Some(match operation.description.take() {
         Some(text) if !text.is_empty() => format!("{text}\n\n{roles}"),
         _ => roles,
     });
-}
-
-fn role_name(role: &Role) -> &'static str {
-    match role {
-        Role::Admin => "admin",
-        Role::Finance => "finance",
-        Role::Service => "service",
-        Role::Tenant => "tenant",
-    }
 }
 
 /// Calls that may not find what they name, although their path names nothing.

@@ -9,7 +9,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::headers::{self, HeaderSwitches};
-use crate::operations::answers::{LimitAnswer, Refusal, RefusalCode, RefusedBy, ReservationAnswer};
+use super::shapes::{LimitAnswer, RefusedBy, ReservationAnswer};
+use crate::operations::answers::{Refusal, RefusalCode, Reservation};
 use crate::operations::{FieldError, OperationError};
 
 /// The media type of every error.
@@ -187,6 +188,17 @@ impl Problem {
         problem
     }
 
+    /// No key, or one that does not work.
+    pub(super) fn unauthenticated() -> Self {
+        Self::new(Code::Unauthenticated, "the key is missing, wrong, expired or revoked")
+    }
+
+    /// A call that is not repeatable without an idempotency key.
+    pub(super) fn key_required() -> Self {
+        let detail = "this call needs an Idempotency-Key header or an idempotency_key field";
+        Self::new(Code::IdempotencyKeyRequired, detail)
+    }
+
     /// Another tenant, existing or not: always the same words.
     pub(super) fn other_tenant() -> Self {
         Self::new(Code::Forbidden, "This key may not act for that tenant.")
@@ -270,16 +282,17 @@ impl Problem {
         {
             problem = problem.retry_after_ms(wait_ms);
         }
-        problem.0.decision_id = Some(refusal.decision_id);
-        problem.0.refused_by = refusal.refused_by;
-        problem.0.limits = refusal.limits;
+        problem.0.decision_id = Some(refusal.decision_id.to_string());
+        problem.0.refused_by = refusal.refused_by.iter().map(RefusedBy::from).collect();
+        problem.0.limits = refusal.limits.iter().map(LimitAnswer::from).collect();
         problem
     }
 
-    fn with_reservation(code: Code, detail: String, reservation: Box<ReservationAnswer>) -> Self {
+    fn with_reservation(code: Code, detail: String, found: Reservation) -> Self {
+        let reservation = ReservationAnswer::from(found);
         let mut problem = Self::new(code, detail);
         problem.0.decision_id = Some(reservation.decision_id.clone());
-        problem.0.reservation = Some(reservation);
+        problem.0.reservation = Some(Box::new(reservation));
         problem
     }
 
@@ -306,23 +319,24 @@ impl From<OperationError> for Problem {
             OperationError::Invalid(errors) => Self::fields(errors),
             OperationError::Malformed(_) => Self::invalid(detail),
             OperationError::NotFound(_) => Self::new(Code::NotFound, detail),
-            OperationError::Forbidden(_) => Self::new(Code::Forbidden, detail),
-            OperationError::Unauthenticated => Self::new(Code::Unauthenticated, detail),
-            OperationError::KeyRequired => Self::new(Code::IdempotencyKeyRequired, detail),
             OperationError::KeyReused(first) => {
-                Self::with_reservation(Code::IdempotencyKeyReused, detail, first)
+                Self::with_reservation(Code::IdempotencyKeyReused, detail, *first)
             }
-            OperationError::AlreadyResolved(answer) => {
-                Self::with_reservation(Code::AlreadyResolved, detail, answer)
+            OperationError::AlreadyResolved(found) => {
+                Self::with_reservation(Code::AlreadyResolved, detail, *found)
             }
-            OperationError::Expired(answer) => {
-                Self::with_reservation(Code::ReservationExpired, detail, answer)
+            OperationError::Expired(found) => {
+                Self::with_reservation(Code::ReservationExpired, detail, *found)
             }
             OperationError::AmountDecreased { .. } => Self::new(Code::AmountDecreased, detail),
             OperationError::InUse(_) => Self::new(Code::InUse, detail),
-            OperationError::PreconditionFailed { .. } | OperationError::DifferenceMoved => {
-                Self::new(Code::PreconditionFailed, detail)
-            }
+            OperationError::PreconditionFailed { current } => Self::new(
+                Code::PreconditionFailed,
+                format!(
+                    "the object has version {current}, which is not what If-Match or If-None-Match asks for"
+                ),
+            ),
+            OperationError::DifferenceMoved => Self::new(Code::PreconditionFailed, detail),
             OperationError::Refused(refusal) => Self::refused(*refusal),
             OperationError::GateUnavailable(cause) => {
                 tracing::warn!(%cause, "the gate could not decide");

@@ -161,11 +161,6 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// Unix milliseconds as an RFC 3339 instant in UTC.
-pub(super) fn format_instant(unix_ms: i64) -> String {
-    jiff::Timestamp::from_millisecond(unix_ms).map(|instant| instant.to_string()).unwrap_or_default()
-}
-
 fn one_of<T: Copy>(name: &str, text: &str, words: &[(&str, T)]) -> Result<T, Problem> {
     words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
         let known: Vec<_> =

@@ -7,11 +7,11 @@ use super::auth::Caller;
 use super::list::Listing;
 use super::problem::Problem;
 use super::query::Query;
+use super::shapes::{ReconciliationRow, UsageRow};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::usage::GroupBy;
-use crate::operations::answers::{ReconciliationRow, UsageRow};
 use crate::operations::requests::{ReconciliationsRequest, UsageRequest};
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -69,7 +69,7 @@ pub(super) async fn report_usage(
     };
     query.finish()?;
     let rows = state.read(state.operations.list_usage(asked)).await?;
-    listing.answer(&state.cursor_key, rows)
+    listing.answer(&state.cursor_key, rows.map(UsageRow::from))
 }
 
 /// What comparing the gate's counters with the books came to: every difference, and each tenant's latest clean comparison.
@@ -100,7 +100,7 @@ pub(super) async fn report_reconciliation(
     };
     query.finish()?;
     let rows = state.read(state.operations.list_reconciliations(asked)).await?;
-    listing.answer(&state.cursor_key, rows)
+    listing.answer(&state.cursor_key, rows.map(ReconciliationRow::from))
 }
 
 /// A known zone; a single tenant's own zone always counts, so there it is refused.

@@ -11,9 +11,9 @@ use super::bodies::{ConsumeBody, ExtendBody, ReleaseBody, ReserveBody};
 use super::body::{JsonBody, OptionalJsonBody};
 use super::idempotency;
 use super::problem::Problem;
+use super::shapes::{ReservationAnswer, ReserveAnswer};
 use super::state::State;
 use crate::domain::ids::IdempotencyKey;
-use crate::operations::answers::{ReservationAnswer, ReserveAnswer};
 use crate::operations::requests::{ConsumeRequest, ExtendRequest, ReleaseRequest};
 use crate::operations::{OperationError, Operations};
 

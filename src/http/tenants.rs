@@ -7,10 +7,10 @@ use super::auth::TenantInPath;
 use super::list::Listing;
 use super::problem::Problem;
 use super::query::Query;
+use super::shapes::{EntryRow, QuotaAnswer, ReservationAnswer, UsageRow};
 use super::state::State;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
-use crate::operations::answers::{EntryRow, QuotaAnswer, ReservationAnswer, UsageRow};
 use crate::operations::requests::{EntriesRequest, QuotaRequest, ReservationsRequest, UsageRequest};
 
 /// How usage may be cut in time.
@@ -48,7 +48,7 @@ pub(super) async fn read_quota(
     query.finish()?;
     let asked = QuotaRequest { tenant: tenant.0, subject };
     let answer = state.read(state.operations.read_quota(asked)).await?;
-    json(HttpResponse::Ok(), &answer)
+    json(HttpResponse::Ok(), &QuotaAnswer::from(answer))
 }
 
 /// What was used, from the rollups of the ledger.
@@ -87,7 +87,7 @@ pub(super) async fn list_usage(
     };
     query.finish()?;
     let rows = state.read(state.operations.list_usage(asked)).await?;
-    listing.answer(&state.cursor_key, rows)
+    listing.answer(&state.cursor_key, rows.map(UsageRow::from))
 }
 
 /// The entries of the books.
@@ -126,7 +126,7 @@ pub(super) async fn list_entries(
     query.finish()?;
     let asked = EntriesRequest { tenant: tenant.0, meter, from_ms, to_ms, reservation, page };
     let rows = state.read(state.operations.list_entries(asked)).await?;
-    listing.answer(&state.cursor_key, rows)
+    listing.answer(&state.cursor_key, rows.map(EntryRow::from))
 }
 
 /// The reservations, running and resolved.
@@ -152,5 +152,5 @@ pub(super) async fn list_reservations(
     query.finish()?;
     let asked = ReservationsRequest { tenant: tenant.0, state: in_state, page };
     let rows = state.read(state.operations.list_reservations(asked)).await?;
-    listing.answer(&state.cursor_key, rows)
+    listing.answer(&state.cursor_key, rows.map(ReservationAnswer::from))
 }

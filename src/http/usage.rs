@@ -9,11 +9,11 @@ use super::body::JsonBody;
 use super::idempotency;
 use super::problem::Problem;
 use super::reservations::Call;
+use super::shapes::ReservationAnswer;
 use super::state::State;
 use crate::domain::ids::IdempotencyKey;
-use crate::operations::answers::ReservationAnswer;
+use crate::operations::FieldError;
 use crate::operations::requests::Mode;
-use crate::operations::{FieldError, OperationError};
 
 impl Call {
     /// Records usage; the key is required. A dry run answers as that of a reserve.
@@ -23,7 +23,7 @@ impl Call {
         key: Option<IdempotencyKey>,
     ) -> Result<GateAnswer, Problem> {
         let (body, ack) = body.into_parts();
-        let Some(key) = key else { return Err(OperationError::KeyRequired.into()) };
+        let Some(key) = key else { return Err(Problem::key_required()) };
         let tenant = self.caller.tenant(body.tenant.clone())?;
         let sent = body.sent();
         let request = body.into_request(tenant, Some(key))?;

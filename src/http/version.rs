@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::answer::json;
 use super::problem::Problem;
-use crate::operations::answers::PolicyAnswer;
+use crate::operations::answers::StoredDefinition;
 use crate::operations::requests::Precondition;
 
 /// What `If-Match` asks for: the version of one strong tag as an `ETag` gave it, or with `*` any.
@@ -58,7 +58,7 @@ pub(super) fn no_if_none_match(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// An object with its `version` and `ETag`: 201 where it is new, else 200.
-pub(super) fn versioned(answer: PolicyAnswer) -> Result<HttpResponse, Problem> {
+pub(super) fn versioned(answer: StoredDefinition) -> Result<HttpResponse, Problem> {
     let status = if answer.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut definition = answer.definition;
     if let Value::Object(fields) = &mut definition {

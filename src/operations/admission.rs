@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::requests::Principal;
 use super::{Answer, OperationError, Operations};
 use crate::domain::ids::Partition;
 use crate::gate::{BreakerState, OutboxStanding, TailStart, Waiting};
@@ -52,8 +51,8 @@ impl Bound {
 pub struct TimeAccepted {
     /// Whether this instance was in doubt until now.
     pub was_in_doubt: bool,
-    /// Redis's time now (RFC 3339).
-    pub redis_time: String,
+    /// Redis's time now (unix ms).
+    pub redis_time_ms: i64,
     /// How far it is ahead of this host's clock, in ms; negative is behind.
     pub difference_ms: i64,
 }
@@ -162,13 +161,12 @@ impl Operations {
     }
 
     /// Takes Redis's clock as it is, on every instance: in the audit log, and then by notice.
-    pub async fn accept_time(&self, actor: &Principal) -> Answer<TimeAccepted> {
+    pub async fn accept_time(&self, actor: &str) -> Answer<TimeAccepted> {
         let difference_ms = self.gate.time_difference_ms();
         // Before the notice is out: it comes back to this instance too.
         let was_in_doubt = !self.gate.trusts_time();
-        self.ledger.note_time_accepted(&actor.key_id, difference_ms).await?;
+        self.ledger.note_time_accepted(actor, difference_ms).await?;
         let was_in_doubt = self.gate.accept_time() || was_in_doubt;
-        let redis_time = super::present::instant(self.gate.redis_time_ms());
-        Ok(TimeAccepted { was_in_doubt, redis_time, difference_ms })
+        Ok(TimeAccepted { was_in_doubt, redis_time_ms: self.gate.redis_time_ms(), difference_ms })
     }
 }

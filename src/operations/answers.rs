@@ -1,222 +1,121 @@
-//! What the verbs answer: the shapes of the API, ready to be serialised.
+//! What the verbs answer: amounts in units, instants in unix milliseconds. How they are written is the callers' matter.
 
-mod administration;
-mod reports;
+use uuid::Uuid;
 
-use std::collections::BTreeMap;
+use super::limit_status::LimitStatus;
+use super::requests::{Ack, Role};
+use crate::domain::amount::{Amount, Units};
+use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
+use crate::domain::period::Window;
+use crate::domain::policy::diff::Change;
+use crate::domain::reservation::{Record, ReservationState};
 
-use serde::Serialize;
-use utoipa::ToSchema;
+pub use crate::ledger::{JobState, LastRun, Reconciliation, StoredEntry, UsageFigures};
 
-use super::requests::Ack;
-use crate::domain::reservation::ReservationState;
-
-pub use administration::{AppliedPolicy, JobAnswer, JobRunAnswer, KeyAnswer, PolicyAnswer};
-pub use reports::{
-    DifferenceAnswer, EntryRow, FiguresAnswer, PageAnswer, PeriodAnswer, QuotaAnswer, QuotaLineAnswer,
-    ReconciliationRow, UsageRow,
-};
-
-/// A limit as an answer shows it.
-#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
-pub struct LimitAnswer {
-    /// The limit's id; a plan's included quota is called `quota:<meter>`.
-    pub id: String,
-    /// What it counts.
-    pub meter: String,
-    /// `tenant` or `subject`.
-    pub scope: String,
-    /// The subject it counts for, where the scope is `subject`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<SubjectAnswer>,
-    /// How it counts, such as `calendar`.
-    pub algorithm: String,
-    /// A window of the calendar: `hour`, `day`, `week`, `month` or `period`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<String>,
-    /// The length of a window that no calendar cuts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window_seconds: Option<u32>,
-    /// At most this much in the window.
-    pub capacity: String,
-    /// Used up.
-    pub consumed: String,
-    /// Held by running work.
-    pub reserved: String,
-    /// What is left, at least 0.
-    pub remaining: String,
-    /// When the window ends (RFC 3339, UTC).
-    pub resets_at: String,
-    /// `hard`.
-    pub kind: String,
-    /// `quota` or `rate`.
-    pub class: String,
-    /// Which level's definition won: `emergency`, `subject`, `tenant`, `plan` or `default`.
-    pub level: String,
-    /// For the response headers only: the window's length and time to its end.
-    #[serde(skip)]
-    pub header: LimitHeader,
-}
-
-/// What the `RateLimit` headers need of a limit: whole units, rounded down.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LimitHeader {
-    /// Capacity in whole units.
-    pub quota: i64,
-    /// Remaining in whole units.
-    pub remaining: i64,
-    /// Length of the current window in seconds.
-    pub window_seconds: i64,
-    /// Seconds to the window's end, rounded up.
-    pub reset_seconds: i64,
-}
-
-/// A subject by kind and id.
-#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
-pub struct SubjectAnswer {
-    /// `user`, `api_key`, …
-    pub kind: String,
-    /// Its id.
-    pub id: String,
-}
-
-/// Something worth knowing that changes nothing.
-#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
-pub struct WarningAnswer {
-    /// `near_limit`, `excess`, `late`.
-    pub code: String,
-    /// The limit it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
-    /// In words.
-    pub detail: String,
-}
-
-/// A line of a reserve.
-#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
-pub struct ReservedLineAnswer {
-    /// The meter.
-    pub meter: String,
-    /// What is held.
-    pub amount: String,
-    /// Best effort: what was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requested: Option<String>,
-}
-
-/// The answer to a reserve.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct ReserveAnswer {
-    /// Absent in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// `reserved`; on a replay whatever it is now. Absent in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<ReservationState>)]
-    pub status: Option<String>,
+/// What became of a reserve.
+#[derive(Debug, Clone)]
+pub struct Reserved {
+    /// The reservation; none of a dry run.
+    pub hold: Option<Hold>,
     /// Dry run only: whether it would have been admitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<bool>,
     /// Whose units.
-    pub tenant: String,
-    /// The subjects named, by kind.
-    pub subjects: BTreeMap<String, String>,
+    pub tenant: TenantId,
+    /// In whose name.
+    pub subjects: Vec<Subject>,
     /// The operation, where one was named.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<String>,
+    pub operation: Option<OperationId>,
     /// What is held, by meter.
-    pub lines: Vec<ReservedLineAnswer>,
-    /// When it was made. Absent in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<String>,
-    /// When the hold ends. Absent in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<String>,
+    pub lines: Vec<ReservedLine>,
     /// Whether this is the answer to a repeated call.
     pub replayed: bool,
     /// Whether it was decided while the gate was away.
     pub degraded: bool,
     /// Names the decision; a repeat names the first one.
-    pub decision_id: String,
+    pub decision_id: Uuid,
     /// Every limit checked.
-    pub limits: Vec<LimitAnswer>,
+    pub limits: Vec<LimitStatus>,
     /// Dry run only: what would refuse.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub refused_by: Vec<RefusedBy>,
-    /// Near limits and the like.
-    pub warnings: Vec<WarningAnswer>,
+    pub refused_by: Vec<RefusedLimit>,
 }
 
-/// A line of a consume, release or usage.
-#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
-pub struct ConsumedLineAnswer {
-    /// The meter.
-    pub meter: String,
-    /// What was held at the reserve.
-    pub reserved: String,
-    /// The total consumed.
-    pub consumed: String,
-    /// What of the hold was given back.
-    pub returned: String,
-    /// What was consumed above the hold.
-    pub excess: String,
-    /// What a `cap` kept uncharged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uncharged: Option<String>,
-}
-
-/// A reservation as `GET`, consume, release, extend and usage answer it.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct ReservationAnswer {
+/// A reservation that was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Hold {
     /// The reservation.
-    pub id: String,
-    /// Whose units.
-    pub tenant: String,
-    /// `reserved`, `consumed`, `released` or `expired`.
-    #[schema(value_type = ReservationState)]
-    pub status: String,
-    /// Whether it is resolved for good.
-    #[serde(rename = "final")]
-    pub is_final: bool,
-    /// Consumed after it had expired.
-    pub late: bool,
+    pub id: ReservationId,
+    /// Its state; on a replay the one of now.
+    pub state: ReservationState,
+    /// When it was made (unix ms).
+    pub created_at_ms: i64,
+    /// When the hold ends (unix ms).
+    pub expires_at_ms: i64,
+}
+
+/// A line of a reserve.
+#[derive(Debug, Clone)]
+pub struct ReservedLine {
+    /// The meter.
+    pub meter: MeterId,
+    /// What is held.
+    pub amount: Amount,
+    /// Best effort: what was asked for.
+    pub requested: Option<Amount>,
+}
+
+/// A reservation after a call, or as it was read.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    /// The reservation.
+    pub id: ReservationId,
+    /// How it stands.
+    pub record: Record,
     /// Whether this is the answer to a repeated call.
     pub replayed: bool,
-    /// Whether it was taken while the gate was away.
+    /// Whether the gate is away, so that this is what the ledger knows.
     pub degraded: bool,
-    /// `gate` or `ledger`: who has it for certain.
-    #[schema(value_type = Ack)]
-    pub ack: String,
-    /// Names the decision that changed it last; a repeat and every read say the same.
-    pub decision_id: String,
-    /// By meter.
-    pub lines: Vec<ConsumedLineAnswer>,
-    /// When it was made.
-    pub created_at: String,
-    /// When it was consumed, released or expired, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resolved_at: Option<String>,
-    /// When the hold ends or ended.
-    pub expires_at: String,
+    /// Who has it for certain.
+    pub ack: Ack,
     /// The limits it moved whose window is still current.
-    pub limits: Vec<LimitAnswer>,
-    /// Excess, lateness, near limits.
-    pub warnings: Vec<WarningAnswer>,
-    /// The operation, where known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<String>,
-    /// The subjects named, where known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subjects: Option<BTreeMap<String, String>>,
-    /// The caller's metadata, where known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub metadata: Option<serde_json::Value>,
+    pub limits: Vec<LimitStatus>,
+    /// When it was resolved, where that is known (unix ms).
+    pub resolved_at_ms: Option<i64>,
+}
+
+impl Reservation {
+    /// One of which nothing else is known.
+    pub(super) fn new(id: ReservationId, record: Record) -> Self {
+        let (replayed, degraded, ack, limits) = (false, false, Ack::Gate, Vec::new());
+        Self { id, record, replayed, degraded, ack, limits, resolved_at_ms: None }
+    }
+
+    /// Whether it is resolved for good.
+    pub fn is_final(&self) -> bool {
+        match self.record.head.state {
+            ReservationState::Reserved => false,
+            ReservationState::Expired => !self.record.head.late,
+            ReservationState::Consumed | ReservationState::Released => true,
+        }
+    }
+
+    /// Names the decision that changed it last; whoever asks again is told the same.
+    pub fn decision_id(&self) -> Uuid {
+        decision_of(self.id, self.record.head.step)
+    }
+}
+
+/// The name of the decision that was a reservation's change of this step.
+pub(super) fn decision_of(id: ReservationId, step: u32) -> Uuid {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(id.as_bytes());
+    hasher.update(&step.to_le_bytes());
+    let mut short = [0; 16];
+    short.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    uuid::Builder::from_custom_bytes(short).into_uuid()
 }
 
 /// What stands in the way under a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// What is used up.
     Consumed,
@@ -225,23 +124,18 @@ pub enum Cause {
 }
 
 /// A limit that refuses.
-#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
-pub struct RefusedBy {
+#[derive(Debug, Clone)]
+pub struct RefusedLimit {
     /// The limit and where it stands.
-    #[serde(flatten)]
-    pub limit: LimitAnswer,
-    /// `consumed`: used up; `reserved`: only held by running work.
+    pub limit: LimitStatus,
+    /// What stands in the way.
     pub cause: Cause,
     /// What the request needs under this limit.
-    pub needed: String,
+    pub needed: Units,
     /// How much is missing.
-    pub shortfall: String,
-    /// How long to wait; absent where waiting does not help.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortfall: Units,
+    /// How long to wait; none where waiting does not help.
     pub retry_after_ms: Option<i64>,
-    /// When a hold in this window ends, where one is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_hold_ends_at: Option<String>,
     /// In words.
     pub message: String,
 }
@@ -249,21 +143,21 @@ pub struct RefusedBy {
 /// A refusal: an answer, not an error.
 #[derive(Debug, Clone)]
 pub struct Refusal {
-    /// `exceeds_plan` and `balance_exhausted` (402) before `quota_exceeded` and `rate_limited` (429).
+    /// Why, by the first of the reasons in order of precedence.
     pub code: RefusalCode,
     /// In words.
     pub detail: String,
-    /// The longest wait; absent where waiting does not help.
+    /// The longest wait; none where waiting does not help.
     pub retry_after_ms: Option<i64>,
     /// Names this decision in logs.
-    pub decision_id: String,
+    pub decision_id: Uuid,
     /// Every limit that refuses.
-    pub refused_by: Vec<RefusedBy>,
-    /// Every limit checked, for the headers.
-    pub limits: Vec<LimitAnswer>,
+    pub refused_by: Vec<RefusedLimit>,
+    /// Every limit checked.
+    pub limits: Vec<LimitStatus>,
 }
 
-/// Why a request is refused.
+/// Why a request is refused, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalCode {
     /// The amount is above a capacity itself, or the plan has no room for the meter at all: only a plan helps.
@@ -276,14 +170,88 @@ pub enum RefusalCode {
     RateLimited,
 }
 
-impl RefusalCode {
-    /// The word of the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ExceedsPlan => "exceeds_plan",
-            Self::BalanceExhausted => "balance_exhausted",
-            Self::QuotaExceeded => "quota_exceeded",
-            Self::RateLimited => "rate_limited",
-        }
+/// What a tenant has left.
+#[derive(Debug, Clone)]
+pub struct QuotaStatus {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The current billing period.
+    pub period: Window,
+    /// The tenant's zone.
+    pub zone: String,
+    /// Who told the figures.
+    pub source: Ack,
+    /// When (unix ms).
+    pub as_of_ms: i64,
+    /// Its quotas and limits, and the limits of the subject asked for.
+    pub limits: Vec<LimitStatus>,
+}
+
+/// A page of a list, newest first.
+#[derive(Debug, Clone)]
+pub struct Rows<T> {
+    /// The rows.
+    pub data: Vec<T>,
+    /// The position after the last row; none on the last page.
+    pub next: Option<String>,
+    /// When the numbers were read (unix ms), where it matters.
+    pub as_of_ms: Option<i64>,
+}
+
+impl<T> Rows<T> {
+    /// The first `limit` of `data`, of which one more was read to see whether rows follow.
+    pub(super) fn page(mut data: Vec<T>, limit: usize, place: impl Fn(&T) -> String) -> Self {
+        let has_more = data.len() > limit;
+        data.truncate(limit);
+        Self { next: data.last().filter(|_| has_more).map(place), data, as_of_ms: None }
     }
+
+    /// The same page with its rows as others.
+    pub fn map<U>(self, change: impl FnMut(T) -> U) -> Rows<U> {
+        let data = self.data.into_iter().map(change).collect();
+        Rows { data, next: self.next, as_of_ms: self.as_of_ms }
+    }
+}
+
+/// A policy object as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDefinition {
+    /// Its definition, with the same fields as when it was put.
+    pub definition: serde_json::Value,
+    /// Its version.
+    pub version: u64,
+    /// Whether this call created it.
+    pub created: bool,
+}
+
+/// What applying a policy file has changed, or would.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyChanges {
+    /// The version of the policy now.
+    pub version: u64,
+    /// What names these changes and no others.
+    pub digest: String,
+    /// What changes; what stays as it is, is left out.
+    pub changes: Vec<Change>,
+}
+
+/// A key, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyDetails {
+    /// The key's id.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// The tenant it is bound to.
+    pub tenant: Option<TenantId>,
+    /// When it was made (unix ms).
+    pub created_at_ms: i64,
+    /// When it stops working (unix ms).
+    pub expires_at_ms: Option<i64>,
+    /// When it was revoked (unix ms).
+    pub revoked_at_ms: Option<i64>,
+    /// The whole key: told once, when it is made.
+    pub key: Option<String>,
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::Operations;
-use super::present::instant;
 use crate::domain::ids::TenantId;
+use crate::domain::instant::rfc3339;
 use crate::domain::period::{Calendar, Calendars, WindowKind};
 use crate::ledger::{CalendarChange, StoredTenant};
 
@@ -25,7 +25,7 @@ impl Operations {
                 match dated.from_ms {
                     0 => json!({ "time_zone": zone, "anchor_day": anchor_day }),
                     from_ms => {
-                        json!({ "from": instant(from_ms), "time_zone": zone, "anchor_day": anchor_day })
+                        json!({ "from": rfc3339(from_ms), "time_zone": zone, "anchor_day": anchor_day })
                     }
                 }
             });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::requests::Work;
 use super::{Answer, FieldError, OperationError};
-use crate::domain::amount::Units;
+use crate::domain::amount::{Amount, Units};
 use crate::domain::ids::{MeterId, OperationId};
 use crate::domain::meter::Meter;
 use crate::domain::policy::Policy;
@@ -19,9 +19,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The meter and what was asked of it, as answers write it.
-    pub(super) fn asked(&self) -> (MeterId, String) {
-        (self.meter.id.clone(), self.units.to_amount(self.meter.decimals).to_string())
+    /// How much, exactly.
+    pub(super) fn amount(&self) -> Amount {
+        self.units.to_amount(self.meter.decimals)
     }
 
     /// What the reservation keeps of the meter.
@@ -69,11 +69,7 @@ pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Optio
     }
 }
 
-fn one_line(
-    policy: &Policy,
-    meter: &MeterId,
-    amount: crate::domain::amount::Amount,
-) -> Result<Line, (&'static str, String)> {
+fn one_line(policy: &Policy, meter: &MeterId, amount: Amount) -> Result<Line, (&'static str, String)> {
     let meter = usable_meter(policy, meter).map_err(|message| ("meter", message))?;
     if amount.is_zero() {
         return Err(("amount", "must be above zero".into()));

@@ -1,10 +1,10 @@
 //! While the gate is away: what limits allow is admitted without being measured, what is known is consumed and released, and every
 //! such call is parked in the ledger until the gate has it.
 
+use super::answers::Reservation;
 use super::parking::both_away;
 use super::policy_store::TenantEntry;
-use super::present::Circumstances;
-use super::requests::ReserveRequest;
+use super::requests::{Ack, ReserveRequest};
 use super::reserve::{Decided, Prepared, USAGE, usage_record};
 use super::resolve::Resolving;
 use super::{Answer, Operations};
@@ -160,7 +160,7 @@ impl Operations {
         bound: Option<&TenantId>,
         resolving: &Resolving,
         away: GateError,
-    ) -> Answer<(Record, Circumstances)> {
+    ) -> Answer<Reservation> {
         let parked = match resolving {
             Resolving::Consume { totals, is_final } => {
                 ParkedCall::Consume { totals: totals.clone(), is_final: *is_final }
@@ -179,8 +179,8 @@ impl Operations {
         }
         match judged {
             Judged::Outcome(outcome) => {
-                let (record, told) = self.settled(id, *outcome).await?;
-                Ok((record, Circumstances { degraded: true, ack_ledger: true, ..told }))
+                let settled = self.settled(id, *outcome).await?;
+                Ok(Reservation { degraded: true, ack: Ack::Ledger, ..settled })
             }
             Judged::Unknown => Err(away.into()),
         }
@@ -193,7 +193,7 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
         at_gate: Result<Option<Record>, GateError>,
-    ) -> Answer<Option<(Record, Circumstances)>> {
+    ) -> Answer<Option<Reservation>> {
         let mut known = self.ledger.known_reservation(id).await?;
         let away = at_gate.as_ref().err().cloned();
         if away.is_none() && !known.parked.iter().any(|row| row.state == ParkedState::Waiting) {
@@ -207,8 +207,8 @@ impl Operations {
             standing(&known).filter(|found| bound.is_none_or(|bound| *bound == found.record.body.tenant));
         match (found, away) {
             (Some(found), _) => {
-                let told = Circumstances { degraded: true, ack_ledger: true, ..Circumstances::default() };
-                Ok(Some((found.record, told)))
+                let found = Reservation::new(id, found.record);
+                Ok(Some(Reservation { degraded: true, ack: Ack::Ledger, ..found }))
             }
             (None, Some(away)) => Err(away.into()),
             (None, None) => Ok(None),
@@ -223,7 +223,7 @@ impl Operations {
             Err(error) if !error.is_away() => Err(error.into()),
             at_gate if at_gate.is_err() || self.parking.touches(id.partition()) => {
                 match self.with_parked(id, bound, at_gate).await? {
-                    Some((record, _)) => Ok(record),
+                    Some(found) => Ok(found.record),
                     None => Ok(self.row_of(id, bound).await?.record),
                 }
             }

@@ -2,11 +2,11 @@
 
 use subtle::ConstantTimeEq;
 
-use super::answers::{KeyAnswer, PageAnswer};
+use super::answers::{KeyDetails, Rows};
 use super::key_memory::KeyMemory;
-use super::present::instant;
+use super::lists::limit_of;
 use super::requests::{CreateKeyRequest, Page, Principal, Role};
-use super::{Answer, OperationError, Operations};
+use super::{Answer, INSTALLATION, OperationError, Operations};
 use crate::ledger::{Ledger, StoredKey};
 
 /// The installation's keys, and how they are hashed.
@@ -51,30 +51,30 @@ impl Operations {
     pub fn recognise(&self, bearer: &str) -> Recognised {
         let Some(id) = id_of(bearer) else { return Recognised::Bad };
         match self.keys.memory.find(id) {
-            Some(row) => self.check_key(bearer, &row).map_or(Recognised::Bad, Recognised::Good),
+            Some(row) => match self.check_key(bearer, &row) {
+                Some(Ok(principal)) => Recognised::Good(principal),
+                _ => Recognised::Bad,
+            },
             None if self.keys.memory.is_known_to_be_missing(id) => Recognised::Bad,
             None => Recognised::Unknown,
         }
     }
 
-    /// Who calls with a key that is not known here: another instance may just have made it.
-    pub async fn authenticate(&self, bearer: &str) -> Answer<Principal> {
-        let id = id_of(bearer).ok_or(OperationError::Unauthenticated)?;
+    /// Who calls with a key that is not known here, if it works: another instance may just have made it.
+    pub async fn authenticate(&self, bearer: &str) -> Answer<Option<Principal>> {
+        let Some(id) = id_of(bearer) else { return Ok(None) };
         let row = self.keys.memory.look_for(&self.ledger, id).await?;
-        self.check_key(bearer, row.as_deref().ok_or(OperationError::Unauthenticated)?)
+        row.and_then(|row| self.check_key(bearer, &row)).transpose()
     }
 
-    fn check_key(&self, bearer: &str, row: &StoredKey) -> Answer<Principal> {
+    /// Who calls with the key of this row, if it works.
+    fn check_key(&self, bearer: &str, row: &StoredKey) -> Option<Answer<Principal>> {
         let matches = bool::from(self.keys.hash(bearer).ct_eq(row.hash.as_slice()));
-        if matches && is_valid(row, self.wall_clock.now_ms()) {
-            principal(row)
-        } else {
-            Err(OperationError::Unauthenticated)
-        }
+        (matches && is_valid(row, self.wall_clock.now_ms())).then(|| principal(row))
     }
 
     /// Makes a key; its text is in this answer only.
-    pub async fn create_key(&self, request: CreateKeyRequest, actor: &Principal) -> Answer<KeyAnswer> {
+    pub async fn create_key(&self, request: CreateKeyRequest, actor: &str) -> Answer<KeyDetails> {
         if let Some(tenant) = &request.tenant {
             self.policy.tenant(tenant).await?;
         }
@@ -89,8 +89,8 @@ impl Operations {
         }
         let id = random_hex(6);
         let text = format!("tg_{id}_{}", random_hex(32));
-        let row = self.store_key(id, &text, request, &actor.key_id).await?;
-        Ok(KeyAnswer { key: Some(text), ..key_answer(&row) })
+        let row = self.store_key(id, &text, request, actor).await?;
+        Ok(KeyDetails { key: Some(text), ..details(row) })
     }
 
     /// Makes the installation's first admin key, or takes the one given, unless an admin key exists already.
@@ -117,7 +117,7 @@ impl Operations {
                     ));
                 }
                 if self.keys.memory.find(id).is_none() {
-                    match self.store_key(id.to_owned(), text, request, "installation").await {
+                    match self.store_key(id.to_owned(), text, request, INSTALLATION).await {
                         Ok(_) | Err(OperationError::InUse(_)) => {}
                         Err(error) => return Err(error),
                     }
@@ -128,7 +128,7 @@ impl Operations {
             None => {
                 let id = random_hex(6);
                 let text = format!("tg_{id}_{}", random_hex(32));
-                self.store_key(id, &text, request, "installation").await?;
+                self.store_key(id, &text, request, INSTALLATION).await?;
                 Ok(Some(text))
             }
         }
@@ -144,7 +144,7 @@ impl Operations {
         let row = StoredKey {
             id,
             name: request.name,
-            role: role_name(request.role).into(),
+            role: request.role.as_str().into(),
             tenant: request.tenant,
             hash: self.keys.hash(text),
             created_at_ms: self.wall_clock.now_ms(),
@@ -157,20 +157,17 @@ impl Operations {
     }
 
     /// All keys, newest first, without their secrets.
-    pub async fn list_keys(&self, page: Page) -> Answer<PageAnswer<KeyAnswer>> {
-        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let mut rows = self.ledger.list_keys(page.after.as_deref(), limit.saturating_add(1)).await?;
-        let has_more = rows.len() > limit;
-        rows.truncate(limit);
-        let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
-        Ok(PageAnswer { data: rows.iter().map(key_answer).collect(), next, as_of: None })
+    pub async fn list_keys(&self, page: Page) -> Answer<Rows<KeyDetails>> {
+        let limit = limit_of(&page);
+        let rows = self.ledger.list_keys(page.after.as_deref(), limit + 1).await?;
+        Ok(Rows::page(rows, limit, |row| row.id.clone()).map(details))
     }
 
     /// Revokes a key everywhere within a second; revoking it again changes nothing.
-    pub async fn revoke_key(&self, id: &str, actor: &Principal) -> Answer<KeyAnswer> {
-        let row = self.ledger.revoke_key(id, self.wall_clock.now_ms(), &actor.key_id).await?;
+    pub async fn revoke_key(&self, id: &str, actor: &str) -> Answer<KeyDetails> {
+        let row = self.ledger.revoke_key(id, self.wall_clock.now_ms(), actor).await?;
         self.keys.memory.follow(&self.ledger).await?;
-        Ok(key_answer(&row))
+        Ok(details(row))
     }
 }
 
@@ -182,34 +179,20 @@ fn principal(row: &StoredKey) -> Answer<Principal> {
     Ok(Principal { key_id: row.id.clone(), role: role_of(&row.role)?, tenant: row.tenant.clone() })
 }
 
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Admin => "admin",
-        Role::Finance => "finance",
-        Role::Service => "service",
-        Role::Tenant => "tenant",
-    }
-}
-
 fn role_of(name: &str) -> Answer<Role> {
-    match name {
-        "admin" => Ok(Role::Admin),
-        "finance" => Ok(Role::Finance),
-        "service" => Ok(Role::Service),
-        "tenant" => Ok(Role::Tenant),
-        other => Err(OperationError::Internal(format!("a stored key has the role {other}"))),
-    }
+    let found = Role::ALL.into_iter().find(|role| role.as_str() == name);
+    found.ok_or_else(|| OperationError::Internal(format!("a stored key has the role {name}")))
 }
 
-fn key_answer(row: &StoredKey) -> KeyAnswer {
-    KeyAnswer {
-        id: row.id.clone(),
-        name: row.name.clone(),
+fn details(row: StoredKey) -> KeyDetails {
+    KeyDetails {
         role: role_of(&row.role).unwrap_or(Role::Tenant),
-        tenant: row.tenant.as_ref().map(ToString::to_string),
-        created_at: instant(row.created_at_ms),
-        expires_at: row.expires_at_ms.map(instant),
-        revoked_at: row.revoked_at_ms.map(instant),
+        id: row.id,
+        name: row.name,
+        tenant: row.tenant,
+        created_at_ms: row.created_at_ms,
+        expires_at_ms: row.expires_at_ms,
+        revoked_at_ms: row.revoked_at_ms,
         key: None,
     }
 }

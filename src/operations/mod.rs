@@ -1,4 +1,4 @@
-//! The verbs: what the product does, each in a file of its own. http and jobs call these and nothing below.
+//! The verbs: what the product does, each in a file of its own. Callers and jobs call these and nothing below.
 
 mod acknowledge;
 mod admission;
@@ -24,6 +24,7 @@ mod jobs;
 mod key_filters;
 mod key_memory;
 mod keys;
+pub mod limit_status;
 mod lists;
 mod losses;
 mod meaning;
@@ -35,7 +36,6 @@ mod policy;
 mod policy_change;
 mod policy_draft;
 mod policy_store;
-mod present;
 mod quota;
 mod recall;
 mod reconciliations;
@@ -98,6 +98,9 @@ use trust::Trust;
 
 /// What every verb answers.
 pub type Answer<T> = Result<T, OperationError>;
+
+/// Who acts where nobody called.
+pub const INSTALLATION: &str = "installation";
 
 /// What the verbs need to know of the configuration.
 #[derive(Debug, Clone)]
@@ -232,7 +235,7 @@ impl Operations {
         Ok(self.clock.now_ms())
     }
 
-    /// The key under which http signs list cursors.
+    /// The key under which the positions of lists are signed.
     pub fn cursor_key(&self) -> [u8; 32] {
         blake3::derive_key("tollgate list cursors v1", &self.options.secret)
     }

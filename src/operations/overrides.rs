@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::answers::{PageAnswer, PolicyAnswer};
+use super::answers::{Rows, StoredDefinition};
 use super::policy_change::Attempts;
-use super::requests::{OverridesRequest, Precondition, Principal};
+use super::requests::{OverridesRequest, Precondition};
 use super::{Answer, FieldError, OperationError, Operations};
 use crate::domain::ids::{OverrideId, TenantId};
 use crate::domain::policy::diff::DefinitionKind;
 
 impl Operations {
     /// Creates or replaces an override: `body` has its fields and `tenant`.
-    pub async fn put_override(&self, id: &str, body: &[u8], actor: &Principal) -> Answer<PolicyAnswer> {
+    pub async fn put_override(&self, id: &str, body: &[u8], actor: &str) -> Answer<StoredDefinition> {
         OverrideId::parse(id).map_err(|error| OperationError::field("/id", error.to_string()))?;
         let mut fields = fields_of(body)?;
         let tenant = take_tenant(&mut fields)?;
@@ -35,21 +35,21 @@ impl Operations {
                 other => unprefixed(other, id),
             })?;
         fields.insert("tenant".into(), tenant.to_string().into());
-        Ok(PolicyAnswer { definition: Value::Object(fields), version, created })
+        Ok(StoredDefinition { definition: Value::Object(fields), version, created })
     }
 
     /// An override of a tenant, with the tenant's version.
-    pub async fn get_override(&self, tenant: &TenantId, id: &str) -> Answer<PolicyAnswer> {
+    pub async fn get_override(&self, tenant: &TenantId, id: &str) -> Answer<StoredDefinition> {
         let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
         let overrides = stored.definition["overrides"].as_array().into_iter().flatten();
         let found = overrides.filter(|each| each["id"] == id).find_map(Value::as_object);
         let mut fields = found.cloned().ok_or_else(|| missing(id))?;
         fields.insert("tenant".into(), tenant.to_string().into());
-        Ok(PolicyAnswer { definition: Value::Object(fields), version: stored.version, created: false })
+        Ok(StoredDefinition { definition: Value::Object(fields), version: stored.version, created: false })
     }
 
     /// Deletes an override of a tenant.
-    pub async fn delete_override(&self, tenant: &TenantId, id: &str, actor: &Principal) -> Answer<()> {
+    pub async fn delete_override(&self, tenant: &TenantId, id: &str, actor: &str) -> Answer<()> {
         let deleting = self.change_overrides(tenant, actor, |overrides| {
             let before = overrides.len();
             overrides.retain(|each| each["id"] != id);
@@ -59,7 +59,7 @@ impl Operations {
     }
 
     /// The overrides of one tenant, or of the tenants of a page, by tenant and id.
-    pub async fn list_overrides(&self, request: OverridesRequest) -> Answer<PageAnswer<Value>> {
+    pub async fn list_overrides(&self, request: OverridesRequest) -> Answer<Rows<Value>> {
         let (tenants, next) = match &request.tenant {
             Some(tenant) => {
                 (vec![self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?.definition], None)
@@ -83,14 +83,14 @@ impl Operations {
                 })
                 .collect::<Vec<_>>()
         };
-        Ok(PageAnswer { data: tenants.into_iter().flat_map(of_tenant).collect(), next, as_of: None })
+        Ok(Rows { data: tenants.into_iter().flat_map(of_tenant).collect(), next, as_of_ms: None })
     }
 
     /// Changes a tenant's list of overrides against the version it was read at, again when it moved meanwhile.
     async fn change_overrides(
         &self,
         tenant: &TenantId,
-        actor: &Principal,
+        actor: &str,
         change: impl Fn(&mut Vec<Value>) -> Answer<bool>,
     ) -> Answer<(bool, u64)> {
         let mut attempts = Attempts::new();

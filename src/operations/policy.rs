@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::answers::{AppliedPolicy, PageAnswer, PolicyAnswer};
+use super::answers::{PolicyChanges, Rows, StoredDefinition};
+use super::lists::limit_of;
 use super::policy_change::{Target, Terms};
 use super::policy_draft::internal;
 use super::policy_store::TenantEntry;
-use super::requests::{ApplyRequest, Page, Precondition, Principal, Role};
-use super::{Answer, FieldError, OperationError, Operations};
+use super::requests::{ApplyRequest, Page, Precondition};
+use super::{Answer, FieldError, INSTALLATION, OperationError, Operations};
 use crate::domain::field_error::read_json;
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::policy::diff::{DefinitionKind, digest};
@@ -26,8 +27,8 @@ impl Operations {
         id: &str,
         body: &[u8],
         precondition: Precondition,
-        actor: &Principal,
-    ) -> Answer<PolicyAnswer> {
+        actor: &str,
+    ) -> Answer<StoredDefinition> {
         let edit = Edit::put(document(kind, id, body)?);
         let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
         let changed = self.change_policy(edit, terms, actor).await?;
@@ -41,11 +42,11 @@ impl Operations {
             written.filter(|object| object.kind == kind && object.id == id).map(|object| object.version);
         let version = now.chain(changed.version_before).next().unwrap_or_default();
         let created = changed.version_before.is_none();
-        Ok(PolicyAnswer { definition, version, created })
+        Ok(StoredDefinition { definition, version, created })
     }
 
     /// An object as it is stored.
-    pub async fn get_policy(&self, kind: DefinitionKind, id: &str) -> Answer<PolicyAnswer> {
+    pub async fn get_policy(&self, kind: DefinitionKind, id: &str) -> Answer<StoredDefinition> {
         let found = if kind == DefinitionKind::Tenant {
             let tenant = TenantId::parse(id).map_err(|_| missing(kind, id))?;
             self.ledger
@@ -61,7 +62,7 @@ impl Operations {
                 .next()
         };
         let (definition, version) = found.ok_or_else(|| missing(kind, id))?;
-        Ok(PolicyAnswer { definition, version, created: false })
+        Ok(StoredDefinition { definition, version, created: false })
     }
 
     /// Deletes an object that nothing refers to and nothing is booked on.
@@ -70,7 +71,7 @@ impl Operations {
         kind: DefinitionKind,
         id: &str,
         precondition: Precondition,
-        actor: &Principal,
+        actor: &str,
     ) -> Answer<()> {
         let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
         let deleting = self.change_policy(Edit::delete(kind, id), terms, actor);
@@ -83,43 +84,36 @@ impl Operations {
     /// Makes all the changes of a file, or says what they would be: all of them or none, under one version.
     ///
     /// Errors: everything that is wrong with it, pointing into the file.
-    pub async fn apply_policy(&self, request: ApplyRequest, actor: &Principal) -> Answer<AppliedPolicy> {
+    pub async fn apply_policy(&self, request: ApplyRequest, actor: &str) -> Answer<PolicyChanges> {
         let ApplyRequest { policy, prune, dry_run, expected_digest } = request;
         let edit = Edit::apply(policy, prune).map_err(OperationError::Invalid)?;
         let terms = Terms { target: None, dry_run, agreed: expected_digest };
         let changed = self.change_policy(edit, terms, actor).await?;
         let changes = changed.settled.changes;
         let version = changed.written.map_or(changed.base, |written| written.version);
-        Ok(AppliedPolicy { version, dry_run, digest: digest(&changes), changes })
+        Ok(PolicyChanges { version, digest: digest(&changes), changes })
     }
 
     /// A page of objects with their versions: tenants newest first, the other kinds by id.
-    pub async fn list_policy(&self, kind: DefinitionKind, page: Page) -> Answer<PageAnswer<Value>> {
+    pub async fn list_policy(&self, kind: DefinitionKind, page: Page) -> Answer<Rows<Value>> {
         if kind == DefinitionKind::Tenant {
             return self.list_tenants(page).await;
         }
         let stored = self.ledger.read_policy().await?;
         let mut objects: Vec<_> = stored.objects.into_iter().filter(|object| object.kind == kind).collect();
         objects.sort_by(|a, b| a.id.cmp(&b.id));
-        let after = page.after.unwrap_or_default();
-        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let rest: Vec<_> = objects.into_iter().filter(|object| object.id > after).collect();
-        let has_more = rest.len() > limit;
-        let shown: Vec<_> = rest.into_iter().take(limit).collect();
-        let next = has_more.then(|| shown.last().map(|object| object.id.clone())).flatten();
-        let data = shown.into_iter().map(|object| with_version(object.definition, object.version)).collect();
-        Ok(PageAnswer { data, next, as_of: None })
+        let after = page.after.as_deref().unwrap_or_default();
+        let rest: Vec<_> = objects.into_iter().filter(|object| object.id.as_str() > after).collect();
+        let shown = Rows::page(rest, limit_of(&page), |object| object.id.clone());
+        Ok(shown.map(|object| with_version(object.definition, object.version)))
     }
 
-    async fn list_tenants(&self, page: Page) -> Answer<PageAnswer<Value>> {
+    async fn list_tenants(&self, page: Page) -> Answer<Rows<Value>> {
         let after = page.after.as_deref().map(tenant_place).transpose()?;
-        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let mut rows = self.ledger.list_tenants(after.as_ref(), limit.saturating_add(1)).await?;
-        let has_more = rows.len() > limit;
-        rows.truncate(limit);
-        let next = rows.last().filter(|_| has_more).map(|row| format!("{}:{}", row.created_at_us, row.id));
-        let data = rows.iter().map(|row| with_version(self.shown(row), row.version)).collect();
-        Ok(PageAnswer { data, next, as_of: None })
+        let limit = limit_of(&page);
+        let rows = self.ledger.list_tenants(after.as_ref(), limit + 1).await?;
+        let page = Rows::page(rows, limit, |row| format!("{}:{}", row.created_at_us, row.id));
+        Ok(page.map(|row| with_version(self.shown(&row), row.version)))
     }
 
     /// The tenant; one that nobody has made is created where the configuration names a plan for such tenants.
@@ -134,14 +128,13 @@ impl Operations {
 
     async fn create_on(&self, id: &TenantId, plan: &PlanId) -> Answer<()> {
         let body = serde_json::json!({ "id": id, "plan": plan });
-        let actor = Principal { key_id: "installation".into(), role: Role::Admin, tenant: None };
         let body = body.to_string();
         let made = self.put_policy(
             DefinitionKind::Tenant,
             id.as_str(),
             body.as_bytes(),
             Precondition::Absent,
-            &actor,
+            INSTALLATION,
         );
         match made.await {
             // Somebody made it meanwhile, and said more of it.

@@ -7,7 +7,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 use super::policy_draft::{Draft, Settled};
 use super::policy_store::{add_object, generations};
-use super::requests::{Precondition, Principal};
+use super::requests::Precondition;
 use super::{Answer, OperationError, Operations};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::TenantId;
@@ -74,12 +74,7 @@ pub(super) struct Changed {
 
 impl Operations {
     /// Makes a change, again and again while something that it was prepared on is changed by others.
-    pub(super) async fn change_policy(
-        &self,
-        edit: Edit,
-        terms: Terms<'_>,
-        actor: &Principal,
-    ) -> Answer<Changed> {
+    pub(super) async fn change_policy(&self, edit: Edit, terms: Terms<'_>, actor: &str) -> Answer<Changed> {
         // Two that read all tenants would only get in each other's way.
         let _turn =
             if edit.is_of_tenants_only() || terms.dry_run { None } else { Some(self.policy.turn().await) };
@@ -115,9 +110,9 @@ impl Operations {
 
     /// Works the change out on what is stored. Where it is about tenants alone, the rest is that of this instance's memory:
     /// it is not written unless that is up to date.
-    async fn draft(&self, edit: &Edit, actor: &Principal) -> Answer<Draft> {
+    async fn draft(&self, edit: &Edit, actor: &str) -> Answer<Draft> {
         let now_ms = self.clock.now_ms();
-        let actor = actor.key_id.clone();
+        let actor = actor.to_owned();
         let mut draft = if edit.is_of_tenants_only() {
             Draft::new(edit.clone(), actor, self.policy.as_of_now(), &[], now_ms)
         } else {

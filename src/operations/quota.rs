@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use super::answers::*;
+use super::answers::QuotaStatus;
+use super::limit_status::limit_statuses;
 use super::policy_store::TenantEntry;
-use super::present::{self, amount, instant};
-use super::requests::QuotaRequest;
+use super::requests::{Ack, QuotaRequest};
 use super::reserve::ATTEMPTS_MAX;
-use super::reserve_answer::limit_answers;
 use super::restore::cold_subjects;
 use super::restore_subjects::Asks;
 use super::{Answer, OperationError, Operations};
-use crate::domain::amount::Units;
-use crate::domain::counter::Counter;
 use crate::domain::ids::Subject;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
@@ -21,7 +18,7 @@ use crate::telemetry::labels::Script;
 
 impl Operations {
     /// Quotas and limits of a tenant (and of one subject), as they stand now.
-    pub async fn read_quota(&self, request: QuotaRequest) -> Answer<QuotaAnswer> {
+    pub async fn read_quota(&self, request: QuotaRequest) -> Answer<QuotaStatus> {
         let found = self.policy.find_tenant(&request.tenant).await?;
         let entry = found
             .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {}", request.tenant)))?;
@@ -33,7 +30,7 @@ impl Operations {
         let mut at_ms = self.clock.now_ms();
         // What waits for the gate belongs into its figures; a read answers also where it cannot get there now.
         if matches!(self.parked_first(&request.tenant).await, Ok(Some(_))) {
-            return self.quota_from_ledger(&entry, &request, at_ms).await;
+            return self.quota_from_ledger(&entry, request, at_ms).await;
         }
         for _ in 0..ATTEMPTS_MAX {
             let resolved = shown(&entry, request.subject.as_ref(), at_ms);
@@ -51,14 +48,19 @@ impl Operations {
                                     if !restored? {
                                         let readings = as_unused(peeked.readings);
                                         return Ok(answer(
-                                            &entry, &resolved, &request, &readings, at_ms, "gate",
+                                            &entry,
+                                            resolved,
+                                            request,
+                                            readings,
+                                            at_ms,
+                                            Ack::Gate,
                                         ));
                                     }
                                 }
                             }
                         }
                         None => {
-                            return Ok(answer(&entry, &resolved, &request, &peeked.readings, at_ms, "gate"));
+                            return Ok(answer(&entry, resolved, request, peeked.readings, at_ms, Ack::Gate));
                         }
                     }
                 }
@@ -72,7 +74,7 @@ impl Operations {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.quota_from_ledger(&entry, &request, at_ms).await
+        self.quota_from_ledger(&entry, request, at_ms).await
     }
 
     /// Restores what a read found cold; says whether the gate was told something. A subject of which the ledger knows nothing
@@ -119,12 +121,12 @@ impl Operations {
     async fn quota_from_ledger(
         &self,
         entry: &TenantEntry,
-        request: &QuotaRequest,
+        request: QuotaRequest,
         at_ms: i64,
-    ) -> Answer<QuotaAnswer> {
+    ) -> Answer<QuotaStatus> {
         let resolved = shown(entry, request.subject.as_ref(), at_ms);
         let readings = self.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
-        Ok(answer(entry, &resolved, request, &readings, at_ms, "ledger"))
+        Ok(answer(entry, resolved, request, readings, at_ms, Ack::Ledger))
     }
 }
 
@@ -144,49 +146,22 @@ fn shown(entry: &TenantEntry, subject: Option<&Subject>, at_ms: i64) -> Resolved
 
 fn answer(
     entry: &TenantEntry,
-    resolved: &Resolved,
-    request: &QuotaRequest,
-    readings: &[CounterReading],
+    resolved: Resolved,
+    request: QuotaRequest,
+    mut readings: Vec<CounterReading>,
     now_ms: i64,
-    source: &str,
-) -> QuotaAnswer {
-    let subjects: Vec<_> = request.subject.iter().cloned().collect();
-    let (limits, _) = limit_answers(resolved, &subjects, readings, now_ms);
-    let windows = entry.windows(now_ms);
-    let all = resolved.counters.iter().zip(readings);
-    let quotas = all.filter(|(counter, _)| counter.is_quota());
-    QuotaAnswer {
-        tenant: request.tenant.to_string(),
-        period: PeriodAnswer {
-            start: instant(windows.period.start_ms),
-            end: instant(windows.period.end_ms),
-            time_zone: entry.calendars.at(now_ms).zone.name().to_owned(),
-        },
-        source: source.into(),
-        as_of: instant(now_ms),
-        quotas: quotas.map(|(quota, reading)| line(quota, reading)).collect(),
-        limits: limits.into_iter().filter(|limit| !limit.id.starts_with("quota:")).collect(),
+    source: Ack,
+) -> QuotaStatus {
+    // A quota is shown whether or not its figures are those of now.
+    for (counter, reading) in resolved.counters.iter().zip(&mut readings) {
+        reading.current |= counter.is_quota();
     }
-}
-
-fn line(quota: &Counter, reading: &CounterReading) -> QuotaLineAnswer {
-    let write = |units: Units| amount(units, quota.decimals);
-    let capacity = present::capacity(quota, reading);
-    let ends_at_ms = quota.window().map_or(0, |window| window.end_ms);
-    let used = reading.consumed.checked_add(reading.reserved).unwrap_or(reading.consumed);
-    QuotaLineAnswer {
-        meter: quota.meter.to_string(),
-        mode: "hard".into(),
-        included: write(quota.capacity),
-        granted: write(capacity),
-        rolled_in: write(Units::ZERO),
-        adjusted: write(Units::ZERO),
-        consumed: write(reading.consumed),
-        reserved: write(reading.reserved),
-        carried: write(Units::ZERO),
-        overage: write(used.saturating_sub(capacity)),
-        overdraft: write(Units::ZERO),
-        remaining: write(capacity.saturating_sub(used)),
-        resets_at: instant(ends_at_ms),
+    QuotaStatus {
+        tenant: request.tenant,
+        period: entry.windows(now_ms).period,
+        zone: entry.calendars.at(now_ms).zone.name().to_owned(),
+        source,
+        as_of_ms: now_ms,
+        limits: limit_statuses(resolved, request.subject.as_slice(), &readings, now_ms),
     }
 }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::{Cause, LimitAnswer, Refusal, RefusalCode, RefusedBy};
-use super::present;
+use uuid::Uuid;
+
+use super::answers::{Cause, Refusal, RefusalCode, RefusedLimit};
+use super::limit_status::LimitStatus;
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::ids::Subject;
+use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
 use crate::gate::CounterReading;
 
@@ -21,28 +24,31 @@ pub(super) struct Asked<'a> {
     pub(super) subjects: &'a [&'a Subject],
 }
 
-/// The refusal of a request under the counters `all`, given their readings and which of them do not fit all that was asked.
+/// The refusal of a request under these counters, given their readings and which of them do not fit all that was asked.
 pub(super) fn refusal(
     asked: Asked<'_>,
-    all: &[Counter],
+    counters: &[Counter],
     readings: &[CounterReading],
     refusing: &[(usize, Option<i64>)],
     now_ms: i64,
 ) -> Refusal {
+    let stand = |(counter, reading): (&Counter, _)| {
+        LimitStatus::new(counter.clone(), asked.subjects, reading, now_ms)
+    };
+    let limits: Vec<_> = counters.iter().zip(readings).map(stand).collect();
     // Alternatives of which one must fit: the lines of a best effort, else the request as a whole.
     let mut parts: BTreeMap<usize, (RefusalCode, Option<i64>)> = BTreeMap::new();
     let mut refused_by = Vec::with_capacity(refusing.len());
     for (index, wait_ms) in refusing {
-        let (Some(counter), Some(reading)) = (all.get(*index), readings.get(*index)) else { continue };
-        let needed = asked.amounts.get(counter.line()).copied().unwrap_or_default();
+        let Some(limit) = limits.get(*index) else { continue };
+        let line = limit.counter.line();
+        let needed = asked.amounts.get(line).copied().unwrap_or_default();
         let least = if asked.best_effort { needed.min(Units::ONE) } else { needed };
-        if least <= present::remaining(counter, reading) {
+        if least <= limit.remaining {
             continue;
         }
-        let limit = present::limit(counter, asked.subjects, reading, now_ms);
-        let (one, code) = refused_by_one(counter, limit, reading, (needed, least), *wait_ms);
-        let part = if asked.best_effort { counter.line() } else { 0 };
-        let part = parts.entry(part).or_insert((code, None));
+        let (one, code) = refused_by_one(limit.clone(), (needed, least), *wait_ms);
+        let part = parts.entry(if asked.best_effort { line } else { 0 }).or_insert((code, None));
         *part = (part.0.min(code), part.1.max(one.retry_after_ms));
         refused_by.push(one);
     }
@@ -50,10 +56,8 @@ pub(super) fn refusal(
     let (code, retry_after_ms) = parts
         .min_by_key(|(code, wait_ms)| (!waiting_helps(*code), *wait_ms))
         .unwrap_or((RefusalCode::RateLimited, None));
-    let answer = |(counter, reading)| present::limit(counter, asked.subjects, reading, now_ms);
-    let limits = all.iter().zip(readings).map(answer).collect();
     let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
-    Refusal { code, detail, retry_after_ms, decision_id: present::decision_id(), refused_by, limits }
+    Refusal { code, detail, retry_after_ms, decision_id: Uuid::now_v7(), refused_by, limits }
 }
 
 fn waiting_helps(code: RefusalCode) -> bool {
@@ -62,46 +66,40 @@ fn waiting_helps(code: RefusalCode) -> bool {
 
 /// One that refuses: it has less left than `least`, the smallest amount that would have been granted.
 fn refused_by_one(
-    counter: &Counter,
-    limit: LimitAnswer,
-    reading: &CounterReading,
+    limit: LimitStatus,
     (needed, least): (Units, Units),
     wait_ms: Option<i64>,
-) -> (RefusedBy, RefusalCode) {
-    let decimals = counter.decimals;
-    let left = present::remaining(counter, reading);
-    let held_only = least <= present::capacity(counter, reading).saturating_sub(reading.consumed);
-    let too_much = wait_ms.is_none();
-    let code = match (too_much, counter.class == Class::Rate) {
-        (true, _) => RefusalCode::ExceedsPlan,
-        (false, true) => RefusalCode::RateLimited,
-        (false, false) => RefusalCode::QuotaExceeded,
+) -> (RefusedLimit, RefusalCode) {
+    let held_only = least <= limit.capacity.saturating_sub(limit.consumed);
+    let code = match (wait_ms, limit.counter.class) {
+        (None, _) => RefusalCode::ExceedsPlan,
+        (Some(_), Class::Rate) => RefusalCode::RateLimited,
+        (Some(_), Class::Quota) => RefusalCode::QuotaExceeded,
     };
-    let cause = if held_only { Cause::Reserved } else { Cause::Consumed };
-    let message = counter.message().map_or_else(
-        || {
-            let needs = present::amount(needed, decimals);
-            let has = format!("{} of {} left in this {}", limit.remaining, limit.capacity, counter.span());
-            match (too_much, held_only) {
-                (true, _) => {
-                    format!("{} needs {needs}, more than its whole capacity {}", limit.id, limit.capacity)
-                }
-                (_, true) => {
-                    format!("{} needs {needs} and has {has}; the rest is held by running work", limit.id)
-                }
-                _ => format!("{} needs {needs} and has {has}; it resets at {}", limit.id, limit.resets_at),
-            }
-        },
-        str::to_owned,
-    );
-    let refused = RefusedBy {
-        cause,
-        needed: present::amount(needed, decimals),
-        shortfall: present::amount(needed.saturating_sub(left), decimals),
+    let refused = RefusedLimit {
+        cause: if held_only { Cause::Reserved } else { Cause::Consumed },
+        needed,
+        shortfall: needed.saturating_sub(limit.remaining),
         retry_after_ms: wait_ms,
-        next_hold_ends_at: reading.next_hold_ends_at_ms.map(present::instant),
-        message,
+        message: limit
+            .counter
+            .message()
+            .map_or_else(|| message(&limit, needed, held_only, wait_ms.is_none()), str::to_owned),
         limit,
     };
     (refused, code)
+}
+
+fn message(limit: &LimitStatus, needed: Units, held_only: bool, is_too_much: bool) -> String {
+    let write = |units: Units| units.to_amount(limit.counter.decimals);
+    let (name, span) = (limit.counter.name(), limit.counter.span());
+    let (needs, left, capacity) = (write(needed), write(limit.remaining), write(limit.capacity));
+    if is_too_much {
+        return format!("{name} needs {needs}, more than its whole capacity {capacity}");
+    }
+    let why = match held_only {
+        true => "the rest is held by running work".to_owned(),
+        false => format!("it resets at {}", rfc3339(limit.resets_at_ms)),
+    };
+    format!("{name} needs {needs} and has {left} of {capacity} left in this {span}; {why}")
 }

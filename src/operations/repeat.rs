@@ -1,11 +1,12 @@
 //! Repeats: a keyed call that was admitted before is answered with the status of now, whatever policy says by then.
 
-use super::answers::{LimitAnswer, ReserveAnswer, ReservedLineAnswer, WarningAnswer};
-use super::present::{self, Circumstances};
+use super::answers::{Hold, Reservation, Reserved, ReservedLine, decision_of};
+use super::limit_status::LimitStatus;
 use super::requests::{Mode, ReserveRequest, Work};
 use super::reserve::key_of;
 use super::reserve_answer::{ADMISSION_STEP, blank};
 use super::{Answer, OperationError, Operations, meaning};
+use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, ReservationId};
 use crate::domain::reservation::Record;
 
@@ -14,9 +15,8 @@ pub(super) struct Repeat {
     pub(super) id: ReservationId,
     pub(super) record: Record,
     /// What was asked of each meter.
-    pub(super) asked: Vec<(MeterId, String)>,
-    pub(super) limits: Vec<LimitAnswer>,
-    pub(super) warnings: Vec<WarningAnswer>,
+    pub(super) asked: Vec<(MeterId, Amount)>,
+    pub(super) limits: Vec<LimitStatus>,
     /// What the ledger knows of it, because the gate is away.
     pub(super) degraded: bool,
 }
@@ -31,45 +31,45 @@ impl Operations {
     ) -> Answer<Repeat> {
         let Some(key) = key_of(request) else { return Err(refusal) };
         let id = self.ids.derive(self.partition_of(&request.tenant), &request.tenant, call, key);
-        let (record, told) = match self.found(id, Some(&request.tenant)).await {
+        let Reservation { record, degraded, .. } = match self.found(id, Some(&request.tenant)).await {
             Ok(known) => known,
             Err(OperationError::NotFound(_)) => return Err(refusal),
             Err(error) => return Err(error),
         };
         if !meaning::fingerprint(call, request, None).repeats(&record.body.fingerprint) {
-            return Err(key_reused(id, &record));
+            return Err(key_reused(id, record));
         }
         let asked = match &request.work {
-            Work::Lines { lines, .. } => {
-                lines.iter().map(|(meter, amount)| (meter.clone(), amount.to_string())).collect()
-            }
+            Work::Lines { lines, .. } => lines.to_vec(),
             Work::Operation { .. } => Vec::new(),
         };
-        Ok(Repeat { id, record, asked, limits: Vec::new(), warnings: Vec::new(), degraded: told.degraded })
+        Ok(Repeat { id, record, asked, limits: Vec::new(), degraded })
     }
 }
 
 impl Repeat {
     /// As the reserve answered it, with the status of now.
-    pub(super) fn answer(self, request: &ReserveRequest) -> ReserveAnswer {
+    pub(super) fn answer(self, request: &ReserveRequest) -> Reserved {
         let best_effort = request.mode == Mode::BestEffort;
         let requested = |meter: &MeterId| {
             let asked = self.asked.iter().find(|(asked, _)| best_effort && asked == meter);
-            asked.map(|(_, amount)| amount.clone())
+            asked.map(|(_, amount)| *amount)
         };
         let lines = self.record.body.lines.iter().zip(&self.record.units);
-        let lines = lines.map(|(line, units)| ReservedLineAnswer {
-            meter: line.meter.to_string(),
-            amount: present::amount(units.held, line.decimals),
+        let lines = lines.map(|(line, units)| ReservedLine {
+            meter: line.meter.clone(),
+            amount: units.held.to_amount(line.decimals),
             requested: requested(&line.meter),
         });
         let head = &self.record.head;
-        ReserveAnswer {
-            id: Some(self.id.to_string()),
-            status: Some(head.state.to_string()),
-            created_at: Some(present::instant(head.born_at_ms)),
-            expires_at: Some(present::instant(head.expires_at_ms)),
-            decision_id: present::decision_of(self.id, ADMISSION_STEP),
+        Reserved {
+            hold: Some(Hold {
+                id: self.id,
+                state: head.state,
+                created_at_ms: head.born_at_ms,
+                expires_at_ms: head.expires_at_ms,
+            }),
+            decision_id: decision_of(self.id, ADMISSION_STEP),
             lines: lines.collect(),
             replayed: true,
             degraded: self.degraded || head.degraded,
@@ -80,6 +80,6 @@ impl Repeat {
 }
 
 /// The key was used for another request; the answer shows the reservation of the first.
-pub(super) fn key_reused(id: ReservationId, first: &Record) -> OperationError {
-    OperationError::KeyReused(Box::new(present::reservation(id, first, Circumstances::default())))
+pub(super) fn key_reused(id: ReservationId, first: Record) -> OperationError {
+    OperationError::KeyReused(Box::new(Reservation::new(id, first)))
 }

@@ -1,4 +1,4 @@
-//! What callers ask for, already parsed: http turns bodies into these, the verbs take nothing else.
+//! What callers ask for, already parsed: the verbs take nothing else.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl Work {
 }
 
 /// How much of a reserve must fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// All lines or nothing.
@@ -51,7 +51,7 @@ pub enum Mode {
     BestEffort,
 }
 
-/// `POST /v1/reservations` and, without ttl and dry run, `POST /v1/usage`.
+/// A reserve and, without ttl and dry run, a usage.
 #[derive(Debug, Clone)]
 pub struct ReserveRequest {
     /// Whose units.
@@ -75,7 +75,7 @@ pub struct ReserveRequest {
 }
 
 /// When a consume or usage counts as acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ack {
     /// Once the gate has it.
@@ -99,7 +99,7 @@ pub enum Totals {
     Attributes(serde_json::Map<String, serde_json::Value>),
 }
 
-/// `POST /v1/reservations/{id}/consume`.
+/// A consume.
 #[derive(Debug, Clone)]
 pub struct ConsumeRequest {
     /// Which reservation.
@@ -114,7 +114,7 @@ pub struct ConsumeRequest {
     pub ack: Ack,
 }
 
-/// `POST /v1/reservations/{id}/release`.
+/// A release.
 #[derive(Debug, Clone)]
 pub struct ReleaseRequest {
     /// Which reservation.
@@ -127,7 +127,7 @@ pub struct ReleaseRequest {
     pub reason: Option<String>,
 }
 
-/// `POST /v1/reservations/{id}/extend`.
+/// An extend.
 #[derive(Debug, Clone)]
 pub struct ExtendRequest {
     /// Which reservation.
@@ -143,11 +143,11 @@ pub struct ExtendRequest {
 pub struct Page {
     /// 1 to 1000.
     pub limit: u32,
-    /// The opaque position after which to go on, as an earlier page gave it (already verified and decoded by http).
+    /// The position after which to go on, as an earlier page gave it.
     pub after: Option<String>,
 }
 
-/// `GET /v1/tenants/{t}/usage` and `GET /v1/reports/usage`.
+/// Usage, of one tenant or of all.
 #[derive(Debug, Clone)]
 pub struct UsageRequest {
     /// One tenant, or all of them.
@@ -168,7 +168,7 @@ pub struct UsageRequest {
     pub page: Page,
 }
 
-/// `GET /v1/reports/reconciliation`.
+/// What comparing the gate with the books came to.
 #[derive(Debug, Clone)]
 pub struct ReconciliationsRequest {
     /// Only this tenant's.
@@ -179,7 +179,7 @@ pub struct ReconciliationsRequest {
     pub page: Page,
 }
 
-/// `GET /v1/tenants/{t}/entries`.
+/// Entries of a tenant.
 #[derive(Debug, Clone)]
 pub struct EntriesRequest {
     /// Whose.
@@ -196,7 +196,7 @@ pub struct EntriesRequest {
     pub page: Page,
 }
 
-/// `GET /v1/tenants/{t}/reservations`.
+/// Reservations of a tenant.
 #[derive(Debug, Clone)]
 pub struct ReservationsRequest {
     /// Whose.
@@ -207,7 +207,7 @@ pub struct ReservationsRequest {
     pub page: Page,
 }
 
-/// `GET /v1/tenants/{t}/quota`.
+/// What a tenant has left.
 #[derive(Debug, Clone)]
 pub struct QuotaRequest {
     /// Whose.
@@ -216,7 +216,7 @@ pub struct QuotaRequest {
     pub subject: Option<Subject>,
 }
 
-/// `POST /v1/admin/policy`.
+/// A policy file to apply.
 #[derive(Debug, Clone, Default)]
 pub struct ApplyRequest {
     /// What is created and replaced.
@@ -230,17 +230,32 @@ pub struct ApplyRequest {
 }
 
 /// What a key may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Everything.
     Admin,
-    /// Every GET and the reports.
+    /// Every read and the reports.
     Finance,
     /// Gate calls and reads, of its tenant or, unbound, of all.
     Service,
-    /// GETs under its own tenant.
+    /// Reads of its own tenant.
     Tenant,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Admin, Self::Finance, Self::Service, Self::Tenant];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Finance => "finance",
+            Self::Service => "service",
+            Self::Tenant => "tenant",
+        }
+    }
 }
 
 /// Who calls: what a valid key stands for.
@@ -254,7 +269,7 @@ pub struct Principal {
     pub tenant: Option<TenantId>,
 }
 
-/// `POST /v1/admin/keys`.
+/// A key to be made.
 #[derive(Debug, Clone)]
 pub struct CreateKeyRequest {
     /// For people.

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use super::answers::*;
+use uuid::Uuid;
+
+use super::answers::{Refusal, RefusalCode, Reservation, Reserved};
 use super::cost::{Line, lines_of};
 use super::counters::{places, subject_counters_end_ms};
+use super::limit_status::limit_statuses;
 use super::losses::{Acknowledged, Lines};
 use super::policy_store::TenantEntry;
-use super::present::{self, Circumstances};
 use super::recall::Recalled;
 use super::repeat::{Repeat, key_reused};
 use super::requests::{Ack, Mode, ReserveRequest};
-use super::reserve_answer::limit_answers;
+use super::reserve_answer::{answer_reserve, refusal_or_fault};
 use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
-use crate::domain::meter::TTL_SECONDS_MAX;
-use crate::domain::meter::WithoutLimit;
+use crate::domain::meter::{TTL_SECONDS_MAX, WithoutLimit};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{
     Body, BodyRest, Head, LineUnits, Record, ReservationState, SUBJECTS_MAX, SubjectHash,
@@ -66,14 +67,14 @@ pub(super) struct Decided {
 impl Operations {
     /// Holds amounts before work, or says why not. A repeat with the same key answers as the first time, with the
     /// status of now. `dry_run` decides and writes nothing.
-    pub async fn reserve(&self, request: ReserveRequest) -> Answer<ReserveAnswer> {
+    pub async fn reserve(&self, request: ReserveRequest) -> Answer<Reserved> {
         let mode = match (request.dry_run, request.mode) {
             (true, _) => ReserveMode::DryRun,
             (false, Mode::AllOrNothing) => ReserveMode::AllOrNothing,
             (false, Mode::BestEffort) => ReserveMode::BestEffort,
         };
         let answer = match self.decide(&request, mode, RESERVE).await {
-            Ok(Decision::New(decided)) => self.answer_reserve(&request, decided),
+            Ok(Decision::New(decided)) => answer_reserve(&request, decided),
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
@@ -81,13 +82,13 @@ impl Operations {
     }
 
     /// Reserves and consumes in one: refused like a reserve, answered like a consume.
-    pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
+    pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
         let answer = self.usage(request, ack).await;
         self.decided(Call::Usage, answer, |answer| answer.replayed)
     }
 
-    async fn usage(&self, request: ReserveRequest, ack: Ack) -> Answer<ReservationAnswer> {
-        let (Repeat { id, mut record, limits, warnings, degraded, .. }, replayed) =
+    async fn usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
+        let (Repeat { id, mut record, limits, degraded, .. }, replayed) =
             match self.decide(&request, ReserveMode::Usage, USAGE).await? {
                 Decision::Repeat(repeat) => (*repeat, true),
                 Decision::New(decided) => (self.recorded(&request, decided)?, false),
@@ -98,26 +99,20 @@ impl Operations {
             let event = record.head.last_event();
             Box::pin(self.wait_until_booked(id, record.head.step, event, replayed)).await?;
         }
-        let told = Circumstances {
-            replayed,
-            degraded,
-            ack_ledger: degraded || ack == Ack::Ledger,
-            limits,
-            warnings,
-            resolved_at_ms: (record.head.step == 1).then_some(record.head.born_at_ms),
-        };
-        Ok(present::reservation(id, &record, told))
+        let ack = if degraded { Ack::Ledger } else { ack };
+        let resolved_at_ms = (record.head.step == 1).then_some(record.head.born_at_ms);
+        Ok(Reservation { id, record, replayed, degraded, ack, limits, resolved_at_ms })
     }
 
     /// What was just recorded, as a repeat will find it.
     fn recorded(&self, request: &ReserveRequest, decided: Decided) -> Answer<Repeat> {
         let Decided { prepared, resolved, body, outcome, policy_now_ms, degraded } = decided;
         let ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted } = outcome else {
-            return Err(self.refusal_or_fault(&prepared, &resolved, outcome, false, policy_now_ms));
+            return Err(refusal_or_fault(&prepared, &resolved.counters, outcome, false, policy_now_ms));
         };
         let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
-        let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-        Ok(Repeat { id: prepared.id, record, asked: Vec::new(), limits, warnings, degraded })
+        let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
+        Ok(Repeat { id: prepared.id, record, asked: Vec::new(), limits, degraded })
     }
 
     /// A repeat comes before policy: what that refuses is looked for first.
@@ -337,7 +332,7 @@ impl Operations {
                         "the tenant's plan has neither a limit nor a quota for {meter}, and such meters are denied"
                     ),
                     retry_after_ms: None,
-                    decision_id: present::decision_id(),
+                    decision_id: Uuid::now_v7(),
                     refused_by: Vec::new(),
                     limits: Vec::new(),
                 })));
@@ -354,12 +349,12 @@ fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
             let Decided { prepared, resolved, body, policy_now_ms, degraded, .. } = decided;
             // A tombstone leaves out what the same request says again.
             record.body.rest = record.body.rest.or(body.rest);
-            let (limits, warnings) = limit_answers(&resolved, &request.subjects, &readings, policy_now_ms);
-            let asked = prepared.lines.iter().map(Line::asked).collect();
-            let repeat = Repeat { id: prepared.id, record, asked, limits, warnings, degraded };
+            let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
+            let asked = prepared.lines.iter().map(|line| (line.meter.id.clone(), line.amount())).collect();
+            let repeat = Repeat { id: prepared.id, record, asked, limits, degraded };
             Ok(Decision::Repeat(Box::new(repeat)))
         }
-        ReserveOutcome::KeyReused { record } => Err(key_reused(decided.prepared.id, &record)),
+        ReserveOutcome::KeyReused { record } => Err(key_reused(decided.prepared.id, record)),
         _ => Ok(Decision::New(decided)),
     }
 }

@@ -1,9 +1,8 @@
 //! Consume, release and extend: what happens to a reservation after its reserve. Nothing but its id is needed.
 
-use super::answers::ReservationAnswer;
+use super::answers::Reservation;
 use super::cost::costed_by;
 use super::losses::{Acknowledged, Lines};
-use super::present::{self, Circumstances};
 use super::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
 use super::reserve::ATTEMPTS_MAX;
 use super::{Answer, OperationError, Operations};
@@ -37,35 +36,35 @@ impl Resolving {
 impl Operations {
     /// Moves a reservation's totals, and resolves it when final. Totals are for the reservation so far, so that a
     /// repeat is harmless. With `Ack::Ledger` it returns once the books have it.
-    pub async fn consume(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
+    pub async fn consume(&self, request: ConsumeRequest) -> Answer<Reservation> {
         let answer = self.consume_now(request).await;
         self.decided(Call::Consume, answer, |answer| answer.replayed)
     }
 
-    async fn consume_now(&self, request: ConsumeRequest) -> Answer<ReservationAnswer> {
+    async fn consume_now(&self, request: ConsumeRequest) -> Answer<Reservation> {
         if !request.is_final {
             self.may_go_on_holding()?;
         }
         let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
         let resolving = Resolving::Consume { totals, is_final: request.is_final };
-        let (record, mut told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
+        let mut found = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
         // A parked call is in the ledger already.
-        if request.ack == Ack::Ledger && !told.ack_ledger {
-            let event = record.head.last_event();
-            Box::pin(self.wait_until_booked(request.id, record.head.step, event, told.replayed)).await?;
-            told.ack_ledger = true;
+        if request.ack == Ack::Ledger && found.ack == Ack::Gate {
+            let (step, event) = (found.record.head.step, found.record.head.last_event());
+            Box::pin(self.wait_until_booked(request.id, step, event, found.replayed)).await?;
+            found.ack = Ack::Ledger;
         }
-        Ok(present::reservation(request.id, &record, told))
+        Ok(found)
     }
 
     /// Gives back what was not used; what was incurred before the work was given up is charged. One that has expired
     /// has nothing to give back and stays as it is; what was incurred on it is a late consume.
-    pub async fn release(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
+    pub async fn release(&self, request: ReleaseRequest) -> Answer<Reservation> {
         let answer = self.release_now(request).await;
         self.decided(Call::Release, answer, |answer| answer.replayed)
     }
 
-    async fn release_now(&self, request: ReleaseRequest) -> Answer<ReservationAnswer> {
+    async fn release_now(&self, request: ReleaseRequest) -> Answer<Reservation> {
         let incurred = match request.incurred {
             Totals::Attributes(_) => {
                 return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`"));
@@ -79,18 +78,17 @@ impl Operations {
         match self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await {
             // Its expiry gave everything back already: that is what was asked for.
             Err(OperationError::Expired(found)) if nothing_incurred => Ok(*found),
-            Err(error) => Err(error),
-            Ok((record, told)) => Ok(present::reservation(request.id, &record, told)),
+            outcome => outcome,
         }
     }
 
     /// Moves the expiry to now + ttl if that is later, within the reservation's total life.
-    pub async fn extend(&self, request: ExtendRequest) -> Answer<ReservationAnswer> {
+    pub async fn extend(&self, request: ExtendRequest) -> Answer<Reservation> {
         let answer = self.extend_now(request).await;
         self.decided(Call::Extend, answer, |answer| answer.replayed)
     }
 
-    async fn extend_now(&self, request: ExtendRequest) -> Answer<ReservationAnswer> {
+    async fn extend_now(&self, request: ExtendRequest) -> Answer<Reservation> {
         let ttl_seconds = request.ttl_seconds.unwrap_or(EXTEND_SECONDS_DEFAULT);
         if !(1..=TTL_SECONDS_MAX).contains(&ttl_seconds) {
             return Err(OperationError::field(
@@ -100,30 +98,19 @@ impl Operations {
         }
         self.may_go_on_holding()?;
         let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
-        let (record, told) = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
-        Ok(present::reservation(request.id, &record, told))
+        self.drive(request.id, request.bound.as_ref(), &resolving).await
     }
 
     /// A reservation in any state, from the gate, or from the ledger once the gate has forgotten it.
-    pub async fn read_reservation(
-        &self,
-        id: ReservationId,
-        bound: Option<TenantId>,
-    ) -> Answer<ReservationAnswer> {
-        let found = match self.found(id, bound.as_ref()).await {
+    pub async fn read_reservation(&self, id: ReservationId, bound: Option<TenantId>) -> Answer<Reservation> {
+        match self.found(id, bound.as_ref()).await {
             Err(OperationError::NotFound(_)) => self.found_elsewhere(id, bound.as_ref()).await,
             found => found,
-        };
-        let (record, told) = found?;
-        Ok(present::reservation(id, &record, told))
+        }
     }
 
     /// A reservation's record from wherever it is known, with what there is to tell of it.
-    pub(super) async fn found(
-        &self,
-        id: ReservationId,
-        bound: Option<&TenantId>,
-    ) -> Answer<(Record, Circumstances)> {
+    pub(super) async fn found(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
         let at_gate = self.gate.peek_record(id, bound, self.script_now()).await.map(|peeked| peeked.record);
         if at_gate.is_err() || self.parking.touches(id.partition()) {
             let parked = self.with_parked(id, bound, at_gate.clone()).await?;
@@ -148,22 +135,18 @@ impl Operations {
                 (Err(error), _) => return Err(error),
             },
         };
-        Ok((record, Circumstances { resolved_at_ms, ..Circumstances::default() }))
+        Ok(Reservation { resolved_at_ms, ..Reservation::new(id, record) })
     }
 
     /// A reservation that neither the gate nor its row knows: an instance that this one has not heard of parked it, or it is
     /// archived.
-    async fn found_elsewhere(
-        &self,
-        id: ReservationId,
-        bound: Option<&TenantId>,
-    ) -> Answer<(Record, Circumstances)> {
+    async fn found_elsewhere(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
         if let Some(parked) = self.with_parked(id, bound, Ok(None)).await? {
             return Ok(parked);
         }
         let row = self.archived(id, bound).await?;
         let resolved_at_ms = row.resolved_at_ms;
-        Ok((row.record, Circumstances { ack_ledger: true, resolved_at_ms, ..Circumstances::default() }))
+        Ok(Reservation { ack: Ack::Ledger, resolved_at_ms, ..Reservation::new(id, row.record) })
     }
 
     async fn archived(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<ReservationRow> {
@@ -175,11 +158,11 @@ impl Operations {
     async fn refuse_archived(&self, id: ReservationId, bound: Option<&TenantId>) -> OperationError {
         match self.archived(id, bound).await {
             Ok(row) => {
-                let told = Circumstances { resolved_at_ms: row.resolved_at_ms, ..Circumstances::default() };
-                let answer = Box::new(present::reservation(id, &row.record, told));
+                let resolved_at_ms = row.resolved_at_ms;
+                let found = Reservation { resolved_at_ms, ..Reservation::new(id, row.record) };
                 match row.state {
-                    ReservationState::Expired => OperationError::Expired(answer),
-                    _ => OperationError::AlreadyResolved(answer),
+                    ReservationState::Expired => OperationError::Expired(Box::new(found)),
+                    _ => OperationError::AlreadyResolved(Box::new(found)),
                 }
             }
             Err(error) => error,
@@ -192,7 +175,7 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
         resolving: &Resolving,
-    ) -> Answer<(Record, Circumstances)> {
+    ) -> Answer<Reservation> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(away) = self.parked_of_first(id).await? {
                 return Box::pin(self.resolve_without_gate(id, bound, resolving, away)).await;
@@ -258,37 +241,33 @@ impl Operations {
         self.remembered.note(id.partition(), acknowledged);
     }
 
-    pub(super) async fn settled(
-        &self,
-        id: ReservationId,
-        outcome: ResolveOutcome,
-    ) -> Answer<(Record, Circumstances)> {
+    pub(super) async fn settled(&self, id: ReservationId, outcome: ResolveOutcome) -> Answer<Reservation> {
         match outcome {
             ResolveOutcome::Done { record, readings, now_ms, .. } => {
-                let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
+                let limits = self.moved_limits(&record, &readings, now_ms).await;
                 let is_resolved =
                     matches!(record.head.state, ReservationState::Consumed | ReservationState::Released);
                 let resolved_at_ms = is_resolved.then_some(now_ms);
-                Ok((record, Circumstances { limits, warnings, resolved_at_ms, ..Circumstances::default() }))
+                Ok(Reservation { limits, resolved_at_ms, ..Reservation::new(id, record) })
             }
             ResolveOutcome::Replayed { record, .. } if record.body.rest.is_none() => {
-                let (record, told) = Box::pin(self.recalled(id, record)).await;
-                Ok((record, Circumstances { replayed: true, ..told }))
+                let found = Box::pin(self.recalled(id, record)).await;
+                Ok(Reservation { replayed: true, ..found })
             }
             ResolveOutcome::Replayed { record, readings, now_ms } => {
-                let (limits, warnings) = self.moved_limits(&record, &readings, now_ms).await;
-                Ok((record, Circumstances { replayed: true, limits, warnings, ..Circumstances::default() }))
+                let limits = self.moved_limits(&record, &readings, now_ms).await;
+                Ok(Reservation { replayed: true, limits, ..Reservation::new(id, record) })
             }
             ResolveOutcome::AlreadyResolved { record } => {
-                let (record, told) = match record.body.rest {
-                    Some(_) => (record, Circumstances::default()),
+                let found = match record.body.rest {
+                    Some(_) => Reservation::new(id, record),
                     None => Box::pin(self.recalled(id, record)).await,
                 };
-                Err(OperationError::AlreadyResolved(Box::new(present::reservation(id, &record, told))))
+                Err(OperationError::AlreadyResolved(Box::new(found)))
             }
-            ResolveOutcome::Expired { record } => Err(OperationError::Expired(Box::new(
-                present::reservation(id, &record, Circumstances::default()),
-            ))),
+            ResolveOutcome::Expired { record } => {
+                Err(OperationError::Expired(Box::new(Reservation::new(id, record))))
+            }
             ResolveOutcome::AmountDecreased { line, record } => {
                 Err(OperationError::AmountDecreased { meter: meter_of(&record, line) })
             }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::answers::{LimitAnswer, WarningAnswer};
+use super::Operations;
+use super::answers::Reservation;
+use super::limit_status::{LimitStatus, limit_statuses};
 use super::policy_store::TenantEntry;
-use super::reserve_answer::limit_answers;
-use super::{Operations, present};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{ReservationId, Subject};
 use crate::domain::policy::Resolved;
@@ -19,21 +19,12 @@ const ROW_WITHIN: Duration = Duration::from_millis(200);
 impl Operations {
     /// Makes a tombstone whole again and shows the limits it moved, as they are now. Where the ledger does not say in time, the answer
     /// goes without.
-    pub(super) async fn recalled(
-        &self,
-        id: ReservationId,
-        record: Record,
-    ) -> (Record, present::Circumstances) {
-        let Some(row) = self.row_in_time(id, &record).await else {
-            return (record, present::Circumstances::default());
-        };
+    pub(super) async fn recalled(&self, id: ReservationId, record: Record) -> Reservation {
+        let Some(row) = self.row_in_time(id, &record).await else { return Reservation::new(id, record) };
         let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == record.head.step);
         let whole = Record { body: row.record.body, ..record };
-        let (limits, warnings) = self.limits_of_now(&whole).await.unwrap_or_default();
-        (
-            whole,
-            present::Circumstances { limits, warnings, resolved_at_ms, ..present::Circumstances::default() },
-        )
+        let limits = self.limits_of_now(&whole).await.unwrap_or_default();
+        Reservation { limits, resolved_at_ms, ..Reservation::new(id, whole) }
     }
 
     /// The ledger's row of the reservation, if it says in time.
@@ -44,14 +35,14 @@ impl Operations {
         })
     }
 
-    async fn limits_of_now(&self, record: &Record) -> Option<(Vec<LimitAnswer>, Vec<WarningAnswer>)> {
+    async fn limits_of_now(&self, record: &Record) -> Option<Vec<LimitStatus>> {
         let rest = record.body.rest.as_ref()?;
         let entry = self.policy.tenant(&record.body.tenant).await.ok()?;
         let now_ms = self.gate_now_ms();
         let mut resolved = moved_by(&entry, record, rest, now_ms)?;
         resolved.counters.retain(|counter| rest.counters.iter().any(|place| counter.is_at(place)));
         let peeked = self.peek(&entry, &resolved, &rest.subjects).await.ok()?;
-        Some(limit_answers(&resolved, &subjects_of(rest), &peeked.readings, now_ms))
+        Some(limit_statuses(resolved, &subjects_of(rest), &peeked.readings, now_ms))
     }
 
     /// The limits that a reservation moved, as current policy shows them; a window that has moved on is left out.
@@ -60,23 +51,23 @@ impl Operations {
         record: &Record,
         readings: &[(CounterPlace, CounterReading)],
         now_ms: i64,
-    ) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+    ) -> Vec<LimitStatus> {
         let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
         else {
-            return Default::default();
+            return Vec::new();
         };
-        let Some(mut resolved) = moved_by(&entry, record, rest, now_ms) else { return Default::default() };
+        let Some(mut resolved) = moved_by(&entry, record, rest, now_ms) else { return Vec::new() };
         let reading = |counter: &Counter| {
             let found = readings.iter().find(|(place, reading)| {
                 (place.scope_index, place.field) == (counter.scope_index, counter.field)
                     && reading.current
-                    && present::resets_at_ms(counter, reading, now_ms) > now_ms
+                    && counter.resets_at_ms(reading.resets_at_ms, now_ms) > now_ms
             });
             found.map(|(_, reading)| *reading)
         };
         let all: Vec<_> = resolved.counters.iter().filter_map(reading).collect();
         resolved.counters.retain(|counter| reading(counter).is_some());
-        limit_answers(&resolved, &subjects_of(rest), &all, now_ms)
+        limit_statuses(resolved, &subjects_of(rest), &all, now_ms)
     }
 }
 

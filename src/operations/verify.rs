@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::checkpoint::{CheckpointTaken, with_damage};
 use super::policy_store::TenantEntry;
-use super::{Answer, OperationError, Operations, present};
+use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
+use crate::domain::amount::{Units, signed_amount};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{OutboxId, TenantId};
 use crate::domain::limit::Class;
@@ -187,7 +188,7 @@ impl Operations {
             }
             check.counters += 1;
             if gate.consumed != ledger.consumed || gate.reserved != ledger.reserved {
-                let write = |units| present::amount(units, counter.decimals);
+                let write = |units: Units| units.to_amount(counter.decimals).to_string();
                 let (at_gate, in_books) =
                     [gate, ledger].map(|reading| (write(reading.consumed), write(reading.reserved))).into();
                 check.faults.push(fault(tenant, &counter.name(), &at_gate, &in_books));
@@ -199,7 +200,7 @@ impl Operations {
 fn faults_of(judged: &Reconciliation) -> Vec<String> {
     let differences = judged.differences.iter().map(|difference| {
         let counter = &difference.counter;
-        let write = |units| present::signed_amount(units, counter.decimals);
+        let write = |units| signed_amount(units, counter.decimals);
         let name = match &counter.subject {
             None => counter.name.clone(),
             Some(subject) => format!("{} of {}/{}", counter.name, subject.kind, subject.id),

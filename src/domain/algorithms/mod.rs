@@ -147,14 +147,16 @@ impl From<WindowSeconds> for u32 {
 macro_rules! define {
     ($($(#[$doc:meta])* $module:ident::$name:ident = $code:literal;)*) => {
         /// Which algorithm.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
-        #[schema(as = Algorithm, default = "calendar")]
         pub enum AlgorithmName {
             $($(#[$doc])* $name,)*
         }
 
         impl AlgorithmName {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
             /// Its word in policy and answers.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => stringify!($module),)* }

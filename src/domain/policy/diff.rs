@@ -11,9 +11,7 @@ use super::document::Definitions;
 use crate::domain::field_error::child;
 
 /// What sort of thing a definition defines.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionKind {
     /// A meter.
@@ -67,9 +65,7 @@ impl fmt::Display for DefinitionKind {
 }
 
 /// What happens to a definition, or to a part of one.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It is new.
@@ -92,7 +88,7 @@ impl Action {
 }
 
 /// One field that becomes another, or one item of a list that comes or goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldChange {
     /// What happens.
     pub action: Action,
@@ -105,8 +101,7 @@ pub struct FieldChange {
 }
 
 /// What happens to one definition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = PolicyChange)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// What sort of definition.
     pub kind: DefinitionKind,

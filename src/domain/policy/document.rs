@@ -68,7 +68,7 @@ impl Definitions {
 }
 
 /// A policy file: definitions to create or change. What it does not name stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyFile {
     /// What is counted.
@@ -79,7 +79,6 @@ pub struct PolicyFile {
     pub operations: Vec<Operation>,
     /// The default limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<Limit>)]
     pub limits: Vec<Arc<Limit>>,
     /// The plans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -15,9 +15,7 @@ use crate::domain::limit::Limit;
 use crate::domain::tenant::{Override, SubjectPlan, TenantDefinition};
 
 /// What goes where a file does not name it: definitions of a kind, or items of a list that the file has. Never tenants.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prune {
     /// Meters that are not in the books.

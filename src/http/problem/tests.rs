@@ -2,69 +2,89 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::*;
-use crate::operations::answers::{Cause, LimitHeader};
+use crate::domain::algorithms::{Parameters, calendar};
+use crate::domain::amount::{Decimals, Units};
+use crate::domain::counter::{Counter, Source};
+use crate::domain::fingerprint::Fingerprint;
+use crate::domain::ids::{Epoch, MeterId, ReservationId, TenantId};
+use crate::domain::limit::Class;
+use crate::domain::period::Window;
+use crate::domain::reservation::{Body, CounterField, Head, Record, ReservationState};
+use crate::operations::answers::{Cause, RefusedLimit};
+use crate::operations::limit_status::LimitStatus;
+use crate::operations::requests::Ack;
 
-fn reservation() -> Box<ReservationAnswer> {
-    Box::new(ReservationAnswer {
-        id: "r1".into(),
-        tenant: "acme".into(),
-        status: "consumed".into(),
-        is_final: true,
+fn reservation() -> Box<Reservation> {
+    let head = Head {
+        state: ReservationState::Consumed,
         late: false,
+        degraded: false,
+        step: 2,
+        epoch: Epoch(1),
+        expires_at_ms: 60_000,
+        born_at_ms: 0,
+        latest_expiry_ms: 60_000,
+        last_sequence: 7,
+    };
+    let tenant = TenantId::parse("acme").unwrap();
+    let body = Body { fingerprint: Fingerprint([0; 16]), tenant, lines: Vec::new(), rest: None };
+    Box::new(Reservation {
+        id: ReservationId::from_bytes([1; 16]),
+        record: Record { head, units: Vec::new(), body },
         replayed: false,
         degraded: false,
-        ack: "gate".into(),
-        decision_id: "d1".into(),
-        lines: Vec::new(),
-        created_at: "2025-12-31T23:59:00Z".into(),
-        resolved_at: None,
-        expires_at: "2026-01-01T00:00:00Z".into(),
+        ack: Ack::Gate,
         limits: Vec::new(),
-        warnings: Vec::new(),
-        operation: None,
-        subjects: None,
-        metadata: None,
+        resolved_at_ms: None,
     })
 }
 
-fn limit() -> LimitAnswer {
-    LimitAnswer {
-        id: "ocr-day".into(),
-        meter: "ocr.page".into(),
-        scope: "tenant".into(),
+/// A quota of 1000 that is used up for 412 seconds more.
+fn limit() -> LimitStatus {
+    let window = Window { start_ms: 0, end_ms: 86_400_000 };
+    let capacity = Units::new(1000).unwrap();
+    LimitStatus {
+        counter: Counter {
+            scope_index: 0,
+            field: CounterField::default(),
+            class: Class::Quota,
+            lines: vec![(0, 1)],
+            capacity,
+            parameters: Parameters::Calendar(calendar::Parameters { window }),
+            since_ms: 0,
+            meter: MeterId::parse("ocr.page").unwrap(),
+            decimals: Decimals::default(),
+            source: Source::Quota,
+        },
         subject: None,
-        algorithm: "calendar".into(),
-        window: Some("day".into()),
-        window_seconds: None,
-        capacity: "1000".into(),
-        consumed: "1000".into(),
-        reserved: "0".into(),
-        remaining: "0".into(),
-        resets_at: "2026-01-02T00:00:00Z".into(),
-        kind: "hard".into(),
-        class: "quota".into(),
-        level: "plan".into(),
-        header: LimitHeader { quota: 1000, remaining: 0, window_seconds: 86_400, reset_seconds: 412 },
+        capacity,
+        consumed: capacity,
+        reserved: Units::ZERO,
+        remaining: Units::ZERO,
+        resets_at_ms: window.end_ms,
+        next_hold_ends_at_ms: None,
+        as_of_ms: window.end_ms - 411_220,
     }
 }
 
 fn refusal(code: RefusalCode, retry_after_ms: Option<i64>) -> OperationError {
-    let refused_by = vec![RefusedBy {
+    let six = Units::new(6).unwrap();
+    let refused_by = vec![RefusedLimit {
         limit: limit(),
         cause: Cause::Consumed,
-        needed: "6".into(),
-        shortfall: "6".into(),
+        needed: six,
+        shortfall: six,
         retry_after_ms,
-        next_hold_ends_at: None,
         message: "The day is used up.".into(),
     }];
     OperationError::Refused(Box::new(Refusal {
         code,
         detail: "refused".into(),
         retry_after_ms,
-        decision_id: "d1".into(),
+        decision_id: Uuid::nil(),
         refused_by,
         limits: vec![limit()],
     }))
@@ -78,9 +98,6 @@ fn document(problem: &Problem) -> Value {
 #[case(OperationError::field("/a", "m"), 422, "validation_failed")]
 #[case(OperationError::Malformed("m".into()), 400, "invalid_request")]
 #[case(OperationError::NotFound("m".into()), 404, "not_found")]
-#[case(OperationError::Forbidden("m".into()), 403, "forbidden")]
-#[case(OperationError::Unauthenticated, 401, "unauthenticated")]
-#[case(OperationError::KeyRequired, 400, "idempotency_key_required")]
 #[case(OperationError::KeyReused(reservation()), 422, "idempotency_key_reused")]
 #[case(OperationError::AlreadyResolved(reservation()), 409, "already_resolved")]
 #[case(OperationError::Expired(reservation()), 410, "reservation_expired")]
@@ -120,13 +137,13 @@ fn a_refusal_explains_itself_in_body_and_headers() {
     let document = document(&problem);
     assert_eq!(document["retry_after_seconds"], 412);
     assert_eq!(document["retry_after_ms"], 411_220);
-    assert_eq!(document["decision_id"], "d1");
-    assert_eq!(document["refused_by"][0]["id"], "ocr-day");
+    assert_eq!(document["decision_id"], Uuid::nil().to_string());
+    assert_eq!(document["refused_by"][0]["id"], "quota:ocr.page");
     assert_eq!(document["refused_by"][0]["cause"], "consumed");
     let mut headers = HeaderMap::new();
     problem.write_headers(&mut headers, HeaderSwitches::default());
     assert_eq!(headers.get("retry-after").unwrap(), "412");
-    assert_eq!(headers.get("ratelimit").unwrap(), "\"ocr-day\";r=0;t=412");
+    assert_eq!(headers.get("ratelimit").unwrap(), "\"quota:ocr.page\";r=0;t=412");
     assert_eq!(headers.get("content-type").unwrap(), PROBLEM_JSON);
 }
 
@@ -141,9 +158,11 @@ fn where_waiting_does_not_help_no_wait_is_named() {
 
 #[test]
 fn a_conflict_carries_the_reservation_and_a_ledger_timeout_what_was_applied() {
-    let conflict = document(&Problem::from(OperationError::AlreadyResolved(reservation())));
-    assert_eq!(conflict["reservation"]["id"], "r1");
-    assert_eq!(conflict["decision_id"], "d1");
+    let found = reservation();
+    let conflict = document(&Problem::from(OperationError::AlreadyResolved(found.clone())));
+    assert_eq!(conflict["reservation"]["id"], found.id.to_string());
+    assert_eq!(conflict["decision_id"], found.decision_id().to_string());
+    assert_eq!(conflict["detail"], "the reservation is already consumed");
     let timeout = document(&Problem::from(OperationError::LedgerTimeout));
     assert_eq!(timeout["applied"], "gate");
     assert_eq!(timeout["retry_after_seconds"], 1);

@@ -1,0 +1,449 @@
+//! The shapes of the gate's answers: what the verbs answer, as the API writes it.
+
+mod reports;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::headers;
+use crate::domain::amount::{Amount, Decimals, Units};
+use crate::domain::ids::Subject;
+use crate::domain::instant::rfc3339;
+use crate::domain::limit::Class;
+use crate::domain::reservation::{BodyRest, LineRule, LineUnits, Record, ReservationState};
+use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
+use crate::operations::limit_status::LimitStatus;
+use crate::operations::requests::Ack;
+
+pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, UsageRow};
+
+/// A limit as an answer shows it.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(super) struct LimitAnswer {
+    /// The limit's id; a plan's included quota is called `quota:<meter>`.
+    pub(super) id: String,
+    /// What it counts.
+    pub(super) meter: String,
+    /// `tenant` or `subject`.
+    pub(super) scope: &'static str,
+    /// The subject it counts for, where the scope is `subject`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject: Option<SubjectAnswer>,
+    /// How it counts, such as `calendar`.
+    pub(super) algorithm: &'static str,
+    /// A window of the calendar: `hour`, `day`, `week`, `month` or `period`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) window: Option<&'static str>,
+    /// The length of a window that no calendar cuts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) window_seconds: Option<u32>,
+    /// At most this much in the window.
+    pub(super) capacity: String,
+    /// Used up.
+    pub(super) consumed: String,
+    /// Held by running work.
+    pub(super) reserved: String,
+    /// What is left, at least 0.
+    pub(super) remaining: String,
+    /// When the window ends (RFC 3339, UTC).
+    pub(super) resets_at: String,
+    /// `hard`.
+    pub(super) kind: &'static str,
+    /// `quota` or `rate`.
+    pub(super) class: &'static str,
+    /// Which level's definition won: `emergency`, `subject`, `tenant`, `plan` or `default`.
+    pub(super) level: &'static str,
+    /// For the response headers only: the window's length and time to its end.
+    #[serde(skip)]
+    pub(super) header: LimitHeader,
+}
+
+/// What the `RateLimit` headers need of a limit: whole units, rounded down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LimitHeader {
+    /// Capacity in whole units.
+    pub(super) quota: i64,
+    /// Remaining in whole units.
+    pub(super) remaining: i64,
+    /// Length of the current window in seconds.
+    pub(super) window_seconds: i64,
+    /// Seconds to the window's end, rounded up.
+    pub(super) reset_seconds: i64,
+}
+
+/// A subject by kind and id.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(super) struct SubjectAnswer {
+    /// `user`, `api_key`, …
+    pub(super) kind: String,
+    /// Its id.
+    pub(super) id: String,
+}
+
+/// Something worth knowing that changes nothing.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(super) struct WarningAnswer {
+    /// `near_limit`, `excess`, `late`.
+    pub(super) code: &'static str,
+    /// The limit it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<String>,
+    /// In words.
+    pub(super) detail: String,
+}
+
+/// A line of a reserve.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(super) struct ReservedLineAnswer {
+    /// The meter.
+    pub(super) meter: String,
+    /// What is held.
+    pub(super) amount: String,
+    /// Best effort: what was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) requested: Option<String>,
+}
+
+/// The answer to a reserve.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct ReserveAnswer {
+    /// Absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    /// `reserved`; on a replay whatever it is now. Absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ReservationState>)]
+    pub(super) status: Option<&'static str>,
+    /// Dry run only: whether it would have been admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) allowed: Option<bool>,
+    /// Whose units.
+    pub(super) tenant: String,
+    /// The subjects named, by kind.
+    pub(super) subjects: BTreeMap<String, String>,
+    /// The operation, where one was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) operation: Option<String>,
+    /// What is held, by meter.
+    pub(super) lines: Vec<ReservedLineAnswer>,
+    /// When it was made. Absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) created_at: Option<String>,
+    /// When the hold ends. Absent in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<String>,
+    /// Whether this is the answer to a repeated call.
+    pub(super) replayed: bool,
+    /// Whether it was decided while the gate was away.
+    pub(super) degraded: bool,
+    /// Names the decision; a repeat names the first one.
+    pub(super) decision_id: String,
+    /// Every limit checked.
+    pub(super) limits: Vec<LimitAnswer>,
+    /// Dry run only: what would refuse.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused_by: Vec<RefusedBy>,
+    /// Near limits and the like.
+    pub(super) warnings: Vec<WarningAnswer>,
+}
+
+/// A line of a consume, release or usage.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(super) struct ConsumedLineAnswer {
+    /// The meter.
+    pub(super) meter: String,
+    /// What was held at the reserve.
+    pub(super) reserved: String,
+    /// The total consumed.
+    pub(super) consumed: String,
+    /// What of the hold was given back.
+    pub(super) returned: String,
+    /// What was consumed above the hold.
+    pub(super) excess: String,
+    /// What a `cap` kept uncharged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) uncharged: Option<String>,
+}
+
+/// A reservation as `GET`, consume, release, extend and usage answer it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct ReservationAnswer {
+    /// The reservation.
+    pub(super) id: String,
+    /// Whose units.
+    pub(super) tenant: String,
+    /// `reserved`, `consumed`, `released` or `expired`.
+    #[schema(value_type = ReservationState)]
+    pub(super) status: &'static str,
+    /// Whether it is resolved for good.
+    #[serde(rename = "final")]
+    pub(super) is_final: bool,
+    /// Consumed after it had expired.
+    pub(super) late: bool,
+    /// Whether this is the answer to a repeated call.
+    pub(super) replayed: bool,
+    /// Whether it was taken while the gate was away.
+    pub(super) degraded: bool,
+    /// `gate` or `ledger`: who has it for certain.
+    #[schema(value_type = Ack)]
+    pub(super) ack: &'static str,
+    /// Names the decision that changed it last; a repeat and every read say the same.
+    pub(super) decision_id: String,
+    /// By meter.
+    pub(super) lines: Vec<ConsumedLineAnswer>,
+    /// When it was made.
+    pub(super) created_at: String,
+    /// When it was consumed, released or expired, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resolved_at: Option<String>,
+    /// When the hold ends or ended.
+    pub(super) expires_at: String,
+    /// The limits it moved whose window is still current.
+    pub(super) limits: Vec<LimitAnswer>,
+    /// Excess, lateness, near limits.
+    pub(super) warnings: Vec<WarningAnswer>,
+    /// The operation, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) operation: Option<String>,
+    /// The subjects named, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subjects: Option<BTreeMap<String, String>>,
+    /// The caller's metadata, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub(super) metadata: Option<serde_json::Value>,
+}
+
+/// A limit that refuses.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(super) struct RefusedBy {
+    /// The limit and where it stands.
+    #[serde(flatten)]
+    pub(super) limit: LimitAnswer,
+    /// `consumed`: used up; `reserved`: only held by running work.
+    #[schema(value_type = Cause)]
+    pub(super) cause: &'static str,
+    /// What the request needs under this limit.
+    pub(super) needed: String,
+    /// How much is missing.
+    pub(super) shortfall: String,
+    /// How long to wait; absent where waiting does not help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after_ms: Option<i64>,
+    /// When a hold in this window ends, where one is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_hold_ends_at: Option<String>,
+    /// In words.
+    pub(super) message: String,
+}
+
+/// Units as the API writes them.
+fn amount(units: Units, decimals: Decimals) -> String {
+    units.to_amount(decimals).to_string()
+}
+
+fn ack(who: Ack) -> &'static str {
+    match who {
+        Ack::Gate => "gate",
+        Ack::Ledger => "ledger",
+    }
+}
+
+fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Consumed => "consumed",
+        Cause::Reserved => "reserved",
+    }
+}
+
+fn by_kind<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> BTreeMap<String, String> {
+    subjects.into_iter().map(|subject| (subject.kind.to_string(), subject.id.to_string())).collect()
+}
+
+/// Whole seconds until `end_ms`, rounded up, at least 0.
+fn seconds_until(end_ms: i64, now_ms: i64) -> i64 {
+    headers::seconds_rounded_up(end_ms - now_ms)
+}
+
+impl From<&Subject> for SubjectAnswer {
+    fn from(subject: &Subject) -> Self {
+        Self { kind: subject.kind.to_string(), id: subject.id.to_string() }
+    }
+}
+
+impl From<&LimitStatus> for LimitAnswer {
+    fn from(status: &LimitStatus) -> Self {
+        let counter = &status.counter;
+        let write = |units| amount(units, counter.decimals);
+        let span = counter.span();
+        let whole = 10_i64.pow(u32::from(counter.decimals.count()));
+        Self {
+            id: counter.name(),
+            meter: counter.meter.to_string(),
+            scope: if status.subject.is_some() { "subject" } else { "tenant" },
+            subject: status.subject.as_ref().map(SubjectAnswer::from),
+            algorithm: counter.algorithm(),
+            window: span.word(),
+            window_seconds: span.seconds(),
+            capacity: write(status.capacity),
+            consumed: write(status.consumed),
+            reserved: write(status.reserved),
+            remaining: write(status.remaining),
+            resets_at: rfc3339(status.resets_at_ms),
+            kind: "hard",
+            class: if counter.class == Class::Rate { "rate" } else { "quota" },
+            level: counter.level().as_str(),
+            header: LimitHeader {
+                quota: status.capacity.get() / whole,
+                remaining: status.remaining.get() / whole,
+                window_seconds: status.window_seconds().unwrap_or_default(),
+                reset_seconds: seconds_until(status.resets_at_ms, status.as_of_ms),
+            },
+        }
+    }
+}
+
+/// Limits, and a warning for each that has come near its capacity.
+fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
+    let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
+    let near = limits.iter().zip(all).filter(|(_, status)| status.is_near());
+    let warnings = near.map(|(limit, _)| WarningAnswer {
+        code: "near_limit",
+        limit: Some(limit.id.clone()),
+        detail: format!("{} of {} are left until {}", limit.remaining, limit.capacity, limit.resets_at),
+    });
+    let warnings = warnings.collect();
+    (limits, warnings)
+}
+
+impl From<&RefusedLimit> for RefusedBy {
+    fn from(refused: &RefusedLimit) -> Self {
+        let write = |units| amount(units, refused.limit.counter.decimals);
+        Self {
+            limit: LimitAnswer::from(&refused.limit),
+            cause: cause(refused.cause),
+            needed: write(refused.needed),
+            shortfall: write(refused.shortfall),
+            retry_after_ms: refused.retry_after_ms,
+            next_hold_ends_at: refused.limit.next_hold_ends_at_ms.map(rfc3339),
+            message: refused.message.clone(),
+        }
+    }
+}
+
+impl From<ReservedLine> for ReservedLineAnswer {
+    fn from(line: ReservedLine) -> Self {
+        Self {
+            meter: line.meter.to_string(),
+            amount: line.amount.to_string(),
+            requested: line.requested.as_ref().map(Amount::to_string),
+        }
+    }
+}
+
+impl From<Reserved> for ReserveAnswer {
+    fn from(reserved: Reserved) -> Self {
+        let hold = reserved.hold;
+        let (limits, mut warnings) = limits_and_warnings(&reserved.limits);
+        // They are news with a new hold only.
+        if reserved.replayed || reserved.allowed == Some(false) {
+            warnings.clear();
+        }
+        Self {
+            id: hold.map(|hold| hold.id.to_string()),
+            status: hold.map(|hold| hold.state.as_str()),
+            allowed: reserved.allowed,
+            tenant: reserved.tenant.to_string(),
+            subjects: by_kind(&reserved.subjects),
+            operation: reserved.operation.as_ref().map(ToString::to_string),
+            lines: reserved.lines.into_iter().map(ReservedLineAnswer::from).collect(),
+            created_at: hold.map(|hold| rfc3339(hold.created_at_ms)),
+            expires_at: hold.map(|hold| rfc3339(hold.expires_at_ms)),
+            replayed: reserved.replayed,
+            degraded: reserved.degraded,
+            decision_id: reserved.decision_id.to_string(),
+            limits,
+            refused_by: reserved.refused_by.iter().map(RefusedBy::from).collect(),
+            warnings,
+        }
+    }
+}
+
+impl From<Reservation> for ReservationAnswer {
+    fn from(found: Reservation) -> Self {
+        let Record { head, body, .. } = &found.record;
+        let rest = body.rest.as_ref();
+        let (limits, mut warnings) = limits_and_warnings(&found.limits);
+        warnings.extend(flags(&found.record));
+        Self {
+            id: found.id.to_string(),
+            tenant: body.tenant.to_string(),
+            status: head.state.as_str(),
+            is_final: found.is_final(),
+            late: head.late,
+            replayed: found.replayed,
+            degraded: found.degraded || head.degraded,
+            ack: ack(found.ack),
+            decision_id: found.decision_id().to_string(),
+            lines: lines(&found.record)
+                .map(|(line, units)| consumed_line(&found.record, line, units))
+                .collect(),
+            created_at: rfc3339(head.born_at_ms),
+            resolved_at: found.resolved_at_ms.map(rfc3339),
+            expires_at: rfc3339(head.expires_at_ms),
+            limits,
+            warnings,
+            operation: rest.and_then(|rest| rest.operation.as_ref()).map(ToString::to_string),
+            subjects: rest.map(|rest| by_kind(rest.subjects.iter().map(|(subject, _)| subject))),
+            metadata: rest.and_then(metadata),
+        }
+    }
+}
+
+fn metadata(rest: &BodyRest) -> Option<serde_json::Value> {
+    if rest.metadata.is_empty() { None } else { serde_json::from_str(&rest.metadata).ok() }
+}
+
+fn lines(record: &Record) -> impl Iterator<Item = (&LineRule, &LineUnits)> {
+    record.body.lines.iter().zip(&record.units)
+}
+
+fn consumed_line(record: &Record, line: &LineRule, units: &LineUnits) -> ConsumedLineAnswer {
+    let write = |units| amount(units, line.decimals);
+    let is_resolved = record.head.state != ReservationState::Reserved;
+    // A usage holds nothing, and goes beyond nothing.
+    let is_usage = units.held == Units::ZERO && !record.head.late && record.head.step == 1;
+    ConsumedLineAnswer {
+        meter: line.meter.to_string(),
+        reserved: write(units.held),
+        consumed: write(units.consumed),
+        returned: write(if is_resolved { units.outstanding() } else { Units::ZERO }),
+        excess: write(if is_usage { Units::ZERO } else { units.excess() }),
+        uncharged: (units.uncharged > Units::ZERO).then(|| write(units.uncharged)),
+    }
+}
+
+fn flags(record: &Record) -> impl Iterator<Item = WarningAnswer> {
+    let late = record.head.late.then(|| {
+        let expired_at = rfc3339(record.head.expires_at_ms);
+        let detail = format!("the reservation had expired at {expired_at}; what was used is charged once");
+        WarningAnswer { code: "late", limit: None, detail }
+    });
+    let excess = |(line, units): (&LineRule, &LineUnits)| {
+        let write = |units| amount(units, line.decimals);
+        let (excess, held) = (units.excess(), units.held);
+        (held > Units::ZERO && excess > Units::ZERO).then(|| WarningAnswer {
+            code: "excess",
+            limit: None,
+            detail: format!(
+                "{} of {} were consumed above the hold of {}",
+                write(excess),
+                line.meter,
+                write(held)
+            ),
+        })
+    };
+    late.into_iter().chain(lines(record).filter_map(excess))
+}

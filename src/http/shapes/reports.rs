@@ -1,0 +1,310 @@
+//! What is read: quotas, usage, the books and their comparison with the gate, in pages.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{LimitAnswer, SubjectAnswer, ack, amount};
+use crate::domain::amount::{Decimals, Units, signed_amount};
+use crate::domain::checkpoint::{Difference, Figures};
+use crate::domain::instant::rfc3339;
+use crate::domain::movements::EntryFlags;
+use crate::operations::answers::{QuotaStatus, Reconciliation, StoredEntry, UsageFigures};
+use crate::operations::limit_status::LimitStatus;
+
+/// A quota of one meter.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct QuotaLineAnswer {
+    /// The meter.
+    pub(in crate::http) meter: String,
+    /// `hard`.
+    pub(in crate::http) mode: String,
+    /// The plan's included amount for the period.
+    pub(in crate::http) included: String,
+    /// What was granted in the period, the included amount among it.
+    pub(in crate::http) granted: String,
+    /// Carried in from the period before.
+    pub(in crate::http) rolled_in: String,
+    /// Corrections of the allowance.
+    pub(in crate::http) adjusted: String,
+    /// Used up.
+    pub(in crate::http) consumed: String,
+    /// Held by running work.
+    pub(in crate::http) reserved: String,
+    /// Carried from an earlier period's holds.
+    pub(in crate::http) carried: String,
+    /// Used beyond the allowance.
+    pub(in crate::http) overage: String,
+    /// How far below zero the quota may go.
+    pub(in crate::http) overdraft: String,
+    /// What is left, at least 0.
+    pub(in crate::http) remaining: String,
+    /// When the period ends.
+    pub(in crate::http) resets_at: String,
+}
+
+/// A billing period.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct PeriodAnswer {
+    /// From this instant.
+    pub(in crate::http) start: String,
+    /// To this instant, exclusive.
+    pub(in crate::http) end: String,
+    /// The tenant's zone.
+    pub(in crate::http) time_zone: String,
+}
+
+/// The answer to `GET /v1/tenants/{t}/quota`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct QuotaAnswer {
+    /// Whose.
+    pub(in crate::http) tenant: String,
+    /// The current billing period.
+    pub(in crate::http) period: PeriodAnswer,
+    /// `gate` or `ledger`: where the numbers were read.
+    pub(in crate::http) source: String,
+    /// When.
+    pub(in crate::http) as_of: String,
+    /// One per meter with a quota.
+    pub(in crate::http) quotas: Vec<QuotaLineAnswer>,
+    /// Every limit of the tenant (and the subject asked for).
+    pub(in crate::http) limits: Vec<LimitAnswer>,
+}
+
+/// A row of usage.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct UsageRow {
+    /// Start of the hour, day or month; absent without granularity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) start: Option<String>,
+    /// Whose, where grouped by tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) tenant: Option<String>,
+    /// The plan, where grouped by plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) plan: Option<String>,
+    /// The meter.
+    pub(in crate::http) meter: String,
+    /// The operation, where grouped by operation; empty for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) operation: Option<String>,
+    /// The subject, where grouped by subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) subject: Option<SubjectAnswer>,
+    /// Used up.
+    pub(in crate::http) consumed: String,
+    /// How many operations consumed it.
+    pub(in crate::http) count: i64,
+    /// What of it was above holds.
+    pub(in crate::http) excess: String,
+    /// What of it came after expiry.
+    pub(in crate::http) late: String,
+    /// Corrections of closed periods.
+    pub(in crate::http) corrections: String,
+}
+
+/// A comparison of the gate with the ledger.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct ReconciliationRow {
+    /// The checkpoint that was compared.
+    pub(in crate::http) id: String,
+    /// Whose counters.
+    pub(in crate::http) tenant: String,
+    /// When the gate told its counters (gate time).
+    pub(in crate::http) taken_at: String,
+    /// When the ledger compared them.
+    pub(in crate::http) judged_at: String,
+    /// `clean`, `drift` (waits for repair), `repaired` or `refused` (not decided, or not to be repaired: see `detail`).
+    pub(in crate::http) state: String,
+    /// How many counters were compared.
+    pub(in crate::http) counters: i64,
+    /// Those that differ.
+    pub(in crate::http) differences: Vec<DifferenceAnswer>,
+    /// Events of the tenant in quarantine then: they may explain a difference.
+    pub(in crate::http) quarantined: i64,
+    /// Gaps in the tenant's outbox in that epoch: lost events may explain a difference.
+    pub(in crate::http) gaps: i64,
+    /// What is to be said besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) detail: Option<String>,
+}
+
+/// A counter that differs between gate and ledger.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct DifferenceAnswer {
+    /// The limit, or `quota:` and the meter.
+    pub(in crate::http) limit: String,
+    /// Whose use it counts, where it is one subject's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) subject: Option<SubjectAnswer>,
+    /// The meter.
+    pub(in crate::http) meter: String,
+    /// Start of its window.
+    pub(in crate::http) window_start: String,
+    /// End of its window.
+    pub(in crate::http) window_end: String,
+    /// What the gate counted.
+    pub(in crate::http) gate: FiguresAnswer,
+    /// What the books said as of the same event.
+    pub(in crate::http) ledger: FiguresAnswer,
+}
+
+/// Two figures of a counter.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct FiguresAnswer {
+    /// Used up.
+    pub(in crate::http) consumed: String,
+    /// Held.
+    pub(in crate::http) reserved: String,
+}
+
+/// An entry of the books.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct EntryRow {
+    /// The reservation or other operation that made it.
+    pub(in crate::http) operation_id: String,
+    /// The ordinal of that operation's change.
+    pub(in crate::http) step: i64,
+    /// The meter.
+    pub(in crate::http) meter: String,
+    /// Start of the period it belongs to.
+    pub(in crate::http) period_start: String,
+    /// The account credited.
+    pub(in crate::http) credit: String,
+    /// The account debited.
+    pub(in crate::http) debit: String,
+    /// How much moved.
+    pub(in crate::http) amount: String,
+    /// `usage`, `grant`, `period` or `correction`.
+    pub(in crate::http) class: String,
+    /// `excess`, `late`, `carried`, `degraded`.
+    pub(in crate::http) flags: Vec<String>,
+    /// When it happened.
+    pub(in crate::http) happened_at: String,
+    /// When it was booked.
+    pub(in crate::http) booked_at: String,
+}
+
+impl From<QuotaStatus> for QuotaAnswer {
+    fn from(status: QuotaStatus) -> Self {
+        let (quotas, limits): (Vec<_>, Vec<_>) =
+            status.limits.iter().partition(|limit| limit.counter.is_quota());
+        Self {
+            tenant: status.tenant.to_string(),
+            period: PeriodAnswer {
+                start: rfc3339(status.period.start_ms),
+                end: rfc3339(status.period.end_ms),
+                time_zone: status.zone,
+            },
+            source: ack(status.source).into(),
+            as_of: rfc3339(status.as_of_ms),
+            quotas: quotas.into_iter().map(quota_line).collect(),
+            limits: limits.into_iter().map(LimitAnswer::from).collect(),
+        }
+    }
+}
+
+fn quota_line(quota: &LimitStatus) -> QuotaLineAnswer {
+    let write = |units: Units| amount(units, quota.counter.decimals);
+    let used = quota.consumed.checked_add(quota.reserved).unwrap_or(quota.consumed);
+    QuotaLineAnswer {
+        meter: quota.counter.meter.to_string(),
+        mode: "hard".into(),
+        included: write(quota.counter.capacity),
+        granted: write(quota.capacity),
+        rolled_in: write(Units::ZERO),
+        adjusted: write(Units::ZERO),
+        consumed: write(quota.consumed),
+        reserved: write(quota.reserved),
+        carried: write(Units::ZERO),
+        overage: write(used.saturating_sub(quota.capacity)),
+        overdraft: write(Units::ZERO),
+        remaining: write(quota.capacity.saturating_sub(used)),
+        resets_at: rfc3339(quota.resets_at_ms),
+    }
+}
+
+impl From<UsageFigures> for UsageRow {
+    fn from(row: UsageFigures) -> Self {
+        Self {
+            start: row.start_ms.map(rfc3339),
+            tenant: row.tenant.map(|tenant| tenant.to_string()),
+            plan: row.plan,
+            meter: row.meter.to_string(),
+            operation: row.operation,
+            subject: row.subject.as_ref().map(SubjectAnswer::from),
+            consumed: row.consumed.normalize().to_string(),
+            count: number(row.count),
+            excess: row.excess.normalize().to_string(),
+            late: row.late.normalize().to_string(),
+            corrections: "0".into(),
+        }
+    }
+}
+
+impl From<StoredEntry> for EntryRow {
+    fn from(stored: StoredEntry) -> Self {
+        let entry = &stored.entry;
+        Self {
+            operation_id: entry.operation_id.to_string(),
+            step: entry.step.into(),
+            meter: entry.meter.to_string(),
+            period_start: rfc3339(entry.period_start_ms),
+            credit: entry.credit.as_str().into(),
+            debit: entry.debit.as_str().into(),
+            amount: entry.amount.to_string(),
+            class: entry.class.as_str().into(),
+            flags: flag_words(entry.flags),
+            happened_at: rfc3339(entry.happened_at_ms),
+            booked_at: rfc3339(stored.booked_at_ms),
+        }
+    }
+}
+
+fn flag_words(flags: EntryFlags) -> Vec<String> {
+    let words = [
+        (flags.excess, "excess"),
+        (flags.late, "late"),
+        (flags.carried, "carried"),
+        (flags.degraded, "degraded"),
+    ];
+    words.into_iter().filter(|(set, _)| *set).map(|(_, word)| word.to_owned()).collect()
+}
+
+impl From<Reconciliation> for ReconciliationRow {
+    fn from(judged: Reconciliation) -> Self {
+        Self {
+            id: judged.checkpoint.to_string(),
+            tenant: judged.tenant.to_string(),
+            taken_at: rfc3339(judged.taken_at_ms),
+            judged_at: rfc3339(judged.judged_at_us.div_euclid(1000)),
+            state: judged.state.as_str().into(),
+            counters: number(judged.counters),
+            differences: judged.differences.iter().map(difference).collect(),
+            quarantined: number(judged.quarantined),
+            gaps: number(judged.gaps),
+            detail: Some(judged.detail).filter(|detail| !detail.is_empty()),
+        }
+    }
+}
+
+fn difference(found: &Difference) -> DifferenceAnswer {
+    let counter = &found.counter;
+    DifferenceAnswer {
+        limit: counter.name.clone(),
+        subject: counter.subject.as_ref().map(SubjectAnswer::from),
+        meter: counter.meter.to_string(),
+        window_start: rfc3339(counter.window_ms.0),
+        window_end: rfc3339(counter.window_ms.1),
+        gate: figures(found.gate, counter.decimals),
+        ledger: figures(found.books, counter.decimals),
+    }
+}
+
+fn figures(figures: Figures, decimals: Decimals) -> FiguresAnswer {
+    let write = |units| signed_amount(units, decimals);
+    FiguresAnswer { consumed: write(figures.consumed), reserved: write(figures.reserved) }
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
