@@ -26,6 +26,7 @@ pub mod period;
 pub mod plan;
 pub mod policy;
 pub mod rate;
+pub mod rejection;
 pub mod reservation;
 pub mod resolution;
 pub mod tenant;

@@ -3,6 +3,7 @@
 
 use super::amount::{Amount, Decimals, InvalidAmount, Units};
 use super::ids::MeterId;
+use super::rejection::Rejection;
 use super::reservation::{LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState};
 
 /// Totals for the reservation so far, as the caller names them.
@@ -23,29 +24,6 @@ pub struct Standing {
     pub record: Record,
 }
 
-/// Why a call does not change a reservation, or only the gate can say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// Resolved otherwise.
-    AlreadyResolved,
-    /// Expired, and the call cannot be taken.
-    Expired,
-    /// One amount was given for a reservation of several lines.
-    AmountNeedsOneLine,
-    /// A meter without a line.
-    MeterNotReserved(MeterId),
-    /// More decimals than the meter of this line has.
-    TooPrecise(usize),
-    /// Beyond the largest amount, at this line.
-    TooLarge(usize),
-    /// A total below what is consumed already, at this line.
-    AmountDecreased(usize),
-    /// Above the hold of a meter that refuses excess, at this line.
-    ExcessRejected(usize),
-    /// It may have expired, and that would decide: only the gate knows.
-    Undecided,
-}
-
 /// What a call comes to.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,11 +33,13 @@ pub enum Verdict {
     /// It had its effect before, or changes nothing.
     Replayed,
     /// It is not taken.
-    Refused(Refusal),
+    Rejected(Rejection),
+    /// It may have expired, and that would decide: only the gate knows.
+    Undecided,
 }
 
 /// Totals read against the lines, or the first fault in order of precedence.
-type Read = Result<Vec<Units>, Refusal>;
+type Read = Result<Vec<Units>, Rejection>;
 
 impl Standing {
     /// A consume of these totals at `now_ms`.
@@ -86,10 +66,10 @@ impl Standing {
             return Verdict::Replayed;
         }
         if late && !named {
-            return Verdict::Refused(Refusal::Expired);
+            return Verdict::Rejected(Rejection::Expired);
         }
         if read.as_ref().is_ok_and(|totals| self.expiry_would_decide(totals, now_ms)) {
-            return Verdict::Refused(Refusal::Undecided);
+            return Verdict::Undecided;
         }
         let after = if late { ReservationState::Consumed } else { ReservationState::Released };
         self.settle(read, after, true, late, now_ms)
@@ -140,35 +120,37 @@ impl Standing {
         charges: bool,
         now_ms: i64,
     ) -> Verdict {
+        // The sweep may have been there already; what is refused late must not be promised here.
+        let head = &self.record.head;
+        let may_be_late = head.state == ReservationState::Reserved && now_ms >= head.expires_at_ms;
+        if charges && may_be_late && self.late_rejected(now_ms) {
+            return Verdict::Undecided;
+        }
         match self.checked(read, charges, now_ms) {
             Ok(totals) => self.changed(totals, after, resolves, charges),
-            Err(refusal) => Verdict::Refused(refusal),
+            Err(rejection) => Verdict::Rejected(rejection),
         }
     }
 
     fn checked(&self, read: Read, charges: bool, now_ms: i64) -> Read {
         match self.record.head.state {
-            ReservationState::Consumed | ReservationState::Released => return Err(Refusal::AlreadyResolved),
-            ReservationState::Expired if self.late_rejected(now_ms) => return Err(Refusal::Expired),
-            // The sweep may have been there already; what is refused late must not be promised here.
-            ReservationState::Reserved
-                if charges && now_ms >= self.record.head.expires_at_ms && self.late_rejected(now_ms) =>
-            {
-                return Err(Refusal::Undecided);
+            ReservationState::Consumed | ReservationState::Released => {
+                return Err(Rejection::AlreadyResolved);
             }
+            ReservationState::Expired if self.late_rejected(now_ms) => return Err(Rejection::Expired),
             _ => {}
         }
         let totals = read?;
         for (line, (total, units)) in totals.iter().zip(&self.record.units).enumerate() {
             if *total < units.consumed {
-                return Err(Refusal::AmountDecreased(line));
+                return Err(Rejection::AmountDecreased(line));
             }
         }
         let lines = self.record.body.lines.iter().zip(&self.record.units).zip(&totals).enumerate();
         for (line, ((rule, units), total)) in lines {
             let most = units.held.max(units.consumed);
             if charges && rule.on_excess == OnExcess::Reject && *total > most {
-                return Err(Refusal::ExcessRejected(line));
+                return Err(Rejection::ExcessRejected(line));
             }
         }
         Ok(totals)
@@ -223,32 +205,30 @@ impl Standing {
     /// A line not named stands at `fallback(line, whether any was named)`.
     fn read(&self, totals: &Totals, fallback: impl Fn(usize, bool) -> Units) -> Read {
         let lines = &self.record.body.lines;
-        let named: Vec<(Result<usize, Refusal>, Amount)> = match totals {
+        let named: Vec<(Result<usize, Rejection>, Amount)> = match totals {
             Totals::Default => Vec::new(),
             Totals::Single(amount) => {
-                vec![(if lines.len() == 1 { Ok(0) } else { Err(Refusal::AmountNeedsOneLine) }, *amount)]
+                vec![(if lines.len() == 1 { Ok(0) } else { Err(Rejection::AmountNeedsOneLine) }, *amount)]
             }
             Totals::ByMeter(named) => {
                 let line = |meter: &MeterId| lines.iter().position(|rule| rule.meter == *meter);
                 let find =
-                    |meter: &MeterId| line(meter).ok_or_else(|| Refusal::MeterNotReserved(meter.clone()));
+                    |meter: &MeterId| line(meter).ok_or_else(|| Rejection::MeterNotReserved(meter.clone()));
                 named.iter().map(|(meter, amount)| (find(meter), *amount)).collect()
             }
         };
         let mut read: Vec<Option<Units>> = vec![None; lines.len()];
-        let mut fault: Option<Refusal> = None;
+        let mut fault: Option<Rejection> = None;
         for (line, amount) in named {
             let units = line.and_then(|line| Ok((line, to_units(amount, lines[line].decimals, line)?)));
             match units {
                 Ok((line, units)) => read[line] = Some(units),
-                Err(found) if fault.as_ref().is_none_or(|fault| found.rank() < fault.rank()) => {
-                    fault = Some(found)
-                }
+                Err(found) if fault.as_ref().is_none_or(|fault| found.precedes(fault)) => fault = Some(found),
                 Err(_) => {}
             }
         }
-        if let Some(refusal) = fault {
-            return Err(refusal);
+        if let Some(rejection) = fault {
+            return Err(rejection);
         }
         let named = !matches!(totals, Totals::Default);
         let line = |(line, units): (usize, Option<Units>)| units.unwrap_or_else(|| fallback(line, named));
@@ -256,22 +236,10 @@ impl Standing {
     }
 }
 
-impl Refusal {
-    /// The order of precedence among faults of the totals.
-    fn rank(&self) -> u8 {
-        match self {
-            Self::AmountNeedsOneLine => 1,
-            Self::MeterNotReserved(_) => 2,
-            Self::TooPrecise(_) => 3,
-            _ => 4,
-        }
-    }
-}
-
-fn to_units(amount: Amount, decimals: Decimals, line: usize) -> Result<Units, Refusal> {
+fn to_units(amount: Amount, decimals: Decimals, line: usize) -> Result<Units, Rejection> {
     amount.to_units(decimals).map_err(|error| match error {
-        InvalidAmount::TooPrecise(_) => Refusal::TooPrecise(line),
-        _ => Refusal::TooLarge(line),
+        InvalidAmount::TooPrecise(_) => Rejection::TooPrecise(line),
+        _ => Rejection::TooLarge(line),
     })
 }
 

@@ -3,6 +3,7 @@
 use crate::domain::amount::{Amount, UNITS_MAX};
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, ReservationId, Subject, TenantId};
+use crate::domain::rejection::Rejection;
 use crate::domain::reservation::{CounterPlace, Head, LineUnits, Record, SubjectHash};
 
 use super::Gate;
@@ -102,48 +103,10 @@ pub enum ResolveOutcome {
         /// The outbox's last id: the ledger must have booked up to it before it is asked.
         last_id: OutboxId,
     },
-    /// Resolved otherwise.
-    AlreadyResolved {
-        /// The record as it is.
-        record: Record,
-    },
-    /// Expired, and the call cannot be taken (a release without anything incurred changes nothing).
-    Expired {
-        /// The record as it is.
-        record: Record,
-    },
-    /// A total below what is consumed already.
-    AmountDecreased {
-        /// Which line.
-        line: usize,
-        /// The record as it is.
-        record: Record,
-    },
-    /// One amount was given for a reservation of several lines.
-    AmountNeedsOneLine,
-    /// A meter without a line.
-    MeterNotReserved {
-        /// Which meter.
-        meter: MeterId,
-    },
-    /// More decimals than the meter has.
-    TooPrecise {
-        /// Which line.
-        line: usize,
-        /// The record as it is.
-        record: Record,
-    },
-    /// Beyond the largest amount.
-    TooLarge {
-        /// Which line.
-        line: usize,
-        /// The record as it is.
-        record: Record,
-    },
-    /// Above the hold of a meter that refuses excess.
-    ExcessRejected {
-        /// Which line.
-        line: usize,
+    /// It is not taken.
+    Rejected {
+        /// Why.
+        rejection: Rejection,
         /// The record as it is.
         record: Record,
     },
@@ -261,7 +224,6 @@ fn pack_totals(totals: &Totals) -> Result<Vec<u8>, GateError> {
 }
 
 fn read_outcome(reply: &Reply) -> Result<ResolveOutcome, Undecodable> {
-    let line = || reply.integer(1).map(|line| usize::try_from(line).unwrap_or_default());
     let record = || reply.record(0);
     Ok(match reply.status {
         Status::Done => {
@@ -283,18 +245,25 @@ fn read_outcome(reply: &Reply) -> Result<ResolveOutcome, Undecodable> {
             ResolveOutcome::Replayed { record, readings, now_ms: reply.now_ms }
         }
         Status::Unknown => ResolveOutcome::Unknown { last_id: reply.id },
-        Status::AlreadyResolved => ResolveOutcome::AlreadyResolved { record: record()? },
-        Status::Expired => ResolveOutcome::Expired { record: record()? },
-        Status::AmountNeedsOneLine => ResolveOutcome::AmountNeedsOneLine,
+        Status::Cold => ResolveOutcome::Cold(read_cold_record(reply)?),
+        _ => ResolveOutcome::Rejected { rejection: read_rejection(reply)?, record: record()? },
+    })
+}
+
+fn read_rejection(reply: &Reply) -> Result<Rejection, Undecodable> {
+    let line = || reply.integer(1).map(|line| usize::try_from(line).unwrap_or_default());
+    Ok(match reply.status {
+        Status::AlreadyResolved => Rejection::AlreadyResolved,
+        Status::Expired => Rejection::Expired,
+        Status::AmountNeedsOneLine => Rejection::AmountNeedsOneLine,
         Status::MeterNotReserved => {
             let meter = MeterId::parse(reply.text(2)?).map_err(|_| Undecodable("a meter"))?;
-            ResolveOutcome::MeterNotReserved { meter }
+            Rejection::MeterNotReserved(meter)
         }
-        Status::TooPrecise => ResolveOutcome::TooPrecise { line: line()?, record: record()? },
-        Status::TooLarge => ResolveOutcome::TooLarge { line: line()?, record: record()? },
-        Status::AmountDecreased => ResolveOutcome::AmountDecreased { line: line()?, record: record()? },
-        Status::ExcessRejected => ResolveOutcome::ExcessRejected { line: line()?, record: record()? },
-        Status::Cold => ResolveOutcome::Cold(read_cold_record(reply)?),
+        Status::TooPrecise => Rejection::TooPrecise(line()?),
+        Status::TooLarge => Rejection::TooLarge(line()?),
+        Status::AmountDecreased => Rejection::AmountDecreased(line()?),
+        Status::ExcessRejected => Rejection::ExcessRejected(line()?),
         _ => return Err(Undecodable("a status of consume, release or extend")),
     })
 }

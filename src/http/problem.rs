@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::headers::{self, HeaderSwitches};
 use super::shapes::{LimitAnswer, RefusedBy, ReservationAnswer};
+use crate::domain::rejection::Rejection;
 use crate::operations::answers::{Refusal, RefusalCode, Reservation};
 use crate::operations::{FieldError, OperationError};
 
@@ -322,13 +323,16 @@ impl From<OperationError> for Problem {
             OperationError::KeyReused(first) => {
                 Self::with_reservation(Code::IdempotencyKeyReused, detail, *first)
             }
-            OperationError::AlreadyResolved(found) => {
-                Self::with_reservation(Code::AlreadyResolved, detail, *found)
-            }
-            OperationError::Expired(found) => {
-                Self::with_reservation(Code::ReservationExpired, detail, *found)
-            }
-            OperationError::AmountDecreased { .. } => Self::new(Code::AmountDecreased, detail),
+            OperationError::Rejected(rejection, found) => match rejection {
+                Rejection::AlreadyResolved => Self::with_reservation(Code::AlreadyResolved, detail, *found),
+                Rejection::Expired => Self::with_reservation(Code::ReservationExpired, detail, *found),
+                Rejection::AmountDecreased(_) => Self::new(Code::AmountDecreased, detail),
+                Rejection::AmountNeedsOneLine => Self::fields(vec![FieldError::new("/amount", detail)]),
+                Rejection::MeterNotReserved(_)
+                | Rejection::TooPrecise(_)
+                | Rejection::TooLarge(_)
+                | Rejection::ExcessRejected(_) => Self::fields(vec![FieldError::new("/lines", detail)]),
+            },
             OperationError::InUse(_) => Self::new(Code::InUse, detail),
             OperationError::PreconditionFailed { current } => Self::new(
                 Code::PreconditionFailed,

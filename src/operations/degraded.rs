@@ -15,7 +15,7 @@ use crate::domain::limit::Class;
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, LineUnits, Record, ReservationState};
-use crate::domain::resolution::{Refusal, Standing, Totals, Verdict};
+use crate::domain::resolution::{Standing, Totals, Verdict};
 use crate::gate::{GateError, ReserveMode, ReserveOutcome, ResolveOutcome};
 use crate::ledger::{KnownReservation, NewParked, ParkedState};
 use crate::telemetry::labels::Call;
@@ -306,7 +306,11 @@ fn judge(known: &KnownReservation, bound: Option<&TenantId>, call: &ParkedCall, 
             let record = before.record;
             (None, (outcome(ResolveOutcome::Replayed { record, readings: Vec::new(), now_ms }), None))
         }
-        Verdict::Refused(refusal) => (None, (refused(refusal, before.record), None)),
+        Verdict::Rejected(rejection) => {
+            let record = before.record;
+            (None, (outcome(ResolveOutcome::Rejected { rejection, record }), None))
+        }
+        Verdict::Undecided => (None, (Judged::Unknown, None)),
     }
 }
 
@@ -337,18 +341,4 @@ fn done(before: Standing, after: Standing, now_ms: i64) -> ResolveOutcome {
         readings: Vec::new(),
         now_ms,
     }
-}
-
-fn refused(refusal: Refusal, record: Record) -> Judged {
-    outcome(match refusal {
-        Refusal::Undecided => return Judged::Unknown,
-        Refusal::AlreadyResolved => ResolveOutcome::AlreadyResolved { record },
-        Refusal::Expired => ResolveOutcome::Expired { record },
-        Refusal::AmountNeedsOneLine => ResolveOutcome::AmountNeedsOneLine,
-        Refusal::MeterNotReserved(meter) => ResolveOutcome::MeterNotReserved { meter },
-        Refusal::TooPrecise(line) => ResolveOutcome::TooPrecise { line, record },
-        Refusal::TooLarge(line) => ResolveOutcome::TooLarge { line, record },
-        Refusal::AmountDecreased(line) => ResolveOutcome::AmountDecreased { line, record },
-        Refusal::ExcessRejected(line) => ResolveOutcome::ExcessRejected { line, record },
-    })
 }

@@ -1,7 +1,10 @@
 //! Why a verb could not do what it was asked.
 
 use super::answers::{Refusal, Reservation};
+use crate::domain::amount::UNITS_MAX;
 use crate::domain::instant::rfc3339;
+use crate::domain::rejection::Rejection;
+use crate::domain::reservation::Record;
 
 pub use crate::domain::field_error::FieldError;
 
@@ -20,18 +23,9 @@ pub enum OperationError {
     /// The same key came with another meaning; carries the first request's reservation.
     #[error("this idempotency key was used for another request, whose reservation is {}", .0.id)]
     KeyReused(Box<Reservation>),
-    /// Resolved otherwise before; carries the reservation.
-    #[error("the reservation is already {}", .0.record.head.state)]
-    AlreadyResolved(Box<Reservation>),
-    /// Too late; carries the reservation.
-    #[error("the reservation expired at {}", rfc3339(.0.record.head.expires_at_ms))]
-    Expired(Box<Reservation>),
-    /// A smaller total than before.
-    #[error("the total of {meter} is below what was consumed so far; totals never decrease")]
-    AmountDecreased {
-        /// The line's meter.
-        meter: String,
-    },
+    /// The call does not change the reservation, which stands like this.
+    #[error("{}", why(.0, .1))]
+    Rejected(Rejection, Box<Reservation>),
     /// Something still refers to it, or it is in the books.
     #[error("{0}")]
     InUse(String),
@@ -78,5 +72,32 @@ impl OperationError {
     /// Whether gate or ledger did not answer, so that the same may do later.
     pub fn is_server_away(&self) -> bool {
         matches!(self, Self::GateUnavailable(_) | Self::LedgerUnavailable(_))
+    }
+}
+
+/// Why a call does not change a reservation, and what would.
+fn why(rejection: &Rejection, found: &Reservation) -> String {
+    let Record { head, body, .. } = &found.record;
+    let meter = |line: &usize| body.lines.get(*line).map(|line| line.meter.as_str()).unwrap_or_default();
+    match rejection {
+        Rejection::AlreadyResolved => format!("the reservation is already {}", head.state),
+        Rejection::Expired => format!("the reservation expired at {}", rfc3339(head.expires_at_ms)),
+        Rejection::AmountNeedsOneLine => {
+            "the reservation has several lines; name the meters in `lines`".into()
+        }
+        Rejection::MeterNotReserved(meter) => {
+            format!("{meter} was not reserved; record it as usage with a key of its own")
+        }
+        Rejection::TooPrecise(line) => format!("the amount has more decimals than {} has", meter(line)),
+        Rejection::TooLarge(line) => {
+            format!("the amount of {} is beyond {UNITS_MAX} of its smallest units", meter(line))
+        }
+        Rejection::AmountDecreased(line) => {
+            format!("the total of {} is below what was consumed so far; totals never decrease", meter(line))
+        }
+        Rejection::ExcessRejected(line) => format!(
+            "{} takes no more than was held (on_excess = reject); record the excess as usage",
+            meter(line)
+        ),
     }
 }

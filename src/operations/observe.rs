@@ -2,6 +2,7 @@
 
 use super::{Answer, OperationError, Operations};
 use crate::clock::Clock;
+use crate::domain::rejection::Rejection;
 use crate::gate::GateError;
 use crate::telemetry::labels::{Call, Outcome, Script};
 
@@ -38,9 +39,8 @@ impl Operations {
 fn outcome_of(error: &OperationError) -> Outcome {
     match error {
         OperationError::Refused(_) => Outcome::Refused,
-        OperationError::AlreadyResolved(_) | OperationError::Expired(_) | OperationError::KeyReused(_) => {
-            Outcome::Conflict
-        }
+        OperationError::KeyReused(_)
+        | OperationError::Rejected(Rejection::AlreadyResolved | Rejection::Expired, _) => Outcome::Conflict,
         OperationError::GateUnavailable(_)
         | OperationError::InQuarantine(_)
         | OperationError::LedgerUnavailable(_)

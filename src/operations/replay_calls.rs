@@ -5,6 +5,7 @@ use super::{OperationError, Operations};
 use crate::domain::folded::{Folded, FoldedKind};
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::parked::{CounterLife, ParkedCall};
+use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
 use crate::gate::{ConsumeCall, GateError, RecordCall, RecordOutcome, ReleaseCall, ResolveOutcome};
 use crate::ledger::{LedgerError, ParkedRow};
@@ -112,13 +113,11 @@ impl Operations {
                 Some(ResolveOutcome::Done { .. } | ResolveOutcome::Replayed { .. }) => {
                     return Ok(Settled::Done);
                 }
-                Some(ResolveOutcome::Expired { record }) if folded.is_in(&record, true) => {
+                Some(ResolveOutcome::Rejected { rejection, record })
+                    if has_it(&folded, &rejection, &record) =>
+                {
                     return Ok(Settled::Done);
                 }
-                Some(
-                    ResolveOutcome::AlreadyResolved { record }
-                    | ResolveOutcome::AmountDecreased { record, .. },
-                ) if folded.is_in(&record, false) => return Ok(Settled::Done),
                 other => match raised(&folded, other.as_ref()) {
                     Some(raised) => folded = raised,
                     None => return Ok(Settled::Conflict(conflict_of(other))),
@@ -237,12 +236,22 @@ fn change_of<'a>(id: ReservationId, folded: &Folded) -> Change<'a> {
     }
 }
 
+/// Whether the gate rejects the call because it has it already.
+fn has_it(folded: &Folded, rejection: &Rejection, record: &Record) -> bool {
+    match rejection {
+        Rejection::Expired => folded.is_in(record, true),
+        Rejection::AlreadyResolved | Rejection::AmountDecreased(_) => folded.is_in(record, false),
+        _ => false,
+    }
+}
+
 /// The same call with totals that the gate has beyond it in lines that it does not name: so it was told before, or is to be told now.
 fn raised(folded: &Folded, refused: Option<&ResolveOutcome>) -> Option<Folded> {
     match refused? {
-        ResolveOutcome::AlreadyResolved { record } | ResolveOutcome::AmountDecreased { record, .. } => {
-            folded.raised_to(record)
-        }
+        ResolveOutcome::Rejected {
+            rejection: Rejection::AlreadyResolved | Rejection::AmountDecreased(_),
+            record,
+        } => folded.raised_to(record),
         _ => None,
     }
 }
@@ -274,22 +283,19 @@ fn passes(error: &OperationError) -> bool {
 }
 
 fn conflict_of(outcome: Option<ResolveOutcome>) -> String {
-    match outcome {
-        None => "neither the gate nor the ledger knows the reservation".into(),
-        Some(ResolveOutcome::AlreadyResolved { record }) => {
-            format!("the reservation is already {}", record.head.state)
-        }
-        Some(ResolveOutcome::Expired { .. }) => {
-            "the reservation had expired and takes no late consume".into()
-        }
-        Some(ResolveOutcome::AmountDecreased { line, .. }) => {
-            format!("line {line} had consumed more than this call says")
-        }
-        Some(ResolveOutcome::ExcessRejected { line, .. }) => {
-            format!("line {line} takes no more than was held")
-        }
-        Some(ResolveOutcome::TooLarge { line, .. }) => format!("line {line} is beyond the largest amount"),
-        Some(ResolveOutcome::MeterNotReserved { meter }) => format!("{meter} was not reserved"),
-        Some(_) => "the gate does not take it".into(),
+    let Some(outcome) = outcome else {
+        return "neither the gate nor the ledger knows the reservation".into();
+    };
+    let ResolveOutcome::Rejected { rejection, record } = outcome else {
+        return "the gate does not take it".into();
+    };
+    match rejection {
+        Rejection::AlreadyResolved => format!("the reservation is already {}", record.head.state),
+        Rejection::Expired => "the reservation had expired and takes no late consume".into(),
+        Rejection::AmountDecreased(line) => format!("line {line} had consumed more than this call says"),
+        Rejection::ExcessRejected(line) => format!("line {line} takes no more than was held"),
+        Rejection::TooLarge(line) => format!("line {line} is beyond the largest amount"),
+        Rejection::MeterNotReserved(meter) => format!("{meter} was not reserved"),
+        Rejection::AmountNeedsOneLine | Rejection::TooPrecise(_) => "the gate does not take it".into(),
     }
 }

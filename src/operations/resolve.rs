@@ -6,9 +6,10 @@ use super::losses::{Acknowledged, Lines};
 use super::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
 use super::reserve::ATTEMPTS_MAX;
 use super::{Answer, OperationError, Operations};
-use crate::domain::amount::{UNITS_MAX, Units};
+use crate::domain::amount::Units;
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
 use crate::domain::meter::TTL_SECONDS_MAX;
+use crate::domain::rejection::Rejection;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::gate::{self, ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
 use crate::ledger::ReservationRow;
@@ -77,7 +78,7 @@ impl Operations {
         let nothing_incurred = matches!(incurred, gate::Totals::Default);
         match self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await {
             // Its expiry gave everything back already: that is what was asked for.
-            Err(OperationError::Expired(found)) if nothing_incurred => Ok(*found),
+            Err(OperationError::Rejected(Rejection::Expired, found)) if nothing_incurred => Ok(*found),
             outcome => outcome,
         }
     }
@@ -160,10 +161,11 @@ impl Operations {
             Ok(row) => {
                 let resolved_at_ms = row.resolved_at_ms;
                 let found = Reservation { resolved_at_ms, ..Reservation::new(id, row.record) };
-                match row.state {
-                    ReservationState::Expired => OperationError::Expired(Box::new(found)),
-                    _ => OperationError::AlreadyResolved(Box::new(found)),
-                }
+                let rejection = match row.state {
+                    ReservationState::Expired => Rejection::Expired,
+                    _ => Rejection::AlreadyResolved,
+                };
+                OperationError::Rejected(rejection, Box::new(found))
             }
             Err(error) => error,
         }
@@ -258,45 +260,14 @@ impl Operations {
                 let limits = self.moved_limits(&record, &readings, now_ms).await;
                 Ok(Reservation { replayed: true, limits, ..Reservation::new(id, record) })
             }
-            ResolveOutcome::AlreadyResolved { record } => {
+            ResolveOutcome::Rejected { rejection, record } => {
+                let is_resolved = rejection == Rejection::AlreadyResolved;
                 let found = match record.body.rest {
-                    Some(_) => Reservation::new(id, record),
-                    None => Box::pin(self.recalled(id, record)).await,
+                    None if is_resolved => Box::pin(self.recalled(id, record)).await,
+                    _ => Reservation::new(id, record),
                 };
-                Err(OperationError::AlreadyResolved(Box::new(found)))
+                Err(OperationError::Rejected(rejection, Box::new(found)))
             }
-            ResolveOutcome::Expired { record } => {
-                Err(OperationError::Expired(Box::new(Reservation::new(id, record))))
-            }
-            ResolveOutcome::AmountDecreased { line, record } => {
-                Err(OperationError::AmountDecreased { meter: meter_of(&record, line) })
-            }
-            ResolveOutcome::AmountNeedsOneLine => Err(OperationError::field(
-                "/amount",
-                "the reservation has several lines; name the meters in `lines`",
-            )),
-            ResolveOutcome::MeterNotReserved { meter } => Err(OperationError::field(
-                "/lines",
-                format!("{meter} was not reserved; record it as usage with a key of its own"),
-            )),
-            ResolveOutcome::TooPrecise { line, record } => {
-                let meter = meter_of(&record, line);
-                Err(OperationError::field("/lines", format!("the amount has more decimals than {meter} has")))
-            }
-            ResolveOutcome::TooLarge { line, record } => Err(OperationError::field(
-                "/lines",
-                format!(
-                    "the amount of {} is beyond {UNITS_MAX} of its smallest units",
-                    meter_of(&record, line)
-                ),
-            )),
-            ResolveOutcome::ExcessRejected { line, record } => Err(OperationError::field(
-                "/lines",
-                format!(
-                    "{} takes no more than was held (on_excess = reject); record the excess as usage",
-                    meter_of(&record, line)
-                ),
-            )),
             ResolveOutcome::Unknown { .. } | ResolveOutcome::Cold(_) => {
                 Err(OperationError::Internal("the gate gave an answer that fits no request".into()))
             }
@@ -372,8 +343,4 @@ pub(super) fn not_found() -> OperationError {
     OperationError::NotFound(
         "there is no such reservation; if the work was done, record it as usage with a key of its own".into(),
     )
-}
-
-fn meter_of(record: &Record, line: usize) -> String {
-    record.body.lines.get(line).map(|line| line.meter.to_string()).unwrap_or_default()
 }

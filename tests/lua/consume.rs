@@ -2,6 +2,7 @@ use rstest::rstest;
 use tollgate::domain::amount::UNITS_MAX;
 use tollgate::domain::event::Change;
 use tollgate::domain::ids::{Epoch, OutboxId, TenantId};
+use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
 use tollgate::gate::{ConsumeCall, ReserveMode, ResolveOutcome, Totals};
 
@@ -121,10 +122,22 @@ async fn a_repeat_has_the_effect_of_one_and_another_resolution_is_refused(
     assert_matches!(world.consume("a", total("2"), false).await, ResolveOutcome::Replayed { .. });
     world.consume("a", total("2"), true).await;
     assert_matches!(world.consume("a", total("2"), true).await, ResolveOutcome::Replayed { .. });
-    assert_matches!(world.consume("a", total("3"), true).await, ResolveOutcome::AlreadyResolved { .. });
-    assert_matches!(world.consume("a", total("1"), true).await, ResolveOutcome::AlreadyResolved { .. });
-    assert_matches!(world.extend_at(START_MS, "a", TTL_MS).await, ResolveOutcome::AlreadyResolved { .. });
-    assert_matches!(world.release("a", Totals::Default).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(
+        world.consume("a", total("3"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
+    assert_matches!(
+        world.consume("a", total("1"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
+    assert_matches!(
+        world.extend_at(START_MS, "a", TTL_MS).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
+    assert_matches!(
+        world.release("a", Totals::Default).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
     assert_eq!(world.events().await.len(), 3);
     assert_eq!(world.day().await, (2, 0));
 }
@@ -138,21 +151,28 @@ async fn amounts_that_cannot_be_are_refused_in_order_and_change_nothing(
     let mut two = ask("two", vec![line("in", 6), line("out", 4)], vec![day(100)]);
     two.lines[1].rule.0 = 2;
     world.hold(&two).await;
-    assert_eq!(world.consume("two", total("1"), true).await, ResolveOutcome::AmountNeedsOneLine);
+    assert_matches!(
+        world.consume("two", total("1"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AmountNeedsOneLine, .. }
+    );
     let missing = world.consume("two", totals(&[("other", "1"), ("in", "0.5")]), true).await;
-    assert_matches!(missing, ResolveOutcome::MeterNotReserved { meter } if meter.as_str() == "other");
+    assert_matches!(missing, ResolveOutcome::Rejected { rejection: Rejection::MeterNotReserved(meter), .. } if meter.as_str() == "other");
     assert_matches!(
         world.consume("two", totals(&[("out", "0.125")]), true).await,
-        ResolveOutcome::TooPrecise { line: 1, .. }
+        ResolveOutcome::Rejected { rejection: Rejection::TooPrecise(1), .. }
     );
     for huge in ["9000000000000001", "9999999999999999", "90000000000000.01"] {
         let outcome = world.consume("two", totals(&[("out", huge)]), true).await;
-        assert_matches!(outcome, ResolveOutcome::TooLarge { line: 1, .. }, "{huge}");
+        assert_matches!(
+            outcome,
+            ResolveOutcome::Rejected { rejection: Rejection::TooLarge(1), .. },
+            "{huge}"
+        );
     }
     world.consume("two", totals(&[("in", "3")]), false).await;
     assert_matches!(
         world.consume("two", totals(&[("in", "2")]), true).await,
-        ResolveOutcome::AmountDecreased { line: 0, .. }
+        ResolveOutcome::Rejected { rejection: Rejection::AmountDecreased(0), .. }
     );
     let exact = world.consume("two", totals(&[("in", "3"), ("out", "1.25")]), true).await;
     assert_eq!(done(exact).units[1].consumed, units(125));
@@ -167,7 +187,10 @@ async fn a_total_that_would_take_its_counter_beyond_the_largest_amount_is_refuse
     let world = World::cold(mode).await;
     world.warm_up(told(&[(b"day-----", UNITS_MAX - 10, 0)])).await;
     world.hold(&pages("a", 5).under([day(UNITS_MAX)])).await;
-    assert_matches!(world.consume("a", total("11"), true).await, ResolveOutcome::TooLarge { line: 0, .. });
+    assert_matches!(
+        world.consume("a", total("11"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::TooLarge(0), .. }
+    );
     world.consume("a", total("10"), true).await;
     assert_eq!(world.day().await, (UNITS_MAX, 0));
 }
@@ -189,8 +212,14 @@ async fn cap_charges_the_hold_and_what_is_left_and_keeps_the_rest_uncharged(
         "its tombstone knows what was asked for"
     );
     assert_matches!(world.consume("a", total("20"), true).await, ResolveOutcome::Replayed { .. });
-    assert_matches!(world.consume("a", total("21"), true).await, ResolveOutcome::AlreadyResolved { .. });
-    assert_matches!(world.consume("a", total("7"), true).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(
+        world.consume("a", total("21"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
+    assert_matches!(
+        world.consume("a", total("7"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
     assert_eq!(world.day().await, (8, 2));
 }
 
@@ -253,7 +282,7 @@ async fn reject_refuses_a_total_above_the_hold_and_changes_nothing(
     for is_final in [false, true] {
         assert_matches!(
             world.consume("a", total("7"), is_final).await,
-            ResolveOutcome::ExcessRejected { line: 0, .. }
+            ResolveOutcome::Rejected { rejection: Rejection::ExcessRejected(0), .. }
         );
     }
     assert_eq!(world.day().await, (0, 6));
@@ -321,11 +350,11 @@ async fn a_late_consume_is_refused_where_the_meter_says_so_or_too_much_later(
     world.sweep(DUE_MS).await;
     assert_matches!(
         world.consume_at(DUE_MS, "never", total("1"), true).await,
-        ResolveOutcome::Expired { .. }
+        ResolveOutcome::Rejected { rejection: Rejection::Expired, .. }
     );
     assert_matches!(
         world.consume_at(expired + 100_001, "a-while", total("1"), true).await,
-        ResolveOutcome::Expired { .. }
+        ResolveOutcome::Rejected { rejection: Rejection::Expired, .. }
     );
     let outcome = world.consume_at(expired + 100_000, "a-while", total("1"), true).await;
     assert_eq!(state_after(outcome), ReservationState::Consumed);
@@ -394,5 +423,8 @@ async fn consumed_usage_repeats_or_is_resolved_already(#[values(Mode::Alone, Mod
     world.hold(&pages("a", 3).by(ReserveMode::Usage)).await;
     assert_matches!(world.consume("a", total("3"), true).await, ResolveOutcome::Replayed { .. });
     assert_matches!(world.consume("a", Totals::Default, true).await, ResolveOutcome::Replayed { .. });
-    assert_matches!(world.consume("a", total("4"), true).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(
+        world.consume("a", total("4"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
 }

@@ -1,5 +1,6 @@
 use rstest::rstest;
 use tollgate::domain::event::Change;
+use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::ReservationState;
 use tollgate::gate::ResolveOutcome;
 
@@ -25,7 +26,7 @@ async fn an_extended_hold_expires_at_its_new_time_only(#[values(Mode::Alone, Mod
     assert_eq!(world.sweep(expires_at_ms + BUCKET_MS).await, 1);
     assert_matches!(
         world.extend_at(expires_at_ms + BUCKET_MS, "a", TTL_MS).await,
-        ResolveOutcome::Expired { .. }
+        ResolveOutcome::Rejected { rejection: Rejection::Expired, .. }
     );
 }
 

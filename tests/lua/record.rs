@@ -2,6 +2,7 @@ use rstest::rstest;
 use tollgate::domain::event::Change;
 use tollgate::domain::ids::Epoch;
 use tollgate::domain::parked::CounterLife;
+use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::{Head, LineUnits, OnExcess, OnLate, Record, ReservationState};
 use tollgate::gate::{RecordCall, RecordOutcome, ReserveMode, ResolveOutcome};
 
@@ -169,7 +170,10 @@ async fn a_parked_consume_given_before_the_expiry_is_not_too_late(
         let call = world.consume_call(taken_ms, "a", total("3"), true);
         world.gate.consume_parked(&call).await.unwrap()
     };
-    assert_matches!(consume(START_MS + TTL_MS).await, ResolveOutcome::Expired { .. });
+    assert_matches!(
+        consume(START_MS + TTL_MS).await,
+        ResolveOutcome::Rejected { rejection: Rejection::Expired, .. }
+    );
     let record = done(consume(START_MS + TTL_MS - 1).await);
     assert!(record.head.late && record.head.degraded);
     assert_eq!(world.events().await.last().unwrap().gate_time_ms, START_MS + TTL_MS - 1);

@@ -1,5 +1,6 @@
 use rstest::rstest;
 use tollgate::domain::event::Change;
+use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::{OnExcess, OnLate, ReservationState};
 use tollgate::gate::{ResolveOutcome, Totals};
 
@@ -29,8 +30,14 @@ async fn a_release_charges_what_was_incurred_and_returns_the_rest(
     assert_eq!((head, units), (&record.head, &record.units));
     assert_eq!(world.record("a").await.unwrap().body.rest, None);
     assert_matches!(world.release("a", incurred).await, ResolveOutcome::Replayed { .. });
-    assert_matches!(world.consume("a", total("1"), true).await, ResolveOutcome::AlreadyResolved { .. });
-    assert_matches!(world.extend_at(START_MS, "a", TTL_MS).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(
+        world.consume("a", total("1"), true).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
+    assert_matches!(
+        world.extend_at(START_MS, "a", TTL_MS).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
     assert_eq!(world.events().await.len(), 3);
 }
 
@@ -44,7 +51,9 @@ async fn a_release_again_with_another_part_incurred_is_refused_and_changes_nothi
     world.release("a", total("2")).await;
     for other in ["0", "1", "3"] {
         let outcome = world.release("a", total(other)).await;
-        let ResolveOutcome::AlreadyResolved { record } = &outcome else { panic!("{outcome:?}") };
+        let ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, record } = &outcome else {
+            panic!("{outcome:?}")
+        };
         assert_eq!((record.head.state, record.units[0].consumed.get()), (ReservationState::Released, 2));
     }
     for same in [Totals::Default, total("2")] {
@@ -59,7 +68,10 @@ async fn incurring_less_than_is_consumed_is_refused(#[values(Mode::Alone, Mode::
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     world.consume("a", total("2"), false).await;
-    assert_matches!(world.release("a", total("1")).await, ResolveOutcome::AmountDecreased { line: 0, .. });
+    assert_matches!(
+        world.release("a", total("1")).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AmountDecreased(0), .. }
+    );
     assert_eq!(world.state("a").await, Some(ReservationState::Reserved));
 }
 
@@ -71,7 +83,10 @@ async fn releasing_what_has_expired_changes_nothing_and_says_expired(
     let world = World::warm(mode).await;
     world.hold(&pages("a", 6)).await;
     world.sweep(DUE_MS).await;
-    assert_matches!(world.release_at(DUE_MS, "a", Totals::Default).await, ResolveOutcome::Expired { .. });
+    assert_matches!(
+        world.release_at(DUE_MS, "a", Totals::Default).await,
+        ResolveOutcome::Rejected { rejection: Rejection::Expired, .. }
+    );
     assert_eq!(world.events().await.len(), 2);
 }
 
@@ -86,7 +101,10 @@ async fn an_incurred_part_after_expiry_is_a_late_consume(#[values(Mode::Alone, M
     assert_eq!(world.day().await, (2, 0));
     assert_matches!(world.events().await[2].change, Change::Consume { is_final: true, .. });
     assert_matches!(world.release_at(DUE_MS, "a", total("2")).await, ResolveOutcome::Replayed { .. });
-    assert_matches!(world.release_at(DUE_MS, "a", total("3")).await, ResolveOutcome::AlreadyResolved { .. });
+    assert_matches!(
+        world.release_at(DUE_MS, "a", total("3")).await,
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. }
+    );
 }
 
 #[rstest]
@@ -98,9 +116,12 @@ async fn an_incurred_part_after_expiry_obeys_the_meters_rules_for_late(
     world.hold(&pages("a", 6).ruled(OnExcess::Record, OnLate::Reject)).await;
     world.hold(&pages("b", 6).ruled(OnExcess::Reject, OnLate::Charge)).await;
     world.sweep(DUE_MS).await;
-    assert_matches!(world.release_at(DUE_MS, "a", total("2")).await, ResolveOutcome::Expired { .. });
+    assert_matches!(
+        world.release_at(DUE_MS, "a", total("2")).await,
+        ResolveOutcome::Rejected { rejection: Rejection::Expired, .. }
+    );
     assert_matches!(
         world.release_at(DUE_MS, "b", total("7")).await,
-        ResolveOutcome::ExcessRejected { line: 0, .. }
+        ResolveOutcome::Rejected { rejection: Rejection::ExcessRejected(0), .. }
     );
 }

@@ -11,6 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use tollgate::domain::amount::Amount;
 use tollgate::domain::event::{Change, Event};
 use tollgate::domain::ids::{Epoch, MeterId};
+use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
 use tollgate::gate::{ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals, WarmState};
 
@@ -162,10 +163,14 @@ fn answer(outcome: ResolveOutcome) -> Answer {
         }
         ResolveOutcome::Replayed { record, .. } => Answer::Replayed(record.head.state, record.units),
         ResolveOutcome::Unknown { .. } => Answer::Unknown,
-        ResolveOutcome::AlreadyResolved { .. } => Answer::AlreadyResolved,
-        ResolveOutcome::Expired { .. } => Answer::Expired,
-        ResolveOutcome::AmountDecreased { line, .. } => Answer::AmountDecreased(line),
-        ResolveOutcome::ExcessRejected { line, .. } => Answer::ExcessRejected(line),
+        ResolveOutcome::Rejected { rejection: Rejection::AlreadyResolved, .. } => Answer::AlreadyResolved,
+        ResolveOutcome::Rejected { rejection: Rejection::Expired, .. } => Answer::Expired,
+        ResolveOutcome::Rejected { rejection: Rejection::AmountDecreased(line), .. } => {
+            Answer::AmountDecreased(line)
+        }
+        ResolveOutcome::Rejected { rejection: Rejection::ExcessRejected(line), .. } => {
+            Answer::ExcessRejected(line)
+        }
         other => panic!("{other:?}"),
     }
 }

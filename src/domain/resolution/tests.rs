@@ -78,21 +78,21 @@ fn a_consume_without_the_gate_moves_totals_as_its_script_would() {
 #[test]
 fn what_the_gate_would_refuse_is_refused_without_it() {
     let refused = |verdict: Verdict| {
-        let Verdict::Refused(refusal) = verdict else { panic!("{verdict:?}") };
+        let Verdict::Rejected(refusal) = verdict else { panic!("{verdict:?}") };
         refusal
     };
     let two = held(&[(50, 0), (30, 10)]);
-    assert_eq!(refused(held(&[(50, 20)]).consume(&single("1"), true, 0)), Refusal::AmountDecreased(0));
-    assert_eq!(refused(two.consume(&single("1"), true, 0)), Refusal::AmountNeedsOneLine);
+    assert_eq!(refused(held(&[(50, 20)]).consume(&single("1"), true, 0)), Rejection::AmountDecreased(0));
+    assert_eq!(refused(two.consume(&single("1"), true, 0)), Rejection::AmountNeedsOneLine);
     let other = MeterId::parse("c").unwrap();
-    assert_eq!(refused(two.consume(&named("c", "1"), true, 0)), Refusal::MeterNotReserved(other));
-    assert_eq!(refused(two.consume(&named("b", "0.01"), true, 0)), Refusal::TooPrecise(1));
-    assert_eq!(refused(two.consume(&named("a", "9000000000000000"), true, 0)), Refusal::TooLarge(0));
+    assert_eq!(refused(two.consume(&named("c", "1"), true, 0)), Rejection::MeterNotReserved(other));
+    assert_eq!(refused(two.consume(&named("b", "0.01"), true, 0)), Rejection::TooPrecise(1));
+    assert_eq!(refused(two.consume(&named("a", "9000000000000000"), true, 0)), Rejection::TooLarge(0));
     let rejects = standing(ReservationState::Reserved, &[(50, 0)], OnExcess::Reject, OnLate::Charge);
-    assert_eq!(refused(rejects.consume(&single("6"), true, 0)), Refusal::ExcessRejected(0));
+    assert_eq!(refused(rejects.consume(&single("6"), true, 0)), Rejection::ExcessRejected(0));
     let consumed = standing(ReservationState::Consumed, &[(50, 20)], OnExcess::Record, OnLate::Charge);
-    assert_eq!(refused(consumed.consume(&single("3"), true, 0)), Refusal::AlreadyResolved);
-    assert_eq!(refused(consumed.release(&Totals::Default, 0)), Refusal::AlreadyResolved);
+    assert_eq!(refused(consumed.consume(&single("3"), true, 0)), Rejection::AlreadyResolved);
+    assert_eq!(refused(consumed.release(&Totals::Default, 0)), Rejection::AlreadyResolved);
     assert_eq!(consumed.consume(&single("2"), true, 0), Verdict::Replayed);
 }
 
@@ -105,9 +105,9 @@ fn a_release_without_the_gate_charges_what_was_incurred() {
     assert_eq!(released.release(&Totals::Default, 0), Verdict::Replayed);
     assert_eq!(released.release(&single("1"), 0), Verdict::Replayed);
     for other in ["0", "2"] {
-        assert_eq!(released.release(&single(other), 0), Verdict::Refused(Refusal::AlreadyResolved));
+        assert_eq!(released.release(&single(other), 0), Verdict::Rejected(Rejection::AlreadyResolved));
     }
-    assert_eq!(released.consume(&single("1"), true, 0), Verdict::Refused(Refusal::AlreadyResolved));
+    assert_eq!(released.consume(&single("1"), true, 0), Verdict::Rejected(Rejection::AlreadyResolved));
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn an_expired_one_is_late_and_what_may_have_expired_is_left_to_the_gate_where_la
     assert_eq!(part.consume(&single("1"), false, EXPIRES_MS + 10_001), Verdict::Replayed);
     assert_eq!(changed(part.consume(&single("2"), false, EXPIRES_MS + 1)).0, ReservationState::Expired);
     assert_eq!(changed(part.consume(&single("1"), true, EXPIRES_MS + 1)).0, ReservationState::Consumed);
-    let refused = Verdict::Refused(Refusal::Expired);
+    let refused = Verdict::Rejected(Rejection::Expired);
     assert_eq!(expired(OnLate::Reject).consume(&single("1"), true, EXPIRES_MS + 1), refused);
     assert_eq!(expired(OnLate::Charge).consume(&single("1"), true, EXPIRES_MS + 10_001), refused);
     assert_eq!(expired(OnLate::Charge).release(&Totals::Default, EXPIRES_MS), refused);
     let open = |on_late| standing(ReservationState::Reserved, &[(50, 0)], OnExcess::Record, on_late);
-    let undecided = Verdict::Refused(Refusal::Undecided);
+    let undecided = Verdict::Undecided;
     assert_eq!(open(OnLate::Reject).consume(&single("1"), true, EXPIRES_MS), undecided);
     assert_eq!(changed(open(OnLate::Charge).consume(&single("1"), true, EXPIRES_MS)).1, [10]);
     assert_eq!(changed(open(OnLate::Reject).consume(&single("1"), true, EXPIRES_MS - 1)).1, [10]);
@@ -141,7 +141,7 @@ fn a_cap_charges_no_more_than_the_hold_until_the_gate_decides_and_its_repeat_is_
     assert_eq!((line.consumed, line.uncharged), (units(50), units(30)));
     assert_eq!(after.consume(&single("8"), true, 0), Verdict::Replayed);
     let other = after.consume(&single("9"), true, 0);
-    assert_eq!(other, Verdict::Refused(Refusal::AlreadyResolved), "it was asked for less");
+    assert_eq!(other, Verdict::Rejected(Rejection::AlreadyResolved), "it was asked for less");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_total_is_covered_by_one_that_is_as_large() {
 #[test]
 fn an_incurred_part_that_an_expired_reservation_might_not_be_charged_is_left_to_the_gate() {
     use ReservationState::Reserved;
-    let undecided = Verdict::Refused(Refusal::Undecided);
+    let undecided = Verdict::Undecided;
     let strict = standing(Reserved, &[(50, 20)], OnExcess::Record, OnLate::Reject);
     assert_eq!(strict.release(&single("3"), EXPIRES_MS), undecided);
     assert_eq!(changed(strict.release(&single("3"), EXPIRES_MS - 1)).1, [30]);

@@ -42,6 +42,10 @@ fn reservation() -> Box<Reservation> {
     })
 }
 
+fn rejected(rejection: Rejection) -> OperationError {
+    OperationError::Rejected(rejection, reservation())
+}
+
 /// A quota of 1000 that is used up for 412 seconds more.
 fn limit() -> LimitStatus {
     let window = Window { start_ms: 0, end_ms: 86_400_000 };
@@ -99,9 +103,11 @@ fn document(problem: &Problem) -> Value {
 #[case(OperationError::Malformed("m".into()), 400, "invalid_request")]
 #[case(OperationError::NotFound("m".into()), 404, "not_found")]
 #[case(OperationError::KeyReused(reservation()), 422, "idempotency_key_reused")]
-#[case(OperationError::AlreadyResolved(reservation()), 409, "already_resolved")]
-#[case(OperationError::Expired(reservation()), 410, "reservation_expired")]
-#[case(OperationError::AmountDecreased { meter: "m".into() }, 422, "amount_decreased")]
+#[case(rejected(Rejection::AlreadyResolved), 409, "already_resolved")]
+#[case(rejected(Rejection::Expired), 410, "reservation_expired")]
+#[case(rejected(Rejection::AmountDecreased(0)), 422, "amount_decreased")]
+#[case(rejected(Rejection::AmountNeedsOneLine), 422, "validation_failed")]
+#[case(rejected(Rejection::ExcessRejected(0)), 422, "validation_failed")]
 #[case(OperationError::InUse("m".into()), 409, "in_use")]
 #[case(OperationError::PreconditionFailed { current: 3 }, 412, "precondition_failed")]
 #[case(refusal(RefusalCode::ExceedsPlan, None), 402, "exceeds_plan")]
@@ -159,7 +165,8 @@ fn where_waiting_does_not_help_no_wait_is_named() {
 #[test]
 fn a_conflict_carries_the_reservation_and_a_ledger_timeout_what_was_applied() {
     let found = reservation();
-    let conflict = document(&Problem::from(OperationError::AlreadyResolved(found.clone())));
+    let conflict =
+        document(&Problem::from(OperationError::Rejected(Rejection::AlreadyResolved, found.clone())));
     assert_eq!(conflict["reservation"]["id"], found.id.to_string());
     assert_eq!(conflict["decision_id"], found.decision_id().to_string());
     assert_eq!(conflict["detail"], "the reservation is already consumed");
