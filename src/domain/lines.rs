@@ -9,9 +9,9 @@ use super::reservation::LINES_MAX;
 
 /// One to eight amounts, each meter once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkLines(Vec<(MeterId, Amount)>);
+pub struct Lines(Vec<(MeterId, Amount)>);
 
-impl WorkLines {
+impl Lines {
     /// Checks how many there are, and that none names a meter again.
     ///
     /// # Errors
@@ -24,12 +24,6 @@ impl WorkLines {
         if repeated.is_empty() { Ok(Self(lines)) } else { Err(repeated) }
     }
 
-    /// A single one.
-    #[must_use]
-    pub fn single(meter: MeterId, amount: Amount) -> Self {
-        Self(vec![(meter, amount)])
-    }
-
     /// The amounts by meter.
     #[must_use]
     pub fn into_inner(self) -> Vec<(MeterId, Amount)> {
@@ -37,11 +31,30 @@ impl WorkLines {
     }
 }
 
+/// Lines of work to be done: each amount is more than 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkLines(Lines);
+
+impl WorkLines {
+    /// Checks the amounts as well.
+    ///
+    /// # Errors
+    /// What is wrong, at `/lines`, `/lines/…/meter` or `/lines/…/amount`.
+    pub fn parse(lines: Vec<(MeterId, Amount)>) -> Result<Self, Vec<FieldError>> {
+        let lines = Lines::parse(lines)?;
+        let nothing = lines.0.iter().enumerate().filter(|(_, (_, amount))| amount.is_zero());
+        let wrong: Vec<_> = nothing
+            .map(|(index, _)| FieldError::new(format!("/lines/{index}/amount"), "must be more than 0"))
+            .collect();
+        if wrong.is_empty() { Ok(Self(lines)) } else { Err(wrong) }
+    }
+}
+
 impl Deref for WorkLines {
     type Target = [(MeterId, Amount)];
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.0.0
     }
 }
 
@@ -81,5 +94,12 @@ mod tests {
         assert_eq!(pointers(&[]), ["/lines"]);
         assert_eq!(pointers(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]), ["/lines"]);
         assert_eq!(WorkLines::parse(lines(&["page", "token"])).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn totals_may_be_nothing_and_work_is_something() {
+        let nothing = vec![(MeterId::parse("page").unwrap(), Amount::ZERO)];
+        assert!(Lines::parse(nothing.clone()).is_ok());
+        assert_eq!(WorkLines::parse(nothing).unwrap_err()[0].pointer, "/lines/0/amount");
     }
 }

@@ -9,6 +9,28 @@ use super::reservation::{OnExcess, OnLate};
 
 /// The longest a reservation may ask to be held at once: a day, in seconds.
 pub const TTL_SECONDS_MAX: u32 = 86_400;
+/// How long a hold may be asked to live: 1 second to a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HoldSeconds(u32);
+
+impl HoldSeconds {
+    /// The seconds, if a hold may live so long.
+    ///
+    /// # Errors
+    /// What it may be.
+    pub fn new(seconds: u32) -> Result<Self, String> {
+        match seconds {
+            1..=TTL_SECONDS_MAX => Ok(Self(seconds)),
+            _ => Err(format!("must be 1 to {TTL_SECONDS_MAX} seconds")),
+        }
+    }
+
+    /// The seconds.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
 /// The longest a reservation may live in all its extensions: 31 days, in seconds.
 pub const LIFE_SECONDS_MAX: u32 = 31 * 86_400;
 /// The latest a late consume may be charged: 400 days after expiry, in seconds.
@@ -80,8 +102,8 @@ impl Meter {
         if !is_label(&self.unit, 64) {
             errors.push(FieldError::new("/unit", "must be 1 to 64 characters without control characters"));
         }
-        if !(1..=TTL_SECONDS_MAX).contains(&self.ttl_seconds) {
-            errors.push(FieldError::new("/ttl_seconds", format!("must be 1 to {TTL_SECONDS_MAX} seconds")));
+        if let Err(message) = HoldSeconds::new(self.ttl_seconds) {
+            errors.push(FieldError::new("/ttl_seconds", message));
         }
         if !(1..=LIFE_SECONDS_MAX).contains(&self.max_life_seconds) {
             errors.push(FieldError::new("/max_life_seconds", "must be 1 to 2678400 seconds (31 days)"));

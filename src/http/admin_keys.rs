@@ -44,16 +44,6 @@ impl CreateKeyBody {
             let message = format!("must be 1 to {NAME_CHARACTERS_MAX} characters without control characters");
             faults.push(FieldError::new("/name", message));
         }
-        match (self.role, &self.tenant) {
-            (Role::Tenant, None) => faults.push(FieldError::new("/tenant", "is required for this role")),
-            (Role::Admin, Some(_)) => {
-                faults.push(FieldError::new(
-                    "/tenant",
-                    "must be left out: an administrator serves all tenants",
-                ));
-            }
-            _ => {}
-        }
         if !faults.is_empty() {
             return Err(Problem::fields(faults));
         }
@@ -172,8 +162,6 @@ mod tests {
     #[case(r#"{"name":"n","role":"service"}"#, true)]
     #[case(r#"{"name":"n","role":"tenant","tenant":"acme","expires_at":"2027-01-01T00:00:00Z"}"#, true)]
     #[case(r#"{"name":"n","role":"admin","tenant":null,"expires_at":null}"#, true)]
-    #[case(r#"{"name":"n","role":"tenant"}"#, false)]
-    #[case(r#"{"name":"n","role":"admin","tenant":"acme"}"#, false)]
     #[case(r#"{"name":"","role":"admin"}"#, false)]
     #[case(r#"{"name":"a\nb","role":"admin"}"#, false)]
     #[case(r#"{"name":"n","role":"root"}"#, false)]

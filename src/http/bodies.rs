@@ -16,6 +16,7 @@ use super::json::{self, Object};
 use super::problem::Problem;
 use crate::domain::amount::Amount;
 use crate::domain::ids::{IdempotencyKey, MeterId, OperationId, SubjectId, SubjectKind, TenantId};
+use crate::domain::meter::HoldSeconds;
 use crate::operations::FieldError;
 use crate::operations::requests::{Ack, Mode, ReserveRequest, Totals};
 
@@ -32,7 +33,7 @@ pub(super) struct LineBody {
     pub(super) amount: Amount,
 }
 
-type Lines = Option<Vec<Object<LineBody>>>;
+type LineBodies = Option<Vec<Object<LineBody>>>;
 
 /// How the caller named amounts. The verbs know them as `lines`; errors name the field that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,7 @@ pub(super) struct ReserveBody {
     pub(super) attributes: Option<Map<String, Value>>,
     /// One to eight amounts, each meter once.
     #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
-    pub(super) lines: Lines,
+    pub(super) lines: LineBodies,
     /// Short for one line, with `amount`.
     #[schema(value_type = Option<MeterId>)]
     pub(super) meter: Option<MeterId>,
@@ -129,7 +130,7 @@ pub(super) struct UsageBody {
     attributes: Option<Map<String, Value>>,
     /// One to eight amounts, each meter once.
     #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
-    lines: Lines,
+    lines: LineBodies,
     /// Short for one line, with `amount`.
     #[schema(value_type = Option<MeterId>)]
     meter: Option<MeterId>,
@@ -201,7 +202,7 @@ pub(super) struct ConsumeBody {
     amount: Option<Amount>,
     /// Totals by meter.
     #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
-    lines: Lines,
+    lines: LineBodies,
     /// The operation costed again.
     #[schema(value_type = Option<Object>)]
     attributes: Option<Map<String, Value>>,
@@ -257,7 +258,7 @@ pub(super) struct ReleaseBody {
     incurred: Option<Amount>,
     /// What was used, by meter.
     #[schema(value_type = Option<Vec<LineBody>>, min_items = 1, max_items = 8)]
-    lines: Lines,
+    lines: LineBodies,
     /// Why, for the log; at most 255 characters.
     #[schema(example = "cancelled by the user")]
     pub(super) reason: Option<String>,
@@ -298,11 +299,11 @@ pub(super) struct ExtendBody {
 }
 
 impl ExtendBody {
-    /// The new life in seconds.
-    pub(super) fn ttl_seconds(self) -> Result<Option<u32>, Problem> {
+    /// The new life.
+    pub(super) fn ttl(self) -> Result<Option<HoldSeconds>, Problem> {
         let mut faults = Vec::new();
-        check_ttl(self.ttl_seconds, &mut faults);
-        sound(self.ttl_seconds, faults)
+        let ttl = checked_ttl(self.ttl_seconds, &mut faults);
+        sound(ttl, faults)
     }
 }
 
@@ -323,7 +324,7 @@ impl ReserveBody {
         key: Option<IdempotencyKey>,
     ) -> Result<ReserveRequest, Problem> {
         let mut faults = Vec::new();
-        check_ttl(self.ttl_seconds, &mut faults);
+        let ttl = checked_ttl(self.ttl_seconds, &mut faults);
         check_text(self.payload_fingerprint.as_deref(), "/payload_fingerprint", &mut faults);
         let metadata = self.metadata.map(|metadata| metadata.checked(&mut faults));
         let subjects = checked_subjects(self.subject, self.subjects, &mut faults);
@@ -343,7 +344,7 @@ impl ReserveBody {
                 tenant,
                 subjects,
                 work,
-                ttl_seconds: self.ttl_seconds,
+                ttl,
                 mode: self.mode,
                 dry_run: self.dry_run,
                 payload_fingerprint: self.payload_fingerprint,

@@ -11,6 +11,7 @@ use super::shapes::{ReconciliationRow, UsageRow};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
+use crate::domain::period::Zone;
 use crate::domain::usage::GroupBy;
 use crate::operations::requests::{ReconciliationsRequest, UsageRequest};
 
@@ -103,17 +104,14 @@ pub(super) async fn report_reconciliation(
     listing.answer(&state.cursor_key, rows.map(ReconciliationRow::from))
 }
 
-/// A known zone; a single tenant's own zone always counts, so there it is refused.
-fn zone(query: &mut Query, of_one_tenant: bool) -> Result<Option<String>, Problem> {
-    let Some(zone) = query.text("zone") else { return Ok(None) };
+/// A single tenant's own zone always counts, so there it is refused.
+fn zone(query: &mut Query, of_one_tenant: bool) -> Result<Option<Zone>, Problem> {
+    let Some(name) = query.text("zone") else { return Ok(None) };
     if of_one_tenant {
         return Err(Problem::parameter(
             "zone",
             "goes with figures over all tenants; a tenant has its own zone",
         ));
     }
-    match jiff::tz::TimeZone::get(&zone) {
-        Ok(_) => Ok(Some(zone)),
-        Err(_) => Err(Problem::parameter("zone", "is not a time zone; name one such as Europe/Berlin")),
-    }
+    Zone::parse(&name).map(Some).map_err(|unknown| Problem::parameter("zone", unknown))
 }

@@ -67,7 +67,7 @@ impl Call {
     /// Moves a hold's expiry.
     pub(super) async fn extend(&self, id: &str, body: ExtendBody) -> Result<GateAnswer, Problem> {
         let id = self.operations.parse_reservation_id(id).map_err(missing)?;
-        let request = ExtendRequest { id, bound: self.caller.bound(), ttl_seconds: body.ttl_seconds()? };
+        let request = ExtendRequest { id, bound: self.caller.bound(), ttl: body.ttl()? };
         GateAnswer::of_reservation(self.operations.extend(request).await.map_err(missing)?)
     }
 }

@@ -182,7 +182,7 @@ impl Operations {
             tenant: conflict.tenant.clone(),
             subjects,
             work: Work::Lines { lines, operation: None },
-            ttl_seconds: None,
+            ttl: None,
             mode: Mode::AllOrNothing,
             dry_run: false,
             payload_fingerprint: None,

@@ -38,7 +38,7 @@ impl Line {
 
 /// The lines of the work, and the operation it runs under.
 ///
-/// Errors name the field by pointer: an unknown meter or operation, a wrong attribute, an amount of zero, too precise
+/// Errors name the field by pointer: an unknown meter or operation, a wrong attribute, an amount that is too precise
 /// or too large.
 pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Option<OperationId>)> {
     match work {
@@ -71,9 +71,6 @@ pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Optio
 
 fn one_line(policy: &Policy, meter: &MeterId, amount: Amount) -> Result<Line, (&'static str, String)> {
     let meter = usable_meter(policy, meter).map_err(|message| ("meter", message))?;
-    if amount.is_zero() {
-        return Err(("amount", "must be above zero".into()));
-    }
     let units = amount.to_units(meter.decimals).map_err(|error| ("amount", error.to_string()))?;
     Ok(Line { meter, units })
 }

@@ -75,17 +75,20 @@ impl Operations {
 
     /// Makes a key; its text is in this answer only.
     pub async fn create_key(&self, request: CreateKeyRequest, actor: &str) -> Answer<KeyDetails> {
-        if let Some(tenant) = &request.tenant {
-            self.policy.tenant(tenant).await?;
-        }
         if request.role == Role::Tenant && request.tenant.is_none() {
-            return Err(OperationError::field("/tenant", "a tenant key is bound to a tenant"));
+            return Err(OperationError::field("/tenant", "is required for this role"));
         }
         if request.role == Role::Admin && request.tenant.is_some() {
-            return Err(OperationError::field("/tenant", "an admin key is not bound to a tenant"));
+            return Err(OperationError::field(
+                "/tenant",
+                "must be left out: an administrator serves all tenants",
+            ));
         }
         if request.expires_at_ms.is_some_and(|at| at <= self.wall_clock.now_ms()) {
             return Err(OperationError::field("/expires_at", "must be in the future"));
+        }
+        if let Some(tenant) = &request.tenant {
+            self.policy.tenant(tenant).await?;
         }
         let id = random_hex(6);
         let text = format!("tg_{id}_{}", random_hex(32));

@@ -42,18 +42,14 @@ impl Operations {
     }
 
     async fn zone_and_start(&self, request: &UsageRequest, now_ms: i64) -> Answer<(String, i64)> {
-        use crate::domain::period::{AnchorDay, Calendar, WindowKind, Zone};
+        use crate::domain::period::{AnchorDay, Calendar, WindowKind};
         match &request.tenant {
             Some(tenant) => {
                 let entry = self.known(tenant).await?;
                 Ok((entry.calendars.at(now_ms).zone.name().to_owned(), entry.windows(now_ms).period.start_ms))
             }
             None => {
-                let zone = match &request.zone {
-                    Some(name) => Zone::parse(name)
-                        .map_err(|error| OperationError::field("/zone", error.to_string()))?,
-                    None => Zone::default(),
-                };
+                let zone = request.zone.clone().unwrap_or_default();
                 let name = zone.name().to_owned();
                 let month = Calendar::new(zone, AnchorDay::default()).window(WindowKind::Month, now_ms);
                 Ok((name, month.start_ms))

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::requests::{Mode, ReserveRequest, Work};
 use crate::domain::fingerprint::{Fingerprint, Life};
+use crate::domain::meter::HoldSeconds;
 
 /// A hash over everything in the request that changes what is done, and its life; `default_seconds` is the life of a hold that
 /// names none, as far as it is known.
@@ -26,10 +27,11 @@ pub(super) fn fingerprint(call: &str, request: &ReserveRequest, default_seconds:
     });
     hasher.text(request.payload_fingerprint.as_deref().unwrap_or_default());
     hasher.object(request.metadata.as_ref());
+    let named = request.ttl.map(HoldSeconds::get);
     let life = Life {
-        seconds: request.ttl_seconds.or(default_seconds).unwrap_or_default(),
-        is_named: request.ttl_seconds.is_some(),
-        is_default: request.ttl_seconds.is_none_or(|named| Some(named) == default_seconds),
+        seconds: named.or(default_seconds).unwrap_or_default(),
+        is_named: named.is_some(),
+        is_default: named.is_none_or(|named| Some(named) == default_seconds),
     };
     Fingerprint::new(hasher.0.finalize().as_bytes(), life)
 }
@@ -134,7 +136,7 @@ mod tests {
                 .unwrap(),
                 operation: None,
             },
-            ttl_seconds: None,
+            ttl: None,
             mode: Mode::AllOrNothing,
             dry_run: false,
             payload_fingerprint: None,
@@ -161,9 +163,9 @@ mod tests {
         assert!(!of(&request(&[("a", "3")])).repeats(&base));
         assert!(!of(&request(&[("a2", "2")])).repeats(&base));
         let mut with_ttl = request(&[("a", "2")]);
-        with_ttl.ttl_seconds = Some(30);
+        with_ttl.ttl = HoldSeconds::new(30).ok();
         assert!(!of(&with_ttl).repeats(&base));
-        with_ttl.ttl_seconds = Some(60);
+        with_ttl.ttl = HoldSeconds::new(60).ok();
         assert!(of(&with_ttl).repeats(&base));
     }
 

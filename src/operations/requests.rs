@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use crate::domain::amount::Amount;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
-use crate::domain::lines::WorkLines;
+use crate::domain::lines::{Lines, WorkLines};
+use crate::domain::meter::HoldSeconds;
+use crate::domain::period::Zone;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
@@ -21,7 +23,7 @@ pub enum Work {
         /// What the rule needs: numbers (as integers or decimal strings), booleans, texts.
         attributes: serde_json::Map<String, serde_json::Value>,
     },
-    /// Amounts as given, one to eight, each meter once; optionally under an operation's name.
+    /// Amounts as given; optionally under an operation's name.
     Lines {
         /// Meter and amount.
         lines: WorkLines,
@@ -60,8 +62,8 @@ pub struct ReserveRequest {
     pub subjects: Vec<Subject>,
     /// What is to be done.
     pub work: Work,
-    /// How long the hold lives, 1 to 86,400 s; absent: the shortest default of the meters.
-    pub ttl_seconds: Option<u32>,
+    /// How long the hold lives; absent: the shortest default of the meters.
+    pub ttl: Option<HoldSeconds>,
     /// How much must fit.
     pub mode: Mode,
     /// Only say what would happen.
@@ -94,7 +96,7 @@ pub enum Totals {
     /// `amount`: the total of the only line.
     Single(Amount),
     /// `lines`: totals by meter.
-    Lines(WorkLines),
+    Lines(Lines),
     /// `attributes`: the operation costed again.
     Attributes(serde_json::Map<String, serde_json::Value>),
 }
@@ -134,8 +136,8 @@ pub struct ExtendRequest {
     pub id: ReservationId,
     /// The key's tenant, if it is bound to one.
     pub bound: Option<TenantId>,
-    /// The new life from now, 1 to 86,400 s; absent: 60.
-    pub ttl_seconds: Option<u32>,
+    /// The new life from now; absent: a minute.
+    pub ttl: Option<HoldSeconds>,
 }
 
 /// Which page of a list, newest first.
@@ -161,7 +163,7 @@ pub struct UsageRequest {
     /// What rows are split by.
     pub group_by: Vec<GroupBy>,
     /// The zone of days and months over all tenants; absent: UTC. A single tenant's own zone is always used.
-    pub zone: Option<String>,
+    pub zone: Option<Zone>,
     /// Only this meter.
     pub meter: Option<MeterId>,
     /// Which page.

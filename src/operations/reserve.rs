@@ -18,11 +18,9 @@ use super::{Answer, OperationError, Operations, meaning};
 use crate::domain::amount::Units;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
-use crate::domain::meter::{TTL_SECONDS_MAX, WithoutLimit};
+use crate::domain::meter::{HoldSeconds, WithoutLimit};
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::{
-    Body, BodyRest, Head, LineUnits, Record, ReservationState, SUBJECTS_MAX, SubjectHash,
-};
+use crate::domain::reservation::{Body, BodyRest, Head, LineUnits, Record, ReservationState, SubjectHash};
 use crate::gate::{GateError, ReserveCall, ReserveMode, ReserveOutcome};
 use crate::telemetry::labels::{Call, Script};
 
@@ -247,14 +245,10 @@ impl Operations {
         let policy = self.policy.current();
         let (lines, operation) = lines_of(&policy, &request.work)?;
         let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
-        let ttl_seconds = request.ttl_seconds.unwrap_or(default_seconds);
-        let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(TTL_SECONDS_MAX);
-        if !(1..=TTL_SECONDS_MAX).contains(&ttl_seconds) || ttl_seconds > max_life {
-            let most = max_life.min(TTL_SECONDS_MAX);
-            return Err(OperationError::field("/ttl_seconds", format!("must be 1 to {most} seconds")));
-        }
-        if request.subjects.len() > SUBJECTS_MAX {
-            return Err(OperationError::field("/subjects", "must name at most four kinds of subject"));
+        let ttl_seconds = request.ttl.map_or(default_seconds, HoldSeconds::get);
+        let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(ttl_seconds);
+        if ttl_seconds > max_life {
+            return Err(OperationError::field("/ttl_seconds", format!("must be 1 to {max_life} seconds")));
         }
         let id = match key_of(request) {
             Some(key) => self.ids.derive(entry.partition, &request.tenant, call, key),

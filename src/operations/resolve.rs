@@ -8,7 +8,7 @@ use super::reserve::ATTEMPTS_MAX;
 use super::{Answer, OperationError, Operations};
 use crate::domain::amount::Units;
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
-use crate::domain::meter::TTL_SECONDS_MAX;
+use crate::domain::meter::HoldSeconds;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::gate::{self, ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
@@ -90,13 +90,7 @@ impl Operations {
     }
 
     async fn extend_now(&self, request: ExtendRequest) -> Answer<Reservation> {
-        let ttl_seconds = request.ttl_seconds.unwrap_or(EXTEND_SECONDS_DEFAULT);
-        if !(1..=TTL_SECONDS_MAX).contains(&ttl_seconds) {
-            return Err(OperationError::field(
-                "/ttl_seconds",
-                format!("must be 1 to {TTL_SECONDS_MAX} seconds"),
-            ));
-        }
+        let ttl_seconds = request.ttl.map_or(EXTEND_SECONDS_DEFAULT, HoldSeconds::get);
         self.may_go_on_holding()?;
         let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
         self.drive(request.id, request.bound.as_ref(), &resolving).await

@@ -6,11 +6,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::{LineBody, Lines};
+use super::{LineBodies, LineBody};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, OperationId, Subject, SubjectId, SubjectKind};
-use crate::domain::lines::WorkLines;
-use crate::domain::meter::TTL_SECONDS_MAX;
+use crate::domain::lines::{Lines, WorkLines};
+use crate::domain::meter::{HoldSeconds, TTL_SECONDS_MAX};
 use crate::domain::reservation::SUBJECTS_MAX;
 use crate::http::json::{Object, escaped};
 use crate::http::problem::Problem;
@@ -25,7 +25,7 @@ const INTEGER_MAX: u64 = (1 << 53) - 1;
 pub(super) struct WorkForms {
     pub(super) operation: Option<OperationId>,
     pub(super) attributes: Option<Map<String, Value>>,
-    pub(super) lines: Lines,
+    pub(super) lines: LineBodies,
     pub(super) meter: Option<MeterId>,
     pub(super) amount: Option<Amount>,
 }
@@ -46,15 +46,14 @@ impl WorkForms {
         }
         match (self.lines, self.meter, self.amount) {
             (Some(lines), ..) => {
-                let lines = checked_lines(lines, faults)?;
-                check_above_zero(&lines, "/lines", faults);
+                let lines = WorkLines::parse(amounts(lines)).map_err(|wrong| faults.extend(wrong)).ok()?;
                 Some(Work::Lines { lines, operation: self.operation })
             }
             (None, Some(meter), Some(amount)) => {
-                if amount.is_zero() {
-                    faults.push(FieldError::new("/amount", "must be more than 0"));
-                }
-                Some(Work::Lines { lines: WorkLines::single(meter, amount), operation: self.operation })
+                let lines = WorkLines::parse(vec![(meter, amount)]).map_err(|wrong| {
+                    faults.extend(wrong.into_iter().map(|error| FieldError::new("/amount", error.message)));
+                });
+                Some(Work::Lines { lines: lines.ok()?, operation: self.operation })
             }
             (None, Some(_), None) => missing(faults, "/amount", "is required with `meter`"),
             (None, None, Some(_)) => missing(faults, "/meter", "is required with `amount`"),
@@ -90,15 +89,12 @@ pub(super) fn sound<T>(value: T, faults: Vec<FieldError>) -> Result<T, Problem> 
 }
 
 /// The lines; nothing where a fault was noted.
-pub(super) fn checked_lines(lines: Vec<Object<LineBody>>, faults: &mut Vec<FieldError>) -> Option<WorkLines> {
-    let lines = lines.into_iter().map(|Object(line)| (line.meter, line.amount)).collect();
-    WorkLines::parse(lines).map_err(|wrong| faults.extend(wrong)).ok()
+pub(super) fn checked_lines(lines: Vec<Object<LineBody>>, faults: &mut Vec<FieldError>) -> Option<Lines> {
+    Lines::parse(amounts(lines)).map_err(|wrong| faults.extend(wrong)).ok()
 }
 
-fn check_above_zero(lines: &[(MeterId, Amount)], pointer: &str, faults: &mut Vec<FieldError>) {
-    for (index, _) in lines.iter().enumerate().filter(|(_, (_, amount))| amount.is_zero()) {
-        faults.push(FieldError::new(format!("{pointer}/{index}/amount"), "must be more than 0"));
-    }
+fn amounts(lines: Vec<Object<LineBody>>) -> Vec<(MeterId, Amount)> {
+    lines.into_iter().map(|Object(line)| (line.meter, line.amount)).collect()
 }
 
 /// The subjects, named in one way.
@@ -160,9 +156,7 @@ pub(super) fn ttl_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     given.as_u64().map(|seconds| Some(u32::try_from(seconds).unwrap_or(u32::MAX))).ok_or_else(wrong)
 }
 
-/// How long a hold may be asked to live.
-pub(super) fn check_ttl(ttl_seconds: Option<u32>, faults: &mut Vec<FieldError>) {
-    if ttl_seconds.is_some_and(|ttl| !(1..=TTL_SECONDS_MAX).contains(&ttl)) {
-        faults.push(FieldError::new("/ttl_seconds", format!("must be 1 to {TTL_SECONDS_MAX}")));
-    }
+/// How long a hold is asked to live; nothing where a fault was noted.
+pub(super) fn checked_ttl(seconds: Option<u32>, faults: &mut Vec<FieldError>) -> Option<HoldSeconds> {
+    HoldSeconds::new(seconds?).map_err(|message| faults.push(FieldError::new("/ttl_seconds", message))).ok()
 }

@@ -151,9 +151,9 @@ fn a_release_may_say_what_was_used_and_why() {
 
 #[test]
 fn an_extend_lives_1_to_86400_seconds() {
-    let ttl = |text: &str| json::typed::<ExtendBody>(text).and_then(ExtendBody::ttl_seconds);
+    let ttl = |text: &str| json::typed::<ExtendBody>(text).and_then(ExtendBody::ttl);
     assert_eq!(ttl("{}").unwrap(), None);
-    assert_eq!(ttl(r#"{"ttl_seconds":86400}"#).unwrap(), Some(86_400));
+    assert_eq!(ttl(r#"{"ttl_seconds":86400}"#).unwrap(), HoldSeconds::new(86_400).ok());
     for text in [r#"{"ttl_seconds":0}"#, r#"{"ttl_seconds":86401}"#, r#"{"ttl_seconds":1.0}"#] {
         assert!(ttl(text).is_err(), "{text}");
     }
