@@ -301,7 +301,8 @@ async fn usage_that_waits_in_quarantine_is_not_acknowledged_by_the_ledger_once_t
     let (client, connection) =
         tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
-    client.batch_execute("BEGIN; LOCK TABLE reservations IN EXCLUSIVE MODE").await.unwrap();
+    // The writer reads nothing before it has the cursor.
+    client.batch_execute("BEGIN; SELECT FROM cursors FOR UPDATE").await.unwrap();
     let used = app.use_pages("job", 5).await.expect(201);
     // Its event waits behind one that cannot be booked.
     let waits = format!(
