@@ -84,6 +84,9 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "take_leases",
             "give_back_leases",
             "is_leased",
+            "take",
+            "lost",
+            "give_back",
         ],
     ),
     (
