@@ -17,6 +17,8 @@ pub struct Figure {
     pub cpu_us: Option<[f64; 3]>,
     /// Processor time a call of the client, in µs, where the client is Tollgate's own.
     pub client_us: Option<f64>,
+    /// What Postgres wrote ahead for one, in bytes.
+    pub log_bytes: Option<f64>,
     /// How long after the last answer the ledger had everything.
     pub behind: Option<Duration>,
 }
@@ -36,6 +38,12 @@ impl Figure {
     /// With the processor time that all calls together took.
     pub fn costing(mut self, total_us: [u64; 3], calls: u64) -> Self {
         self.cpu_us = Some(total_us.map(|total| total as f64 / calls.max(1) as f64));
+        self
+    }
+
+    /// With what Postgres wrote ahead for all of them together.
+    pub fn logging(mut self, total_bytes: u64, calls: u64) -> Self {
+        self.log_bytes = Some(total_bytes as f64 / calls.max(1) as f64);
         self
     }
 

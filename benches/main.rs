@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
-//!     [--year-of-entries 300000] [--trace FILE] [--only gate|ledger|service|writer|replay] [--no-write]
+//!     [--year-of-entries 300000] [--trace FILE] [--only gate|ledger|booking|service|writer|replay] [--no-write]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench that cannot go on ends")]
@@ -16,6 +16,7 @@
     reason = "rates and ratios, never amounts"
 )]
 
+mod booking;
 mod books;
 mod calls;
 mod cpu;
@@ -104,6 +105,9 @@ async fn run(options: &Options) -> figures::Figures {
     }
     if options.wants("ledger") {
         books::measure_inserts(options, &mut figures).await;
+    }
+    if options.wants("booking") {
+        booking::measure(options, &mut figures).await;
     }
     if options.wants("service") {
         over_http::measure(options, &mut figures).await;

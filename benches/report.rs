@@ -24,7 +24,8 @@ fn cells(figure: &Figure) -> [String; 3] {
     });
     let cpu = figure.cpu_us.map(|[service, redis, postgres]| {
         let client = figure.client_us.map(|client| format!(", client {client:.1}")).unwrap_or_default();
-        format!("{service:.1} + {redis:.1} + {postgres:.1}{client} µs")
+        let log = figure.log_bytes.map(|bytes| format!(", {bytes:.0} bytes of WAL")).unwrap_or_default();
+        format!("{service:.1} + {redis:.1} + {postgres:.1}{client} µs{log}")
     });
     let behind = figure.behind.map(|behind| format!("{:.2} s", behind.as_secs_f64()));
     [latency.unwrap_or_default(), cpu.unwrap_or_default(), behind.unwrap_or_default()]
