@@ -8,7 +8,7 @@ const KEPT_DAYS: i64 = 90;
 const CHUNK: usize = 1_000;
 
 /// Archives reservations resolved longer ago than the horizon, and drops old runs of jobs, settled comparisons, repeats of
-/// past epochs, damages and leases that ended; chunk by chunk, each a short transaction. A step that fails holds up no other. Answers what it came to, in words.
+/// past epochs, rows of batches that later ones prove, damages and leases that ended; chunk by chunk, each a short transaction. A step that fails holds up no other. Answers what it came to, in words.
 pub(super) async fn clear(
     now_ms: i64,
     longest_late_ms: i64,
@@ -25,6 +25,7 @@ pub(super) async fn clear(
         ("runs dropped", ledger.drop_job_runs(KEPT_DAYS, CHUNK).await),
         ("comparisons dropped", ledger.drop_reconciliations(KEPT_DAYS, CHUNK).await),
         ("repeats dropped", ledger.drop_repeats(CHUNK).await),
+        ("batches thinned", ledger.thin_batches(CHUNK).await),
         ("leases dropped", ledger.drop_leases().await),
         ("damages dropped", ledger.drop_damages(KEPT_DAYS).await),
     ];

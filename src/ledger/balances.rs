@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{Array, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::statement::Kept;
+use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant};
 use crate::domain::entry::Posting;
 use crate::domain::ids::{MeterId, TenantId};
@@ -35,9 +36,13 @@ impl MeterBalance {
     }
 }
 
-/// Changes of balances, by tenant, meter and period's start.
+/// A tenant, a meter and the start of a period (unix ms).
+type Key = (TenantId, MeterId, i64);
+type Changes = BTreeMap<Key, BalanceChange>;
+
+/// Changes of balances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct BalanceChanges(BTreeMap<(TenantId, MeterId, i64), BalanceChange>);
+pub(crate) struct BalanceChanges(Changes);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BalanceChange {
@@ -59,42 +64,79 @@ impl BalanceChanges {
     }
 }
 
-/// The accounts' columns, in the order of [`Account::ALL`].
-pub(crate) const ACCOUNT_COLUMNS: &str = "granted, rolled_in, carried_in, overage, adjusted, available, reserved, consumed, lapsed, voided, rolled_out, carried_out, repaid";
+/// The accounts that events of the gate move; others are moved by jobs alone.
+const OF_EVENTS: [Account; 3] = [Account::Available, Account::Reserved, Account::Consumed];
+
+impl BalanceChange {
+    fn is_of_events(&self) -> bool {
+        let mut others = Account::ALL.into_iter().filter(|account| !OF_EVENTS.contains(account));
+        others.all(|account| self.accounts[account.index()].is_zero())
+    }
+}
+
+/// A row of the type `moved_balance`.
+#[derive(Debug)]
+struct MovedBalance<'a> {
+    tenant: &'a str,
+    meter: &'a str,
+    period: (DateTime<Utc>, DateTime<Utc>),
+    accounts: &'a Accounts,
+}
+
+impl<'a> MovedBalance<'a> {
+    fn of(((tenant, meter, start_ms), change): (&'a Key, &'a BalanceChange)) -> Result<Self, LedgerError> {
+        Ok(Self {
+            tenant: tenant.as_str(),
+            meter: meter.as_str(),
+            period: (instant::from_ms(*start_ms)?, instant::from_ms(change.period_end_ms)?),
+            accounts: &change.accounts,
+        })
+    }
+}
+
+impl ToSql<statement::Row, Pg> for MovedBalance<'_> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        let [available, reserved, consumed] = OF_EVENTS.map(|account| self.accounts[account.index()]);
+        let row = (self.tenant, self.meter, self.period.0, self.period.1, available, reserved, consumed);
+        WriteTuple::<(Text, Text, Timestamptz, Timestamptz, Numeric, Numeric, Numeric)>::write_tuple(
+            &row,
+            &mut out.reborrow(),
+        )
+    }
+}
 
 /// Adds the changes, in order of their keys.
-pub(crate) async fn add(
+pub(crate) async fn add(connection: &AsyncPgConnection, changes: &BalanceChanges) -> Result<(), LedgerError> {
+    match &changes.0 {
+        none if none.is_empty() => Ok(()),
+        moved if moved.values().all(BalanceChange::is_of_events) => add_of_events(connection, moved).await,
+        moved => add_to_all_accounts(connection, moved).await,
+    }
+}
+
+async fn add_of_events(mut connection: &AsyncPgConnection, changes: &Changes) -> Result<(), LedgerError> {
+    let rows = changes.iter().map(MovedBalance::of).collect::<Result<Vec<_>, _>>()?;
+    let add = sql_query(include_str!("sql/add_to_balances.sql")).bind::<Array<statement::Row>, _>(rows);
+    Kept(add).execute(&mut connection).await?;
+    Ok(())
+}
+
+async fn add_to_all_accounts(
     mut connection: &AsyncPgConnection,
-    changes: &BalanceChanges,
+    changes: &Changes,
 ) -> Result<(), LedgerError> {
-    if changes.0.is_empty() {
-        return Ok(());
-    }
-    let raises: Vec<String> =
-        Account::ALL.iter().map(|a| format!("{0} = b.{0} + excluded.{0}", a.as_str())).collect();
-    let arrays: Vec<String> = (5..=17).map(|n| format!("${n}::numeric[]")).collect();
-    let query = format!(
-        "INSERT INTO balances AS b (tenant, meter, period_start, period_end, {ACCOUNT_COLUMNS}) \
-         SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], {}) \
-         ON CONFLICT (tenant, meter, period_start) DO UPDATE SET {}",
-        arrays.join(", "),
-        raises.join(", ")
-    );
-    let keys = || changes.0.keys();
-    let mut query = sql_query(query)
+    let ends_ms = changes.values().map(|change| change.period_end_ms);
+    let mut add = sql_query(include_str!("sql/add_to_all_accounts.sql"))
         .into_boxed()
-        .bind::<Array<Text>, _>(keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.2))?)
-        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
-            changes.0.values().map(|change| change.period_end_ms),
-        )?);
+        .bind::<Array<Text>, _>(changes.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(changes.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(changes.keys().map(|key| key.2))?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(ends_ms)?);
     for account in Account::ALL {
-        let column: Vec<Decimal> =
-            changes.0.values().map(|change| change.accounts[account.index()]).collect();
-        query = query.bind::<Array<Numeric>, _>(column);
+        let column: Vec<Decimal> = changes.values().map(|change| change.accounts[account.index()]).collect();
+        add = add.bind::<Array<Numeric>, _>(column);
     }
-    Kept(query).execute(&mut connection).await?;
+    Kept(add).execute(&mut connection).await?;
     Ok(())
 }
 
@@ -128,18 +170,12 @@ impl Ledger {
     /// A tenant's balances of the periods that contain the instant `at_ms` (unix ms), by meter.
     pub async fn balances_of(&self, tenant: &TenantId, at_ms: i64) -> Result<Vec<MeterBalance>, LedgerError> {
         let at = instant::from_ms(at_ms)?;
-        let query = format!(
-            "SELECT b.meter, b.period_start, b.period_end, ARRAY[{ACCOUNT_COLUMNS}] AS accounts, q.included \
-             FROM balances b LEFT JOIN quota_periods q USING (tenant, meter, period_start) \
-             WHERE b.tenant = $1 AND b.period_start <= $2 AND b.period_end > $2 ORDER BY b.meter"
-        );
-        let rows = self
-            .read(|connection| {
-                let query =
-                    sql_query(query.as_str()).bind::<Text, _>(tenant.to_string()).bind::<Timestamptz, _>(at);
-                async move { Ok(query.load::<Row>(connection).await?) }.boxed()
-            })
-            .await?;
+        let query = || {
+            sql_query(include_str!("sql/balances_at.sql"))
+                .bind::<Text, _>(tenant.as_str())
+                .bind::<Timestamptz, _>(at)
+        };
+        let rows: Vec<Row> = self.load(query).await?;
         rows.into_iter().map(Row::read).collect()
     }
 }

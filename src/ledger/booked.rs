@@ -2,11 +2,9 @@
 
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, SmallInt};
 use diesel::{QueryableByName, sql_query};
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
 
 use super::statement::Kept;
-use super::{BEGIN_LOOK_UP, Ledger, LedgerError, number};
+use super::{Ledger, LedgerError, number};
 use crate::domain::ids::{OutboxId, ReservationId};
 
 /// An event that somebody waits for.
@@ -61,31 +59,27 @@ impl Ledger {
     /// reservation's row where that is over or the record was restored. A row that another change took to the same step in a
     /// later epoch does not have it: the event was lost.
     pub async fn are_booked(&self, events: &[AwaitedEvent]) -> Result<Vec<Booked>, LedgerError> {
-        let events = events.to_vec();
-        self.transact(BEGIN_LOOK_UP, move |connection| find(connection, events).boxed()).await
-    }
-}
-
-async fn find(
-    connection: &mut AsyncPgConnection,
-    events: Vec<AwaitedEvent>,
-) -> Result<Vec<Booked>, LedgerError> {
-    let column = |pick: fn(&AwaitedEvent) -> i64| events.iter().map(pick).collect::<Vec<_>>();
-    let find = sql_query(include_str!("sql/booked_events.sql"))
-        .bind::<Array<SmallInt>, _>(events.iter().map(|of| of.reservation.partition()).collect::<Vec<_>>())
-        .bind::<Array<sql_types::Uuid>, _>(events.iter().map(|of| of.reservation).collect::<Vec<_>>())
-        .bind::<Array<Integer>, _>(
-            events.iter().map(|of| i32::try_from(of.step).unwrap_or(i32::MAX)).collect::<Vec<_>>(),
-        )
-        .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.epoch.0)))
-        .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.sequence)));
-    let rows: Vec<Row> = Kept(find).load(connection).await?;
-    let mut booked = vec![Booked::NotYet; events.len()];
-    for row in rows {
-        let index = usize::try_from(row.place - 1).unwrap_or(usize::MAX);
-        if let (Some(event), Some(slot)) = (events.get(index), booked.get_mut(index)) {
-            *slot = row.read(event.event)?;
+        let column = |pick: fn(&AwaitedEvent) -> i64| events.iter().map(pick).collect::<Vec<_>>();
+        let steps = || events.iter().map(|of| i32::try_from(of.step).unwrap_or(i32::MAX));
+        let query = || {
+            let find = sql_query(include_str!("sql/booked_events.sql"))
+                .bind::<Array<SmallInt>, _>(
+                    events.iter().map(|of| of.reservation.partition()).collect::<Vec<_>>(),
+                )
+                .bind::<Array<sql_types::Uuid>, _>(events.iter().map(|of| of.reservation).collect::<Vec<_>>())
+                .bind::<Array<Integer>, _>(steps().collect::<Vec<_>>())
+                .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.epoch.0)))
+                .bind::<Array<BigInt>, _>(column(|of| number::signed(of.event.sequence)));
+            Kept(find)
+        };
+        let rows: Vec<Row> = self.under_kept_plans().load(query).await?;
+        let mut booked = vec![Booked::NotYet; events.len()];
+        for row in rows {
+            let index = usize::try_from(row.place - 1).unwrap_or(usize::MAX);
+            if let (Some(event), Some(slot)) = (events.get(index), booked.get_mut(index)) {
+                *slot = row.read(event.event)?;
+            }
         }
+        Ok(booked)
     }
-    Ok(booked)
 }

@@ -1,21 +1,35 @@
 //! The hash chains over the entries: every batch's hash covers its rows and the batch before it.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{Array, BigInt, Binary, Integer, SmallInt, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
 
+use super::columns::{Hash, HashIfAny};
 use super::statement::Kept;
 use super::{Ledger, LedgerError, number};
 pub use crate::domain::chain::{Chain, ChainHead};
 use crate::domain::entry::Entry;
 
+/// The last batches of chains that were asked for; one that has none is left out.
+pub(crate) type Heads = HashMap<Chain, Head>;
+
 /// The last batch of a chain; number 0 and a hash of zeros when there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Head {
     pub(crate) number: i64,
     pub(crate) hash: [u8; 32],
+}
+
+/// The row of a batch may go once the next of these stands: its entries say the same, and that one's hash covers it. The
+/// statements and the trigger that use it have the number too.
+const KEPT_EVERY: i64 = 1_000;
+
+/// Whether the row of this batch may be gone in a chain with this last one.
+pub(super) fn is_droppable(number: i64, head: i64) -> bool {
+    number % KEPT_EVERY != 0 && (number / KEPT_EVERY + 1) * KEPT_EVERY <= head
 }
 
 /// A batch to append, with its rows in any order.
@@ -84,29 +98,23 @@ struct HeadRow {
     chain: i16,
     #[diesel(sql_type = BigInt)]
     number: i64,
-    #[diesel(sql_type = Binary)]
-    hash: Vec<u8>,
+    #[diesel(sql_type = Integer)]
+    rows: i32,
+    #[diesel(sql_type = Binary, deserialize_as = Hash)]
+    hash: [u8; 32],
 }
 
-/// The heads of these chains, in their order; what serialises the chains' users must be locked before.
+/// The heads of these chains; what serialises the chains' users must be locked before.
 pub(crate) async fn heads(
     mut connection: &AsyncPgConnection,
     chains: &[Chain],
-) -> Result<Vec<Head>, LedgerError> {
+) -> Result<Heads, LedgerError> {
     let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
-    let find = sql_query(
-        "SELECT c.chain, b.number, b.hash FROM unnest($1::smallint[]) AS c(chain) \
-         JOIN LATERAL (SELECT number, hash FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true",
-    )
-    .bind::<Array<SmallInt>, _>(&numbers);
+    let find = sql_query(include_str!("sql/chain_heads.sql")).bind::<Array<SmallInt>, _>(numbers);
     let rows: Vec<HeadRow> = Kept(find).load(&mut connection).await?;
-    let mut heads = vec![Head { number: 0, hash: [0; 32] }; chains.len()];
-    for row in rows {
-        if let Some(index) = numbers.iter().position(|number| *number == row.chain) {
-            heads[index] = Head { number: row.number, hash: number::hash(row.hash)? };
-        }
-    }
-    Ok(heads)
+    let chain = |number: i16| chains.iter().copied().find(|chain| chain.number() == number);
+    let head = |row: HeadRow| Some((chain(row.chain)?, Head { number: row.number, hash: row.hash }));
+    Ok(rows.into_iter().filter_map(head).collect())
 }
 
 /// A batch as it is stored.
@@ -127,62 +135,89 @@ pub(super) struct BatchRow {
     pub(super) booked_at: DateTime<Utc>,
 }
 
-impl BatchRow {
-    fn read(self) -> Result<ChainHead, LedgerError> {
-        Ok(ChainHead {
-            number: number::unsigned(self.number)?,
-            rows: number::small(self.rows)?,
-            hash: number::hash(self.hash)?,
-        })
-    }
+#[derive(QueryableByName)]
+struct FoundRow {
+    #[diesel(sql_type = Nullable<BigInt>)]
+    number: Option<i64>,
+    #[diesel(sql_type = Nullable<Integer>)]
+    rows: Option<i32>,
+    #[diesel(sql_type = Nullable<Binary>, deserialize_as = HashIfAny)]
+    hash: Option<[u8; 32]>,
+    #[diesel(sql_type = Bool)]
+    is_proven_later: bool,
 }
 
-/// Of each chain, by its index.
-const HEADS: &str = "SELECT b.* FROM unnest($1::smallint[]) AS c(chain) \
-    JOIN LATERAL (SELECT chain, number, rows, hash, previous, booked_at FROM batches WHERE chain = c.chain ORDER BY number DESC LIMIT 1) b ON true";
+/// What stands at a place of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchAt {
+    /// This batch.
+    Found(ChainHead),
+    /// Its row may have been dropped: its hash is in that of a later one.
+    ProvenLater,
+    /// Nothing.
+    Missing,
+}
 
-const AT: &str = "SELECT b.chain, b.number, b.rows, b.hash, b.previous, b.booked_at FROM unnest($1::smallint[], $2::bigint[]) AS p(chain, number) \
-    JOIN batches b ON b.chain = p.chain AND b.number = p.number";
+impl FoundRow {
+    fn read(self) -> Result<BatchAt, LedgerError> {
+        match (self.number, self.rows, self.hash) {
+            (Some(number), Some(rows), Some(hash)) => {
+                let (number, rows) = (number::unsigned(number)?, number::small(rows)?);
+                Ok(BatchAt::Found(ChainHead { number, rows, hash }))
+            }
+            _ if self.is_proven_later => Ok(BatchAt::ProvenLater),
+            _ => Ok(BatchAt::Missing),
+        }
+    }
+}
 
 impl Ledger {
     /// The last batch of every chain that has one.
     pub async fn chain_heads(&self) -> Result<Vec<(Chain, ChainHead)>, LedgerError> {
         let chains: Vec<_> = self.epochs().await?.iter().flat_map(|row| Chain::of(row.partition)).collect();
         let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(HEADS).bind::<Array<SmallInt>, _>(numbers.clone());
-                async move { Ok(query.load::<BatchRow>(connection).await?) }.boxed()
-            })
-            .await?;
+        let query =
+            || sql_query(include_str!("sql/chain_heads.sql")).bind::<Array<SmallInt>, _>(numbers.as_slice());
+        let rows: Vec<HeadRow> = self.load(query).await?;
         let chain = |number: i16| chains.iter().copied().find(|chain| chain.number() == number);
-        rows.into_iter()
-            .filter_map(|row| Some((chain(row.chain)?, row)))
-            .map(|(c, row)| Ok((c, row.read()?)))
-            .collect()
+        let head = |row: HeadRow| -> Result<_, LedgerError> {
+            let (number, rows) = (number::unsigned(row.number)?, number::small(row.rows)?);
+            Ok(chain(row.chain).map(|chain| (chain, ChainHead { number, rows, hash: row.hash })))
+        };
+        rows.into_iter().filter_map(|row| head(row).transpose()).collect()
     }
 
-    /// The batches at these places, in their order; none where there is none.
-    pub async fn batches_at(&self, places: &[(Chain, u64)]) -> Result<Vec<Option<ChainHead>>, LedgerError> {
-        let chains: Vec<i16> = places.iter().map(|(chain, _)| chain.number()).collect();
-        let numbers: Vec<i64> = places.iter().map(|(_, batch)| number::signed(*batch)).collect();
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(AT)
-                    .bind::<Array<SmallInt>, _>(chains.clone())
-                    .bind::<Array<BigInt>, _>(numbers.clone());
-                async move { Ok(query.load::<BatchRow>(connection).await?) }.boxed()
-            })
-            .await?;
-        let mut found = vec![None; places.len()];
-        for row in rows {
-            let place = (row.chain, row.number);
-            let index = chains.iter().zip(&numbers).position(|(chain, number)| (*chain, *number) == place);
-            if let Some(slot) = index.and_then(|index| found.get_mut(index)) {
-                *slot = Some(row.read()?);
+    /// What stands at these places, in their order.
+    pub async fn batches_at(&self, places: &[(Chain, u64)]) -> Result<Vec<BatchAt>, LedgerError> {
+        let query = || {
+            sql_query(include_str!("sql/batches_at.sql"))
+                .bind::<Array<SmallInt>, _>(
+                    places.iter().map(|(chain, _)| chain.number()).collect::<Vec<_>>(),
+                )
+                .bind::<Array<BigInt>, _>(
+                    places.iter().map(|(_, batch)| number::signed(*batch)).collect::<Vec<_>>(),
+                )
+        };
+        let rows: Vec<FoundRow> = self.load(query).await?;
+        rows.into_iter().map(FoundRow::read).collect()
+    }
+
+    /// Drops the rows of batches that a later one proves, chain by chain, at most `chunk` in one transaction. Answers how many.
+    pub async fn thin_batches(&self, chunk: usize) -> Result<usize, LedgerError> {
+        let mut dropped = 0;
+        for (chain, _) in self.chain_heads().await? {
+            loop {
+                let thin = sql_query(include_str!("sql/thin_batches.sql"))
+                    .bind::<SmallInt, _>(chain.number())
+                    .bind::<BigInt, _>(number::limit(chunk));
+                let count = self.execute(thin).await?;
+                dropped += count;
+                if count < chunk {
+                    break;
+                }
             }
         }
-        Ok(found)
+        Ok(dropped)
     }
 }
 
@@ -204,18 +239,15 @@ pub(crate) async fn append(
     hashes: &[[u8; 32]],
     booked_at: DateTime<Utc>,
 ) -> Result<(), LedgerError> {
-    let insert = sql_query(
-        "INSERT INTO batches (chain, number, rows, hash, previous, booked_at) \
-         SELECT b.*, $6 FROM unnest($1::smallint[], $2::bigint[], $3::integer[], $4::bytea[], $5::bytea[]) AS b",
-    )
-    .bind::<Array<SmallInt>, _>(batches.iter().map(|b| b.chain.number()).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(batches.iter().map(Batch::number).collect::<Vec<_>>())
-    .bind::<Array<Integer>, _>(
-        batches.iter().map(|b| i32::try_from(b.rows.len()).unwrap_or(i32::MAX)).collect::<Vec<_>>(),
-    )
-    .bind::<Array<Binary>, _>(hashes.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
-    .bind::<Array<Binary>, _>(batches.iter().map(|b| b.head.hash.as_slice()).collect::<Vec<_>>())
-    .bind::<Timestamptz, _>(booked_at);
+    let insert = sql_query(include_str!("sql/append_batches.sql"))
+        .bind::<Array<SmallInt>, _>(batches.iter().map(|b| b.chain.number()).collect::<Vec<_>>())
+        .bind::<Array<BigInt>, _>(batches.iter().map(Batch::number).collect::<Vec<_>>())
+        .bind::<Array<Integer>, _>(
+            batches.iter().map(|b| i32::try_from(b.rows.len()).unwrap_or(i32::MAX)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Binary>, _>(hashes.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
+        .bind::<Array<Binary>, _>(batches.iter().map(|b| b.head.hash.as_slice()).collect::<Vec<_>>())
+        .bind::<Timestamptz, _>(booked_at);
     Kept(insert).execute(&mut connection).await?;
     Ok(())
 }

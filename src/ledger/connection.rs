@@ -57,6 +57,7 @@ pub fn address_of(url: &str) -> String {
 pub(super) struct Shared {
     options: LedgerOptions,
     silence: Arc<Silence>,
+    look_ups: Connections,
     /// What changes the books runs here: it must outlive the worker that happened to ask for it.
     runtime: Handle,
     pub(super) partitions: OnceLock<u16>,
@@ -70,9 +71,12 @@ impl Ledger {
     /// Errors: [`LedgerError::Unavailable`] when it does not answer within the timeouts.
     pub async fn connect(options: LedgerOptions) -> Result<Self, LedgerError> {
         let runtime = Handle::current();
-        let (pool, probe) = (pool(&options, options.pool_size, &runtime)?, pool(&options, 1, &runtime)?);
+        let (probe, look_ups) =
+            (pool(&options, 1, NEW_PLANS, &runtime)?, pool(&options, LOOK_UPS_MAX, KEPT_PLANS, &runtime)?);
+        let pool = pool(&options, options.pool_size, NEW_PLANS, &runtime)?;
         let shared = Shared {
             silence: Arc::new(Silence::new(probe, runtime.clone())),
+            look_ups,
             options,
             runtime,
             partitions: OnceLock::new(),
@@ -89,8 +93,14 @@ impl Ledger {
     ///
     /// Errors: [`LedgerError::Unavailable`] when no pool can be made; nothing is connected yet.
     pub fn with_connections_of_its_own(&self, connections: usize) -> Result<Self, LedgerError> {
-        let pool = pool(&self.shared.options, connections, &self.shared.runtime)?;
+        let pool = pool(&self.shared.options, connections, NEW_PLANS, &self.shared.runtime)?;
         Ok(Self { shared: self.shared.clone(), pool })
+    }
+
+    /// The same ledger over connections that keep the plan of every query: for what is looked up by a key. Planning one of a
+    /// partitioned table takes many times as long as the look-up.
+    pub(crate) fn under_kept_plans(&self) -> Self {
+        Self { shared: self.shared.clone(), pool: self.shared.look_ups.clone() }
     }
 
     /// For how many ms after it was resolved an operation is known by its key.
@@ -237,8 +247,14 @@ where
 pub(super) type Connections = Pool<AsyncPgConnection>;
 
 /// Connections' own tasks run in `runtime`: they must outlive the worker that happened to ask for one.
-fn pool(options: &LedgerOptions, size: usize, runtime: &Handle) -> Result<Connections, LedgerError> {
-    let (greeting, connect_timeout, runtime) = (greeting(options), options.connect_timeout, runtime.clone());
+fn pool(
+    options: &LedgerOptions,
+    size: usize,
+    plans: &str,
+    runtime: &Handle,
+) -> Result<Connections, LedgerError> {
+    let greeting = greeting(options, plans);
+    let (connect_timeout, runtime) = (options.connect_timeout, runtime.clone());
     let mut config = ManagerConfig::default();
     config.recycling_method = RecyclingMethod::Fast;
     config.custom_setup = Box::new(move |url| {
@@ -259,12 +275,18 @@ pub(super) fn discard(connection: Object<AsyncPgConnection>) {
     drop(Object::take(connection));
 }
 
-fn greeting(options: &LedgerOptions) -> String {
+/// A statement is parsed once, but planned each time for its values and for the tables as they are.
+const NEW_PLANS: &str = "SET plan_cache_mode = force_custom_plan;";
+/// It is planned once too, to go by an index however small the tables are then.
+const KEPT_PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off;";
+/// The most connections that look up under kept plans.
+const LOOK_UPS_MAX: usize = 3;
+
+fn greeting(options: &LedgerOptions, plans: &str) -> String {
     let timeout_ms = options.statement_timeout.as_millis();
-    // A statement is parsed once, but planned each time for its values and for the tables as they are.
     let mut greeting = format!(
         "SET statement_timeout = {timeout_ms}; SET idle_in_transaction_session_timeout = {}; SET lc_messages = 'C'; \
-         SET plan_cache_mode = force_custom_plan;",
+         {plans}",
         timeout_ms * 2
     );
     if let Some(role) = &options.role {

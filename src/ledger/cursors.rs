@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{Array, BigInt, Binary, SmallInt};
+use diesel::sql_types::{Array, BigInt, Binary, SmallInt, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 
@@ -144,36 +144,36 @@ async fn note_given_up(
     Ok(noted)
 }
 
-/// Moves cursors that this transaction has locked: by compare-and-set, all of them or none.
+#[derive(QueryableByName)]
+struct Moved {
+    #[diesel(sql_type = SmallInt)]
+    partition: Partition,
+    #[diesel(sql_type = Timestamptz)]
+    booked_at: DateTime<Utc>,
+}
+
+/// Moves cursors by compare-and-set, all of them or none, and holds them until the transaction ends: nobody else books these
+/// partitions meanwhile. So it comes before whatever is read of them. Answers the transaction's instant.
 pub(crate) async fn advance(
-    mut connection: &AsyncPgConnection,
-    locked: &[Cursor],
+    connection: &mut AsyncPgConnection,
     moves: &[CursorMove],
-) -> Result<(), LedgerError> {
-    for step in moves {
-        let found = locked.iter().find(|cursor| cursor.partition == step.partition);
-        // What was given up since it was read is never booked: whoever waited for it has gone on without it.
-        let is_as_read = |cursor: &Cursor| cursor.booked == step.from && cursor.given_up < step.first.epoch;
-        if !found.is_some_and(is_as_read) {
-            return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));
-        }
-    }
+) -> Result<DateTime<Utc>, LedgerError> {
     let column = |pick: fn(&CursorMove) -> u64| {
         moves.iter().map(|step| number::signed(pick(step))).collect::<Vec<_>>()
     };
-    let partitions: Vec<i16> = moves.iter().map(|step| number::of_partition(step.partition)).collect();
     let advance = sql_query(include_str!("sql/advance_cursors.sql"))
-        .bind::<Array<SmallInt>, _>(partitions)
+        .bind::<Array<SmallInt>, _>(moves.iter().map(|step| step.partition).collect::<Vec<_>>())
         .bind::<Array<BigInt>, _>(column(|step| step.from.epoch.0))
         .bind::<Array<BigInt>, _>(column(|step| step.from.sequence))
+        .bind::<Array<BigInt>, _>(column(|step| step.first.epoch.0))
         .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
         .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
         .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
-    let moved = Kept(advance).execute(&mut connection).await?;
-    match moves.first() {
-        Some(first) if moved != moves.len() => {
-            Err(LedgerError::Conflict(Conflict::CursorMoved(first.partition.number())))
-        }
-        _ => Ok(()),
+    let moved: Vec<Moved> = Kept(advance).load(connection).await?;
+    let is_moved = |step: &&CursorMove| moved.iter().any(|moved| moved.partition == step.partition);
+    if let Some(step) = moves.iter().find(|step| !is_moved(step)) {
+        return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));
     }
+    let booked_at = moved.as_slice().first().map(|moved| moved.booked_at);
+    booked_at.ok_or_else(|| LedgerError::Refused("no event is to be booked".into()))
 }

@@ -1,20 +1,21 @@
 //! The entries: inserted in batches, never edited, read newest first.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::pg::Pg;
+use diesel::prelude::*;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
+use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, Nullable, Numeric, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::chain::Batch;
+use super::schema::{reservations, reservations_archive as archive};
 use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Amount;
 use crate::domain::entry::Entry;
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::{MeterId, ReservationId, TenantId};
 use crate::domain::movements::{Account, EntryClass, EntryFlags};
 
 /// An entry as stored.
@@ -35,8 +36,8 @@ pub struct EntryFilter {
     pub from_ms: Option<i64>,
     /// Only what happened before it (unix ms).
     pub to_ms: Option<i64>,
-    /// Only of this reservation or other operation.
-    pub operation_id: Option<uuid::Uuid>,
+    /// Only of this reservation.
+    pub reservation: Option<ReservationId>,
 }
 
 /// A place in a list of entries, newest first.
@@ -154,13 +155,7 @@ pub(crate) async fn insert(
 ) -> Result<(), LedgerError> {
     let rows = batches.iter().flat_map(|batch| batch.rows.iter().map(move |row| BookedEntry::of(row, batch)));
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
-    let insert = sql_query(
-        "INSERT INTO entries (tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
-                              excess, late, carried, degraded, happened_at, booked_at, operation, hour_at, subjects, chain, batch) \
-         SELECT tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class, \
-                excess, late, carried, degraded, happened_at, $2, operation, hour_at, subjects, chain, batch \
-         FROM unnest($1::booked_entry[])",
-    );
+    let insert = sql_query(include_str!("sql/insert_entries.sql"));
     let insert = insert.bind::<Array<statement::Row>, _>(rows).bind::<Timestamptz, _>(booked_at);
     Kept(insert).execute(&mut connection).await?;
     Ok(())
@@ -213,16 +208,16 @@ pub(crate) struct EntryRow {
     pub(crate) batch: i64,
 }
 
-/// What [`EntryRow`] reads.
-pub(crate) const COLUMNS: &str = "SELECT tenant, operation_id, step, line, leg, meter, period_start, credit::text AS credit, \
-    debit::text AS debit, amount, class::text AS class, ARRAY[excess, late, carried, degraded] AS flags, happened_at, booked_at, \
-    operation, hour_at, subjects, chain, batch FROM entries";
-
 impl EntryRow {
+    /// By which an operator finds it.
+    pub(crate) fn name(&self) -> String {
+        let Self { tenant, operation_id, step, line, leg, .. } = self;
+        format!("entry {tenant} {operation_id} step {step} line {line} leg {leg}")
+    }
+
     pub(crate) fn read(self) -> Result<StoredEntry, LedgerError> {
-        let name =
-            format!("the entry {} step {} line {} leg {}", self.operation_id, self.step, self.line, self.leg);
-        let damaged = |what: &str| LedgerError::Damaged(format!("{what} of {name}"));
+        let name = self.name();
+        let damaged = |what: &str| LedgerError::Damaged(format!("{what} of the {name}"));
         let flag = |index: usize| self.flags.get(index).copied().unwrap_or_default();
         let entry = Entry {
             tenant: number::tenant(&self.tenant)?,
@@ -255,34 +250,56 @@ impl Ledger {
         after: Option<EntryPlace>,
         limit: usize,
     ) -> Result<Vec<StoredEntry>, LedgerError> {
-        let from = filter.from_ms.map(instant::from_ms).transpose()?;
-        let to = filter.to_ms.map(instant::from_ms).transpose()?;
-        let place_at = after.map(|place| instant::from_ms(place.happened_at_ms)).transpose()?;
-        let query = format!(
-            "{COLUMNS} WHERE tenant = $1 AND ($2 IS NULL OR meter = $2) AND ($3 IS NULL OR happened_at >= $3) \
-             AND ($4 IS NULL OR happened_at < $4) AND ($5 IS NULL OR operation_id = $5) \
-             AND ($6 IS NULL OR (happened_at, operation_id, step, line, leg) < ($6, $7, $8, $9, $10)) \
-             ORDER BY happened_at DESC, operation_id DESC, step DESC, line DESC, leg DESC LIMIT $11"
+        let (mut from, mut to) = (
+            filter.from_ms.map(instant::from_ms).transpose()?,
+            filter.to_ms.map(instant::from_ms).transpose()?,
         );
-        let rows = self
-            .read(|connection| {
-                let query = sql_query(query.as_str())
-                    .bind::<Text, _>(tenant.to_string())
-                    .bind::<Nullable<Text>, _>(filter.meter.as_ref().map(ToString::to_string))
-                    .bind::<Nullable<Timestamptz>, _>(from)
-                    .bind::<Nullable<Timestamptz>, _>(to)
-                    .bind::<Nullable<sql_types::Uuid>, _>(filter.operation_id)
-                    .bind::<Nullable<Timestamptz>, _>(place_at)
-                    .bind::<Nullable<sql_types::Uuid>, _>(after.map(|place| place.operation_id))
-                    .bind::<Nullable<Integer>, _>(
-                        after.map(|place| i32::try_from(place.step).unwrap_or(i32::MAX)),
-                    )
-                    .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.line)))
-                    .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.leg)))
-                    .bind::<BigInt, _>(number::limit(limit));
-                async move { Ok(query.load::<EntryRow>(connection).await?) }.boxed()
-            })
-            .await?;
+        if let Some(id) = filter.reservation {
+            let Some((first, last)) = self.span_of(id).await? else { return Ok(Vec::new()) };
+            from = from.max(Some(first));
+            to = [to, last].into_iter().flatten().min();
+        }
+        let place_at = after.map(|place| instant::from_ms(place.happened_at_ms)).transpose()?;
+        let step = after.map(|place| i32::try_from(place.step).unwrap_or(i32::MAX));
+        let query = || {
+            sql_query(include_str!("sql/entries_of.sql"))
+                .bind::<Text, _>(tenant.as_str())
+                .bind::<Nullable<Text>, _>(filter.meter.as_ref().map(MeterId::as_str))
+                .bind::<Nullable<Timestamptz>, _>(from)
+                .bind::<Nullable<Timestamptz>, _>(to)
+                .bind::<Nullable<sql_types::Uuid>, _>(filter.reservation.map(ReservationId::uuid))
+                .bind::<Nullable<Timestamptz>, _>(place_at)
+                .bind::<Nullable<sql_types::Uuid>, _>(after.map(|place| place.operation_id))
+                .bind::<Nullable<Integer>, _>(step)
+                .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.line)))
+                .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.leg)))
+                .bind::<BigInt, _>(number::limit(limit))
+        };
+        let rows: Vec<EntryRow> = self.load(query).await?;
         rows.into_iter().map(EntryRow::read).collect()
     }
+
+    /// Between which instants a reservation's entries happened: from its birth until it was resolved, in all its lives, and
+    /// with room for a clock that was set; none where it is not booked. Without an end while it is open.
+    async fn span_of(&self, id: ReservationId) -> Result<Option<Span>, LedgerError> {
+        let booked = || {
+            let is_it = reservations::partition.eq(id.partition()).and(reservations::id.eq(id));
+            reservations::table.select((reservations::born_at, reservations::resolved_at)).filter(is_it)
+        };
+        let archived = || {
+            let is_it = archive::partition.eq(id.partition()).and(archive::id.eq(id));
+            archive::table.select((archive::born_at, archive::resolved_at)).filter(is_it)
+        };
+        let lives: Vec<Span> = self.load(|| booked().union_all(archived())).await?;
+        let first = lives.iter().map(|(born, resolved)| resolved.map_or(*born, |at| at.min(*born))).min();
+        let ends = lives.iter().map(|(born, resolved)| resolved.map(|at| at.max(*born)));
+        let last = ends.collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());
+        Ok(first.map(|first| (first - CLOCKS_APART, last.map(|last| last + CLOCKS_APART))))
+    }
 }
+
+/// From when, and until when where that is known.
+type Span = (DateTime<Utc>, Option<DateTime<Utc>>);
+
+/// The gate's clock may be set in the middle of a reservation's life, by less than this.
+const CLOCKS_APART: TimeDelta = TimeDelta::days(1);

@@ -10,19 +10,20 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::try_join;
 
 use super::balances::{self, BalanceChanges};
-use super::chain::{self, Batch, Chain};
+use super::chain::{self, Batch, Chain, Heads};
 use super::usage::{self, UsageChanges};
 use super::{LedgerError, entries};
-use crate::domain::entry::{Entry, Posting};
+use crate::domain::entry::Posting;
 use crate::domain::ids::Partition;
 
-/// Posts to each chain a batch, and answers how many entries they have. What serialises the chains' users must be
-/// locked before: a partition's cursor for its outbox's chain.
+/// Posts to each chain a batch behind its head, and answers how many entries they have. What serialises the chains' users
+/// must have been locked before the heads were read: a partition's cursor for its outbox's chain.
 ///
-/// A constant number of statements, whatever the number of postings; what can be is sent together.
+/// A constant number of statements, whatever the number of postings, sent together.
 pub(crate) async fn post(
     connection: &AsyncPgConnection,
     parts: Vec<(Chain, Vec<Posting>)>,
+    heads: &Heads,
     booked_at: DateTime<Utc>,
 ) -> Result<usize, LedgerError> {
     let (mut balances, mut usage) = (BalanceChanges::default(), UsageChanges::default());
@@ -34,15 +35,16 @@ pub(crate) async fn post(
             usage.add(posting);
             entries.extend(posting.entries().map_err(too_many)?);
         }
-        batches.push((chain, entries));
+        let head = heads.get(&chain).copied().unwrap_or_default();
+        batches.push(Batch { chain, head, rows: entries });
     }
-    batches.retain(|(_, rows)| !rows.is_empty());
-    let count = batches.iter().map(|(_, rows)| rows.len()).sum();
-    // The chains' heads are asked first: batches are hashed while the database does the rest.
+    batches.retain(|batch| !batch.rows.is_empty());
+    let count = batches.iter().map(|batch| batch.rows.len()).sum();
+    // Batches are hashed while the database does the rest.
     try_join!(
-        append(connection, batches, booked_at),
         balances::add(connection, &balances),
-        usage::add(connection, &usage)
+        usage::add(connection, &usage),
+        append(connection, batches, booked_at)
     )?;
     Ok(count)
 }
@@ -59,7 +61,8 @@ pub(crate) async fn post_beside_outbox(
     let chain = Chain::Other(partition);
     let lock = sql_query(include_str!("sql/lock_other_chain.sql")).bind::<SmallInt, _>(chain.number());
     let locked: Locked = lock.get_result(connection).await?;
-    post(connection, vec![(chain, postings)], locked.booked_at).await?;
+    let heads = chain::heads(connection, &[chain]).await?;
+    post(connection, vec![(chain, postings)], &heads, locked.booked_at).await?;
     Ok(())
 }
 
@@ -73,19 +76,14 @@ fn too_many(_: TryFromIntError) -> LedgerError {
     LedgerError::Refused("an operation moves more at once than its entries can be numbered".into())
 }
 
-/// Appends rows to their chains, a batch to each.
 async fn append(
     connection: &AsyncPgConnection,
-    parts: Vec<(Chain, Vec<Entry>)>,
+    mut batches: Vec<Batch>,
     booked_at: DateTime<Utc>,
 ) -> Result<(), LedgerError> {
-    if parts.is_empty() {
+    if batches.is_empty() {
         return Ok(());
     }
-    let chains: Vec<Chain> = parts.iter().map(|(chain, _)| *chain).collect();
-    let heads = chain::heads(connection, &chains).await?;
-    let batch = |((chain, rows), head)| Batch { chain, head, rows };
-    let mut batches: Vec<Batch> = parts.into_iter().zip(heads).map(batch).collect();
     let hashes = chain::seal(&mut batches, booked_at);
     try_join!(
         chain::append(connection, &batches, &hashes, booked_at),

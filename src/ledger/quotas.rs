@@ -1,12 +1,14 @@
 //! Quotas' periods: opened at first use, once, with the included amount as their first entry.
 
 use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use diesel::sql_query;
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, SmallInt, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::schema::tenants;
 use super::statement::Kept;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, instant, journal, number};
 use crate::domain::amount::{Decimals, Units};
@@ -69,20 +71,13 @@ impl Row {
     }
 }
 
-const COLUMNS: &str =
-    "SELECT q.meter, q.period_start, q.period_end, q.decimals, q.included, q.version FROM quota_periods q";
-
 /// The capacities of a tenant's quotas by meter and period's start; those that are not open are left out.
 pub(crate) async fn read_open(
     mut connection: &AsyncPgConnection,
     tenant: &TenantId,
     wanted: &[(&MeterId, i64)],
 ) -> Result<Vec<((MeterId, i64), QuotaCapacity)>, LedgerError> {
-    let query = format!(
-        "{COLUMNS} JOIN unnest($2::text[], $3::timestamptz[]) AS w(meter, period_start) USING (meter, period_start) \
-         WHERE q.tenant = $1"
-    );
-    let find = sql_query(query)
+    let find = sql_query(include_str!("sql/open_quotas.sql"))
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
@@ -158,11 +153,9 @@ struct Inserted {
 /// Whoever opens a period and whoever changes a tenant's calendar go one after the other: what is opened by an older
 /// calendar is seen by the change, and what is opened behind it ends where the change says. Other changes are not waited for.
 async fn lock_tenants(connection: &mut AsyncPgConnection, openings: &[Opening]) -> Result<(), LedgerError> {
-    let tenants: Vec<_> = openings.iter().map(|opening| opening.tenant.as_str()).collect();
-    sql_query("SELECT FROM tenants WHERE id = ANY($1) ORDER BY id FOR KEY SHARE")
-        .bind::<Array<Text>, _>(tenants)
-        .execute(connection)
-        .await?;
+    let named = tenants::id.eq_any(openings.iter().map(|opening| &opening.tenant));
+    let lock = tenants::table.select(tenants::id).filter(named).order(tenants::id).for_key_share();
+    lock.execute(connection).await?;
     Ok(())
 }
 
@@ -174,24 +167,16 @@ async fn insert(
 ) -> Result<Vec<Inserted>, LedgerError> {
     let texts = |pick: fn(&Opening) -> &str| openings.iter().map(pick).collect::<Vec<_>>();
     let included = openings.iter().map(|opening| opening.included.to_amount(opening.decimals).decimal());
-    let inserted = sql_query(
-        "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
-         SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, \
-                greatest(extract(epoch FROM w.period_start)::bigint, 1) \
-         FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[]) \
-              AS w(tenant, meter, period_start, period_end, decimals, included) \
-         LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start \
-         ORDER BY w.tenant, w.meter ON CONFLICT DO NOTHING RETURNING tenant, meter, period_end",
-    )
-    .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
-    .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.0))?)
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.1))?)
-    .bind::<Array<SmallInt>, _>(openings.iter().map(|o| i16::from(o.decimals.count())).collect::<Vec<_>>())
-    .bind::<Array<Numeric>, _>(included.collect::<Vec<_>>())
-    .load(connection)
-    .await?;
-    Ok(inserted)
+    let insert = sql_query(include_str!("sql/open_quota_periods.sql"))
+        .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
+        .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.0))?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(openings.iter().map(|o| o.period_ms.1))?)
+        .bind::<Array<SmallInt>, _>(
+            openings.iter().map(|o| i16::from(o.decimals.count())).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Numeric>, _>(included.collect::<Vec<_>>());
+    Ok(Kept(insert).load(connection).await?)
 }
 
 /// A tenant's meter and the start of a period of it (unix ms).
@@ -217,18 +202,11 @@ pub(crate) async fn read_with_next(
     connection: &mut AsyncPgConnection,
     wanted: &[PeriodKey],
 ) -> Result<Vec<(PeriodKey, QuotaCapacity)>, LedgerError> {
-    let rows: Vec<WithNext> = sql_query(
-        "SELECT q.tenant, q.meter, q.period_start, q.period_end, q.decimals, q.included, q.version, \
-                n.period_end AS next_end, n.included AS next_included, n.version AS next_version \
-         FROM quota_periods q \
-         JOIN unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start) USING (tenant, meter, period_start) \
-         LEFT JOIN quota_periods n ON n.tenant = q.tenant AND n.meter = q.meter AND n.period_start = q.period_end",
-    )
-    .bind::<Array<Text>, _>(wanted.iter().map(|(tenant, ..)| tenant.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(wanted.iter().map(|(_, meter, _)| meter.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(.., start_ms)| *start_ms))?)
-    .load(connection)
-    .await?;
+    let find = sql_query(include_str!("sql/quotas_with_next.sql"))
+        .bind::<Array<Text>, _>(wanted.iter().map(|(tenant, ..)| tenant.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(wanted.iter().map(|(_, meter, _)| meter.as_str()).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(.., start_ms)| *start_ms))?);
+    let rows: Vec<WithNext> = Kept(find).load(connection).await?;
     rows.into_iter().map(WithNext::read).collect()
 }
 

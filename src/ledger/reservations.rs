@@ -272,7 +272,7 @@ pub(crate) async fn archive(
 impl Ledger {
     /// A reservation by its id, of whichever tenant: the caller compares the tenant before it tells anything.
     pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {
-        self.read(|connection| read_one(connection, id).boxed()).await
+        self.under_kept_plans().read(|connection| read_one(connection, id).boxed()).await
     }
 
     /// The newest life of a reservation in the archive: no repeat of it is recognised any more.

@@ -121,7 +121,7 @@ diesel::table! {
     use super::sql_types::Account;
     use super::sql_types::EntryClass;
 
-    entries (tenant, operation_id, step, line, leg, happened_at) {
+    entries (tenant, happened_at, operation_id, step, line, leg) {
         tenant -> Text,
         operation_id -> Uuid,
         step -> Int4,

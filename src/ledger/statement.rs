@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{SqlType, Untyped};
 
 /// A statement whose text never changes: each connection parses it once. In transactions begun by [`super::BEGIN_BOOKING`] or
-/// [`super::BEGIN_LOOK_UP`] its plan is kept too.
+/// [`super::BEGIN_LOOK_UP`], and over connections of [`super::Ledger::under_kept_plans`], its plan is kept too.
 pub(crate) struct Kept<Q>(pub(crate) Q);
 
 impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Kept<Q> {

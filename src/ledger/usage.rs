@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::statement::Kept;
+use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
@@ -71,6 +73,35 @@ fn key(posting: &Posting, line: &PostedLine, subject: i64) -> UsageKey {
     }
 }
 
+/// A row of the type `moved_usage`.
+#[derive(Debug)]
+struct MovedUsage<'a> {
+    key: &'a UsageKey,
+    hour_at: DateTime<Utc>,
+    change: &'a UsageChange,
+}
+
+/// The attributes of `moved_usage`, in order.
+type Attributes = (Text, Text, Timestamptz, Text, BigInt, Numeric, BigInt, Numeric, Numeric);
+
+impl ToSql<statement::Row, Pg> for MovedUsage<'_> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        let (key, change) = (self.key, self.change);
+        let row = (
+            key.tenant.as_str(),
+            key.meter.as_str(),
+            self.hour_at,
+            key.operation.as_str(),
+            key.subject,
+            change.consumed,
+            change.count,
+            change.excess,
+            change.late,
+        );
+        WriteTuple::<Attributes>::write_tuple(&row, &mut out.reborrow())
+    }
+}
+
 /// Adds the changes, in order of their keys.
 pub(crate) async fn add(
     mut connection: &AsyncPgConnection,
@@ -79,25 +110,12 @@ pub(crate) async fn add(
     if changes.0.is_empty() {
         return Ok(());
     }
-    let keys = || changes.0.keys();
-    let amounts = |pick: fn(&UsageChange) -> Decimal| changes.0.values().map(pick).collect::<Vec<_>>();
-    let add = sql_query(
-        "INSERT INTO usage_hourly AS u (tenant, meter, hour_at, operation, subject, consumed, count, excess, late) \
-         SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], \
-                              $6::numeric[], $7::bigint[], $8::numeric[], $9::numeric[]) \
-         ON CONFLICT (tenant, meter, hour_at, operation, subject) DO UPDATE SET \
-             consumed = u.consumed + excluded.consumed, count = u.count + excluded.count, \
-             excess = u.excess + excluded.excess, late = u.late + excluded.late",
-    )
-    .bind::<Array<Text>, _>(keys().map(|key| key.tenant.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(keys().map(|key| key.meter.as_str()).collect::<Vec<_>>())
-    .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.hour_start_ms))?)
-    .bind::<Array<Text>, _>(keys().map(|key| key.operation.as_str()).collect::<Vec<_>>())
-    .bind::<Array<BigInt>, _>(keys().map(|key| key.subject).collect::<Vec<_>>())
-    .bind::<Array<Numeric>, _>(amounts(|change| change.consumed))
-    .bind::<Array<BigInt>, _>(changes.0.values().map(|change| change.count).collect::<Vec<_>>())
-    .bind::<Array<Numeric>, _>(amounts(|change| change.excess))
-    .bind::<Array<Numeric>, _>(amounts(|change| change.late));
+    let row = |(key, change)| -> Result<_, LedgerError> {
+        let key: &UsageKey = key;
+        Ok(MovedUsage { key, hour_at: instant::from_ms(key.hour_start_ms)?, change })
+    };
+    let rows = changes.0.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    let add = sql_query(include_str!("sql/add_to_usage.sql")).bind::<Array<statement::Row>, _>(rows);
     Kept(add).execute(&mut connection).await?;
     Ok(())
 }

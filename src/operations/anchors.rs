@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Answer, Operations};
 use crate::domain::chain::{Chain, ChainHead};
+use crate::ledger::chain::BatchAt;
 use crate::telemetry::labels::Alarm;
 
 /// What holding the chains against their anchors came to.
@@ -60,9 +61,10 @@ impl Operations {
         for ((chain, anchored), stored) in anchors.iter().zip(stored) {
             let ChainHead { number, rows, .. } = anchored;
             let how = match stored {
-                Some(stored) if stored == *anchored => continue,
-                Some(_) => "is another one by now",
-                None => "is gone",
+                BatchAt::Found(stored) if stored == *anchored => continue,
+                BatchAt::ProvenLater => continue,
+                BatchAt::Found(_) => "is another one by now",
+                BatchAt::Missing => "is gone",
             };
             let fault = format!(
                 "chain {chain}: batch {number} of {rows} entries, which the gate has as booked, {how}"

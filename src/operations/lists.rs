@@ -4,7 +4,7 @@ use super::answers::{Reservation, Rows, StoredEntry, UsageFigures};
 use super::degraded::standing;
 use super::requests::{Ack, EntriesRequest, Page, ReservationsRequest, UsageRequest};
 use super::{Answer, OperationError, Operations};
-use crate::domain::ids::{ReservationId, TenantId};
+use crate::domain::ids::TenantId;
 use crate::domain::resolution::Standing;
 use crate::ledger::{
     EntryFilter, EntryPlace, ListedReservation, ParkedState, ReservationFilter, ReservationPlace, UsagePlace,
@@ -64,7 +64,7 @@ impl Operations {
             meter: request.meter,
             from_ms: request.from_ms,
             to_ms: request.to_ms,
-            operation_id: request.reservation.map(ReservationId::uuid),
+            reservation: request.reservation,
         };
         let after = request.page.after.as_deref().map(entry_place).transpose()?;
         let limit = limit_of(&request.page);

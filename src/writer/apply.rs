@@ -1,4 +1,4 @@
-//! One transaction: locks the cursors, books what the plan says, moves the cursors, all or nothing.
+//! One transaction: moves the cursors, books what the plan says, all or nothing.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
-use crate::ledger::chain::Chain;
+use crate::ledger::chain::{self, Chain, Heads};
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{gaps, journal, key_filters, losses, quarantine, reconciliations, repeats, reservations};
@@ -139,8 +139,10 @@ async fn book_parts(
     parts: Vec<PartitionEvents>,
 ) -> Result<Applied, LedgerError> {
     let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
-    let partitions: Vec<Partition> = parts.iter().map(|part| part.partition).collect();
-    let (locked, booked_at) = cursors::lock(connection, &partitions).await?;
+    let chains: Vec<Chain> = parts.iter().map(|part| Chain::Outbox(part.partition)).collect();
+    // First of all, and by itself: what is read of these partitions must be what the transaction before left, and a writer
+    // that comes second ends here.
+    let booked_at = cursors::advance(connection, &moves).await?;
     losses::add_ends(connection, &parts.iter().flat_map(epoch_ends).collect::<Vec<_>>()).await?;
     let mut gaps = Vec::new();
     let mut arrivals = Vec::new();
@@ -150,8 +152,8 @@ async fn book_parts(
     }
     let count = arrivals.len();
     let checkpoints = checkpoints(&arrivals);
-    let advancing = cursors::advance(connection, &locked, &moves);
-    let ((), known) = try_join!(advancing, read_known(ledger, connection, &arrivals))?;
+    let heads = chain::heads(connection, &chains);
+    let (heads, known) = try_join!(heads, read_known(ledger, connection, &arrivals))?;
     let known = number_subjects(ledger, connection, &arrivals, known).await?;
     let mut plan = plan(arrivals, known);
     plan.gaps = gaps;
@@ -163,7 +165,7 @@ async fn book_parts(
         repeats: plan.repeats.len(),
         ..Applied::default()
     };
-    applied.entries = write(connection, plan, booked_at).await?;
+    applied.entries = write(connection, plan, &heads, booked_at).await?;
     for (partition, checkpoint) in &checkpoints {
         let mut judged = judge(ledger, connection, *partition, checkpoint).await?;
         judged.is_known = reconciliations::add(connection, &judged).await?;
@@ -235,6 +237,7 @@ pub(super) async fn number_subjects(
 pub(super) async fn write(
     connection: &AsyncPgConnection,
     plan: Plan,
+    heads: &Heads,
     booked_at: chrono::DateTime<chrono::Utc>,
 ) -> Result<usize, LedgerError> {
     let chained = |(partition, postings)| (Chain::Outbox(partition), postings);
@@ -243,9 +246,9 @@ pub(super) async fn write(
         reservations::write_many(connection, life.planned.as_slice()).await?;
         reservations::archive(connection, life.id).await?;
     }
-    let (entries, ..) = try_join!(
-        journal::post(connection, postings, booked_at),
+    let ((), entries, ..) = try_join!(
         reservations::write_many(connection, &plan.reservations),
+        journal::post(connection, postings, heads, booked_at),
         quarantine::add(connection, &plan.refused),
         gaps::add(connection, &plan.gaps),
         repeats::add(connection, &plan.repeats),

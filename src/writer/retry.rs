@@ -6,6 +6,7 @@ use futures::FutureExt;
 use super::apply::{number_subjects, read_known, write};
 use super::batch::{Arrival, plan};
 use crate::domain::ids::{OutboxId, Partition};
+use crate::ledger::chain::{self, Chain};
 use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, quarantine};
 
 /// How another try went.
@@ -51,6 +52,7 @@ async fn try_again(
         let reason = reason.map(|refused| refused.reason.as_str());
         quarantine::note_try(connection, partition, event.outbox_id, reason).await?;
     }
-    write(connection, plan, booked_at).await?;
+    let heads = chain::heads(connection, &[Chain::Outbox(partition)]).await?;
+    write(connection, plan, &heads, booked_at).await?;
     Ok(Retried { resolved: waiting.len() - refused.len(), waiting: refused.len() })
 }

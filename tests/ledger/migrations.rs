@@ -1,6 +1,10 @@
+use std::fs;
+
 use tollgate::ledger::{Ledger, LedgerOptions};
 
+use super::events::{HOUR_MS, Work, tenant};
 use super::{as_owner, bare, ledger, options, rows};
+use crate::writer::apply::{assert_proven, book};
 
 const COLUMNS: &str = "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns \
                        WHERE table_schema = 'public' AND table_name <> '__diesel_schema_migrations' ORDER BY 1, ordinal_position";
@@ -47,6 +51,57 @@ async fn two_instances_migrate_at_once_and_each_step_is_applied_once() {
     let (one, other) = (one.unwrap(), other.unwrap());
     assert_eq!(one.len() + other.len(), Ledger::migrations().unwrap().len());
     assert!(one.is_empty() || other.is_empty());
+}
+
+/// The newest steps down to this one, the newest first.
+fn newest_down_to(first: &str) -> Vec<String> {
+    let all = Ledger::migrations().unwrap().into_iter();
+    let mut newest: Vec<_> = all.skip_while(|name| name != first).collect();
+    newest.reverse();
+    newest
+}
+
+const KEYS_OF_ENTRIES: &str = "SELECT DISTINCT count(*) AS indexes, string_agg(split_part(indexdef, ' USING ', 2), ' / ' ORDER BY split_part(indexdef, ' USING ', 2)) AS of \
+                               FROM pg_indexes WHERE tablename LIKE 'entries%' GROUP BY tablename";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stays_proven() {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let mut jobs: Vec<_> =
+        (0..4).map(|n| Work::new(&acme, &format!("job-{n}"), &[("ocr.page", 600)])).collect();
+    let mut events: Vec<_> = jobs.iter().map(Work::reserve).collect();
+    events.extend(jobs.iter_mut().take(2).map(|job| job.consume(&[700], true)));
+    let months_ms = [-31, 0, 31].map(|days| HOUR_MS + days * 86_400_000);
+    for (event, at_ms) in events.iter_mut().zip(months_ms.into_iter().cycle()) {
+        event[2..10].copy_from_slice(&at_ms.to_le_bytes());
+    }
+    book(&ledger, &acme, "1-0", events).await.unwrap();
+    let entries = "SELECT * FROM entries ORDER BY operation_id, step, line, leg";
+    let booked = rows(&database, entries).await;
+
+    for name in newest_down_to("2026-11-22-200000_leave_room_for_updates") {
+        let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
+        let version = name.split('_').next().unwrap().replace('-', "");
+        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{version}'");
+        as_owner(&database, &format!("{}; {forget}", down.unwrap())).await.unwrap();
+    }
+    let before =
+        ["2 btree (tenant, happened_at DESC) / btree (tenant, operation_id, step, line, leg, happened_at)"];
+    assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, before);
+
+    Ledger::migrate(&database.url).await.unwrap();
+    // Types that are made anew have other numbers.
+    let ledger = Ledger::connect(options(&database)).await.unwrap();
+    let after = ["1 btree (tenant, happened_at, operation_id, step, line, leg)"];
+    assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, after);
+    assert_eq!(rows(&database, entries).await, booked);
+    assert_proven(&ledger).await;
+    ledger.ensure_month_partitions(HOUR_MS + 62 * 86_400_000, HOUR_MS + 62 * 86_400_000).await.unwrap();
+    assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, after, "of a month made since, too");
+    let ends: Vec<_> = jobs.iter_mut().skip(2).map(|job| job.release(&[0])).collect();
+    book(&ledger, &acme, "1-6", ends).await.unwrap();
+    assert_proven(&ledger).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! The ledger on a real Postgres: schema, queries, constraints, proof.
 
+mod batches;
 pub mod events;
 mod key_filters;
 mod large_tables;

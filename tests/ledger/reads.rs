@@ -1,4 +1,4 @@
-use tollgate::domain::ids::{Epoch, TenantId};
+use tollgate::domain::ids::{Epoch, ReservationId, TenantId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::{Granularity, GroupBy};
 use tollgate::ledger::{EntryFilter, Ledger, LedgerError, ReservationFilter, UsageQuery};
@@ -125,6 +125,39 @@ async fn usage_is_told_apart_by_tenant_operation_and_subject_page_by_page() {
     assert_eq!(starts, [10, 9, 8, 7, 6, 5]);
 }
 
+/// The event, at another time.
+fn at_ms(mut event: Vec<u8>, ms: i64) -> Vec<u8> {
+    event[2..10].copy_from_slice(&ms.to_le_bytes());
+    event
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_entries_of_a_reservation_are_found_however_far_apart_they_happened() {
+    let (_database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let mut work = Work::new(&acme, "job", &[("ocr.page", 600)]);
+    let filter = EntryFilter { reservation: Some(work.id), ..EntryFilter::default() };
+    assert_eq!(ledger.entries_of(&acme, &filter, None, 10).await.unwrap(), []);
+    let events = vec![
+        work.reserve(),
+        at_ms(work.consume(&[100], false), HOUR_MS + 20 * 24 * HOUR),
+        // The clock was set back by half a day.
+        at_ms(work.expire(), HOUR_MS + 20 * 24 * HOUR - 12 * HOUR),
+        at_ms(work.consume(&[250], true), HOUR_MS + 40 * 24 * HOUR),
+    ];
+    let count = async |filter: &EntryFilter| ledger.entries_of(&acme, filter, None, 10).await.unwrap().len();
+    for (number, (event, entries)) in events.into_iter().zip([1, 2, 3, 4]).enumerate() {
+        book(&ledger, &acme, &format!("1-{number}"), vec![event]).await.unwrap();
+        assert_eq!(count(&filter).await, entries, "after event {number}");
+    }
+    let early = EntryFilter { to_ms: Some(HOUR_MS + HOUR), ..filter.clone() };
+    let late = EntryFilter { from_ms: Some(HOUR_MS + HOUR), ..filter.clone() };
+    assert_eq!((count(&early).await, count(&late).await), (1, 3));
+    let far_ms = HOUR_MS + 400 * 24 * HOUR;
+    assert_eq!(ledger.archive_reservations(far_ms, far_ms, 10).await.unwrap(), 1);
+    assert_eq!(count(&filter).await, 4, "also of an archived one");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_and_reservations_are_listed_newest_first_and_only_the_tenants_own() {
     let (_database, ledger) = used().await;
@@ -140,7 +173,8 @@ async fn entries_and_reservations_are_listed_newest_first_and_only_the_tenants_o
     assert!(entries.iter().all(|stored| stored.entry.tenant == acme));
     let places: Vec<_> = entries.iter().map(|stored| stored.place().operation_id).collect();
     assert!(places.windows(2).all(|pair| pair[0] > pair[1]), "one instant: by operation");
-    let one = EntryFilter { operation_id: Some(places[3]), ..EntryFilter::default() };
+    let fourth = Some(ReservationId::from_bytes(places[3].into_bytes()));
+    let one = EntryFilter { reservation: fourth, ..EntryFilter::default() };
     assert_eq!(ledger.entries_of(&acme, &one, None, 10).await.unwrap().len(), 2);
     assert_eq!(ledger.entries_of(&tenant("beta"), &one, None, 10).await.unwrap().len(), 0);
     let later = EntryFilter { from_ms: Some(HOUR_MS + 1), ..EntryFilter::default() };

@@ -8,7 +8,9 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT meter, sum(CASE WHEN debit = 'reserved' THEN amount ELSE -amount END) AS held
     FROM entries
-    WHERE tenant = r.tenant AND operation_id = r.id AND 'reserved' IN (debit, credit)
+    -- None of it happened before its birth, but for a clock that was set back.
+    WHERE tenant = r.tenant AND happened_at >= r.born_at - interval '1 day' AND operation_id = r.id
+        AND 'reserved' IN (debit, credit)
     GROUP BY meter
 ) e ON true
 WHERE r.partition = $1 AND r.tenant = $2 AND r.id = ANY($3)

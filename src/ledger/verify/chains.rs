@@ -1,15 +1,17 @@
-//! The hash chains: every batch recomputed from its entries, every link, no number missing.
+//! The hash chains: every batch recomputed from its entries, every link, no number missing. Where a batch's row was dropped
+//! its entries say what it was, and the next row that is kept proves them.
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, SmallInt};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 
-use super::{Check, FAULTS_MAX, Fault};
-use crate::ledger::chain::{BatchHash, BatchRow};
-use crate::ledger::entries::{COLUMNS, EntryRow};
+use super::{Check, Fault};
+use crate::ledger::chain::{BatchHash, BatchRow, is_droppable};
+use crate::ledger::entries::EntryRow;
 use crate::ledger::{Ledger, LedgerError};
 
 #[derive(QueryableByName)]
@@ -20,114 +22,156 @@ struct HeadRow {
     number: i64,
 }
 
-const STRAYS: &str = "SELECT concat_ws(' ', 'entry', e.tenant, e.operation_id, 'step', e.step, 'line', e.line, 'leg', e.leg) AS what, \
-        concat('is in batch ', e.batch, ' of chain ', e.chain, ', which does not exist') AS detail \
-    FROM entries e LEFT JOIN batches b ON b.chain = e.chain AND b.number = e.batch WHERE b.number IS NULL";
+/// By chain, the number of its last batch.
+type LastNumbers = BTreeMap<i16, i64>;
 
 /// `connection` sees one instant; the batches up to its heads never change, so they are read beside it.
 pub(super) async fn check(ledger: &Ledger, connection: &mut AsyncPgConnection) -> Result<Check, LedgerError> {
     let mut check = Check::of("hash chains are intact");
-    let strays: Vec<Fault> = sql_query(format!("{STRAYS} LIMIT {FAULTS_MAX}")).load(connection).await?;
-    strays.into_iter().for_each(|fault| check.fault(fault));
-    let heads: Vec<HeadRow> =
-        sql_query("SELECT chain, max(number) AS number FROM batches GROUP BY chain").load(connection).await?;
-    let heads = heads.into_iter().map(|head| (head.chain, head.number)).collect();
-    let mut batches = Batches::new(ledger, heads);
-    let query = format!(
-        "{COLUMNS} ORDER BY chain, batch, tenant COLLATE \"C\", operation_id, step, line, leg, happened_at"
-    );
-    let mut rows = sql_query(query).load_stream::<EntryRow>(connection).await?;
-    let mut walk = Walk { current: batches.next().await?, count: 0, hash: None, last: None };
+    let heads: Vec<HeadRow> = sql_query(include_str!("../sql/last_batches.sql")).load(connection).await?;
+    let heads: LastNumbers = heads.into_iter().map(|head| (head.chain, head.number)).collect();
+    let mut batches = Batches::new(ledger, &heads);
+    let query = sql_query(include_str!("../sql/entries_in_batches.sql"));
+    let mut rows = query.load_stream::<EntryRow>(connection).await?;
+    let mut walk = Walk { heads: &heads, open: None, last: None };
+    let mut next = batches.next().await?;
     while let Some(row) = rows.try_next().await? {
         let place = (row.chain, row.batch);
-        while walk.current.as_ref().is_some_and(|batch| (batch.chain, batch.number) < place) {
+        if walk.open.as_ref().is_none_or(|open| open.place != place) {
             walk.close(&mut check);
-            walk.current = batches.next().await?;
+            while let Some(empty) = next.take_if(|kept| (kept.chain, kept.number) < place) {
+                walk.begin((empty.chain, empty.number), Some(empty), None);
+                walk.close(&mut check);
+                next = batches.next().await?;
+            }
+            let kept = next.take_if(|kept| (kept.chain, kept.number) == place);
+            if kept.is_some() {
+                next = batches.next().await?;
+            }
+            walk.begin(place, kept, Some(&row));
         }
         walk.take(row, &mut check);
     }
-    while walk.current.is_some() {
+    walk.close(&mut check);
+    while let Some(empty) = next.take() {
+        walk.begin((empty.chain, empty.number), Some(empty), None);
         walk.close(&mut check);
-        walk.current = batches.next().await?;
+        next = batches.next().await?;
     }
     Ok(check)
 }
 
 /// Where the walk over batches and their entries stands.
-struct Walk {
-    current: Option<BatchRow>,
-    count: i32,
-    hash: Option<BatchHash>,
-    /// The batch closed last: chain, number and hash as stored.
-    last: Option<(i16, i64, Vec<u8>)>,
+struct Walk<'a> {
+    heads: &'a LastNumbers,
+    open: Option<Open>,
+    last: Option<Closed>,
 }
 
-impl Walk {
+/// A batch whose entries are being read.
+struct Open {
+    /// Its chain and number.
+    place: (i16, i64),
+    kept: Option<BatchRow>,
+    /// An entry of it, by which it is named where there is no such batch.
+    entry: String,
+    booked_at: Option<DateTime<Utc>>,
+    count: i32,
+    hash: BatchHash,
+}
+
+/// The batch before.
+struct Closed {
+    chain: i16,
+    number: i64,
+    /// As stored where its row is kept, else as its entries come to.
+    hash: [u8; 32],
+    /// The last number up to which rows have proved the entries.
+    proven: i64,
+}
+
+impl Walk<'_> {
+    fn begin(&mut self, place: (i16, i64), kept: Option<BatchRow>, first: Option<&EntryRow>) {
+        let previous =
+            self.last.as_ref().filter(|last| last.chain == place.0).map_or([0; 32], |last| last.hash);
+        let previous = kept.as_ref().map_or(previous.as_slice(), |batch| batch.previous.as_slice());
+        let booked_at = kept.as_ref().map(|batch| batch.booked_at).or(first.map(|row| row.booked_at));
+        let hash = BatchHash::begin(place.0, place.1, previous, booked_at.unwrap_or_default());
+        let entry = first.map(EntryRow::name).unwrap_or_default();
+        self.open = Some(Open { place, kept, entry, booked_at, count: 0, hash });
+    }
+
     fn take(&mut self, row: EntryRow, check: &mut Check) {
-        let Some(batch) =
-            self.current.as_ref().filter(|batch| (batch.chain, batch.number) == (row.chain, row.batch))
-        else {
-            // Named as a stray already, or booked after the instant of this proof.
-            return;
-        };
-        self.count += 1;
-        let begin = || BatchHash::begin(batch.chain, batch.number, &batch.previous, batch.booked_at);
-        let hash = self.hash.get_or_insert_with(begin);
-        if row.booked_at != batch.booked_at {
-            check.fault(Fault::new(name(batch), "an entry of it was not booked with it"));
+        let Some(open) = &mut self.open else { return };
+        open.count += 1;
+        if Some(row.booked_at) != open.booked_at {
+            check.fault(Fault::new(name(open.place), "an entry of it was not booked with it"));
         }
         match row.read() {
-            Ok(stored) => hash.row(&stored.entry),
-            Err(error) => check.fault(Fault::new(name(batch), error.to_string())),
+            Ok(stored) => open.hash.row(&stored.entry),
+            Err(error) => check.fault(Fault::new(name(open.place), error.to_string())),
         }
     }
 
     fn close(&mut self, check: &mut Check) {
-        let Some(batch) = self.current.take() else { return };
+        let Some(open) = self.open.take() else { return };
+        let (chain, number) = open.place;
         check.checked += 1;
-        let begin = || BatchHash::begin(batch.chain, batch.number, &batch.previous, batch.booked_at);
-        let hash = self.hash.take().unwrap_or_else(begin).finish();
-        let count = std::mem::take(&mut self.count);
-        if count != batch.rows {
-            check.fault(Fault::new(
-                name(&batch),
-                format!("has {count} entries where {} were booked", batch.rows),
-            ));
-        } else if hash.as_slice() != batch.hash {
-            check.fault(Fault::new(name(&batch), "an entry of it was changed: its hash differs"));
+        let head = self.heads.get(&chain).copied().unwrap_or_default();
+        if open.kept.is_none() && !is_droppable(number, head) {
+            let where_it_is = format!("is in batch {number} of chain {chain}, which does not exist");
+            return check.fault(Fault::new(open.entry, where_it_is));
         }
-        let (number, previous) = match self.last.take() {
-            Some((chain, number, hash)) if chain == batch.chain => (number, hash),
-            _ => (0, vec![0; 32]),
+        let before = self.last.take().filter(|last| last.chain == chain);
+        let before = before.unwrap_or(Closed { chain, number: 0, hash: [0; 32], proven: 0 });
+        let hash = open.hash.finish();
+        if number != before.number + 1 {
+            let missing = format!("follows batch {}: those between are missing", before.number);
+            check.fault(Fault::new(name(open.place), missing));
+        }
+        let Some(kept) = open.kept else {
+            self.last = Some(Closed { chain, number, hash, proven: before.proven });
+            return;
         };
-        if batch.number != number + 1 {
-            check.fault(Fault::new(
-                name(&batch),
-                format!("follows batch {number}: those between are missing"),
-            ));
-        } else if batch.previous != previous {
-            check.fault(Fault::new(name(&batch), "does not link to the batch before it"));
+        if open.count != kept.rows {
+            let count = format!("has {} entries where {} were booked", open.count, kept.rows);
+            check.fault(Fault::new(name(open.place), count));
+        } else if hash.as_slice() != kept.hash {
+            check.fault(Fault::new(name(open.place), "an entry of it was changed: its hash differs"));
         }
-        self.last = Some((batch.chain, batch.number, batch.hash));
+        if number == before.number + 1 && kept.previous != before.hash {
+            check.fault(unlinked(&kept, &before));
+        }
+        let hash = kept.hash.try_into().unwrap_or(hash);
+        self.last = Some(Closed { chain, number, hash, proven: number });
     }
 }
 
-fn name(batch: &BatchRow) -> String {
-    format!("batch {} of chain {}", batch.number, batch.chain)
+/// The row does not follow the batch before: that was kept too, or the entries since the last one are not those booked.
+fn unlinked(kept: &BatchRow, before: &Closed) -> Fault {
+    if before.proven == before.number {
+        return Fault::new(name((kept.chain, kept.number)), "does not link to the batch before it");
+    }
+    let what = format!("batches {} to {} of chain {}", before.proven + 1, before.number, kept.chain);
+    Fault::new(what, "an entry of theirs was changed, or is missing: the next batch has another hash of them")
+}
+
+fn name((chain, number): (i16, i64)) -> String {
+    format!("batch {number} of chain {chain}")
 }
 
 const PAGE: i64 = 1_000;
 
-/// The batches up to the heads, in order, a page at a time.
+/// The rows of batches up to the heads, in order, a page at a time.
 struct Batches<'a> {
     ledger: &'a Ledger,
-    heads: BTreeMap<i16, i64>,
+    heads: &'a LastNumbers,
     page: std::vec::IntoIter<BatchRow>,
     after: (i16, i64),
 }
 
 impl<'a> Batches<'a> {
-    fn new(ledger: &'a Ledger, heads: BTreeMap<i16, i64>) -> Self {
+    fn new(ledger: &'a Ledger, heads: &'a LastNumbers) -> Self {
         Self { ledger, heads, page: Vec::new().into_iter(), after: (-1, 0) }
     }
 
@@ -149,9 +193,7 @@ impl<'a> Batches<'a> {
 
     async fn read(&self) -> Result<Vec<BatchRow>, LedgerError> {
         let mut connection = self.ledger.connection().await?;
-        let query = "SELECT chain, number, rows, hash, previous, booked_at FROM batches WHERE (chain, number) > ($1, $2) \
-                     ORDER BY chain, number LIMIT $3";
-        let query = sql_query(query)
+        let query = sql_query(include_str!("../sql/batches_page.sql"))
             .bind::<SmallInt, _>(self.after.0)
             .bind::<BigInt, _>(self.after.1)
             .bind::<BigInt, _>(PAGE);

@@ -6,7 +6,6 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 
 use super::{Check, FAULTS_MAX, Fault};
 use crate::domain::movements::Account;
-use crate::ledger::balances::ACCOUNT_COLUMNS;
 use crate::ledger::{LedgerError, number};
 
 #[derive(QueryableByName)]
@@ -102,8 +101,8 @@ fn balances_from_entries() -> String {
 
 fn balances_differ(recomputed: &str) -> String {
     let row = |table: &str| {
-        let columns = ACCOUNT_COLUMNS.split(", ").map(|column| format!("coalesce({table}.{column}, 0)"));
-        columns.collect::<Vec<_>>().join(", ")
+        let columns = Account::ALL.map(|account| format!("coalesce({table}.{}, 0)", account.as_str()));
+        columns.join(", ")
     };
     let details: Vec<String> = Account::ALL
         .into_iter()

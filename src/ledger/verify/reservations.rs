@@ -31,19 +31,10 @@ struct Row {
     consumed: Option<Vec<Decimal>>,
 }
 
-const QUERY: &str = "SELECT id, tenant, r.states, r.records, e.lines, e.reserved, e.consumed FROM ( \
-        SELECT id, tenant, array_agg(state) AS states, array_agg(record) AS records FROM ( \
-            SELECT id, tenant, state, record FROM reservations UNION ALL SELECT id, tenant, state, record FROM reservations_archive) a \
-        GROUP BY 1, 2) r FULL JOIN ( \
-        SELECT id, tenant, array_agg(line) AS lines, array_agg(reserved) AS reserved, array_agg(consumed) AS consumed FROM ( \
-            SELECT operation_id AS id, tenant, line, \
-                sum(CASE 'reserved' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS reserved, \
-                sum(CASE 'consumed' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS consumed \
-            FROM entries WHERE class = 'usage' GROUP BY 1, 2, 3) l GROUP BY 1, 2) e USING (id, tenant)";
-
 pub(super) async fn check(connection: &mut AsyncPgConnection) -> Result<Check, LedgerError> {
     let mut check = Check::of("reservations agree with their entries");
-    let mut rows = sql_query(QUERY).load_stream::<Row>(connection).await?;
+    let query = sql_query(include_str!("../sql/reservations_with_entries.sql"));
+    let mut rows = query.load_stream::<Row>(connection).await?;
     while let Some(row) = rows.try_next().await? {
         check.checked += 1;
         if let Err(detail) = judge(&row) {

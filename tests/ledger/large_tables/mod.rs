@@ -64,6 +64,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "drop_reconciliations",
             "drop_repeats",
             "drop_settled_parked",
+            "thin_batches",
             "seal_keys",
             "mergeable_keys",
             "merge_keys",
@@ -256,7 +257,7 @@ async fn policy(ledger: &Ledger, plans: &mut Plans) {
 }
 
 /// Lists, each from its beginning and from somewhere.
-async fn lists(ledger: &Ledger, plans: &mut Plans) {
+async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let acme = tenant("acme");
     let mut place = None;
     for _ in 0..3 {
@@ -276,7 +277,8 @@ async fn lists(ledger: &Ledger, plans: &mut Plans) {
         plans.of("reservations_of", ledger.reservations_of(&acme, &filter, place, 50)).await;
     }
     let of_period = EntryFilter { from_ms: Some(PERIOD_START_MS), ..EntryFilter::default() };
-    for filter in [EntryFilter::default(), of_period] {
+    let of_one = EntryFilter { reservation: Some(id), ..EntryFilter::default() };
+    for filter in [EntryFilter::default(), of_period, of_one] {
         plans.of("entries_of", ledger.entries_of(&acme, &filter, None, 50)).await;
     }
     for key in [None, Some("key-77")] {
@@ -310,7 +312,7 @@ async fn what_is_waited_for_goes_by_an_index_and_reads_a_few_rows_of_a_million()
     restores(&ledger, &mut plans, &open).await;
     looks(&ledger, &mut plans, open.id).await;
     policy(&ledger, &mut plans).await;
-    lists(&ledger, &mut plans).await;
+    lists(&ledger, &mut plans, open.id).await;
     sweeps(&ledger, &mut plans).await;
     assert!(plans.faults.is_empty(), "{}", plans.faults.join("\n"));
     assert_eq!(

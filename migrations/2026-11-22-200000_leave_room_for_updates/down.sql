@@ -1,0 +1,3 @@
+ALTER TABLE cursors RESET (fillfactor);
+ALTER TABLE usage_hourly RESET (fillfactor);
+ALTER TABLE balances RESET (fillfactor);

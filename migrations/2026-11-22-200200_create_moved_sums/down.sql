@@ -1,0 +1,2 @@
+DROP TYPE moved_usage;
+DROP TYPE moved_balance;

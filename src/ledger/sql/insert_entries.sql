@@ -1,0 +1,5 @@
+INSERT INTO entries (tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class,
+    excess, late, carried, degraded, happened_at, booked_at, operation, hour_at, subjects, chain, batch)
+SELECT tenant, operation_id, step, line, leg, meter, period_start, credit, debit, amount, class,
+    excess, late, carried, degraded, happened_at, $2::timestamptz, operation, hour_at, subjects, chain, batch
+FROM unnest($1::booked_entry[])

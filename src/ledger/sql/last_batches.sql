@@ -1,0 +1,1 @@
+SELECT chain, max(number) AS number FROM batches GROUP BY chain
