@@ -5,11 +5,12 @@ use diesel::dsl::exists;
 use diesel::expression::SqlLiteral;
 use diesel::pg::Pg;
 use diesel::prelude::*;
+use diesel::query_builder::SqlQuery;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
 use diesel::sql_query;
 use diesel::sql_types::{self, Array, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures::FutureExt;
+use futures::{FutureExt, try_join};
 
 use super::columns::MillisecondsIfAny;
 use super::schema::{quarantine as events, reservations, reservations_archive as archive};
@@ -45,6 +46,8 @@ pub struct ReservationRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReservationChange {
     pub(crate) id: ReservationId,
+    /// Whether its row is the first of its life.
+    pub(crate) is_new: bool,
     pub(crate) record: Record,
     pub(crate) subjects: Vec<i64>,
     pub(crate) resolved_at_ms: Option<i64>,
@@ -242,17 +245,29 @@ impl ToSql<statement::Row, Pg> for BookedReservation<'_> {
     }
 }
 
-/// Writes reservations as they are after this transaction, whole new rows and changed ones alike.
+/// Writes reservations as they are after this transaction: new rows and changed ones. What is known to be new costs less than
+/// what has to be looked for.
 pub(crate) async fn write_many(
-    mut connection: &AsyncPgConnection,
+    connection: &AsyncPgConnection,
     changes: &[ReservationChange],
+) -> Result<(), LedgerError> {
+    let (new, changed): (Vec<_>, Vec<_>) = changes.iter().partition(|change| change.is_new);
+    let insert = sql_query(include_str!("sql/insert_reservations.sql"));
+    let change = sql_query(include_str!("sql/change_reservations.sql"));
+    try_join!(write(connection, insert, &new), write(connection, change, &changed))?;
+    Ok(())
+}
+
+async fn write(
+    mut connection: &AsyncPgConnection,
+    query: SqlQuery,
+    changes: &[&ReservationChange],
 ) -> Result<(), LedgerError> {
     if changes.is_empty() {
         return Ok(());
     }
-    let rows = changes.iter().map(BookedReservation::of).collect::<Result<Vec<_>, _>>()?;
-    let write = sql_query(include_str!("sql/write_reservations.sql"));
-    Kept(write.bind::<Array<statement::Row>, _>(rows)).execute(&mut connection).await?;
+    let rows = changes.iter().map(|change| BookedReservation::of(change)).collect::<Result<Vec<_>, _>>()?;
+    Kept(query.bind::<Array<statement::Row>, _>(rows)).execute(&mut connection).await?;
     Ok(())
 }
 

@@ -245,12 +245,12 @@ impl Planner {
 
     fn take_event(&mut self, arrival: &Arrival, event: &Event) -> Result<(), String> {
         match self.judge(arrival, event)? {
-            Standing::Bookable(booking) => self.write(arrival.partition, event, *booking)?,
+            Standing::Bookable(booking) => self.write(arrival.partition, event, *booking, false)?,
             Standing::NewLife(booking) => {
                 let id = event.reservation;
                 let planned = self.changed.get(&id).and_then(|index| self.plan.reservations.get(*index));
                 let ended = EndedLife { id, planned: planned.cloned() };
-                self.write(arrival.partition, event, *booking)?;
+                self.write(arrival.partition, event, *booking, true)?;
                 self.plan.ended.push(ended);
             }
             Standing::Repeat(tenant) => self.plan.repeats.push(Repeat {
@@ -308,13 +308,20 @@ impl Planner {
         Ok(Standing::Bookable(Box::new(booking.map_err(|error| error.to_string())?)))
     }
 
-    fn write(&mut self, partition: Partition, event: &Event, booking: Booking) -> Result<(), String> {
+    /// `is_another_life`: what is booked under its id goes to the archive first.
+    fn write(
+        &mut self,
+        partition: Partition,
+        event: &Event,
+        booking: Booking,
+        is_another_life: bool,
+    ) -> Result<(), String> {
         let subjects = self.numbers(&booking.after).ok_or("a subject has no number")?;
         let Booking { lines, after } = booking;
         let posting = Posting::of_event(event, &after, lines, subjects.clone());
         let posting = posting.map_err(|error| error.to_string())?;
         self.plan.postings.entry(partition).or_default().push(posting);
-        self.change(event, after, subjects);
+        self.change(event, after, subjects, is_another_life);
         Ok(())
     }
 
@@ -323,15 +330,19 @@ impl Planner {
     }
 
     /// One row per reservation and transaction, however many of its events are in the batch.
-    fn change(&mut self, event: &Event, record: Record, subjects: Vec<i64>) {
+    fn change(&mut self, event: &Event, record: Record, subjects: Vec<i64>, is_another_life: bool) {
         let is_keyed = record.body.rest.as_ref().is_some_and(|rest| rest.keyed);
         let resolved = record.head.state != ReservationState::Reserved;
         let age_ms = event.gate_time_ms.saturating_sub(record.head.born_at_ms);
         if is_keyed && (begun(event).is_some() || (resolved && age_ms > NOTED_AGAIN_AFTER_MS)) {
             self.plan.keys.push(event.reservation);
         }
+        let planned = self.changed.get(&event.reservation).and_then(|at| self.plan.reservations.get(*at));
+        let is_new = planned
+            .map_or_else(|| !self.known.records.contains_key(&event.reservation), |planned| planned.is_new);
         let change = ReservationChange {
             id: event.reservation,
+            is_new: is_new || is_another_life,
             record,
             subjects,
             resolved_at_ms: resolved.then_some(event.gate_time_ms),

@@ -1,0 +1,2 @@
+DROP INDEX reservations_open_by_subject;
+CREATE INDEX reservations_open_by_subject ON reservations USING gin (subjects) WITH (gin_pending_list_limit = 256) WHERE state = 'reserved';

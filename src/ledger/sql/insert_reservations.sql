@@ -1,0 +1,5 @@
+INSERT INTO reservations (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
+    keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
+SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
+    keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at
+FROM unnest($1::booked_reservation[])
