@@ -8,7 +8,7 @@ mod schemas;
 use actix_web::App;
 use actix_web::http::Method;
 use utoipa::OpenApi;
-use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
+use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, Content, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa_actix_web::AppExt;
@@ -59,16 +59,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 fn operation<'a>(item: &'a mut PathItem, route: &Route) -> Option<&'a mut Operation> {
-    let method = match route.method.as_str() {
-        "GET" => HttpMethod::Get,
-        "POST" => HttpMethod::Post,
-        "PUT" => HttpMethod::Put,
-        _ => HttpMethod::Delete,
-    };
-    match method {
-        HttpMethod::Get => item.get.as_mut(),
-        HttpMethod::Post => item.post.as_mut(),
-        HttpMethod::Put => item.put.as_mut(),
+    match route.method.as_str() {
+        "GET" => item.get.as_mut(),
+        "POST" => item.post.as_mut(),
+        "PUT" => item.put.as_mut(),
         _ => item.delete.as_mut(),
     }
 }

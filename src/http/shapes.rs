@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::headers;
+use super::headers::seconds_rounded_up;
 use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
 use crate::domain::reservation::{BodyRest, LineRule, LineUnits, Record, ReservationState};
+use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
-use crate::operations::limit_status::LimitStatus;
 use crate::operations::requests::Ack;
 
 pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, UsageRow};
@@ -262,11 +262,6 @@ fn by_kind<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> BTreeMap<Stri
     subjects.into_iter().map(|subject| (subject.kind.to_string(), subject.id.to_string())).collect()
 }
 
-/// Whole seconds until `end_ms`, rounded up, at least 0.
-fn seconds_until(end_ms: i64, now_ms: i64) -> i64 {
-    headers::seconds_rounded_up(end_ms - now_ms)
-}
-
 impl From<&Subject> for SubjectAnswer {
     fn from(subject: &Subject) -> Self {
         Self { kind: subject.kind.to_string(), id: subject.id.to_string() }
@@ -299,7 +294,7 @@ impl From<&LimitStatus> for LimitAnswer {
                 quota: status.capacity.get() / whole,
                 remaining: status.remaining.get() / whole,
                 window_seconds: status.window_seconds().unwrap_or_default(),
-                reset_seconds: seconds_until(status.resets_at_ms, status.as_of_ms),
+                reset_seconds: seconds_rounded_up(status.resets_at_ms - status.as_of_ms),
             },
         }
     }

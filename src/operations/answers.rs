@@ -2,7 +2,6 @@
 
 use uuid::Uuid;
 
-use super::limit_status::LimitStatus;
 use super::requests::{Ack, Role};
 use crate::domain::amount::{Amount, Units};
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
@@ -10,6 +9,7 @@ use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
 use crate::domain::reservation::{Record, ReservationState};
 
+pub use super::calls::limit_status::LimitStatus;
 pub use crate::ledger::{JobState, LastRun, Reconciliation, StoredEntry, UsageFigures};
 
 /// What became of a reserve.

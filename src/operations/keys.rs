@@ -4,7 +4,7 @@ use subtle::ConstantTimeEq;
 
 use super::answers::{KeyDetails, Rows};
 use super::key_memory::KeyMemory;
-use super::lists::limit_of;
+use super::reads::lists::limit_of;
 use super::requests::{CreateKeyRequest, Page, Principal, Role};
 use super::{Answer, INSTALLATION, OperationError, Operations};
 use crate::ledger::{Ledger, StoredKey};

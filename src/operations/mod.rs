@@ -1,61 +1,19 @@
 //! The verbs: what the product does, each in a file of its own. Callers and jobs call these and nothing below.
 
-mod acknowledge;
-mod admission;
-mod anchors;
 pub mod answers;
-mod calendars;
-mod catch_up;
-mod checkpoint;
-mod compared;
-mod conflicts;
-mod cost;
-mod counters;
-mod damage;
-mod degraded;
+mod calls;
 mod error;
-mod expire;
 mod follow;
-mod forgotten;
-mod health;
-mod in_use;
 mod instance;
-mod jobs;
-mod key_filters;
 mod key_memory;
 mod keys;
-pub mod limit_status;
-mod lists;
-mod losses;
-mod meaning;
+mod memory;
 mod next_period;
-mod observe;
-mod overrides;
-mod parking;
+mod outage;
 mod policy;
-mod policy_change;
-mod policy_draft;
-mod policy_store;
-mod quota;
-mod recall;
-mod reconciliations;
-mod refusal;
-mod repair;
-mod repeat;
-mod replay;
-mod replay_calls;
+mod reads;
+mod reconcile;
 pub mod requests;
-mod reserve;
-mod reserve_answer;
-mod resolve;
-mod restore;
-mod restore_open;
-mod restore_subjects;
-mod restore_turns;
-mod told;
-mod tombstone;
-mod trust;
-mod verify;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -63,38 +21,38 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use acknowledge::Questions;
+use calls::acknowledge::Questions;
 use instance::Instance;
 
-pub use acknowledge::Positions;
-pub use admission::TimeAccepted;
-pub use anchors::AnchorCheck;
-pub use checkpoint::{CheckpointTaken, TenantsPage};
-pub use conflicts::{ConflictChoice, ConflictView};
-pub use damage::Work;
+pub use calls::acknowledge::Positions;
+pub use calls::admission::TimeAccepted;
 pub use error::{FieldError, OperationError};
 pub use follow::follow_changes;
-pub use health::Readiness;
 pub use keys::Recognised;
-pub use losses::watch_losses;
+pub use memory::anchors::AnchorCheck;
+pub use memory::losses::watch_losses;
+pub use memory::restore_open::RestoredHolds;
 pub use next_period::NextPeriods;
-pub use restore_open::RestoredHolds;
-pub use verify::GateCheck;
+pub use outage::conflicts::{ConflictChoice, ConflictView};
+pub use reads::health::Readiness;
+pub use reconcile::checkpoint::{CheckpointTaken, TenantsPage};
+pub use reconcile::damage::Work;
+pub use reconcile::verify::GateCheck;
 
 use crate::clock::Clock;
 use crate::domain::ids::{PlanId, ReservationId, ReservationIds};
 use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
-use admission::Backlog;
-use damage::PassedOver;
-use key_filters::KeyFilters;
+use calls::admission::Backlog;
 use keys::Keys;
-use losses::Remembered;
-use parking::Parking;
-use policy_store::PolicyStore;
-use restore_turns::RestoreTurns;
-use trust::Trust;
+use memory::key_filters::KeyFilters;
+use memory::losses::Remembered;
+use memory::restore_turns::RestoreTurns;
+use memory::trust::Trust;
+use outage::parking::Parking;
+use policy::policy_store::PolicyStore;
+use reconcile::damage::PassedOver;
 
 /// What every verb answers.
 pub type Answer<T> = Result<T, OperationError>;
@@ -149,7 +107,7 @@ pub struct Operations {
     questions: Questions,
     trust: Trust,
     restores: RestoreTurns,
-    compared: compared::Compared,
+    compared: reconcile::compared::Compared,
     backlog: Backlog,
     stopping: AtomicBool,
     remembered: Remembered,
@@ -190,7 +148,7 @@ impl Operations {
             questions: Questions::default(),
             trust: Trust::default(),
             restores: RestoreTurns::default(),
-            compared: compared::Compared::default(),
+            compared: reconcile::compared::Compared::default(),
             backlog: Backlog::default(),
             stopping: AtomicBool::new(false),
             remembered,
@@ -208,7 +166,7 @@ impl Operations {
 
     /// A reservation id from outside; one that this installation did not make is not found, without a look-up.
     pub fn parse_reservation_id(&self, text: &str) -> Answer<ReservationId> {
-        self.ids.parse(text).map_err(|_| resolve::not_found())
+        self.ids.parse(text).map_err(|_| calls::resolve::not_found())
     }
 
     /// Service time, unix ms: the test clock's where there is one.

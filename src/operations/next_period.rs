@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::policy_store::TenantEntry;
+use super::policy::policy_store::TenantEntry;
 use super::{Answer, OperationError, Operations, Work};
 use crate::domain::counter::Counter;
 use crate::domain::ids::Partition;

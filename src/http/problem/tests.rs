@@ -13,8 +13,8 @@ use crate::domain::ids::{Epoch, MeterId, ReservationId, TenantId};
 use crate::domain::limit::Class;
 use crate::domain::period::Window;
 use crate::domain::reservation::{Body, CounterField, Head, Record, ReservationState};
+use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit};
-use crate::operations::limit_status::LimitStatus;
 use crate::operations::requests::Ack;
 
 fn reservation() -> Box<Reservation> {

@@ -8,8 +8,8 @@ use crate::domain::amount::{Decimals, Units, signed_amount};
 use crate::domain::checkpoint::{Difference, Figures};
 use crate::domain::instant::rfc3339;
 use crate::domain::movements::EntryFlags;
+use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{QuotaStatus, Reconciliation, StoredEntry, UsageFigures};
-use crate::operations::limit_status::LimitStatus;
 
 /// A quota of one meter.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]

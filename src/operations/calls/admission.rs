@@ -1,0 +1,172 @@
+//! Whether anything new may be admitted now: what the watch over the gate finds out, and what follows from it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::domain::ids::Partition;
+use crate::gate::{BreakerState, OutboxStanding, TailStart, Waiting};
+use crate::operations::{Answer, OperationError, Operations};
+use crate::telemetry::labels;
+
+/// How far the books are behind the gate, as of the watch's last look.
+#[derive(Debug, Default)]
+pub(in crate::operations) struct Backlog {
+    events: AtomicU64,
+    bytes: AtomicU64,
+    /// The mean size of a waiting event in bytes, over the last looks.
+    event_bytes: AtomicU64,
+    /// Doubts of Redis's clock that were told of already.
+    doubts_told: AtomicU64,
+}
+
+impl Backlog {
+    /// Takes a look's mean size of a waiting event into that of the looks before: a look sees only some of them.
+    fn mean_bytes(&self, seen: Option<u64>) -> u64 {
+        let before = self.event_bytes.load(Ordering::Relaxed);
+        let mean = match (before, seen) {
+            (before, None) => before,
+            (0, Some(seen)) => seen,
+            (before, Some(seen)) => (before.saturating_mul(3).saturating_add(seen)) / 4,
+        };
+        self.event_bytes.store(mean, Ordering::Relaxed);
+        mean
+    }
+}
+
+/// How much may wait to be booked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bound {
+    events: u64,
+    bytes: u64,
+}
+
+impl Bound {
+    fn is_met(self, events: u64, bytes: u64) -> bool {
+        events >= self.events || bytes >= self.bytes
+    }
+}
+
+/// What became of an operator's word that Redis's clock is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeAccepted {
+    /// Whether this instance was in doubt until now.
+    pub was_in_doubt: bool,
+    /// Redis's time now (unix ms).
+    pub redis_time_ms: i64,
+    /// How far it is ahead of this host's clock, in ms; negative is behind.
+    pub difference_ms: i64,
+}
+
+impl Operations {
+    /// Looks at the whole node once and notes what follows: breaker, trust in its clock, backlog. Bounded by the gate's
+    /// response timeout. Answers where the breaker stands.
+    pub async fn watch_gate(&self) -> BreakerState {
+        match self.gate.look(|| self.wall_clock.now_ms()).await {
+            Ok(standings) => self.note_backlog(&standings).await,
+            Err(error) => tracing::debug!(%error, "the watch got no answer"),
+        }
+        let doubts = self.gate.time_doubts();
+        if self.backlog.doubts_told.swap(doubts, Ordering::Relaxed) < doubts {
+            self.metrics.alarm(labels::Alarm::Clock);
+        }
+        self.gate.breaker_state()
+    }
+
+    /// A reserve or usage may go on only while Redis's clock is trusted and the books are near enough. A dry run adds nothing.
+    pub(in crate::operations) fn may_admit(&self, dry_run: bool) -> Answer<()> {
+        if !self.gate.trusts_time() {
+            return Err(OperationError::GateUnavailable("its clock is not trusted".into()));
+        }
+        if dry_run { Ok(()) } else { self.within(self.admission_bound()) }
+    }
+
+    /// A partial consume or an extend adds an event and frees nothing.
+    pub(in crate::operations) fn may_go_on_holding(&self) -> Answer<()> {
+        self.within(self.holding_bound())
+    }
+
+    fn admission_bound(&self) -> Bound {
+        Bound { events: self.options.backlog_events_max, bytes: self.options.backlog_bytes_max }
+    }
+
+    fn holding_bound(&self) -> Bound {
+        Bound { events: self.options.backlog_events_hard_max, bytes: self.options.backlog_bytes_hard_max }
+    }
+
+    fn within(&self, bound: Bound) -> Answer<()> {
+        let events = self.backlog.events.load(Ordering::Relaxed);
+        let bytes = self.backlog.bytes.load(Ordering::Relaxed);
+        if bound.is_met(events, bytes) { Err(OperationError::Overloaded) } else { Ok(()) }
+    }
+
+    async fn note_backlog(&self, standings: &[OutboxStanding]) {
+        let events = standings.iter().fold(0_u64, |sum, standing| sum.saturating_add(standing.waiting()));
+        let events_before = self.backlog.events.swap(events, Ordering::Relaxed);
+        let waiting = match self.gate.waiting(standings).await {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                tracing::debug!(%error, "the waiting events could not be looked at");
+                Waiting::default()
+            }
+        };
+        let bytes = events.saturating_mul(self.backlog.mean_bytes(waiting.event_bytes));
+        let bytes_before = self.backlog.bytes.swap(bytes, Ordering::Relaxed);
+        for bound in [self.admission_bound(), self.holding_bound()] {
+            match (bound.is_met(events_before, bytes_before), bound.is_met(events, bytes)) {
+                (false, true) => {
+                    tracing::error!(events, bytes, ?bound, "too much waits to be booked: calls are refused")
+                }
+                (true, false) => {
+                    tracing::warn!(events, bytes, ?bound, "less waits to be booked: calls are taken again")
+                }
+                _ => {}
+            }
+        }
+        let age_ms = waiting.oldest_ms.map_or(0, |at_ms| self.now_ms().saturating_sub(at_ms).max(0));
+        self.metrics.outbox(events, bytes, Duration::from_millis(age_ms.unsigned_abs()));
+    }
+
+    /// For how long each partition's booked events are still in its outbox.
+    pub async fn tails(&self) -> Answer<Vec<(Partition, Duration)>> {
+        let now_ms = self.now_ms();
+        let covered = |start| match start {
+            TailStart::Whole => self.options.safety_tail,
+            TailStart::At(at_ms) => {
+                let age_ms = now_ms.saturating_sub(at_ms).max(0).unsigned_abs();
+                Duration::from_millis(age_ms).min(self.options.safety_tail)
+            }
+        };
+        let starts = self.gate.tail_starts().await?;
+        Ok(starts.into_iter().map(|(partition, start)| (partition, covered(start))).collect())
+    }
+
+    /// Shows in the metrics how far back each partition's booked events still are in its outbox.
+    pub async fn show_tails(&self) -> Answer<()> {
+        for (partition, covered) in self.tails().await? {
+            self.metrics.outbox_tail(&partition.to_string(), covered);
+        }
+        Ok(())
+    }
+
+    /// What the metrics say of the gate, as it is at this moment.
+    pub(in crate::operations) fn show_gate(&self) {
+        let state = match self.gate.breaker_state() {
+            BreakerState::Closed => labels::BreakerState::Closed,
+            BreakerState::HalfOpen => labels::BreakerState::HalfOpen,
+            BreakerState::Open => labels::BreakerState::Open,
+        };
+        self.metrics.breaker(labels::Guarded::Redis, state);
+        let difference = Duration::from_millis(self.gate.time_difference_ms().unsigned_abs());
+        self.metrics.gate_clock(self.gate.trusts_time(), difference);
+    }
+
+    /// Takes Redis's clock as it is, on every instance: in the audit log, and then by notice.
+    pub async fn accept_time(&self, actor: &str) -> Answer<TimeAccepted> {
+        let difference_ms = self.gate.time_difference_ms();
+        // Before the notice is out: it comes back to this instance too.
+        let was_in_doubt = !self.gate.trusts_time();
+        self.ledger.note_time_accepted(actor, difference_ms).await?;
+        let was_in_doubt = self.gate.accept_time() || was_in_doubt;
+        Ok(TimeAccepted { was_in_doubt, redis_time_ms: self.gate.redis_time_ms(), difference_ms })
+    }
+}

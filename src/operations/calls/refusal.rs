@@ -1,0 +1,105 @@
+//! A refusal explains itself: every limit that refuses, whether its units are used up or only held, and how long to wait.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::limit_status::LimitStatus;
+use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
+use crate::domain::ids::Subject;
+use crate::domain::instant::rfc3339;
+use crate::domain::limit::Class;
+use crate::gate::CounterReading;
+use crate::operations::answers::{Cause, Refusal, RefusalCode, RefusedLimit};
+
+/// What was asked for.
+#[derive(Clone, Copy)]
+pub(in crate::operations) struct Asked<'a> {
+    /// Per line.
+    pub(in crate::operations) amounts: &'a [Units],
+    /// Whether any part of any line would have been granted.
+    pub(in crate::operations) best_effort: bool,
+    /// For whom.
+    pub(in crate::operations) subjects: &'a [&'a Subject],
+}
+
+/// The refusal of a request under these counters, given their readings and which of them do not fit all that was asked.
+pub(in crate::operations) fn refusal(
+    asked: Asked<'_>,
+    counters: &[Counter],
+    readings: &[CounterReading],
+    refusing: &[(usize, Option<i64>)],
+    now_ms: i64,
+) -> Refusal {
+    let stand = |(counter, reading): (&Counter, _)| {
+        LimitStatus::new(counter.clone(), asked.subjects, reading, now_ms)
+    };
+    let limits: Vec<_> = counters.iter().zip(readings).map(stand).collect();
+    // Alternatives of which one must fit: the lines of a best effort, else the request as a whole.
+    let mut parts: BTreeMap<usize, (RefusalCode, Option<i64>)> = BTreeMap::new();
+    let mut refused_by = Vec::with_capacity(refusing.len());
+    for (index, wait_ms) in refusing {
+        let Some(limit) = limits.get(*index) else { continue };
+        let line = limit.counter.line();
+        let needed = asked.amounts.get(line).copied().unwrap_or_default();
+        let least = if asked.best_effort { needed.min(Units::ONE) } else { needed };
+        if least <= limit.remaining {
+            continue;
+        }
+        let (one, code) = refused_by_one(limit.clone(), (needed, least), *wait_ms);
+        let part = parts.entry(if asked.best_effort { line } else { 0 }).or_insert((code, None));
+        *part = (part.0.min(code), part.1.max(one.retry_after_ms));
+        refused_by.push(one);
+    }
+    let parts = parts.into_values().map(|(code, wait_ms)| (code, wait_ms.filter(|_| waiting_helps(code))));
+    let (code, retry_after_ms) = parts
+        .min_by_key(|(code, wait_ms)| (!waiting_helps(*code), *wait_ms))
+        .unwrap_or((RefusalCode::RateLimited, None));
+    let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
+    Refusal { code, detail, retry_after_ms, decision_id: Uuid::now_v7(), refused_by, limits }
+}
+
+fn waiting_helps(code: RefusalCode) -> bool {
+    matches!(code, RefusalCode::QuotaExceeded | RefusalCode::RateLimited)
+}
+
+/// One that refuses: it has less left than `least`, the smallest amount that would have been granted.
+fn refused_by_one(
+    limit: LimitStatus,
+    (needed, least): (Units, Units),
+    wait_ms: Option<i64>,
+) -> (RefusedLimit, RefusalCode) {
+    let held_only = least <= limit.capacity.saturating_sub(limit.consumed);
+    let code = match (wait_ms, limit.counter.class) {
+        (None, _) => RefusalCode::ExceedsPlan,
+        (Some(_), Class::Rate) => RefusalCode::RateLimited,
+        (Some(_), Class::Quota) => RefusalCode::QuotaExceeded,
+    };
+    let refused = RefusedLimit {
+        cause: if held_only { Cause::Reserved } else { Cause::Consumed },
+        needed,
+        shortfall: needed.saturating_sub(limit.remaining),
+        retry_after_ms: wait_ms,
+        message: limit
+            .counter
+            .message()
+            .map_or_else(|| message(&limit, needed, held_only, wait_ms.is_none()), str::to_owned),
+        limit,
+    };
+    (refused, code)
+}
+
+fn message(limit: &LimitStatus, needed: Units, held_only: bool, is_too_much: bool) -> String {
+    let write = |units: Units| units.to_amount(limit.counter.decimals);
+    let (name, span) = (limit.counter.name(), limit.counter.span());
+    let (needs, left, capacity) = (write(needed), write(limit.remaining), write(limit.capacity));
+    if is_too_much {
+        return format!("{name} needs {needs}, more than its whole capacity {capacity}");
+    }
+    let why = match held_only {
+        true => "the rest is held by running work".to_owned(),
+        false => format!("it resets at {}", rfc3339(limit.resets_at_ms)),
+    };
+    format!("{name} needs {needs} and has {left} of {capacity} left in this {span}; {why}")
+}

@@ -1,0 +1,86 @@
+//! Repeats: a keyed call that was admitted before is answered with the status of now, whatever policy says by then.
+
+use super::limit_status::LimitStatus;
+use super::meaning;
+use super::reserve::key_of;
+use super::reserve_answer::{ADMISSION_STEP, blank};
+use crate::domain::amount::Amount;
+use crate::domain::ids::{MeterId, ReservationId};
+use crate::domain::reservation::Record;
+use crate::operations::answers::{Hold, Reservation, Reserved, ReservedLine, decision_of};
+use crate::operations::requests::{Mode, ReserveRequest, Work};
+use crate::operations::{Answer, OperationError, Operations};
+
+/// A call that was admitted before, as it stands now.
+pub(in crate::operations) struct Repeat {
+    pub(in crate::operations) id: ReservationId,
+    pub(in crate::operations) record: Record,
+    /// What was asked of each meter.
+    pub(in crate::operations) asked: Vec<(MeterId, Amount)>,
+    pub(in crate::operations) limits: Vec<LimitStatus>,
+    /// What the ledger knows of it, because the gate is away.
+    pub(in crate::operations) degraded: bool,
+}
+
+impl Operations {
+    /// What a keyed call came to that policy refuses now, where it is a repeat; the refusal where it is not.
+    pub(in crate::operations) async fn repeated(
+        &self,
+        request: &ReserveRequest,
+        call: &str,
+        refusal: OperationError,
+    ) -> Answer<Repeat> {
+        let Some(key) = key_of(request) else { return Err(refusal) };
+        let id = self.ids.derive(self.partition_of(&request.tenant), &request.tenant, call, key);
+        let Reservation { record, degraded, .. } = match self.found(id, Some(&request.tenant)).await {
+            Ok(known) => known,
+            Err(OperationError::NotFound(_)) => return Err(refusal),
+            Err(error) => return Err(error),
+        };
+        if !meaning::fingerprint(call, request, None).repeats(&record.body.fingerprint) {
+            return Err(key_reused(id, record));
+        }
+        let asked = match &request.work {
+            Work::Lines { lines, .. } => lines.to_vec(),
+            Work::Operation { .. } => Vec::new(),
+        };
+        Ok(Repeat { id, record, asked, limits: Vec::new(), degraded })
+    }
+}
+
+impl Repeat {
+    /// As the reserve answered it, with the status of now.
+    pub(in crate::operations) fn answer(self, request: &ReserveRequest) -> Reserved {
+        let best_effort = request.mode == Mode::BestEffort;
+        let requested = |meter: &MeterId| {
+            let asked = self.asked.iter().find(|(asked, _)| best_effort && asked == meter);
+            asked.map(|(_, amount)| *amount)
+        };
+        let lines = self.record.body.lines.iter().zip(&self.record.units);
+        let lines = lines.map(|(line, units)| ReservedLine {
+            meter: line.meter.clone(),
+            amount: units.held.to_amount(line.decimals),
+            requested: requested(&line.meter),
+        });
+        let head = &self.record.head;
+        Reserved {
+            hold: Some(Hold {
+                id: self.id,
+                state: head.state,
+                created_at_ms: head.born_at_ms,
+                expires_at_ms: head.expires_at_ms,
+            }),
+            decision_id: decision_of(self.id, ADMISSION_STEP),
+            lines: lines.collect(),
+            replayed: true,
+            degraded: self.degraded || head.degraded,
+            limits: self.limits,
+            ..blank(request)
+        }
+    }
+}
+
+/// The key was used for another request; the answer shows the reservation of the first.
+pub(in crate::operations) fn key_reused(id: ReservationId, first: Record) -> OperationError {
+    OperationError::KeyReused(Box::new(Reservation::new(id, first)))
+}

@@ -1,0 +1,113 @@
+//! From the gate's decision about a reserve to its answer.
+
+use uuid::Uuid;
+
+use super::limit_status::limit_statuses;
+use super::refusal::{Asked, refusal};
+use super::reserve::{Decided, Prepared};
+use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
+use crate::domain::reservation::ReservationState;
+use crate::gate::ReserveOutcome;
+use crate::operations::answers::{Hold, Reserved, ReservedLine, decision_of};
+use crate::operations::requests::{Mode, ReserveRequest};
+use crate::operations::{Answer, OperationError};
+
+/// A reservation's first change is its admission.
+pub(in crate::operations) const ADMISSION_STEP: u32 = 1;
+
+pub(in crate::operations) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answer<Reserved> {
+    let Decided { prepared, resolved, outcome, policy_now_ms, degraded, .. } = decided;
+    let best_effort = request.mode == Mode::BestEffort;
+    let lines = |granted: &[Units]| reserved_lines(&prepared, granted, best_effort);
+    match outcome {
+        ReserveOutcome::Admitted { granted, expires_at_ms, readings, now_ms, .. } => {
+            let (id, state) = (prepared.id, ReservationState::Reserved);
+            Ok(Reserved {
+                hold: Some(Hold { id, state, created_at_ms: now_ms, expires_at_ms }),
+                decision_id: decision_of(id, ADMISSION_STEP),
+                lines: lines(&granted),
+                degraded,
+                limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms),
+                ..blank(request)
+            })
+        }
+        ReserveOutcome::Allowed { granted, readings, .. } => Ok(Reserved {
+            allowed: Some(true),
+            lines: lines(&granted),
+            limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms),
+            ..blank(request)
+        }),
+        ReserveOutcome::Refused { granted_by_line, readings, .. }
+            if request.dry_run && best_effort && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
+        {
+            Ok(Reserved {
+                allowed: Some(true),
+                lines: lines(&granted_by_line),
+                limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms),
+                ..blank(request)
+            })
+        }
+        ReserveOutcome::Refused { .. } if request.dry_run => {
+            let error = refusal_or_fault(&prepared, &resolved.counters, outcome, best_effort, policy_now_ms);
+            let OperationError::Refused(refusal) = error else { return Err(error) };
+            let nothing = vec![Units::ZERO; prepared.units.len()];
+            Ok(Reserved {
+                allowed: Some(false),
+                lines: lines(if best_effort { &nothing } else { &prepared.units }),
+                limits: refusal.limits,
+                refused_by: refusal.refused_by,
+                decision_id: refusal.decision_id,
+                ..blank(request)
+            })
+        }
+        other => Err(refusal_or_fault(&prepared, &resolved.counters, other, best_effort, policy_now_ms)),
+    }
+}
+
+/// What is no admission: a refusal that explains itself, or why no decision was made.
+pub(in crate::operations) fn refusal_or_fault(
+    prepared: &Prepared,
+    counters: &[Counter],
+    outcome: ReserveOutcome,
+    best_effort: bool,
+    policy_now_ms: i64,
+) -> OperationError {
+    match outcome {
+        ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
+            let now_ms = now_ms.max(policy_now_ms);
+            let subjects: Vec<_> = prepared.subjects.iter().map(|(subject, _)| subject).collect();
+            let asked = Asked { amounts: &prepared.units, best_effort, subjects: &subjects };
+            OperationError::Refused(Box::new(refusal(asked, counters, &readings, &refusing, now_ms)))
+        }
+        _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
+    }
+}
+
+/// An answer without what was decided.
+pub(in crate::operations) fn blank(request: &ReserveRequest) -> Reserved {
+    Reserved {
+        hold: None,
+        allowed: None,
+        tenant: request.tenant.clone(),
+        subjects: request.subjects.clone(),
+        operation: request.work.operation().cloned(),
+        lines: Vec::new(),
+        replayed: false,
+        degraded: false,
+        decision_id: Uuid::now_v7(),
+        limits: Vec::new(),
+        refused_by: Vec::new(),
+    }
+}
+
+fn reserved_lines(prepared: &Prepared, granted: &[Units], best_effort: bool) -> Vec<ReservedLine> {
+    let lines = prepared.lines.iter().zip(granted);
+    lines
+        .map(|(line, granted)| ReservedLine {
+            meter: line.meter.id.clone(),
+            amount: granted.to_amount(line.meter.decimals),
+            requested: best_effort.then(|| line.amount()),
+        })
+        .collect()
+}

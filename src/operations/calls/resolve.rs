@@ -1,0 +1,352 @@
+//! Consume, release and extend: what happens to a reservation after its reserve. Nothing but its id is needed.
+
+use super::cost::costed_by;
+use super::reserve::ATTEMPTS_MAX;
+use crate::domain::amount::Units;
+use crate::domain::ids::{OutboxId, ReservationId, TenantId};
+use crate::domain::meter::HoldSeconds;
+use crate::domain::rejection::Rejection;
+use crate::domain::reservation::{Record, ReservationState};
+use crate::gate::{self, ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
+use crate::ledger::ReservationRow;
+use crate::operations::answers::Reservation;
+use crate::operations::memory::losses::{Acknowledged, Lines};
+use crate::operations::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
+use crate::operations::{Answer, OperationError, Operations};
+use crate::telemetry::labels::{Call, Script};
+
+const EXTEND_SECONDS_DEFAULT: u32 = 60;
+
+/// Which of the three calls is being made, with what it needs.
+pub(in crate::operations) enum Resolving {
+    Consume { totals: gate::Totals, is_final: bool },
+    Release { incurred: gate::Totals },
+    Extend { ttl_ms: i64 },
+}
+
+impl Resolving {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Consume { .. } => "consume",
+            Self::Release { .. } => "release",
+            Self::Extend { .. } => "extend",
+        }
+    }
+}
+
+impl Operations {
+    /// Moves a reservation's totals, and resolves it when final. Totals are for the reservation so far, so that a
+    /// repeat is harmless. With `Ack::Ledger` it returns once the books have it.
+    pub async fn consume(&self, request: ConsumeRequest) -> Answer<Reservation> {
+        let answer = self.consume_now(request).await;
+        self.decided(Call::Consume, answer, |answer| answer.replayed)
+    }
+
+    async fn consume_now(&self, request: ConsumeRequest) -> Answer<Reservation> {
+        if !request.is_final {
+            self.may_go_on_holding()?;
+        }
+        let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
+        let resolving = Resolving::Consume { totals, is_final: request.is_final };
+        let mut found = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
+        // A parked call is in the ledger already.
+        if request.ack == Ack::Ledger && found.ack == Ack::Gate {
+            let (step, event) = (found.record.head.step, found.record.head.last_event());
+            Box::pin(self.wait_until_booked(request.id, step, event, found.replayed)).await?;
+            found.ack = Ack::Ledger;
+        }
+        Ok(found)
+    }
+
+    /// Gives back what was not used; what was incurred before the work was given up is charged. One that has expired
+    /// has nothing to give back and stays as it is; what was incurred on it is a late consume.
+    pub async fn release(&self, request: ReleaseRequest) -> Answer<Reservation> {
+        let answer = self.release_now(request).await;
+        self.decided(Call::Release, answer, |answer| answer.replayed)
+    }
+
+    async fn release_now(&self, request: ReleaseRequest) -> Answer<Reservation> {
+        let incurred = match request.incurred {
+            Totals::Attributes(_) => {
+                return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`"));
+            }
+            totals => self.totals(totals, request.id, request.bound.as_ref()).await?,
+        };
+        if let Some(reason) = &request.reason {
+            tracing::info!(reservation = %request.id, reason, "released");
+        }
+        let nothing_incurred = matches!(incurred, gate::Totals::Default);
+        match self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await {
+            // Its expiry gave everything back already: that is what was asked for.
+            Err(OperationError::Rejected(Rejection::Expired, found)) if nothing_incurred => Ok(*found),
+            outcome => outcome,
+        }
+    }
+
+    /// Moves the expiry to now + ttl if that is later, within the reservation's total life.
+    pub async fn extend(&self, request: ExtendRequest) -> Answer<Reservation> {
+        let answer = self.extend_now(request).await;
+        self.decided(Call::Extend, answer, |answer| answer.replayed)
+    }
+
+    async fn extend_now(&self, request: ExtendRequest) -> Answer<Reservation> {
+        let ttl_seconds = request.ttl.map_or(EXTEND_SECONDS_DEFAULT, HoldSeconds::get);
+        self.may_go_on_holding()?;
+        let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
+        self.drive(request.id, request.bound.as_ref(), &resolving).await
+    }
+
+    /// A reservation in any state, from the gate, or from the ledger once the gate has forgotten it.
+    pub async fn read_reservation(&self, id: ReservationId, bound: Option<TenantId>) -> Answer<Reservation> {
+        match self.found(id, bound.as_ref()).await {
+            Err(OperationError::NotFound(_)) => self.found_elsewhere(id, bound.as_ref()).await,
+            found => found,
+        }
+    }
+
+    /// A reservation's record from wherever it is known, with what there is to tell of it.
+    pub(in crate::operations) async fn found(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<Reservation> {
+        let at_gate = self.gate.peek_record(id, bound, self.script_now()).await.map(|peeked| peeked.record);
+        if at_gate.is_err() || self.parking.touches(id.partition()) {
+            let parked = self.with_parked(id, bound, at_gate.clone()).await?;
+            if let Some(found) = parked {
+                return Ok(found);
+            }
+        }
+        let (record, resolved_at_ms) = match at_gate.unwrap_or_default() {
+            Some(record) if record.head.state == ReservationState::Reserved => (record, None),
+            // What has expired is kept whole, and does not need the ledger.
+            Some(record) if record.body.rest.is_some() => {
+                let row = self.row_in_time(id, &record).await;
+                (record, row.and_then(|row| row.resolved_at_ms))
+            }
+            known => match (self.row_of(id, bound).await, known) {
+                (Ok(row), None) => (row.record, row.resolved_at_ms),
+                (Ok(row), Some(known)) => {
+                    let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == known.head.step);
+                    (Record { body: row.record.body, ..known }, resolved_at_ms)
+                }
+                (Err(OperationError::NotFound(_)), Some(known)) => (known, None),
+                (Err(error), _) => return Err(error),
+            },
+        };
+        Ok(Reservation { resolved_at_ms, ..Reservation::new(id, record) })
+    }
+
+    /// A reservation that neither the gate nor its row knows: an instance that this one has not heard of parked it, or it is
+    /// archived.
+    async fn found_elsewhere(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
+        if let Some(parked) = self.with_parked(id, bound, Ok(None)).await? {
+            return Ok(parked);
+        }
+        let row = self.archived(id, bound).await?;
+        let resolved_at_ms = row.resolved_at_ms;
+        Ok(Reservation { ack: Ack::Ledger, resolved_at_ms, ..Reservation::new(id, row.record) })
+    }
+
+    async fn archived(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<ReservationRow> {
+        let row = self.ledger.archived_reservation(id).await?;
+        row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant)).ok_or_else(not_found)
+    }
+
+    /// What an archived reservation answers to any change: it is resolved for good.
+    async fn refuse_archived(&self, id: ReservationId, bound: Option<&TenantId>) -> OperationError {
+        match self.archived(id, bound).await {
+            Ok(row) => {
+                let resolved_at_ms = row.resolved_at_ms;
+                let found = Reservation { resolved_at_ms, ..Reservation::new(id, row.record) };
+                let rejection = match row.state {
+                    ReservationState::Expired => Rejection::Expired,
+                    _ => Rejection::AlreadyResolved,
+                };
+                OperationError::Rejected(rejection, Box::new(found))
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Drives one call to its end: restores what is cold, recalls what the gate has forgotten, checks after an alarm.
+    async fn drive(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        resolving: &Resolving,
+    ) -> Answer<Reservation> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(away) = self.parked_of_first(id).await? {
+                return Box::pin(self.resolve_without_gate(id, bound, resolving, away)).await;
+            }
+            match self.call(id, bound, resolving).await {
+                Ok(ResolveOutcome::Unknown { last_id }) => {
+                    Box::pin(self.recall_or_not_found(id, bound, last_id)).await?
+                }
+                Ok(ResolveOutcome::Cold(cold)) => Box::pin(self.restore_cold_record(&cold)).await?,
+                Err(GateError::Alarm { partition, reason }) => {
+                    Box::pin(self.after_alarm(partition, &reason)).await?;
+                }
+                Err(error) if error.is_away() => {
+                    return Box::pin(self.resolve_without_gate(id, bound, resolving, error)).await;
+                }
+                Err(error) => return Err(error.into()),
+                Ok(outcome) => {
+                    self.remember_resolved(id, resolving, &outcome);
+                    return self.settled(id, outcome).await;
+                }
+            }
+        }
+        Err(OperationError::GateUnavailable("its state kept changing under this call; repeat it".into()))
+    }
+
+    async fn call(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        resolving: &Resolving,
+    ) -> Result<ResolveOutcome, GateError> {
+        let now_ms = self.script_now();
+        match resolving {
+            Resolving::Consume { totals, is_final } => {
+                let totals = totals.clone();
+                let call = ConsumeCall { id, bound, totals, is_final: *is_final, now_ms };
+                self.timed(Script::Consume, self.gate.consume(&call)).await
+            }
+            Resolving::Release { incurred } => {
+                let call = ReleaseCall { id, bound, incurred: incurred.clone(), now_ms };
+                self.timed(Script::Release, self.gate.release(&call)).await
+            }
+            Resolving::Extend { ttl_ms } => {
+                let call = ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms };
+                self.timed(Script::Extend, self.gate.extend(&call)).await
+            }
+        }
+    }
+
+    fn remember_resolved(&self, id: ReservationId, resolving: &Resolving, outcome: &ResolveOutcome) {
+        let ResolveOutcome::Done { record, previous, event, .. } = outcome else { return };
+        let lines = record.body.lines.iter().zip(&record.units).zip(previous).map(|((rule, now), before)| {
+            let consumed = now.consumed.saturating_sub(before.consumed);
+            (rule.meter.clone(), rule.decimals, Units::ZERO, consumed)
+        });
+        let acknowledged = Acknowledged {
+            event: *event,
+            tenant: record.body.tenant.clone(),
+            reservation: id,
+            kind: resolving.word(),
+            lines: Lines::of(lines),
+        };
+        self.remembered.note(id.partition(), acknowledged);
+    }
+
+    pub(in crate::operations) async fn settled(
+        &self,
+        id: ReservationId,
+        outcome: ResolveOutcome,
+    ) -> Answer<Reservation> {
+        match outcome {
+            ResolveOutcome::Done { record, readings, now_ms, .. } => {
+                let limits = self.moved_limits(&record, &readings, now_ms).await;
+                let is_resolved =
+                    matches!(record.head.state, ReservationState::Consumed | ReservationState::Released);
+                let resolved_at_ms = is_resolved.then_some(now_ms);
+                Ok(Reservation { limits, resolved_at_ms, ..Reservation::new(id, record) })
+            }
+            ResolveOutcome::Replayed { record, .. } if record.body.rest.is_none() => {
+                let found = Box::pin(self.recalled(id, record)).await;
+                Ok(Reservation { replayed: true, ..found })
+            }
+            ResolveOutcome::Replayed { record, readings, now_ms } => {
+                let limits = self.moved_limits(&record, &readings, now_ms).await;
+                Ok(Reservation { replayed: true, limits, ..Reservation::new(id, record) })
+            }
+            ResolveOutcome::Rejected { rejection, record } => {
+                let is_resolved = rejection == Rejection::AlreadyResolved;
+                let found = match record.body.rest {
+                    None if is_resolved => Box::pin(self.recalled(id, record)).await,
+                    _ => Reservation::new(id, record),
+                };
+                Err(OperationError::Rejected(rejection, Box::new(found)))
+            }
+            ResolveOutcome::Unknown { .. } | ResolveOutcome::Cold(_) => {
+                Err(OperationError::Internal("the gate gave an answer that fits no request".into()))
+            }
+        }
+    }
+
+    /// Amounts as the script takes them: it alone knows the reservation's meters and decimals.
+    async fn totals(
+        &self,
+        totals: Totals,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<gate::Totals> {
+        match totals {
+            Totals::Held => Ok(gate::Totals::Default),
+            Totals::Single(amount) => Ok(gate::Totals::Single(amount)),
+            Totals::Lines(lines) => Ok(gate::Totals::ByMeter(lines.into_inner())),
+            Totals::Attributes(attributes) => Box::pin(self.costed_again(&attributes, id, bound)).await,
+        }
+    }
+
+    /// Costs the operation again, under the policy version of the reserve.
+    async fn costed_again(
+        &self,
+        attributes: &serde_json::Map<String, serde_json::Value>,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<gate::Totals> {
+        let record = self.known_record(id, bound).await?;
+        let rest = record.body.rest.as_ref();
+        let Some((operation, version)) =
+            rest.and_then(|rest| Some((rest.operation.clone()?, rest.policy_version)))
+        else {
+            return Err(OperationError::field(
+                "/attributes",
+                "the reservation names no operation; give `amount` or `lines`",
+            ));
+        };
+        let policy = self.policy.current();
+        let rule = self.policy.operation_at(&operation, version).await?;
+        let lines = costed_by(&policy, &rule, attributes)?;
+        let amounts =
+            lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
+        Ok(gate::Totals::ByMeter(amounts.collect()))
+    }
+
+    /// The ledger's row of a reservation; another tenant's is unknown.
+    pub(in crate::operations) async fn row_of(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<ReservationRow> {
+        let row = self.ledger.reservation(id).await?;
+        row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant)).ok_or_else(not_found)
+    }
+
+    /// What to do about an id the gate does not know: its row decides, once the ledger has caught up.
+    async fn recall_or_not_found(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        last_id: OutboxId,
+    ) -> Answer<()> {
+        self.catch_up(id.partition(), last_id).await?;
+        match self.row_of(id, bound).await {
+            Ok(row) => self.bring_back(row).await,
+            // It may have been taken while the gate was away, by an instance that could not tell this one.
+            Err(OperationError::NotFound(_)) if self.replay_unheard(id, bound).await? => Ok(()),
+            Err(OperationError::NotFound(_)) => Err(self.refuse_archived(id, bound).await),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The one answer for an id that is unknown or another tenant's.
+pub(in crate::operations) fn not_found() -> OperationError {
+    OperationError::NotFound(
+        "there is no such reservation; if the work was done, record it as usage with a key of its own".into(),
+    )
+}

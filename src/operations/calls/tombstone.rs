@@ -1,0 +1,87 @@
+//! What the gate's short record of a resolved reservation leaves out of an answer: the ledger's row has it, and the gate the counters of now.
+
+use std::time::Duration;
+
+use super::limit_status::{LimitStatus, limit_statuses};
+use crate::domain::counter::Counter;
+use crate::domain::ids::{ReservationId, Subject};
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{BodyRest, CounterPlace, Record};
+use crate::gate::CounterReading;
+use crate::ledger::ReservationRow;
+use crate::operations::Operations;
+use crate::operations::answers::Reservation;
+use crate::operations::policy::policy_store::TenantEntry;
+
+/// For so long a call waits for the ledger that needs it for the fullness of its answer alone.
+const ROW_WITHIN: Duration = Duration::from_millis(200);
+
+impl Operations {
+    /// Makes a tombstone whole again and shows the limits it moved, as they are now. Where the ledger does not say in time, the answer
+    /// goes without.
+    pub(in crate::operations) async fn recalled(&self, id: ReservationId, record: Record) -> Reservation {
+        let Some(row) = self.row_in_time(id, &record).await else { return Reservation::new(id, record) };
+        let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == record.head.step);
+        let whole = Record { body: row.record.body, ..record };
+        let limits = self.limits_of_now(&whole).await.unwrap_or_default();
+        Reservation { limits, resolved_at_ms, ..Reservation::new(id, whole) }
+    }
+
+    /// The ledger's row of the reservation, if it says in time.
+    pub(in crate::operations) async fn row_in_time(
+        &self,
+        id: ReservationId,
+        record: &Record,
+    ) -> Option<ReservationRow> {
+        let row = tokio::time::timeout(ROW_WITHIN, self.ledger.reservation(id)).await.ok()?.ok()?;
+        row.filter(|row| {
+            row.tenant == record.body.tenant && row.record.head.born_at_ms == record.head.born_at_ms
+        })
+    }
+
+    async fn limits_of_now(&self, record: &Record) -> Option<Vec<LimitStatus>> {
+        let rest = record.body.rest.as_ref()?;
+        let entry = self.policy.tenant(&record.body.tenant).await.ok()?;
+        let now_ms = self.gate_now_ms();
+        let mut resolved = moved_by(&entry, record, rest, now_ms)?;
+        resolved.counters.retain(|counter| rest.counters.iter().any(|place| counter.is_at(place)));
+        let peeked = self.peek(&entry, &resolved, &rest.subjects).await.ok()?;
+        Some(limit_statuses(resolved, &subjects_of(rest), &peeked.readings, now_ms))
+    }
+
+    /// The limits that a reservation moved, as current policy shows them; a window that has moved on is left out.
+    pub(in crate::operations) async fn moved_limits(
+        &self,
+        record: &Record,
+        readings: &[(CounterPlace, CounterReading)],
+        now_ms: i64,
+    ) -> Vec<LimitStatus> {
+        let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
+        else {
+            return Vec::new();
+        };
+        let Some(mut resolved) = moved_by(&entry, record, rest, now_ms) else { return Vec::new() };
+        let reading = |counter: &Counter| {
+            let found = readings.iter().find(|(place, reading)| {
+                (place.scope_index, place.field) == (counter.scope_index, counter.field)
+                    && reading.current
+                    && counter.resets_at_ms(reading.resets_at_ms, now_ms) > now_ms
+            });
+            found.map(|(_, reading)| *reading)
+        };
+        let all: Vec<_> = resolved.counters.iter().filter_map(reading).collect();
+        resolved.counters.retain(|counter| reading(counter).is_some());
+        limit_statuses(resolved, &subjects_of(rest), &all, now_ms)
+    }
+}
+
+/// What current policy measures the reservation's lines by.
+fn moved_by(entry: &TenantEntry, record: &Record, rest: &BodyRest, now_ms: i64) -> Option<Resolved> {
+    let meters = record.body.lines.iter().map(|line| &line.meter);
+    let windows = entry.windows(now_ms);
+    entry.policy.resolve(meters, &subjects_of(rest), rest.operation.as_ref(), now_ms, &windows).ok()
+}
+
+fn subjects_of(rest: &BodyRest) -> Vec<Subject> {
+    rest.subjects.iter().map(|(subject, _)| subject.clone()).collect()
+}

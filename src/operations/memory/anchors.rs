@@ -1,0 +1,79 @@
+//! Anchoring the heads of the ledger's hash chains at the gate, and holding the ledger against them.
+
+use std::collections::BTreeMap;
+
+use crate::domain::chain::{Chain, ChainHead};
+use crate::ledger::chain::BatchAt;
+use crate::operations::{Answer, Operations};
+use crate::telemetry::labels::Alarm;
+
+/// What holding the chains against their anchors came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct AnchorCheck {
+    /// How many anchored heads were looked for.
+    pub anchors: u64,
+    /// Each that the ledger does not have, named.
+    pub faults: Vec<String>,
+}
+
+impl Operations {
+    /// Anchors the heads of all chains that have grown, at the gate and in the log. A chain that no longer has its anchored
+    /// head keeps that anchor, and is told as an alarm unless `told` has it.
+    pub async fn anchor_chains(&self, told: &mut BTreeMap<Chain, ChainHead>) -> Answer<()> {
+        let (anchors, lost) = self.anchors().await?;
+        for (chain, anchored, fault) in &lost {
+            if told.insert(*chain, *anchored) != Some(*anchored) {
+                self.metrics.alarm(Alarm::Chain);
+                tracing::error!(%chain, fault, "the ledger no longer has a batch that was booked");
+            }
+        }
+        let mut grown = Vec::new();
+        for (chain, head) in self.ledger.chain_heads().await? {
+            let is_lost = lost.iter().any(|(of, ..)| *of == chain);
+            if !is_lost && anchors.get(&chain).is_none_or(|anchored| anchored.number < head.number) {
+                self.gate.anchor(chain, head).await?;
+                grown.push(format!("{chain}: {head}"));
+            }
+        }
+        if !grown.is_empty() {
+            tracing::info!(
+                heads = grown.join(", "),
+                "anchored: chain, number, entries and hash of its last batch"
+            );
+        }
+        Ok(())
+    }
+
+    /// Holds the ledger against the heads that are anchored at the gate.
+    pub async fn check_anchors(&self) -> Answer<AnchorCheck> {
+        let (anchors, lost) = self.anchors().await?;
+        let anchors = u64::try_from(anchors.len()).unwrap_or(u64::MAX);
+        Ok(AnchorCheck { anchors, faults: lost.into_iter().map(|(_, _, fault)| fault).collect() })
+    }
+
+    /// The anchored heads, and those that the ledger does not have.
+    async fn anchors(&self) -> Answer<(BTreeMap<Chain, ChainHead>, Vec<Lost>)> {
+        // Before the ledger is read: a batch that is anchored meanwhile would else seem to be missing.
+        let anchors = self.gate.anchors().await?;
+        let places: Vec<_> = anchors.iter().map(|(chain, head)| (*chain, head.number)).collect();
+        let stored = self.ledger.batches_at(&places).await?;
+        let mut lost = Vec::new();
+        for ((chain, anchored), stored) in anchors.iter().zip(stored) {
+            let ChainHead { number, rows, .. } = anchored;
+            let how = match stored {
+                BatchAt::Found(stored) if stored == *anchored => continue,
+                BatchAt::ProvenLater => continue,
+                BatchAt::Found(_) => "is another one by now",
+                BatchAt::Missing => "is gone",
+            };
+            let fault = format!(
+                "chain {chain}: batch {number} of {rows} entries, which the gate has as booked, {how}"
+            );
+            lost.push((*chain, *anchored, fault));
+        }
+        Ok((anchors.into_iter().collect(), lost))
+    }
+}
+
+/// A chain, its anchored head, and what became of that.
+type Lost = (Chain, ChainHead, String);

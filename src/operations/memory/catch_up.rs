@@ -1,0 +1,76 @@
+//! Waiting until the ledger has all that a restore must find in it, and nothing more is to come.
+
+use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::gate::GateError;
+use crate::ledger::Rest;
+use crate::operations::{Answer, OperationError, Operations};
+
+/// How often a writer may be faster at the end of an epoch before a caller is sent away.
+const CLOSING_TRIES_MAX: usize = 16;
+
+impl Operations {
+    /// Waits, within bounds, until the ledger has booked everything up to `last_id` that will ever be booked.
+    pub(in crate::operations) async fn catch_up(
+        &self,
+        partition: Partition,
+        last_id: OutboxId,
+    ) -> Answer<()> {
+        if self.ledger.cursor_row(partition).await?.settles(last_id) {
+            return Ok(());
+        }
+        let reached =
+            tokio::time::timeout(self.options.restore_wait, self.wait_for_cursor(partition, last_id));
+        let late = || {
+            OperationError::GateUnavailable(
+                "the ledger has not caught up with it yet; repeat the call".into(),
+            )
+        };
+        tokio::select! {
+            biased;
+            reached = reached => reached.map_err(|_| late()),
+            // The writer has the same gate to read from: waiting on would be in vain.
+            () = self.gate.falls_silent() => Err(silent()),
+        }
+    }
+
+    /// The epoch in force, once the ledger has booked what stands in the outbox.
+    pub(in crate::operations) async fn settled_epoch(&self, partition: Partition) -> Answer<Epoch> {
+        let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        let facts = self.gate.partition_facts(partition).await?;
+        self.catch_up(partition, facts.last_id.unwrap_or_default()).await?;
+        if facts.epoch == Some(epoch) {
+            self.close_epochs_before(partition, epoch).await?;
+        }
+        Ok(epoch)
+    }
+
+    /// Nothing of an epoch before this one is booked from here on: a writer may still have in hand what it read before the
+    /// gate lost it, and what it booked behind a snapshot the gate would never count. To be called once the outbox, as it
+    /// stands in this epoch, is settled.
+    pub(in crate::operations) async fn close_epochs_before(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+    ) -> Answer<()> {
+        let before = Epoch(epoch.0.saturating_sub(1));
+        for _ in 0..CLOSING_TRIES_MAX {
+            let cursor = self.ledger.cursor_row(partition).await?;
+            if cursor.booked.epoch >= epoch || cursor.given_up >= before {
+                return Ok(());
+            }
+            let rest = Rest { partition, booked: cursor.booked, epoch: before };
+            // Where it is not noted, the writer was faster: what it has booked is in every later snapshot.
+            if !self.ledger.give_up_rests(&[rest]).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(OperationError::GateUnavailable(
+            "the end of its lost memory is still being booked; repeat the call".into(),
+        ))
+    }
+}
+
+/// What a caller is told who waited for a gate that stopped answering.
+pub(in crate::operations) fn silent() -> OperationError {
+    OperationError::GateUnavailable("it fell silent while a tenant was being restored".into())
+}

@@ -1,0 +1,76 @@
+//! Holds that the books have open long after their end, and that the sweep cannot end: the gate does not know them, or what they count
+//! in waits for the ledger since a restore broke off. Nobody else would ever end them.
+
+use std::collections::HashSet;
+
+use super::restore_open::RestoredHolds;
+use crate::domain::reservation::Record;
+use crate::ledger::{OpenHolder, OverdueHold};
+use crate::operations::{Answer, Operations, Work};
+
+/// The sweep ends holds within seconds; what is open for so long after its end was forgotten, or waits behind a sweep that is late.
+const OVERDUE_MS: i64 = 60_000;
+const PAGE: usize = 500;
+/// The most that one run looks at.
+const LOOKED_AT_MAX: usize = 20_000;
+
+impl Operations {
+    /// Tells the gate of holds that it forgot, and what they count in, so that the sweep ends them. Answers how many. A partition that cannot take them now
+    /// keeps the others waiting for nothing.
+    ///
+    /// Errors: the last one of a partition that was passed over; the holds of the others are told.
+    pub async fn tell_forgotten_holds(&self) -> Answer<u64> {
+        let before_ms = self.gate_now_ms().saturating_sub(OVERDUE_MS).max(0);
+        let (mut told, mut looked_at, mut after) = (0, 0, None);
+        let (mut stuck, mut failed) = (HashSet::new(), None);
+        while looked_at < LOOKED_AT_MAX && self.gate.trusts_time() {
+            let page = self.ledger.overdue_holds(before_ms, after.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.clone());
+            looked_at += page.len();
+            for hold in &page {
+                if stuck.contains(&hold.id.partition()) {
+                    continue;
+                }
+                match self.tell_if_forgotten(hold).await {
+                    Ok(was_forgotten) => told += u64::from(was_forgotten),
+                    Err(error) if error.is_server_away() => {
+                        stuck.insert(hold.id.partition());
+                        failed = Some(error);
+                    }
+                    Err(error) => {
+                        self.pass_over(Work::Restore, &format!("reservation {}", hold.id), &error).await;
+                    }
+                }
+            }
+        }
+        failed.map_or(Ok(told), Err)
+    }
+
+    async fn tell_if_forgotten(&self, hold: &OverdueHold) -> Answer<bool> {
+        if let Some(record) = self.gate.peek_record(hold.id, None, self.script_now()).await?.record {
+            return self.tell_holders_of(hold, &record).await;
+        }
+        let Some(row) = self.ledger.reservation(hold.id).await?.filter(|row| !row.quarantined) else {
+            return Ok(false);
+        };
+        self.bring_back(row).await?;
+        Ok(true)
+    }
+
+    /// Tells the gate the tenant and the subjects of a hold that it knows, where they are cold or wait.
+    async fn tell_holders_of(&self, hold: &OverdueHold, record: &Record) -> Answer<bool> {
+        let subjects = record.body.rest.iter().flat_map(|rest| &rest.subjects);
+        let subjects = subjects.map(|(subject, _)| subject.clone()).collect();
+        let holders = [OpenHolder { tenant: hold.tenant.clone(), subjects }];
+        let warm = self.warm_holders(&holders).await?;
+        if warm.iter().flatten().all(|warm| *warm) {
+            return Ok(false);
+        }
+        let epoch = self.settled_epoch(hold.id.partition()).await?;
+        for (holder, warm) in holders.iter().zip(&warm) {
+            self.restore_holder(holder, epoch, warm, &mut RestoredHolds::default()).await?;
+        }
+        Ok(true)
+    }
+}

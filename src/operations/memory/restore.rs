@@ -1,0 +1,407 @@
+//! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::catch_up::silent;
+use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
+use super::restore_turns::Turn;
+use super::told::{booked, warm_state};
+use crate::clock::Clock;
+use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
+use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::parked::CounterLife;
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{CounterPlace, Record, SubjectHash};
+use crate::gate::restore::PAGE_RECORDS_MAX;
+use crate::gate::{Cold, ColdRecord, CounterReading, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
+use crate::ledger::{CounterAsk, RestoreAsk, TenantSnapshot};
+use crate::operations::policy::policy_store::TenantEntry;
+use crate::operations::reconcile::damage::Work;
+use crate::operations::{Answer, OperationError, Operations};
+use crate::telemetry::labels::Restored;
+
+/// How many open holds that do not read are told of one by one, each time their tenant is read.
+const TORN_TOLD_MAX: usize = 20;
+
+impl Operations {
+    /// This call's turn to restore the tenant, or one subject of it. One that had to wait for another's restore tries its own
+    /// call again first: else every caller in a crowd would read the whole tenant anew.
+    pub(in crate::operations) async fn take_restore_turn(
+        &self,
+        tenant: &TenantId,
+        subject: Option<SubjectHash>,
+    ) -> Answer<Turn> {
+        if !self.gate.trusts_time() {
+            // Windows of a wrong time would stay at the gate when its clock is right again.
+            return Err(OperationError::GateUnavailable(
+                "its clock is not trusted; nothing is restored".into(),
+            ));
+        }
+        let late =
+            |_| OperationError::GateUnavailable("the tenant is still being restored; repeat the call".into());
+        tokio::select! {
+            biased;
+            taken = tokio::time::timeout(self.options.restore_wait, self.restores.take(tenant, subject)) => taken.map_err(late),
+            () = self.gate.falls_silent() => Err(silent()),
+        }
+    }
+
+    /// Restores whatever a reserve found cold, so that it can be tried again.
+    pub(in crate::operations) async fn restore_cold(
+        &self,
+        entry: &Arc<TenantEntry>,
+        cold: &Cold,
+        resolved: &Resolved,
+        subjects: &[(Subject, SubjectHash)],
+        at_ms: i64,
+    ) -> Answer<()> {
+        for cold in cold_subjects(cold, subjects) {
+            self.restore_cold_subject(entry, &cold, at_ms, Asks::Count).await?;
+        }
+        if cold.tenant {
+            return self.restore_cold_tenant(entry, cold.epoch, cold.last_id, at_ms).await;
+        }
+        self.restore_counters(entry, cold, resolved, subjects, at_ms).await
+    }
+
+    async fn restore_cold_tenant(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        last_id: OutboxId,
+        at_ms: i64,
+    ) -> Answer<()> {
+        let turn = self.take_restore_turn(&entry.definition.id, None).await?;
+        if turn.waited {
+            return Ok(());
+        }
+        self.catch_up(entry.partition, last_id).await?;
+        let told = self.restore_tenant(entry, epoch, at_ms).await;
+        self.unless_epoch_over(entry.partition, epoch, (), told)
+    }
+
+    /// The gate takes nothing that was read for an epoch that is over; whoever asked then asks again in the new one.
+    pub(in crate::operations) fn unless_epoch_over<T>(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        over: T,
+        told: Answer<T>,
+    ) -> Answer<T> {
+        if self.is_over(partition, epoch) { Ok(over) } else { told }
+    }
+
+    pub(in crate::operations) fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
+        self.gate.epoch(partition).is_some_and(|in_force| in_force > epoch)
+    }
+
+    /// Restores whatever the replay of an admission found cold.
+    pub(in crate::operations) async fn restore_cold_admission(
+        &self,
+        entry: &Arc<TenantEntry>,
+        cold: &Cold,
+        record: &Record,
+    ) -> Answer<()> {
+        let Some(rest) = &record.body.rest else { return Ok(()) };
+        let mut cold = cold.clone();
+        let wanted: Vec<_> = cold.counters.iter().filter_map(|index| rest.counters.get(*index)).collect();
+        let mut resolved = counters_now(entry, &rest.subjects, self.gate_now_ms());
+        resolved.counters.retain(|counter| wanted.iter().any(|place| counter.is_at(place)));
+        cold.counters = (0..resolved.counters.len()).collect();
+        self.restore_cold(entry, &cold, &resolved, &rest.subjects, self.gate_now_ms()).await
+    }
+
+    /// Counters that no limit and no quota in force counts any more are left as they are; the others live as they were told.
+    pub(in crate::operations) fn lives_now(
+        &self,
+        entry: &TenantEntry,
+        record: &Record,
+        lives: &[CounterLife],
+    ) -> Vec<CounterLife> {
+        let Some(rest) = &record.body.rest else { return Vec::new() };
+        let in_force = counters_now(entry, &rest.subjects, self.gate_now_ms());
+        let known = |place: &CounterPlace| in_force.counters.iter().any(|counter| counter.is_at(place));
+        let places = rest.counters.iter().zip(lives);
+        places
+            .map(|(place, life)| CounterLife {
+                window_end_ms: if known(place) { life.window_end_ms } else { i64::MIN },
+                ..*life
+            })
+            .collect()
+    }
+
+    /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
+    pub(in crate::operations) async fn restore_cold_record(&self, cold: &ColdRecord) -> Answer<()> {
+        let entry = self.policy.tenant(&cold.tenant).await?;
+        let now_ms = self.gate_now_ms();
+        let ColdRecord { epoch, last_id, .. } = *cold;
+        if cold.tenant_cold {
+            return self.restore_cold_tenant(&entry, epoch, last_id, now_ms).await;
+        }
+        for (subject, hash) in &cold.subjects {
+            let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
+            self.restore_cold_subject(&entry, &cold, now_ms, Asks::Count).await?;
+        }
+        let resolved = entry.tenant_counters(now_ms);
+        let is_cold = |quota: &&Counter| cold.counters.iter().any(|place| place.field == quota.field);
+        for quota in resolved.quotas().filter(is_cold) {
+            self.restore_cold_quota(&entry, epoch, last_id, quota).await?;
+        }
+        Ok(())
+    }
+
+    /// The scripts' time: by a host's clock that lags it, a window that has just turned would be restored as the one
+    /// before, and what is booked in the new one would read as nothing used.
+    pub(in crate::operations) fn gate_now_ms(&self) -> i64 {
+        self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
+    }
+
+    /// Tells the gate a whole tenant in an epoch in which the ledger had caught up: open reservations with their due entries, then every tenant counter and quota.
+    pub(in crate::operations) async fn restore_tenant(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        at_ms: i64,
+    ) -> Answer<()> {
+        let started = Clock::monotonic();
+        self.close_epochs_before(entry.partition, epoch).await?;
+        let resolved = entry.tenant_counters(at_ms);
+        let tenant = &entry.definition.id;
+        let mut capacities = Vec::new();
+        for quota in resolved.quotas() {
+            capacities.push(self.open_period(tenant, quota).await?);
+        }
+        let ask = self.ask(resolved.counters.iter().map(|counter| (counter, None)).collect(), None);
+        let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
+        let snapshot = self.read_books(entry, &ask).await?;
+        let ask_until = snapshot.latest_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
+        let warm = WarmState {
+            ask_until_ms: ask_until,
+            capacities,
+            subjects: self.known_subjects(entry, snapshot.subjects.as_deref(), at_ms),
+            ..warm_state(&resolved, &snapshot, None)
+        };
+        self.send_pages(entry, epoch, &snapshot.open, warm).await?;
+        self.metrics.restored(Restored::Tenant, started.elapsed());
+        tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
+        Ok(())
+    }
+
+    async fn send_pages(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        open: &[(ReservationId, Record)],
+        warm: WarmState,
+    ) -> Answer<()> {
+        let pages: Vec<_> = open.chunks(PAGE_RECORDS_MAX).collect();
+        let (last, first) = pages.split_last().map_or((&[][..], &[][..]), |(last, first)| (*last, first));
+        let as_of = warm.as_of;
+        let page = |records, last| RestorePage {
+            as_of,
+            partition: entry.partition,
+            epoch,
+            tenant: &entry.definition.id,
+            records,
+            last,
+            now_ms: self.script_now(),
+        };
+        for records in first {
+            self.gate.restore_page(&page(records, None)).await?;
+        }
+        self.gate.restore_page(&page(last, Some(warm))).await?;
+        Ok(())
+    }
+
+    /// Tells a warm tenant or subject single counters or quota capacities that it does not have yet.
+    async fn restore_counters(
+        &self,
+        entry: &TenantEntry,
+        cold: &Cold,
+        resolved: &Resolved,
+        subjects: &[(Subject, SubjectHash)],
+        at_ms: i64,
+    ) -> Answer<()> {
+        let Cold { epoch, last_id, .. } = *cold;
+        let mut told = HashSet::new();
+        for index in &cold.counters {
+            let counter = resolved.counters.get(*index).ok_or_else(|| {
+                OperationError::Internal("the gate named a counter it was not asked about".into())
+            })?;
+            if counter.is_quota() && !counter.is_new() {
+                self.restore_cold_quota(entry, epoch, last_id, counter).await?;
+            } else if told.insert(counter.scope_index) {
+                match counter.subject(subjects) {
+                    Some((subject, hash)) => {
+                        let cold = ColdSubject { epoch, last_id, subject, hash: *hash };
+                        self.restore_cold_subject(entry, &cold, at_ms, Asks::Anew).await?;
+                    }
+                    None => self.begin_tenant_counters(entry, epoch, at_ms).await?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn restore_cold_quota(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        last_id: OutboxId,
+        quota: &Counter,
+    ) -> Answer<()> {
+        let _turn = self.take_restore_turn(&entry.definition.id, None).await?;
+        self.catch_up(entry.partition, last_id).await?;
+        let told = self.restore_quota(entry, epoch, quota).await;
+        self.unless_epoch_over(entry.partition, epoch, (), told)
+    }
+
+    async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &Counter) -> Answer<()> {
+        let capacity = self.open_period(&entry.definition.id, quota).await?;
+        let only = Resolved { counters: vec![quota.clone()], ..Resolved::default() };
+        let snapshot = self.snapshot(entry, &only, None).await?;
+        let told = WarmState { capacities: vec![capacity], ..warm_state(&only, &snapshot, None) };
+        let started = Clock::monotonic();
+        let (partition, tenant) = (entry.partition, &entry.definition.id);
+        self.gate.restore_counters(partition, epoch, tenant, &told, self.script_now()).await?;
+        self.metrics.restored(Restored::Counter, started.elapsed());
+        Ok(())
+    }
+
+    /// The counters as the books have them, in order, for a read while the gate is away. One that the ledger cannot tell is
+    /// not current.
+    pub(in crate::operations) async fn readings_from_ledger(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        subject: Option<&Subject>,
+    ) -> Answer<Vec<CounterReading>> {
+        let mut readings = HashMap::new();
+        for whose in [None, subject].into_iter().take(1 + usize::from(subject.is_some())) {
+            let own = resolved.counters.iter().filter(|counter| (counter.scope_index > 0) == whose.is_some());
+            let own = Resolved { counters: own.cloned().collect(), ..Resolved::default() };
+            let books = self.snapshot(entry, &own, whose).await?;
+            let state = warm_state(&own, &books, whose);
+            for (booked, told) in booked(&own, &books).zip(&state.counters) {
+                let key = (booked.counter.scope_index, booked.counter.field);
+                readings.insert(key, reading(told, booked.capacity));
+            }
+        }
+        let unknown = CounterReading { current: false, ..reading(&RestoredCounter::default(), None) };
+        let found = |counter: &Counter| readings.get(&(counter.scope_index, counter.field)).copied();
+        Ok(resolved.counters.iter().map(|counter| found(counter).unwrap_or(unknown)).collect())
+    }
+
+    /// What the books say of these counters, of the tenant or of one subject alone.
+    pub(in crate::operations) async fn snapshot(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        subject: Option<&Subject>,
+    ) -> Answer<TenantSnapshot> {
+        let counters = resolved.counters.iter().map(|counter| (counter, subject)).collect();
+        self.snapshot_of(entry, counters, subject.as_ref().map(std::slice::from_ref)).await
+    }
+
+    /// The same of counters of several subjects.
+    pub(in crate::operations) async fn snapshot_of(
+        &self,
+        entry: &TenantEntry,
+        counters: Vec<(&Counter, Option<&Subject>)>,
+        subjects: Option<&[&Subject]>,
+    ) -> Answer<TenantSnapshot> {
+        let ask = self.ask(counters, subjects);
+        self.read_books(entry, &ask).await
+    }
+
+    /// An open hold that does not read stands in no one's way: it is reported, and until it ends it counts by its entries.
+    async fn read_books(&self, entry: &TenantEntry, ask: &RestoreAsk) -> Answer<TenantSnapshot> {
+        let tenant = &entry.definition.id;
+        let mut books = self.ledger.read_tenant(entry.partition, tenant, ask).await?;
+        for torn in books.torn.iter().take(TORN_TOLD_MAX) {
+            let item = format!("reservation {} of tenant {tenant}", torn.id);
+            self.pass_over(Work::Restore, &item, &torn.reason).await;
+        }
+        let now_ms = self.gate_now_ms();
+        books.torn.retain(|torn| torn.hold.expires_at_ms > now_ms);
+        Ok(books)
+    }
+
+    fn ask(&self, counters: Vec<(&Counter, Option<&Subject>)>, subjects: Option<&[&Subject]>) -> RestoreAsk {
+        let (quotas, limits): (Vec<_>, Vec<_>) =
+            counters.into_iter().partition(|(counter, _)| counter.is_quota());
+        let quota =
+            |(quota, _): (&Counter, _)| Some((quota.meter.clone(), quota.decimals, quota.window()?.start_ms));
+        RestoreAsk {
+            counters: limits.into_iter().filter_map(|(limit, subject)| counter_ask(limit, subject)).collect(),
+            quotas: quotas.into_iter().filter_map(quota).collect(),
+            with_open: true,
+            open_of: subjects.map(|subjects| subjects.iter().copied().cloned().collect()),
+            subjects_max: None,
+            born_since_ms: self.clock.now_ms() - self.options.keyed_memory_ms,
+        }
+    }
+
+    /// The quota's capacity for its period; the period's first use grants the included amount.
+    async fn open_period(&self, tenant: &TenantId, quota: &Counter) -> Answer<QuotaCapacity> {
+        let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
+        let opened = self
+            .ledger
+            .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.capacity)
+            .await?;
+        Ok(QuotaCapacity {
+            field: quota.field,
+            version: opened.version,
+            parts: opened.parts,
+            until_ms: opened.until_ms,
+        })
+    }
+}
+
+pub(in crate::operations) fn cold_subjects<'a>(
+    cold: &'a Cold,
+    subjects: &'a [(Subject, SubjectHash)],
+) -> impl Iterator<Item = ColdSubject<'a>> {
+    let named = cold.holders.iter().filter_map(|holder| subjects.get(usize::from(holder.checked_sub(1)?)));
+    named.map(|(subject, hash)| ColdSubject {
+        epoch: cold.epoch,
+        last_id: cold.last_id,
+        subject,
+        hash: *hash,
+    })
+}
+
+/// Every counter in force for the tenant and these subjects.
+fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms: i64) -> Resolved {
+    let mut resolved = entry.tenant_counters(at_ms);
+    for (scope_index, (subject, _)) in (1..).zip(subjects) {
+        let own = entry.subject_counters(subject, at_ms).counters;
+        resolved.counters.extend(own.into_iter().map(|counter| Counter { scope_index, ..counter }));
+    }
+    resolved
+}
+
+fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading {
+    CounterReading {
+        consumed: counter.consumed,
+        reserved: counter.reserved,
+        room: capacity.map(|units| units.get() - counter.consumed.get() - counter.reserved.get()),
+        resets_at_ms: None,
+        next_hold_ends_at_ms: counter.next_hold_ends_at_ms,
+        current: true,
+    }
+}
+
+/// What the ledger is asked of a limit's counter; nothing where it cannot tell.
+fn counter_ask(limit: &Counter, subject: Option<&Subject>) -> Option<CounterAsk> {
+    let window = limit.window()?;
+    Some(CounterAsk {
+        meters: vec![(limit.meter.clone(), limit.decimals, 1)],
+        subject: subject.cloned(),
+        operations: limit.operations().cloned(),
+        window_start_ms: window.start_ms,
+        window_end_ms: window.end_ms,
+    })
+}

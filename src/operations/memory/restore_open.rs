@@ -1,0 +1,185 @@
+//! After an epoch change: every tenant with open holds is restored, so that these expire although nobody calls.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::gate::GateError;
+use crate::ledger::{Cursor, OpenHolder};
+use crate::operations::{Answer, OperationError, Operations, Work};
+
+const PAGE: usize = 200;
+/// Between two restores, so that tenants who call find the servers free: at most some hundred a second.
+const PAUSE: Duration = Duration::from_millis(3);
+/// How often the writer is looked after while it books the rests of older epochs.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the writer may leave every partition that is waited for as it is, before the run ends and begins anew.
+const STANDSTILL_MAX: Duration = Duration::from_secs(30);
+/// How long calls that restore a tenant of their own are let go first.
+const GIVE_WAY_MAX: Duration = Duration::from_millis(200);
+
+/// What was restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RestoredHolds {
+    /// Tenants.
+    pub tenants: u64,
+    /// Subjects named by holds.
+    pub subjects: u64,
+}
+
+/// What has to be booked of a partition before its holders are restored, and in which epoch they are.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    epoch: Epoch,
+    last_id: OutboxId,
+}
+
+impl Operations {
+    /// Restores every tenant, and every subject, that a hold of an older epoch names and the gate does not know: partition
+    /// by partition, as the writer has booked what older epochs left there. What fails does not keep the others waiting.
+    ///
+    /// Errors: `GateUnavailable` when an epoch ended under way, or the writer stood still; what is restored stays so.
+    pub async fn restore_open_holds(&self) -> Answer<RestoredHolds> {
+        let mut awaited = self.await_rests().await?;
+        let mut told = RestoredHolds::default();
+        let mut failed = None;
+        let mut moved_at = Clock::monotonic();
+        while !awaited.is_empty() {
+            self.check_epochs(&awaited).await?;
+            let settled = self.take_settled(&mut awaited).await?;
+            if settled.is_empty() {
+                if moved_at.elapsed() >= STANDSTILL_MAX {
+                    return Err(unavailable("the ledger does not book what older epochs left in it"));
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
+            }
+            failed = self.restore_holds_of(&settled, &mut told).await?.or(failed);
+            moved_at = Clock::monotonic();
+        }
+        failed.map_or(Ok(told), Err)
+    }
+
+    /// For each partition the epoch in force, and where its outbox ends in it.
+    async fn await_rests(&self) -> Answer<HashMap<Partition, Awaited>> {
+        self.know_epochs().await?;
+        let mut awaited = HashMap::new();
+        for partition in Partition::all(self.partitions()) {
+            let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+            let last_id = self.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
+            awaited.insert(partition, Awaited { epoch, last_id });
+        }
+        Ok(awaited)
+    }
+
+    /// What was read of an epoch that is over says nothing about the one in force.
+    async fn check_epochs(&self, awaited: &HashMap<Partition, Awaited>) -> Answer<()> {
+        self.know_epochs().await?;
+        let is_over = |(partition, awaited): (&Partition, &Awaited)| {
+            self.gate.epoch(*partition).is_none_or(|epoch| epoch != awaited.epoch)
+        };
+        if awaited.iter().any(is_over) {
+            return Err(unavailable("its memory was lost while open holds were being restored"));
+        }
+        Ok(())
+    }
+
+    /// Takes out the partitions of which nothing is still to be booked, with their epochs.
+    async fn take_settled(
+        &self,
+        awaited: &mut HashMap<Partition, Awaited>,
+    ) -> Answer<HashMap<Partition, Epoch>> {
+        let cursors = self.ledger.cursors().await?;
+        let settled = |cursor: &Cursor| {
+            let here = awaited.get(&cursor.partition)?;
+            cursor.settles(here.last_id).then_some((cursor.partition, here.epoch))
+        };
+        let settled: HashMap<_, _> = cursors.iter().filter_map(settled).collect();
+        awaited.retain(|partition, _| !settled.contains_key(partition));
+        Ok(settled)
+    }
+
+    /// Goes through the holders of these partitions; answers the last failure, if there was one.
+    async fn restore_holds_of(
+        &self,
+        settled: &HashMap<Partition, Epoch>,
+        told: &mut RestoredHolds,
+    ) -> Answer<Option<OperationError>> {
+        let partitions: Vec<_> = settled.keys().copied().collect();
+        let (mut after, mut failed) = (None, None);
+        loop {
+            let page = self.ledger.holders_of_older_epochs(&partitions, after.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { return Ok(failed) };
+            after = Some(last.tenant.clone());
+            let warm = self.warm_holders(&page).await?;
+            for (holder, warm) in page.iter().zip(warm) {
+                let Some(epoch) = settled.get(&self.gate.partition_of(&holder.tenant)) else { continue };
+                if let Err(error) = self.restore_holder(holder, *epoch, &warm, told).await {
+                    if error.is_server_away() {
+                        tracing::warn!(tenant = %holder.tenant, %error, "a tenant with open holds could not be restored yet");
+                    } else {
+                        self.pass_over(Work::Restore, &format!("tenant {}", holder.tenant), &error).await;
+                    }
+                    failed = Some(error);
+                }
+            }
+        }
+    }
+
+    /// Another instance may have issued epochs that no call of this one has met yet.
+    async fn know_epochs(&self) -> Answer<()> {
+        let rows = self.ledger.epochs().await?;
+        if rows.iter().any(|row| self.gate.epoch(row.partition) != Some(row.epoch)) {
+            self.verify_node().await?;
+        }
+        Ok(())
+    }
+
+    /// For each holder whether its tenant, and each of its subjects, is warm.
+    pub(in crate::operations) async fn warm_holders(&self, holders: &[OpenHolder]) -> Answer<Vec<Vec<bool>>> {
+        let mut asked = Vec::new();
+        for holder in holders {
+            let partition = self.gate.partition_of(&holder.tenant);
+            asked.push((partition, &holder.tenant, None));
+            let hashes =
+                holder.subjects.iter().map(|subject| self.gate.subject_hash(&holder.tenant, subject));
+            asked.extend(hashes.map(|hash| (partition, &holder.tenant, Some(hash))));
+        }
+        let mut answers = self.gate.are_warm(&asked).await?.into_iter();
+        Ok(holders.iter().map(|holder| answers.by_ref().take(1 + holder.subjects.len()).collect()).collect())
+    }
+
+    pub(in crate::operations) async fn restore_holder(
+        &self,
+        holder: &OpenHolder,
+        epoch: Epoch,
+        warm: &[bool],
+        told: &mut RestoredHolds,
+    ) -> Answer<()> {
+        let Some((tenant_warm, subjects_warm)) = warm.split_first() else { return Ok(()) };
+        if warm.iter().all(|warm| *warm) {
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
+        self.restores.give_way(GIVE_WAY_MAX).await;
+        let entry = self.policy.tenant(&holder.tenant).await?;
+        let now_ms = self.gate_now_ms();
+        if !tenant_warm {
+            let turn = self.take_restore_turn(&holder.tenant, None).await?;
+            if !turn.waited {
+                self.restore_tenant(&entry, epoch, now_ms).await?;
+                told.tenants += 1;
+            }
+        }
+        let cold = holder.subjects.iter().zip(subjects_warm).filter(|(_, warm)| !**warm);
+        let cold: Vec<_> = cold.map(|(subject, _)| subject).collect();
+        self.restore_subjects(&entry, epoch, &cold, now_ms).await?;
+        told.subjects += u64::try_from(cold.len()).unwrap_or(u64::MAX);
+        Ok(())
+    }
+}
+
+fn unavailable(why: &str) -> OperationError {
+    OperationError::GateUnavailable(why.to_owned())
+}

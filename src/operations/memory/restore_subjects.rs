@@ -1,0 +1,246 @@
+//! Subjects that the gate does not know are asked of the ledger alone: without the tenant's other holds, and nobody waits who does
+//! not ask for them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::told::{new_counters, warm_state};
+use crate::clock::Clock;
+use crate::domain::amount::Units;
+use crate::domain::ids::{Epoch, OutboxId, ReservationId, Subject};
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{Record, SubjectHash};
+use crate::gate::{KnownSubjects, SubjectFilter, WarmState};
+use crate::ledger::TenantSnapshot;
+use crate::operations::policy::policy_store::TenantEntry;
+use crate::operations::{Answer, Operations};
+use crate::telemetry::labels::Restored;
+
+/// A tenant with more of them has every one asked for that comes after a restore.
+pub(in crate::operations) const SUBJECTS_KNOWN_MAX: usize = 250_000;
+/// How many subjects are read in one snapshot.
+const READ_AT_ONCE: usize = 200;
+/// How many of them are told at once.
+const TELL_AT_ONCE: usize = 16;
+/// Between two snapshots, so that those who call find the servers free.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// What a call wants of a subject that the gate does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::operations) enum Asks {
+    /// To count in its hash: it is told whatever the ledger has.
+    Count,
+    /// To count in a counter that its hash lacks, though it was told: the whole is told again.
+    Anew,
+    /// To read it: where the ledger has nothing either, nothing is told.
+    Read,
+}
+
+/// A subject that a call found cold.
+pub(in crate::operations) struct ColdSubject<'a> {
+    pub(in crate::operations) epoch: Epoch,
+    /// Up to where the ledger must have booked before it is asked.
+    pub(in crate::operations) last_id: OutboxId,
+    pub(in crate::operations) subject: &'a Subject,
+    pub(in crate::operations) hash: SubjectHash,
+}
+
+impl Operations {
+    /// Tells the gate one subject; says whether it was told, by this call or by another.
+    pub(in crate::operations) async fn restore_cold_subject(
+        &self,
+        entry: &TenantEntry,
+        cold: &ColdSubject<'_>,
+        at_ms: i64,
+        asks: Asks,
+    ) -> Answer<bool> {
+        let turn = self.take_restore_turn(&entry.definition.id, Some(cold.hash)).await?;
+        if turn.waited {
+            return Ok(true);
+        }
+        self.catch_up(entry.partition, cold.last_id).await?;
+        let told = self.restore_subject(entry, cold, at_ms, asks).await;
+        self.unless_epoch_over(entry.partition, cold.epoch, true, told)
+    }
+
+    /// The same in an epoch in which the ledger has caught up, whoever else restores it.
+    pub(in crate::operations) async fn restore_subject(
+        &self,
+        entry: &TenantEntry,
+        cold: &ColdSubject<'_>,
+        at_ms: i64,
+        asks: Asks,
+    ) -> Answer<bool> {
+        let started = Clock::monotonic();
+        let mut resolved = entry.subject_counters(cold.subject, at_ms);
+        if asks == Asks::Read && is_unused(&self.snapshot(entry, &resolved, Some(cold.subject)).await?) {
+            return Ok(false);
+        }
+        let begins = asks == Asks::Anew || !new_counters(&resolved, Some(cold.subject)).is_empty();
+        if begins {
+            if !self.suspend(entry, cold.epoch, Some(cold.hash)).await? {
+                return Ok(true);
+            }
+            // What it counts in now is what it is told: a window may have turned since the call began.
+            resolved = entry.subject_counters(cold.subject, at_ms.max(self.gate_now_ms()));
+        }
+        let snapshot = self.snapshot(entry, &resolved, Some(cold.subject)).await?;
+        self.tell_subject(entry, cold.epoch, cold.hash, warm_subject(&resolved, &snapshot, cold.subject))
+            .await?;
+        self.metrics.restored(Restored::Subject, started.elapsed());
+        Ok(true)
+    }
+
+    async fn tell_subject(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        hash: SubjectHash,
+        warm: WarmState,
+    ) -> Answer<()> {
+        let tenant = &entry.definition.id;
+        self.gate.restore_subject(entry.partition, epoch, tenant, hash, warm, self.script_now()).await?;
+        Ok(())
+    }
+
+    /// Tells the gate many subjects of a warm tenant, in an epoch in which the ledger has caught up: a bounded number in each
+    /// snapshot. What scripts count of them meanwhile began after the tenant's restore, and stays. One that fails keeps no other
+    /// from it; the error is one of those.
+    pub(in crate::operations) async fn restore_subjects(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        subjects: &[&Subject],
+        at_ms: i64,
+    ) -> Answer<()> {
+        let mut failed = None;
+        for (number, page) in subjects.chunks(READ_AT_ONCE).enumerate() {
+            if number > 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            let started = Clock::monotonic();
+            self.suspend_beginners(entry, epoch, page, at_ms).await?;
+            let told = self.read_subjects(entry, page, at_ms.max(self.gate_now_ms())).await?;
+            let telling = told.into_iter().map(|(hash, warm)| self.tell_subject(entry, epoch, hash, warm));
+            let told: Vec<_> = stream::iter(telling).buffer_unordered(TELL_AT_ONCE).collect().await;
+            failed = told.into_iter().find_map(Result::err).or(failed);
+            let each = started.elapsed() / u32::try_from(page.len()).unwrap_or(u32::MAX).max(1);
+            page.iter().for_each(|_| self.metrics.restored(Restored::Subject, each));
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Those that have counters which began inside their window wait until they are told: what becomes of their holds meanwhile
+    /// would be missing in these.
+    async fn suspend_beginners(
+        &self,
+        entry: &TenantEntry,
+        epoch: Epoch,
+        subjects: &[&Subject],
+        at_ms: i64,
+    ) -> Answer<()> {
+        let (partition, tenant) = (entry.partition, &entry.definition.id);
+        let mut waiting = Vec::new();
+        for subject in subjects {
+            if !new_counters(&entry.subject_counters(subject, at_ms), Some(subject)).is_empty() {
+                waiting.push(self.gate.subject_hash(tenant, subject));
+            }
+        }
+        let suspending = waiting
+            .into_iter()
+            .map(|hash| self.gate.suspend(partition, epoch, tenant, Some(hash), self.script_now()));
+        let last_ids: Vec<_> = stream::iter(suspending).buffer_unordered(TELL_AT_ONCE).try_collect().await?;
+        match last_ids.into_iter().flatten().max() {
+            Some(last_id) => self.catch_up(partition, last_id).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What the ledger knows of each, as of one instant.
+    async fn read_subjects(
+        &self,
+        entry: &TenantEntry,
+        subjects: &[&Subject],
+        at_ms: i64,
+    ) -> Answer<Vec<(SubjectHash, WarmState)>> {
+        let resolved: Vec<Resolved> =
+            subjects.iter().map(|subject| entry.subject_counters(subject, at_ms)).collect();
+        let all = subjects.iter().zip(&resolved);
+        let all = all.flat_map(|(subject, own)| own.counters.iter().map(|counter| (counter, Some(*subject))));
+        let snapshot = self.snapshot_of(entry, all.collect(), Some(subjects)).await?;
+        let mut open = by_subject(snapshot.open);
+        let mut counters = snapshot.counters.into_iter();
+        let told = subjects.iter().zip(&resolved).map(|(subject, resolved)| {
+            let own = TenantSnapshot {
+                cursor: snapshot.cursor,
+                open: open.remove(*subject).unwrap_or_default(),
+                torn: snapshot
+                    .torn
+                    .iter()
+                    .filter(|torn| torn.hold.subjects.contains(subject))
+                    .cloned()
+                    .collect(),
+                counters: counters.by_ref().take(booked_count(resolved)).collect(),
+                quotas: Vec::new(),
+                subjects: None,
+                latest_born_at_ms: None,
+            };
+            let hash = self.gate.subject_hash(&entry.definition.id, subject);
+            (hash, warm_subject(resolved, &own, subject))
+        });
+        Ok(told.collect())
+    }
+
+    /// Which of a tenant's subjects may have used something before this restore.
+    pub(in crate::operations) fn known_subjects(
+        &self,
+        entry: &TenantEntry,
+        subjects: Option<&[Subject]>,
+        at_ms: i64,
+    ) -> KnownSubjects {
+        match subjects {
+            None => KnownSubjects::Everybody,
+            Some([]) => KnownSubjects::Nobody,
+            Some(subjects) => {
+                let tenant = &entry.definition.id;
+                let hashes: Vec<_> =
+                    subjects.iter().map(|subject| self.gate.subject_hash(tenant, subject)).collect();
+                let until_ms = entry.windows(at_ms).last_end_ms();
+                KnownSubjects::Some { filter: SubjectFilter::of(&hashes), until_ms }
+            }
+        }
+    }
+}
+
+fn by_subject(open: Vec<(ReservationId, Record)>) -> HashMap<Subject, Vec<(ReservationId, Record)>> {
+    let mut own: HashMap<Subject, Vec<_>> = HashMap::new();
+    for (id, record) in open {
+        for (subject, _) in record.body.rest.iter().flat_map(|rest| &rest.subjects) {
+            own.entry(subject.clone()).or_default().push((id, record.clone()));
+        }
+    }
+    own
+}
+
+/// How many of these the ledger was asked about.
+fn booked_count(resolved: &Resolved) -> usize {
+    resolved.counters.iter().filter(|counter| counter.window().is_some()).count()
+}
+
+fn is_unused(snapshot: &TenantSnapshot) -> bool {
+    snapshot.open.is_empty()
+        && snapshot.torn.is_empty()
+        && snapshot.counters.iter().all(|consumed| *consumed == Units::ZERO)
+}
+
+fn warm_subject(resolved: &Resolved, snapshot: &TenantSnapshot, subject: &Subject) -> WarmState {
+    let now_ms = snapshot.open.iter().map(|(_, record)| record.head.born_at_ms).max().unwrap_or_default();
+    let windows = resolved.counters.iter().map(|counter| counter.parameters.ends_at_ms(now_ms));
+    let holds = snapshot.open.iter().map(|(_, record)| record.head.expires_at_ms);
+    WarmState {
+        needed_until_ms: windows.chain(holds).max().unwrap_or_default(),
+        ..warm_state(resolved, snapshot, Some(subject))
+    }
+}

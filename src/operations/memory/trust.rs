@@ -1,0 +1,202 @@
+//! Memory that can be trusted: checks a node after an alarm, issues new epochs, and only then loads the scripts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::gate::BreakerState;
+use crate::ledger::PartitionRow;
+use crate::ledger::lease::Lease;
+use crate::operations::{Answer, OperationError, Operations};
+use crate::telemetry::labels::Alarm;
+
+/// No period is closed yet, so nothing keeps a script from any time.
+const NO_FLOOR_MS: i64 = 0;
+const CHECK_LEASE: &str = "check/node";
+/// Renewed after a third of it.
+const CHECK_LEASE_DURATION: Duration = Duration::from_secs(2);
+const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
+
+/// One check at a time; callers that met the same alarm wait for it and share its result.
+#[derive(Default)]
+pub(in crate::operations) struct Trust {
+    checking: Mutex<()>,
+    checks: AtomicU64,
+    /// Checks that came to their end in whatever way.
+    ended: AtomicU64,
+}
+
+impl Operations {
+    /// Checks every partition of the node and makes it usable: loads the scripts alone when its memory is proven
+    /// intact, else issues a new epoch for every partition first. Called at start and after an alarm.
+    ///
+    /// Errors: the gate or the ledger does not answer; nothing is then trusted.
+    pub async fn verify_node(&self) -> Answer<()> {
+        let seen = self.trust.checks.load(Ordering::Acquire);
+        let ended = self.trust.ended.load(Ordering::Acquire);
+        let _one_at_a_time = self.trust.checking.lock().await;
+        if self.trust.checks.load(Ordering::Acquire) != seen {
+            return Ok(());
+        }
+        if self.trust.ended.load(Ordering::Acquire) != ended {
+            // A crowd that tried one after the other would wait for as many timeouts.
+            return Err(OperationError::GateUnavailable("the check of its memory has just failed".into()));
+        }
+        self.alone_among_instances(self.check_node()).await
+    }
+
+    /// Two instances that check the same node at once each take the other's half-raised epochs for lost memory, and raise
+    /// again without end. A lease keeps them apart; one that has died holds up the others for its duration only.
+    async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
+        let checked = self.under_lease(check).await;
+        if checked.is_ok() {
+            self.trust.checks.fetch_add(1, Ordering::AcqRel);
+        }
+        self.trust.ended.fetch_add(1, Ordering::AcqRel);
+        checked
+    }
+
+    async fn under_lease(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
+        let owner = self.instance.owner("check");
+        let lease = Lease::new(self.ledger.clone(), CHECK_LEASE, owner, CHECK_LEASE_DURATION);
+        while !lease.take().await? {
+            if self.gate.breaker_state() != BreakerState::Closed {
+                return Err(OperationError::GateUnavailable("it does not answer".into()));
+            }
+            tokio::time::sleep(CHECK_LEASE_RETRY).await;
+        }
+        let checked = tokio::select! {
+            checked = check => checked,
+            // Two checks at once would each take the other's half-adopted epochs for lost memory.
+            () = lease.lost() => {
+                Err(OperationError::GateUnavailable("another instance checks its memory by now".into()))
+            }
+        };
+        lease.give_back().await;
+        checked
+    }
+
+    async fn check_node(&self) -> Answer<()> {
+        let run_id = self.gate.run_id().await?;
+        let rows = self.ledger.epochs().await?;
+        let mut intact = true;
+        for row in &rows {
+            intact &= self.kept_its_memory(row, &run_id).await?;
+        }
+        if intact {
+            for row in &rows {
+                self.gate.set_epoch(row.partition, row.epoch);
+                self.gate.note_cursor(row.partition, row.cursor);
+            }
+        } else {
+            self.begin_epochs(&rows, &run_id).await?;
+        }
+        self.gate.load_scripts(&run_id).await?;
+        Ok(())
+    }
+
+    async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
+        let from: Vec<_> = rows.iter().map(|row| (row.partition, row.epoch)).collect();
+        for (partition, issued) in self.ledger.raise_epochs(&from, run_id).await? {
+            let adopted = self.gate.adopt(partition, issued, NO_FLOOR_MS, self.sweep_start()).await?;
+            self.gate.set_epoch(partition, adopted);
+        }
+        self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
+        if rows.iter().all(|row| row.epoch == Epoch(0)) {
+            tracing::info!(
+                run_id,
+                partitions = rows.len(),
+                "a new installation: the first epoch of every partition"
+            );
+        } else {
+            tracing::warn!(
+                run_id,
+                partitions = rows.len(),
+                "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
+            );
+        }
+        // The rows are rung with the epochs; this only wakes whoever waits for them.
+        if let Err(error) = self.ledger.wake_jobs().await {
+            tracing::debug!(%error, "the jobs were not woken; they look by themselves");
+        }
+        Ok(())
+    }
+
+    /// Same server process, same epoch, and an outbox that reaches at least as far as everything known of it.
+    async fn kept_its_memory(&self, row: &PartitionRow, run_id: &str) -> Answer<bool> {
+        if row.run_id != run_id || row.epoch == Epoch(0) {
+            return Ok(false);
+        }
+        let facts = self.gate.partition_facts(row.partition).await?;
+        let known = row.cursor.max(self.gate.highest_known(row.partition));
+        Ok(facts.epoch == Some(row.epoch) && outbox_reaches(facts.last_id, known, row.epoch))
+    }
+
+    /// The writer found that the outbox no longer holds the event booked last, at `cursor`. Nothing else shows it, so a new
+    /// epoch is issued whatever the node says, unless one has been since.
+    pub async fn doubt(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
+        let _one_at_a_time = self.trust.checking.lock().await;
+        if self.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
+            return Ok(());
+        }
+        self.alone_among_instances(self.renew_node(partition, cursor)).await
+    }
+
+    async fn renew_node(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
+        let rows = self.ledger.epochs().await?;
+        if rows.iter().any(|row| row.partition == partition && row.epoch > cursor.epoch) {
+            return self.check_node().await;
+        }
+        let run_id = self.gate.run_id().await?;
+        self.begin_epochs(&rows, &run_id).await?;
+        if let Some(epoch) = self.gate.epoch(partition) {
+            // What the old epoch still holds behind the cursor is never booked: nobody may wait for it.
+            let dropped = self.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;
+            tracing::error!(%partition, %cursor, dropped, "events of the old epoch are dropped: they do not follow what was booked");
+        }
+        self.gate.load_scripts(&run_id).await?;
+        Ok(())
+    }
+
+    /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
+    pub async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
+        self.metrics.alarm(Alarm::Memory);
+        tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
+        self.verify_node().await.map_err(|error| match error {
+            OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(
+                "its memory is in doubt and the ledger cannot be asked: {why}"
+            )),
+            other => other,
+        })
+    }
+}
+
+/// Whether an outbox that ends at `last` still has all that is known of `epoch`. What is missing of an older one is why
+/// this epoch was issued: it is no reason for yet another, or an idle partition would call for one at every check.
+fn outbox_reaches(last: Option<OutboxId>, known: OutboxId, epoch: Epoch) -> bool {
+    known.epoch < epoch || last.is_some_and(|last| last >= known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::nothing_yet(None, "0-0", true)]
+    #[case::as_far_as_known(Some("2-7"), "2-7", true)]
+    #[case::further(Some("2-8"), "2-7", true)]
+    #[case::emptied(None, "2-7", false)]
+    #[case::gone_back(Some("2-6"), "2-7", false)]
+    #[case::the_old_epoch_lost_its_tail(Some("1-4"), "1-7", true)]
+    #[case::the_old_epoch_was_emptied(None, "1-7", true)]
+    fn what_an_older_epoch_lost_does_not_call_for_another_epoch(
+        #[case] last: Option<&str>,
+        #[case] known: &str,
+        #[case] reaches: bool,
+    ) {
+        let at = |text: &str| text.parse::<OutboxId>().unwrap();
+        assert_eq!(outbox_reaches(last.map(at), at(known), Epoch(2)), reaches);
+    }
+}

@@ -1,0 +1,348 @@
+//! While the gate is away: what limits allow is admitted without being measured, what is known is consumed and released, and every
+//! such call is parked in the ledger until the gate has it.
+
+use super::parking::both_away;
+use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
+use crate::domain::ids::{OutboxId, ReservationId, TenantId};
+use crate::domain::limit::Class;
+use crate::domain::parked::{CounterLife, ParkedCall};
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{Body, LineUnits, Record, ReservationState};
+use crate::domain::resolution::{Standing, Totals, Verdict};
+use crate::gate::{GateError, ReserveMode, ReserveOutcome, ResolveOutcome};
+use crate::ledger::{KnownReservation, NewParked, ParkedState};
+use crate::operations::answers::Reservation;
+use crate::operations::calls::reserve::{Decided, Prepared, USAGE, usage_record};
+use crate::operations::calls::resolve::Resolving;
+use crate::operations::policy::policy_store::TenantEntry;
+use crate::operations::requests::{Ack, ReserveRequest};
+use crate::operations::{Answer, Operations};
+use crate::telemetry::labels::Call;
+
+/// What became of an admission while the gate is away.
+#[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
+pub(in crate::operations) enum Admission {
+    /// It is parked.
+    Parked,
+    /// The same call was admitted before; the reservation stands like this.
+    Known(Record),
+    /// The id belongs to a call with another meaning; its reservation stands like this.
+    KeyReused(Record),
+}
+
+/// What became of a consume or release.
+enum Judged {
+    Outcome(Box<ResolveOutcome>),
+    /// Only the gate can say.
+    Unknown,
+}
+
+/// Whether work under these counters may be admitted without measuring it: every limit must allow it, and a hard quota does not.
+pub(in crate::operations) fn allows_without_gate(resolved: &Resolved) -> bool {
+    resolved.counters.iter().all(Counter::allows_without_gate)
+}
+
+/// How long the counters of an admission live, in order.
+pub(in crate::operations) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
+    let life = |counter: &Counter| CounterLife {
+        window_end_ms: counter.parameters.ends_at_ms(now_ms),
+        since_ms: counter.since_ms,
+        starts_fresh: counter.class == Class::Rate,
+    };
+    resolved.counters.iter().map(life).collect()
+}
+
+/// Work that the gate did not see is counted later only where the ledger can tell it: its record names no other counter.
+fn keep_restorable(resolved: &mut Resolved, body: &mut Body) {
+    resolved.counters.retain(|counter| counter.window().is_some());
+    if let Some(rest) = &mut body.rest {
+        rest.counters.retain(|place| place.parameters.window().is_some());
+    }
+}
+
+impl Operations {
+    /// While the gate is away: admitted and parked where every limit allows that, without being measured.
+    pub(in crate::operations) async fn decide_without_gate(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        prepared: Prepared,
+        away: GateError,
+    ) -> Answer<Decided> {
+        let now_ms = self.gate_now_ms();
+        let (mut resolved, mut body) = self.resolve(entry, request, &prepared, now_ms)?;
+        // By a clock that is not trusted it would be admitted into a wrong window.
+        if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
+            return Err(away.into());
+        }
+        keep_restorable(&mut resolved, &mut body);
+        let record = match mode {
+            ReserveMode::Usage => usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms),
+            _ => held_record(&body, &prepared, now_ms),
+        };
+        let expires_at_ms = record.head.expires_at_ms;
+        let outcome =
+            match self.park_admission(prepared.id, degraded(record), lives_of(&resolved, now_ms)).await? {
+                Admission::Parked => ReserveOutcome::Admitted {
+                    granted: prepared.units.clone(),
+                    expires_at_ms,
+                    event: OutboxId::default(),
+                    now_ms,
+                    readings: Vec::new(),
+                },
+                Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
+                Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
+            };
+        Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
+    }
+
+    /// A usage that the gate does not measure before it is parked.
+    pub(in crate::operations) fn usage_without_gate(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+    ) -> Answer<(ReservationId, Resolved, Record)> {
+        let now_ms = self.gate_now_ms();
+        let prepared = self.prepare(entry, request, USAGE)?;
+        let (mut resolved, mut body) = self.resolve(entry, request, &prepared, now_ms)?;
+        keep_restorable(&mut resolved, &mut body);
+        let record = usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms);
+        Ok((prepared.id, resolved, degraded(record)))
+    }
+
+    /// Parks an admission, unless the ledger knows its id.
+    pub(in crate::operations) async fn park_admission(
+        &self,
+        id: ReservationId,
+        record: Record,
+        lives: Vec<CounterLife>,
+    ) -> Answer<Admission> {
+        self.room_to_park().await?;
+        let tenant = record.body.tenant.clone();
+        // Noted first: a call that meets it before it is parked only looks in vain.
+        let noted = tenant.clone();
+        self.parking.note(id.partition(), &noted);
+        let fingerprint = record.body.fingerprint;
+        let taken_at_ms = record.head.born_at_ms;
+        let parked = ParkedCall::Admit { record, lives };
+        let call = call_of(&parked);
+        let decide = move |known: &KnownReservation| match standing(known) {
+            Some(found) if fingerprint.repeats(&found.record.body.fingerprint) => {
+                (None, Admission::Known(found.record))
+            }
+            Some(found) => (None, Admission::KeyReused(found.record)),
+            None => {
+                let new = NewParked {
+                    tenant,
+                    call: parked.name(),
+                    taken_at_ms,
+                    payload: parked.encode(),
+                    fingerprint: Some(fingerprint.0),
+                };
+                (Some(new), Admission::Parked)
+            }
+        };
+        let admission = self.ledger.park(id, decide).await.map_err(both_away)?;
+        if matches!(admission, Admission::Parked) {
+            // Noted again: a look before it was parked may have forgotten the tenant.
+            self.parking.note(id.partition(), &noted);
+            self.metrics.call_parked(call);
+        }
+        Ok(admission)
+    }
+
+    /// Consumes or releases a reservation that the ledger knows, by parking the call. `away` is why the gate was not asked.
+    pub(in crate::operations) async fn resolve_without_gate(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        resolving: &Resolving,
+        away: GateError,
+    ) -> Answer<Reservation> {
+        let parked = match resolving {
+            Resolving::Consume { totals, is_final } => {
+                ParkedCall::Consume { totals: totals.clone(), is_final: *is_final }
+            }
+            Resolving::Release { incurred } => ParkedCall::Release { incurred: incurred.clone() },
+            Resolving::Extend { .. } => return Err(away.into()),
+        };
+        self.room_to_park().await?;
+        let (now_ms, bound) = (self.gate_now_ms(), bound.cloned());
+        let call = call_of(&parked);
+        let decide = move |known: &KnownReservation| judge(known, bound.as_ref(), &parked, now_ms);
+        let (judged, parked_of) = self.ledger.park(id, decide).await.map_err(both_away)?;
+        if let Some(tenant) = parked_of {
+            self.parking.note(id.partition(), &tenant);
+            self.metrics.call_parked(call);
+        }
+        match judged {
+            Judged::Outcome(outcome) => {
+                let settled = self.settled(id, *outcome).await?;
+                Ok(Reservation { degraded: true, ack: Ack::Ledger, ..settled })
+            }
+            Judged::Unknown => Err(away.into()),
+        }
+    }
+
+    /// A reservation with the parked calls that the gate does not have yet, as far as there are any; `at_gate` is what it has.
+    /// With the gate away, what the ledger knows.
+    pub(in crate::operations) async fn with_parked(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        at_gate: Result<Option<Record>, GateError>,
+    ) -> Answer<Option<Reservation>> {
+        let mut known = self.ledger.known_reservation(id).await?;
+        let away = at_gate.as_ref().err().cloned();
+        if away.is_none() && !known.parked.iter().any(|row| row.state == ParkedState::Waiting) {
+            return Ok(None);
+        }
+        if let (Ok(Some(record)), Some(row)) = (at_gate, known.row.as_mut()) {
+            row.record.head = record.head;
+            row.record.units = record.units;
+        }
+        let found =
+            standing(&known).filter(|found| bound.is_none_or(|bound| *bound == found.record.body.tenant));
+        match (found, away) {
+            (Some(found), _) => {
+                let found = Reservation::new(id, found.record);
+                Ok(Some(Reservation { degraded: true, ack: Ack::Ledger, ..found }))
+            }
+            (None, Some(away)) => Err(away.into()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// A reservation's record for a cost to be worked out again, from wherever it is known.
+    pub(in crate::operations) async fn known_record(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<Record> {
+        let at_gate = self.gate.peek_record(id, bound, self.script_now()).await.map(|peeked| peeked.record);
+        match at_gate {
+            Ok(Some(record)) if record.body.rest.is_some() => Ok(record),
+            Err(error) if !error.is_away() => Err(error.into()),
+            at_gate if at_gate.is_err() || self.parking.touches(id.partition()) => {
+                match self.with_parked(id, bound, at_gate).await? {
+                    Some(found) => Ok(found.record),
+                    None => Ok(self.row_of(id, bound).await?.record),
+                }
+            }
+            _ => Ok(self.row_of(id, bound).await?.record),
+        }
+    }
+}
+
+fn degraded(mut record: Record) -> Record {
+    record.head.degraded = true;
+    record
+}
+
+fn held_record(body: &Body, prepared: &Prepared, now_ms: i64) -> Record {
+    let expires_at_ms = now_ms.saturating_add(prepared.ttl_ms.min(prepared.max_life_ms));
+    let mut record = usage_record(body, &prepared.units, OutboxId::default(), expires_at_ms, now_ms);
+    record.head.state = ReservationState::Reserved;
+    record.head.latest_expiry_ms = now_ms.saturating_add(prepared.max_life_ms);
+    record.units = prepared.units.iter().map(|units| LineUnits::new(*units, Units::ZERO)).collect();
+    record
+}
+
+fn call_of(parked: &ParkedCall) -> Call {
+    match parked.name() {
+        "usage" => Call::Usage,
+        "reserve" => Call::Reserve,
+        "consume" => Call::Consume,
+        _ => Call::Release,
+    }
+}
+
+/// How a reservation stands by what the ledger knows: its booked row, or its parked admission, and then its parked calls in order. Those
+/// that the row has already change nothing.
+pub(in crate::operations) fn standing(known: &KnownReservation) -> Option<Standing> {
+    let row = known.row.as_ref();
+    let mut found = row.map(|row| Standing { record: row.record.clone() });
+    for parked in &known.parked {
+        let Ok(call) = ParkedCall::decode(&parked.payload) else { continue };
+        match (&found, call) {
+            (None, ParkedCall::Admit { record, .. }) => {
+                found = Some(Standing { record });
+            }
+            (None, _) | (Some(_), ParkedCall::Admit { .. }) => {}
+            (Some(before), call) => {
+                if let Verdict::Changed(after) = verdict(before, &call, parked.taken_at_ms) {
+                    found = Some(after);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn verdict(before: &Standing, call: &ParkedCall, taken_at_ms: i64) -> Verdict {
+    match call {
+        ParkedCall::Consume { totals, is_final } => before.consume(totals, *is_final, taken_at_ms),
+        ParkedCall::Release { incurred } => before.release(incurred, taken_at_ms),
+        ParkedCall::Admit { .. } => Verdict::Replayed,
+    }
+}
+
+type Decision = (Option<NewParked>, (Judged, Option<TenantId>));
+
+fn judge(known: &KnownReservation, bound: Option<&TenantId>, call: &ParkedCall, now_ms: i64) -> Decision {
+    let found = standing(known).filter(|found| bound.is_none_or(|bound| *bound == found.record.body.tenant));
+    let Some(before) = found else { return (None, (Judged::Unknown, None)) };
+    let tenant = before.record.body.tenant.clone();
+    match verdict(&before, call, now_ms) {
+        Verdict::Changed(after) => {
+            let new = NewParked {
+                tenant: tenant.clone(),
+                call: call.name(),
+                taken_at_ms: now_ms,
+                payload: stated(&before, call).encode(),
+                fingerprint: None,
+            };
+            (Some(new), (outcome(done(before, after, now_ms)), Some(tenant)))
+        }
+        Verdict::Replayed => {
+            let record = before.record;
+            (None, (outcome(ResolveOutcome::Replayed { record, readings: Vec::new(), now_ms }), None))
+        }
+        Verdict::Rejected(rejection) => {
+            let record = before.record;
+            (None, (outcome(ResolveOutcome::Rejected { rejection, record }), None))
+        }
+        Verdict::Undecided => (None, (Judged::Unknown, None)),
+    }
+}
+
+/// A change as it was judged. What a release does not name stands as consumed so far, here as at the gate.
+fn stated(before: &Standing, call: &ParkedCall) -> ParkedCall {
+    match call {
+        ParkedCall::Consume { totals, is_final } => {
+            ParkedCall::Consume { totals: before.stated(totals, *is_final), is_final: *is_final }
+        }
+        ParkedCall::Release { incurred: Totals::Single(amount) } => {
+            let lines = before.record.body.lines.iter();
+            let incurred = Totals::ByMeter(lines.map(|rule| (rule.meter.clone(), *amount)).collect());
+            ParkedCall::Release { incurred }
+        }
+        call => call.clone(),
+    }
+}
+
+fn outcome(outcome: ResolveOutcome) -> Judged {
+    Judged::Outcome(Box::new(outcome))
+}
+
+fn done(before: Standing, after: Standing, now_ms: i64) -> ResolveOutcome {
+    ResolveOutcome::Done {
+        record: after.record,
+        previous: before.record.units,
+        event: OutboxId::default(),
+        readings: Vec::new(),
+        now_ms,
+    }
+}

@@ -1,0 +1,288 @@
+//! Which tenants may have calls that wait for the gate, as far as this instance knows, and whose turn it is to replay them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::domain::ids::{Epoch, Partition, ReservationId, TenantId};
+use crate::ledger::LedgerError;
+use crate::operations::{Answer, OperationError, Operations};
+
+/// How long the ledger's count of waiting calls is taken for true; what is parked here meanwhile is added.
+const COUNT_FOR: Duration = Duration::from_secs(1);
+
+/// What this instance knows of parked calls. It may know of too many: looking puts that right.
+#[derive(Default)]
+pub(in crate::operations) struct Parking {
+    known: Mutex<Known>,
+    /// How many tenants are known, so that a call need not wait for the others when there is none.
+    tenants: AtomicUsize,
+    turns: Mutex<HashMap<Partition, Arc<tokio::sync::Mutex<()>>>>,
+    room: Mutex<Room>,
+    /// How far a tenant's waiting calls have come.
+    told: Mutex<HashMap<TenantId, Told>>,
+}
+
+/// What the gate was told, and what could not be told to it, has no meaning in another epoch.
+#[derive(Default)]
+struct Told {
+    epoch: Option<Epoch>,
+    /// The calls that the gate has.
+    numbers: BTreeSet<i64>,
+    /// Reservations whose calls cannot be told now, and when that was tried last.
+    passed_over: HashMap<ReservationId, Instant>,
+    /// The tenant's note as of which nothing but those waited.
+    rests_since: Option<u64>,
+}
+
+impl Told {
+    fn in_epoch(&mut self, epoch: Option<Epoch>) -> &mut Self {
+        if self.epoch != epoch {
+            *self = Self { epoch, ..Self::default() };
+        }
+        self
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    /// Per tenant, when it was noted last.
+    partitions: HashMap<Partition, HashMap<TenantId, u64>>,
+    notes: u64,
+}
+
+#[derive(Default)]
+struct Room {
+    counted_at: Option<Instant>,
+    waiting: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Parking {
+    /// Notes that the tenant may have calls that wait.
+    pub(in crate::operations) fn note(&self, partition: Partition, tenant: &TenantId) {
+        let mut known = lock(&self.known);
+        known.notes += 1;
+        let note = known.notes;
+        if known.partitions.entry(partition).or_default().insert(tenant.clone(), note).is_none() {
+            self.tenants.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// When the tenant was noted last; nothing when it has no calls that wait.
+    pub(in crate::operations) fn noted(&self, partition: Partition, tenant: &TenantId) -> Option<u64> {
+        if self.tenants.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        lock(&self.known).partitions.get(&partition)?.get(tenant).copied()
+    }
+
+    /// Whether a tenant of the partition may have calls that wait.
+    pub(in crate::operations) fn touches(&self, partition: Partition) -> bool {
+        self.tenants.load(Ordering::Acquire) > 0 && lock(&self.known).partitions.contains_key(&partition)
+    }
+
+    /// Nothing waits any more of what was noted up to `note`.
+    pub(in crate::operations) fn forget(&self, partition: Partition, tenant: &TenantId, note: u64) {
+        let mut known = lock(&self.known);
+        let Some(tenants) = known.partitions.get_mut(&partition) else { return };
+        if tenants.get(tenant) == Some(&note) {
+            tenants.remove(tenant);
+            self.tenants.fetch_sub(1, Ordering::AcqRel);
+            if tenants.is_empty() {
+                known.partitions.remove(&partition);
+            }
+            if let Some(told) = lock(&self.told).get_mut(tenant) {
+                told.passed_over.clear();
+            }
+        }
+    }
+
+    /// Notes that the calls of a reservation cannot be told to the gate now, in this epoch.
+    pub(in crate::operations) fn pass_over(
+        &self,
+        tenant: &TenantId,
+        epoch: Option<Epoch>,
+        id: ReservationId,
+    ) {
+        let mut told = lock(&self.told);
+        let told = told.entry(tenant.clone()).or_default().in_epoch(epoch);
+        told.passed_over.insert(id, Clock::monotonic());
+    }
+
+    /// The reservations of a tenant that were passed over within this time, in this epoch.
+    pub(in crate::operations) fn passed_over(
+        &self,
+        tenant: &TenantId,
+        epoch: Option<Epoch>,
+        within: Duration,
+    ) -> Vec<ReservationId> {
+        let told = lock(&self.told);
+        let Some(told) = told.get(tenant).filter(|told| told.epoch == epoch) else { return Vec::new() };
+        let passed_over = told.passed_over.iter().filter(|(_, at)| at.elapsed() < within);
+        passed_over.map(|(id, _)| *id).collect()
+    }
+
+    /// Notes that nothing of a tenant waits, of what was noted up to `note`, but what is passed over in this epoch.
+    pub(in crate::operations) fn rest(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) {
+        let mut told = lock(&self.told);
+        told.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
+    }
+
+    /// Whether nothing of what was noted waits, up to `note`, but what is passed over in this epoch.
+    pub(in crate::operations) fn rests(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) -> bool {
+        let told = lock(&self.told);
+        told.get(tenant).is_some_and(|told| told.epoch == epoch && told.rests_since == Some(note))
+    }
+
+    /// Notes calls of a tenant that the gate has in this epoch, until they are settled.
+    pub(in crate::operations) fn note_told(
+        &self,
+        tenant: &TenantId,
+        epoch: Option<Epoch>,
+        numbers: Vec<i64>,
+    ) {
+        let mut told = lock(&self.told);
+        told.entry(tenant.clone()).or_default().in_epoch(epoch).numbers.extend(numbers);
+    }
+
+    /// The calls of a tenant that the gate has in this epoch and that are not settled.
+    pub(in crate::operations) fn told(&self, tenant: &TenantId, epoch: Option<Epoch>) -> Vec<i64> {
+        let told = lock(&self.told);
+        let told = told.get(tenant).filter(|told| told.epoch == epoch);
+        told.map(|told| told.numbers.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// These calls wait no more.
+    pub(in crate::operations) fn settled(&self, tenant: &TenantId, numbers: &[i64]) {
+        let mut tenants = lock(&self.told);
+        let Some(told) = tenants.get_mut(tenant) else { return };
+        for number in numbers {
+            told.numbers.remove(number);
+        }
+        if told.numbers.is_empty() && told.passed_over.is_empty() {
+            tenants.remove(tenant);
+        }
+    }
+
+    /// Every tenant that may have calls that wait.
+    pub(in crate::operations) fn all(&self) -> Vec<(Partition, TenantId)> {
+        let known = lock(&self.known);
+        let of = |(partition, tenants): (&Partition, &HashMap<TenantId, u64>)| {
+            tenants.keys().map(|tenant| (*partition, tenant.clone())).collect::<Vec<_>>()
+        };
+        known.partitions.iter().flat_map(of).collect()
+    }
+
+    /// The turn to replay calls of the partition in this instance.
+    pub(in crate::operations) fn turn(&self, partition: Partition) -> Arc<tokio::sync::Mutex<()>> {
+        lock(&self.turns).entry(partition).or_default().clone()
+    }
+
+    /// Takes a place for one more call; nothing when the count must be asked for first.
+    fn take_place(&self, most: u64) -> Option<Answer<()>> {
+        let mut room = lock(&self.room);
+        room.counted_at.filter(|counted_at| counted_at.elapsed() < COUNT_FOR)?;
+        if room.waiting >= most {
+            return Some(Err(OperationError::Overloaded));
+        }
+        room.waiting += 1;
+        Some(Ok(()))
+    }
+
+    fn counted(&self, waiting: u64) {
+        *lock(&self.room) = Room { counted_at: Some(Clock::monotonic()), waiting };
+    }
+}
+
+impl Operations {
+    /// Where a tenant lives.
+    pub(in crate::operations) fn partition_of(&self, tenant: &TenantId) -> Partition {
+        Partition::of(tenant, self.policy.partitions())
+    }
+
+    /// Room for one more parked call.
+    ///
+    /// Errors: `Overloaded` when as many wait as may.
+    pub(in crate::operations) async fn room_to_park(&self) -> Answer<()> {
+        loop {
+            if let Some(taken) = self.parking.take_place(self.options.parked_calls_max) {
+                return taken;
+            }
+            let counts = self.ledger.count_parked().await.map_err(both_away)?;
+            self.parking.counted(counts.waiting);
+        }
+    }
+}
+
+/// With the gate away, a ledger that cannot keep the call either leaves nothing to answer with.
+pub(in crate::operations) fn both_away(error: LedgerError) -> OperationError {
+    if error.is_transient() {
+        OperationError::GateUnavailable(format!("it is away, and the ledger cannot keep the call: {error}"))
+    } else {
+        error.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_while_looking_is_not_forgotten() {
+        let parking = Parking::default();
+        let tenant = TenantId::parse("acme").unwrap();
+        let partition = Partition::of(&tenant, 4);
+        assert!(!parking.touches(partition));
+        parking.note(partition, &tenant);
+        let looked_at = parking.noted(partition, &tenant).unwrap();
+        parking.note(partition, &tenant);
+        parking.forget(partition, &tenant, looked_at);
+        assert!(parking.touches(partition));
+        parking.forget(partition, &tenant, parking.noted(partition, &tenant).unwrap());
+        assert_eq!((parking.touches(partition), parking.all()), (false, Vec::new()));
+    }
+
+    #[test]
+    fn what_is_passed_over_rests_until_another_call_is_noted_or_an_epoch_begins() {
+        let parking = Parking::default();
+        let tenant = TenantId::parse("acme").unwrap();
+        let (partition, id) = (Partition::of(&tenant, 4), ReservationId::from_bytes([7; 16]));
+        let [first, second] = [Some(Epoch(1)), Some(Epoch(2))];
+        parking.note(partition, &tenant);
+        let note = parking.noted(partition, &tenant).unwrap();
+        parking.pass_over(&tenant, first, id);
+        parking.rest(&tenant, first, note);
+        assert!(parking.rests(&tenant, first, note) && !parking.rests(&tenant, second, note));
+        assert_eq!(parking.passed_over(&tenant, first, Duration::MAX), [id]);
+        assert!(parking.passed_over(&tenant, first, Duration::ZERO).is_empty());
+        assert!(parking.passed_over(&tenant, second, Duration::MAX).is_empty());
+        parking.note(partition, &tenant);
+        let next = parking.noted(partition, &tenant).unwrap();
+        assert!(!parking.rests(&tenant, first, next));
+        parking.forget(partition, &tenant, next);
+        assert!(parking.passed_over(&tenant, first, Duration::MAX).is_empty());
+    }
+
+    #[test]
+    fn what_the_gate_was_told_counts_in_that_epoch_until_it_is_settled() {
+        let parking = Parking::default();
+        let tenant = TenantId::parse("acme").unwrap();
+        let [first, second] = [Some(Epoch(1)), Some(Epoch(2))];
+        parking.note_told(&tenant, first, vec![3, 1]);
+        parking.note_told(&tenant, first, vec![2]);
+        assert_eq!(parking.told(&tenant, first), [1, 2, 3]);
+        assert!(parking.told(&tenant, second).is_empty());
+        parking.settled(&tenant, &[1, 3]);
+        assert_eq!(parking.told(&tenant, first), [2]);
+        parking.note_told(&tenant, second, vec![7]);
+        assert!(parking.told(&tenant, first).is_empty());
+        parking.settled(&tenant, &[7]);
+        assert!(parking.told(&tenant, second).is_empty());
+    }
+}

@@ -1,0 +1,301 @@
+//! Replay of one reservation: its admission as it was given, then what its consumes and releases come to, in one call.
+
+use crate::domain::folded::{Folded, FoldedKind};
+use crate::domain::ids::{Epoch, OutboxId, ReservationId};
+use crate::domain::parked::{CounterLife, ParkedCall};
+use crate::domain::rejection::Rejection;
+use crate::domain::reservation::Record;
+use crate::gate::{ConsumeCall, GateError, RecordCall, RecordOutcome, ReleaseCall, ResolveOutcome};
+use crate::ledger::{LedgerError, ParkedRow};
+use crate::operations::calls::reserve::ATTEMPTS_MAX;
+use crate::operations::{OperationError, Operations};
+use crate::telemetry::labels::Script;
+
+/// What became of one parked call.
+#[derive(Clone)]
+pub(in crate::operations) enum Settled {
+    /// The gate has it.
+    Done,
+    /// The gate will never take it.
+    Conflict(String),
+}
+
+/// A change of a reservation, as the gate takes it.
+enum Change<'a> {
+    Consume(ConsumeCall<'a>),
+    Release(ReleaseCall<'a>),
+}
+
+/// Why a replay stops before its end; it goes on later.
+pub(in crate::operations) enum Halt {
+    Away(GateError),
+    Failed(OperationError),
+}
+
+impl From<OperationError> for Halt {
+    fn from(error: OperationError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<LedgerError> for Halt {
+    fn from(error: LedgerError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Up to which epoch's end the ledger has caught up since this replay began.
+#[derive(Default)]
+pub(in crate::operations) struct CaughtUp(Option<Epoch>);
+
+/// A consume or release that waits.
+struct Waiting {
+    number: i64,
+    call: ParkedCall,
+    taken_at_ms: i64,
+}
+
+impl Operations {
+    /// Replays the calls of one reservation, in order, and says what became of each.
+    pub(in crate::operations) async fn replay_reservation(
+        &self,
+        id: ReservationId,
+        rows: &[&ParkedRow],
+        caught_up: &mut CaughtUp,
+    ) -> Result<Vec<(i64, Settled)>, Halt> {
+        let mut settled = Vec::with_capacity(rows.len());
+        let mut changes = Vec::with_capacity(rows.len());
+        for row in rows {
+            match ParkedCall::decode(&row.payload) {
+                Ok(ParkedCall::Admit { record, lives }) => {
+                    let admitted = self.replay_admission(id, &record, &lives, caught_up).await;
+                    settled.push((row.number, or_conflict(admitted)?));
+                }
+                Ok(call) => changes.push(Waiting { number: row.number, call, taken_at_ms: row.taken_at_ms }),
+                Err(error) => settled.push((row.number, Settled::Conflict(error.to_string()))),
+            }
+        }
+        settled.extend(self.replay_changes(id, &changes).await?);
+        Ok(settled)
+    }
+
+    /// All changes in one call; where the gate does not take that, each by itself, so that only what conflicts is kept back.
+    async fn replay_changes(
+        &self,
+        id: ReservationId,
+        changes: &[Waiting],
+    ) -> Result<Vec<(i64, Settled)>, Halt> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let together = self.replay_together(id, changes).await?;
+        if changes.len() == 1 || matches!(together, Settled::Done) {
+            return Ok(changes.iter().map(|change| (change.number, together.clone())).collect());
+        }
+        let mut settled = Vec::with_capacity(changes.len());
+        for change in changes {
+            settled.push((change.number, self.replay_together(id, std::slice::from_ref(change)).await?));
+        }
+        Ok(settled)
+    }
+
+    async fn replay_together(&self, id: ReservationId, changes: &[Waiting]) -> Result<Settled, Halt> {
+        let calls: Vec<_> = changes.iter().map(|change| (&change.call, change.taken_at_ms)).collect();
+        let Some(folded) = Folded::of(&calls) else {
+            return Ok(Settled::Conflict("the calls do not name their meters".into()));
+        };
+        or_conflict(self.replay_folded(id, folded).await)
+    }
+
+    async fn replay_folded(&self, id: ReservationId, mut folded: Folded) -> Result<Settled, Halt> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.replay_change(id, &change_of(id, &folded)).await? {
+                Some(ResolveOutcome::Done { .. } | ResolveOutcome::Replayed { .. }) => {
+                    return Ok(Settled::Done);
+                }
+                Some(ResolveOutcome::Rejected { rejection, record })
+                    if has_it(&folded, &rejection, &record) =>
+                {
+                    return Ok(Settled::Done);
+                }
+                other => match raised(&folded, other.as_ref()) {
+                    Some(raised) => folded = raised,
+                    None => return Ok(Settled::Conflict(conflict_of(other))),
+                },
+            }
+        }
+        Err(unavailable("its state kept changing under a parked call").into())
+    }
+
+    async fn replay_admission(
+        &self,
+        id: ReservationId,
+        record: &Record,
+        lives: &[CounterLife],
+        caught_up: &mut CaughtUp,
+    ) -> Result<Settled, Halt> {
+        let entry = self.policy.tenant(&record.body.tenant).await?;
+        let mut asked = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let lives = self.lives_now(&entry, record, lives);
+            let epoch = self.gate.epoch(id.partition());
+            let ledger_asked = asked.is_some() && asked == epoch;
+            let call = RecordCall { id, record, lives: &lives, ledger_asked, now_ms: self.script_now() };
+            match self.timed(Script::Record, self.gate.record(&call)).await {
+                Ok(RecordOutcome::Done | RecordOutcome::Replayed) => return Ok(Settled::Done),
+                Ok(RecordOutcome::KeyReused) => return Ok(Settled::Conflict(KEY_REUSED.into())),
+                Ok(RecordOutcome::TooLarge) => {
+                    return Ok(Settled::Conflict("a counter would be beyond the largest amount".into()));
+                }
+                Ok(RecordOutcome::StaleWindow) => {
+                    return Err(
+                        unavailable("its clock is behind the time at which the call was taken").into()
+                    );
+                }
+                Ok(RecordOutcome::Cold(cold)) => self.restore_cold_admission(&entry, &cold, record).await?,
+                Ok(RecordOutcome::AskLedger { last_id }) => {
+                    if let Some(settled) = self.ask_ledger(id, record, last_id, epoch, caught_up).await? {
+                        return Ok(settled);
+                    }
+                    asked = epoch;
+                }
+                Err(error) => self.after_failure(error).await?,
+            }
+        }
+        Err(unavailable("its state kept changing under a parked call").into())
+    }
+
+    /// The ledger's row of an admission that the gate does not know decides, once everything from before this replay is booked.
+    async fn ask_ledger(
+        &self,
+        id: ReservationId,
+        record: &Record,
+        last_id: OutboxId,
+        epoch: Option<Epoch>,
+        caught_up: &mut CaughtUp,
+    ) -> Result<Option<Settled>, Halt> {
+        if caught_up.0 != epoch {
+            self.catch_up(id.partition(), last_id).await?;
+            caught_up.0 = epoch;
+        }
+        let Some(row) = self.ledger.reservation(id).await? else { return Ok(None) };
+        let is_repeat = record.body.fingerprint.repeats(&row.record.body.fingerprint);
+        if row.tenant != record.body.tenant || !is_repeat {
+            return Ok(Some(Settled::Conflict(KEY_REUSED.into())));
+        }
+        self.bring_back(row).await?;
+        Ok(Some(Settled::Done))
+    }
+
+    /// Drives a change to the gate's decision; nothing when neither gate nor ledger knows the reservation.
+    async fn replay_change(
+        &self,
+        id: ReservationId,
+        change: &Change<'_>,
+    ) -> Result<Option<ResolveOutcome>, Halt> {
+        for _ in 0..ATTEMPTS_MAX {
+            let outcome = match change {
+                Change::Consume(call) => self.timed(Script::Consume, self.gate.consume_parked(call)).await,
+                Change::Release(call) => self.timed(Script::Release, self.gate.release_parked(call)).await,
+            };
+            match outcome {
+                Ok(ResolveOutcome::Unknown { last_id }) => {
+                    self.catch_up(id.partition(), last_id).await?;
+                    let Some(row) = self.ledger.reservation(id).await? else { return Ok(None) };
+                    self.bring_back(row).await?;
+                }
+                Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(&cold).await?,
+                Ok(outcome) => return Ok(Some(outcome)),
+                Err(error) => self.after_failure(error).await?,
+            }
+        }
+        Err(unavailable("its state kept changing under a parked call").into())
+    }
+
+    /// Checks the node after an alarm; any other failure ends the attempt.
+    async fn after_failure(&self, error: GateError) -> Result<(), Halt> {
+        match error {
+            GateError::Alarm { partition, reason } => Ok(self.after_alarm(partition, &reason).await?),
+            error if error.is_away() => Err(Halt::Away(error)),
+            error => Err(Halt::Failed(error.into())),
+        }
+    }
+}
+
+fn change_of<'a>(id: ReservationId, folded: &Folded) -> Change<'a> {
+    let (totals, now_ms) = (folded.totals.clone(), Some(folded.taken_at_ms));
+    match folded.kind {
+        FoldedKind::Release => Change::Release(ReleaseCall { id, bound: None, incurred: totals, now_ms }),
+        kind => Change::Consume(ConsumeCall {
+            id,
+            bound: None,
+            totals,
+            is_final: kind == FoldedKind::Final,
+            now_ms,
+        }),
+    }
+}
+
+/// Whether the gate rejects the call because it has it already.
+fn has_it(folded: &Folded, rejection: &Rejection, record: &Record) -> bool {
+    match rejection {
+        Rejection::Expired => folded.is_in(record, true),
+        Rejection::AlreadyResolved | Rejection::AmountDecreased(_) => folded.is_in(record, false),
+        _ => false,
+    }
+}
+
+/// The same call with totals that the gate has beyond it in lines that it does not name: so it was told before, or is to be told now.
+fn raised(folded: &Folded, refused: Option<&ResolveOutcome>) -> Option<Folded> {
+    match refused? {
+        ResolveOutcome::Rejected {
+            rejection: Rejection::AlreadyResolved | Rejection::AmountDecreased(_),
+            record,
+        } => folded.raised_to(record),
+        _ => None,
+    }
+}
+
+/// A failure that will not pass is the call's own.
+fn or_conflict(settled: Result<Settled, Halt>) -> Result<Settled, Halt> {
+    match settled {
+        Err(Halt::Failed(error)) if !passes(&error) => Ok(Settled::Conflict(error.to_string())),
+        settled => settled,
+    }
+}
+
+const KEY_REUSED: &str = "another request under the same idempotency key came first";
+
+fn unavailable(why: &str) -> OperationError {
+    OperationError::GateUnavailable(why.into())
+}
+
+/// Whether the same may succeed later.
+fn passes(error: &OperationError) -> bool {
+    matches!(
+        error,
+        OperationError::GateUnavailable(_)
+            | OperationError::InQuarantine(_)
+            | OperationError::LedgerUnavailable(_)
+            | OperationError::LedgerTimeout
+            | OperationError::Overloaded
+    )
+}
+
+fn conflict_of(outcome: Option<ResolveOutcome>) -> String {
+    let Some(outcome) = outcome else {
+        return "neither the gate nor the ledger knows the reservation".into();
+    };
+    let ResolveOutcome::Rejected { rejection, record } = outcome else {
+        return "the gate does not take it".into();
+    };
+    match rejection {
+        Rejection::AlreadyResolved => format!("the reservation is already {}", record.head.state),
+        Rejection::Expired => "the reservation had expired and takes no late consume".into(),
+        Rejection::AmountDecreased(line) => format!("line {line} had consumed more than this call says"),
+        Rejection::ExcessRejected(line) => format!("line {line} takes no more than was held"),
+        Rejection::TooLarge(line) => format!("line {line} is beyond the largest amount"),
+        Rejection::MeterNotReserved(meter) => format!("{meter} was not reserved"),
+        Rejection::AmountNeedsOneLine | Rejection::TooPrecise(_) => "the gate does not take it".into(),
+    }
+}

@@ -1,0 +1,211 @@
+//! Policy as resources: meters, operations, default limits, plans and tenants, created, replaced, read and deleted.
+
+pub(super) mod calendars;
+pub(super) mod in_use;
+pub(super) mod overrides;
+pub(super) mod policy_change;
+pub(super) mod policy_draft;
+pub(super) mod policy_store;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::domain::field_error::read_json;
+use crate::domain::ids::{PlanId, TenantId};
+use crate::domain::policy::diff::{DefinitionKind, digest};
+use crate::domain::policy::document::PolicyFile;
+use crate::domain::policy::edit::Edit;
+use crate::ledger::TenantPlace;
+use crate::operations::answers::{PolicyChanges, Rows, StoredDefinition};
+use crate::operations::reads::lists::limit_of;
+use crate::operations::requests::{ApplyRequest, Page, Precondition};
+use crate::operations::{Answer, FieldError, INSTALLATION, OperationError, Operations};
+use policy_change::{Target, Terms};
+use policy_draft::internal;
+use policy_store::TenantEntry;
+
+impl Operations {
+    /// Creates or replaces an object. `body` is the JSON of its definition; its `id` may be left out and must else be
+    /// `id`. Live on every instance within a second.
+    pub async fn put_policy(
+        &self,
+        kind: DefinitionKind,
+        id: &str,
+        body: &[u8],
+        precondition: Precondition,
+        actor: &str,
+    ) -> Answer<StoredDefinition> {
+        let edit = Edit::put(document(kind, id, body)?);
+        let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
+        let changed = self.change_policy(edit, terms, actor).await?;
+        let definition = changed.settled.definitions.json(kind, id).ok_or_else(|| missing(kind, id))?;
+        let mut definition = definition.map_err(internal)?;
+        if let (DefinitionKind::Tenant, Some(calendars)) = (kind, changed.settled.calendars.get(id)) {
+            definition = self.with_calendars(definition, calendars);
+        }
+        let written = changed.written.iter().flat_map(|written| &written.objects);
+        let now =
+            written.filter(|object| object.kind == kind && object.id == id).map(|object| object.version);
+        let version = now.chain(changed.version_before).next().unwrap_or_default();
+        let created = changed.version_before.is_none();
+        Ok(StoredDefinition { definition, version, created })
+    }
+
+    /// An object as it is stored.
+    pub async fn get_policy(&self, kind: DefinitionKind, id: &str) -> Answer<StoredDefinition> {
+        let found = if kind == DefinitionKind::Tenant {
+            let tenant = TenantId::parse(id).map_err(|_| missing(kind, id))?;
+            self.ledger
+                .read_tenant_definition(&tenant)
+                .await?
+                .map(|stored| (self.shown(&stored), stored.version))
+        } else {
+            let stored = self.ledger.read_policy().await?;
+            let objects = stored.objects.into_iter();
+            objects
+                .filter(|object| object.kind == kind && object.id == id)
+                .map(|object| (object.definition, object.version))
+                .next()
+        };
+        let (definition, version) = found.ok_or_else(|| missing(kind, id))?;
+        Ok(StoredDefinition { definition, version, created: false })
+    }
+
+    /// Deletes an object that nothing refers to and nothing is booked on.
+    pub async fn delete_policy(
+        &self,
+        kind: DefinitionKind,
+        id: &str,
+        precondition: Precondition,
+        actor: &str,
+    ) -> Answer<()> {
+        let terms = Terms { target: Some(Target { kind, id, precondition }), ..Terms::default() };
+        let deleting = self.change_policy(Edit::delete(kind, id), terms, actor);
+        deleting.await.map(drop).map_err(|error| match error {
+            OperationError::Invalid(errors) => OperationError::InUse(why_it_stays(kind, id, &errors)),
+            other => other,
+        })
+    }
+
+    /// Makes all the changes of a file, or says what they would be: all of them or none, under one version.
+    ///
+    /// Errors: everything that is wrong with it, pointing into the file.
+    pub async fn apply_policy(&self, request: ApplyRequest, actor: &str) -> Answer<PolicyChanges> {
+        let ApplyRequest { policy, prune, dry_run, expected_digest } = request;
+        let edit = Edit::apply(policy, prune).map_err(OperationError::Invalid)?;
+        let terms = Terms { target: None, dry_run, agreed: expected_digest };
+        let changed = self.change_policy(edit, terms, actor).await?;
+        let changes = changed.settled.changes;
+        let version = changed.written.map_or(changed.base, |written| written.version);
+        Ok(PolicyChanges { version, digest: digest(&changes), changes })
+    }
+
+    /// A page of objects with their versions: tenants newest first, the other kinds by id.
+    pub async fn list_policy(&self, kind: DefinitionKind, page: Page) -> Answer<Rows<Value>> {
+        if kind == DefinitionKind::Tenant {
+            return self.list_tenants(page).await;
+        }
+        let stored = self.ledger.read_policy().await?;
+        let mut objects: Vec<_> = stored.objects.into_iter().filter(|object| object.kind == kind).collect();
+        objects.sort_by(|a, b| a.id.cmp(&b.id));
+        let after = page.after.as_deref().unwrap_or_default();
+        let rest: Vec<_> = objects.into_iter().filter(|object| object.id.as_str() > after).collect();
+        let shown = Rows::page(rest, limit_of(&page), |object| object.id.clone());
+        Ok(shown.map(|object| with_version(object.definition, object.version)))
+    }
+
+    async fn list_tenants(&self, page: Page) -> Answer<Rows<Value>> {
+        let after = page.after.as_deref().map(tenant_place).transpose()?;
+        let limit = limit_of(&page);
+        let rows = self.ledger.list_tenants(after.as_ref(), limit + 1).await?;
+        let page = Rows::page(rows, limit, |row| format!("{}:{}", row.created_at_us, row.id));
+        Ok(page.map(|row| with_version(self.shown(&row), row.version)))
+    }
+
+    /// The tenant; one that nobody has made is created where the configuration names a plan for such tenants.
+    pub(in crate::operations) async fn tenant_or_new(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
+        match (self.policy.find_tenant(id).await?, &self.options.unknown_tenant_plan) {
+            (Some(entry), _) => return Ok(entry),
+            (None, Some(plan)) => Box::pin(self.create_on(id, plan)).await?,
+            (None, None) => {}
+        }
+        self.policy.tenant(id).await
+    }
+
+    async fn create_on(&self, id: &TenantId, plan: &PlanId) -> Answer<()> {
+        let body = serde_json::json!({ "id": id, "plan": plan });
+        let body = body.to_string();
+        let made = self.put_policy(
+            DefinitionKind::Tenant,
+            id.as_str(),
+            body.as_bytes(),
+            Precondition::Absent,
+            INSTALLATION,
+        );
+        match made.await {
+            // Somebody made it meanwhile, and said more of it.
+            Ok(_) | Err(OperationError::PreconditionFailed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn document(kind: DefinitionKind, id: &str, body: &[u8]) -> Answer<PolicyFile> {
+    let mut value: Value =
+        serde_json::from_slice(body).map_err(|error| OperationError::Malformed(error.to_string()))?;
+    let Some(fields) = value.as_object_mut() else {
+        return Err(OperationError::field("", "must be a JSON object"));
+    };
+    match fields.get("id") {
+        None => {
+            fields.insert("id".into(), Value::String(id.into()));
+        }
+        Some(Value::String(given)) if given == id => {}
+        Some(_) => {
+            return Err(OperationError::field("/id", format!("must be {id}, as in the path, or left out")));
+        }
+    }
+    let file = serde_json::json!({ kind.list_name(): [value] });
+    let prefix = format!("/{}/0", kind.list_name());
+    read_json(&file).map_err(|error| {
+        let pointer = error.pointer.strip_prefix(&prefix).unwrap_or(&error.pointer).to_owned();
+        OperationError::Invalid(vec![FieldError::new(pointer, error.message)])
+    })
+}
+
+fn with_version(mut definition: Value, version: u64) -> Value {
+    if let Some(fields) = definition.as_object_mut() {
+        fields.insert("version".into(), version.into());
+    }
+    definition
+}
+
+/// Why an object cannot be deleted: the books have it, or others name it.
+fn why_it_stays(kind: DefinitionKind, id: &str, errors: &[FieldError]) -> String {
+    let own = format!("/{}/{id}", kind.list_name());
+    let is_of_itself = |error: &&FieldError| error.pointer.is_empty() || error.pointer == own;
+    if let Some(error) = errors.iter().find(is_of_itself) {
+        return format!("the {kind} {id} {}", error.message);
+    }
+    let [first, others @ ..] = errors else { return format!("the {kind} {id} is in use") };
+    let others = match others.len() {
+        0 => String::new(),
+        1 => " and in 1 more place".to_owned(),
+        many => format!(" and in {many} more places"),
+    };
+    format!("the {kind} {id} is in use: it is named in {}{others}; change that first", first.pointer)
+}
+
+fn missing(kind: DefinitionKind, id: &str) -> OperationError {
+    OperationError::NotFound(format!("there is no {kind} {id}"))
+}
+
+fn tenant_place(text: &str) -> Answer<TenantPlace> {
+    let bad = || OperationError::Malformed("the cursor does not read".into());
+    let (at, id) = text.split_once(':').ok_or_else(bad)?;
+    Ok(TenantPlace {
+        created_at_us: at.parse().map_err(|_| bad())?,
+        id: TenantId::parse(id).map_err(|_| bad())?,
+    })
+}

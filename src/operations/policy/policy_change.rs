@@ -1,0 +1,223 @@
+//! Changes of the policy: each worked out on what was read, and written only if that still holds; else tried anew.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+use super::policy_draft::{Draft, Settled};
+use super::policy_store::{add_object, generations};
+use crate::domain::field_error::FieldError;
+use crate::domain::ids::TenantId;
+use crate::domain::policy::Policy;
+use crate::domain::policy::diff::DefinitionKind;
+use crate::domain::policy::document::Definitions;
+use crate::domain::policy::edit::Edit;
+use crate::ledger::{Conflict, LedgerError, PolicyWritten, TenantPlace};
+use crate::operations::requests::Precondition;
+use crate::operations::{Answer, OperationError, Operations};
+use crate::telemetry::labels::Alarm;
+
+const TENANTS_PAGE: usize = 1_000;
+/// So many tenants are worked out before others get the thread.
+const TENANTS_AT_ONCE: usize = 200;
+
+/// Waits between attempts at a change that others keep getting in the way of; in all about five seconds.
+pub(in crate::operations) struct Attempts(ExponentialBackoff);
+
+impl Attempts {
+    pub(in crate::operations) fn new() -> Self {
+        let waits = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(5))
+            .with_max_delay(Duration::from_millis(500))
+            .with_max_times(16)
+            .with_jitter();
+        Self(waits.build())
+    }
+
+    /// Waits until the next attempt makes sense. Errors: there have been enough.
+    pub(in crate::operations) async fn again(&mut self) -> Answer<()> {
+        let wait = self.0.next().ok_or(OperationError::Overloaded)?;
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+}
+
+/// One definition that a change is about, and what must hold of it.
+pub(in crate::operations) struct Target<'a> {
+    pub(in crate::operations) kind: DefinitionKind,
+    pub(in crate::operations) id: &'a str,
+    pub(in crate::operations) precondition: Precondition,
+}
+
+/// How a change is made.
+#[derive(Default)]
+pub(in crate::operations) struct Terms<'a> {
+    /// The one definition that it is about.
+    pub(in crate::operations) target: Option<Target<'a>>,
+    /// It is worked out and not made.
+    pub(in crate::operations) dry_run: bool,
+    /// The digest of the changes that were agreed to.
+    pub(in crate::operations) agreed: Option<String>,
+}
+
+/// A change that is made, or that there was nothing to make of.
+pub(in crate::operations) struct Changed {
+    /// What was written; nothing where all was as it should be.
+    pub(in crate::operations) written: Option<PolicyWritten>,
+    /// The version of the target before.
+    pub(in crate::operations) version_before: Option<u64>,
+    /// The version of the policy before.
+    pub(in crate::operations) base: u64,
+    pub(in crate::operations) settled: Settled,
+}
+
+impl Operations {
+    /// Makes a change, again and again while something that it was prepared on is changed by others.
+    pub(in crate::operations) async fn change_policy(
+        &self,
+        edit: Edit,
+        terms: Terms<'_>,
+        actor: &str,
+    ) -> Answer<Changed> {
+        // Two that read all tenants would only get in each other's way.
+        let _turn =
+            if edit.is_of_tenants_only() || terms.dry_run { None } else { Some(self.policy.turn().await) };
+        let mut attempts = Attempts::new();
+        loop {
+            let mut draft = self.draft(&edit, actor).await?;
+            let version_before = check_target(&draft, &edit, terms.target.as_ref())?;
+            self.refuse(&draft).await?;
+            if terms.dry_run || !draft.changes_anything() {
+                let (base, settled) = (draft.base(), draft.settled());
+                let base = base.version;
+                return Ok(Changed { written: None, version_before, base, settled });
+            }
+            terms.agreed.iter().for_each(|digest| draft.agree_to(digest.clone()));
+            let (base, with_tenants) = (draft.base(), draft.concerns_all_tenants());
+            match self.ledger.change_policy(base, with_tenants, move |since| draft.finish(since)).await {
+                Ok(done) => {
+                    let (written, settled) = done?;
+                    let base = base.version;
+                    self.after_change(base, &written, &settled).await?;
+                    return Ok(Changed { written: Some(written), version_before, base, settled });
+                }
+                Err(LedgerError::Conflict(Conflict::PolicyMoved { .. } | Conflict::Version { .. })) => {
+                    self.policy.refresh().await?;
+                }
+                // Something was used for the first time meanwhile: the next attempt says what that means.
+                Err(LedgerError::Busy(_) | LedgerError::Conflict(Conflict::InUse { .. })) => {}
+                Err(error) => return Err(error.into()),
+            }
+            attempts.again().await?;
+        }
+    }
+
+    /// Works the change out on what is stored. Where it is about tenants alone, the rest is that of this instance's memory:
+    /// it is not written unless that is up to date.
+    async fn draft(&self, edit: &Edit, actor: &str) -> Answer<Draft> {
+        let now_ms = self.clock.now_ms();
+        let actor = actor.to_owned();
+        let mut draft = if edit.is_of_tenants_only() {
+            Draft::new(edit.clone(), actor, self.policy.as_of_now(), &[], now_ms)
+        } else {
+            let stored = self.ledger.read_policy().await?;
+            let mut definitions = Definitions::default();
+            for object in &stored.objects {
+                add_object(&mut definitions, object.kind, &object.definition)?;
+            }
+            let policy = Policy::new(stored.versions.version, definitions, generations(stored.generations)?);
+            Draft::new(edit.clone(), actor, (stored.versions, policy), &stored.objects, now_ms)
+        };
+        if draft.concerns_all_tenants() {
+            self.keep_all_tenants(&mut draft).await?;
+        } else {
+            let named: Vec<TenantId> = edit.tenants().into_iter().collect();
+            self.ledger.read_tenants(named).await?.into_iter().for_each(|stored| draft.keep(stored));
+        }
+        for tenant in draft.with_other_calendars() {
+            if !self.may_have_booked(&tenant).await? {
+                draft.note_unbooked(tenant);
+            }
+        }
+        draft.raise_generations();
+        for some in draft.tenants().chunks(TENANTS_AT_ONCE) {
+            draft.work_out(some)?;
+            tokio::task::yield_now().await;
+        }
+        Ok(draft)
+    }
+
+    async fn keep_all_tenants(&self, draft: &mut Draft) -> Answer<()> {
+        let mut place = None;
+        loop {
+            let page = self.ledger.list_tenants(place.as_ref(), TENANTS_PAGE).await?;
+            let is_last = page.len() < TENANTS_PAGE;
+            place =
+                page.last().map(|row| TenantPlace { created_at_us: row.created_at_us, id: row.id.clone() });
+            page.into_iter().for_each(|stored| draft.keep(stored));
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Names everything that speaks against the change, the books too: those that have all that was admitted by now.
+    async fn refuse(&self, draft: &Draft) -> Answer<()> {
+        let mut errors = draft.errors();
+        for (meter, wrong) in draft.meters_that_must_be_unused() {
+            if self.is_meter_used(&meter).await? {
+                errors.extend(wrong);
+            }
+        }
+        for tenant in draft.deleted_tenants() {
+            if self.has_booked(&tenant).await? {
+                errors.push(FieldError::new("", "is in the books; set `archived` instead of deleting it"));
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }
+    }
+
+    /// The instance that made a change sees it before it answers.
+    async fn after_change(&self, base: u64, written: &PolicyWritten, settled: &Settled) -> Answer<()> {
+        for (tenant, why) in &settled.unresolved {
+            tracing::error!(%tenant, why, "a change of policy passed over a tenant that cannot be resolved");
+            self.metrics.alarm(Alarm::Policy);
+        }
+        let mut kinds = BTreeSet::new();
+        for object in &written.objects {
+            kinds.insert(object.kind);
+            if let (DefinitionKind::Tenant, Ok(tenant)) = (object.kind, TenantId::parse(&object.id)) {
+                self.policy.tenant_changed(&tenant, object.version).await;
+            }
+        }
+        let is_of_tenants_only = kinds.iter().all(|kind| *kind == DefinitionKind::Tenant);
+        let version = if is_of_tenants_only {
+            self.policy.only_tenants_changed(base, written.version)
+        } else {
+            self.policy.refresh().await?
+        };
+        self.policy_version_seen(version);
+        Ok(())
+    }
+}
+
+/// The version that the target has, if it is there. Errors: it is not the one it must be, or there is nothing to delete.
+fn check_target(draft: &Draft, edit: &Edit, target: Option<&Target<'_>>) -> Answer<Option<u64>> {
+    let Some(Target { kind, id, precondition }) = target else { return Ok(None) };
+    let version = draft.version(*kind, id);
+    if version.is_none() && edit.deletes(*kind, id) {
+        return Err(OperationError::NotFound(format!("there is no {kind} {id}")));
+    }
+    let holds = match precondition {
+        Precondition::Nothing => true,
+        Precondition::Version(expected) => version == Some(*expected),
+        Precondition::Present => version.is_some(),
+        Precondition::Absent => version.is_none(),
+    };
+    if holds {
+        Ok(version)
+    } else {
+        Err(OperationError::PreconditionFailed { current: version.unwrap_or_default() })
+    }
+}

@@ -1,0 +1,391 @@
+//! A change of the policy worked out against what is stored: checked, and with every row that it writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::calendars::calendar_change;
+use super::policy_store::stored_json;
+use crate::domain::field_error::FieldError;
+use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::meter::Meter;
+use crate::domain::period::{Calendars, DatedCalendar};
+use crate::domain::policy::counter::{GenerationRow, Resets, generations_after};
+use crate::domain::policy::diff::{Change, DefinitionKind, changes, digest};
+use crate::domain::policy::document::Definitions;
+use crate::domain::policy::edit::{Checks, Edit};
+use crate::domain::policy::resets::{TenantBefore, resets_of_all, tenant_resets_after};
+use crate::domain::policy::{Dangling, Policy};
+use crate::domain::tenant::TenantDefinition;
+use crate::ledger::{
+    CalendarChange, Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite,
+    StoredObject, StoredTenant, TenantSince,
+};
+use crate::operations::{Answer, OperationError};
+
+/// A change of the policy worked out against what is stored.
+pub(in crate::operations) struct Draft {
+    edit: Edit,
+    actor: String,
+    /// The digest of the changes that were agreed to, where they were.
+    agreed: Option<String>,
+    now_ms: i64,
+    base: PolicyVersions,
+    /// The policy before and after, without tenants.
+    before: Policy,
+    then: Policy,
+    /// The versions of what is stored but for tenants; not known, nor needed, where only tenants change.
+    versions: BTreeMap<(DefinitionKind, String), u64>,
+    kept: BTreeMap<TenantId, Kept>,
+    /// Those of them for which nothing is booked.
+    unbooked: BTreeSet<TenantId>,
+    outcomes: BTreeMap<TenantId, Outcome>,
+    fresh: Vec<GenerationRow>,
+}
+
+/// A tenant as it is stored.
+struct Kept {
+    version: u64,
+    calendars: Vec<DatedCalendar>,
+    /// None where it does not read.
+    read: Option<(Arc<TenantDefinition>, Resets)>,
+}
+
+/// What becomes of a tenant.
+enum Outcome {
+    Untouched,
+    Written(PolicyChange),
+    Wrong(Vec<FieldError>),
+    /// What is stored cannot be resolved, so it stays as it is.
+    Unresolved(String),
+}
+
+/// What a change comes to.
+pub(in crate::operations) struct Settled {
+    /// What becomes another, without those tenants that it does not name.
+    pub(in crate::operations) changes: Vec<Change>,
+    /// The definitions afterwards, without those tenants that it does not name.
+    pub(in crate::operations) definitions: Definitions,
+    /// The calendars of the tenants that it names and does not make.
+    pub(in crate::operations) calendars: BTreeMap<TenantId, Calendars>,
+    /// Tenants that were passed over because what is stored of them cannot be resolved.
+    pub(in crate::operations) unresolved: Vec<(TenantId, String)>,
+}
+
+impl Draft {
+    /// Begins with everything but tenants; those that the change concerns are added.
+    pub(in crate::operations) fn new(
+        edit: Edit,
+        actor: String,
+        (base, before): (PolicyVersions, Policy),
+        objects: &[StoredObject],
+        now_ms: i64,
+    ) -> Self {
+        let then =
+            Policy::new(before.version, edit.after(before.definitions()), before.generations().clone());
+        let versions =
+            objects.iter().map(|object| ((object.kind, object.id.clone()), object.version)).collect();
+        Self {
+            edit,
+            actor,
+            agreed: None,
+            now_ms,
+            base,
+            before,
+            then,
+            versions,
+            kept: BTreeMap::new(),
+            unbooked: BTreeSet::new(),
+            outcomes: BTreeMap::new(),
+            fresh: Vec::new(),
+        }
+    }
+
+    /// Only the changes of this digest are made.
+    pub(in crate::operations) fn agree_to(&mut self, digest: String) {
+        self.agreed = Some(digest);
+    }
+
+    /// The policy it was prepared on.
+    pub(in crate::operations) fn base(&self) -> PolicyVersions {
+        self.base
+    }
+
+    /// Whether it concerns tenants that it does not name: their counters, or what they refer to.
+    pub(in crate::operations) fn concerns_all_tenants(&self) -> bool {
+        let (before, then) = (self.before.definitions(), self.then.definitions());
+        let counts_otherwise = |(id, meter): (&MeterId, &Arc<Meter>)| {
+            then.meters.get(id).is_none_or(|then| then.decimals != meter.decimals)
+        };
+        before.limits != then.limits
+            || before.plans != then.plans
+            || before.operations.keys().any(|id| !then.operations.contains_key(id))
+            || before.meters.iter().any(counts_otherwise)
+    }
+
+    /// Adds a tenant as it was read.
+    pub(in crate::operations) fn keep(&mut self, stored: StoredTenant) {
+        let read = stored_json(&stored.definition)
+            .and_then(|definition| Ok((Arc::new(definition), stored_json(&stored.counter_resets)?)));
+        let kept = Kept { version: stored.version, calendars: stored.calendars, read: read.ok() };
+        self.kept.insert(stored.id, kept);
+    }
+
+    /// The tenants that it gives another calendar.
+    pub(in crate::operations) fn with_other_calendars(&self) -> Vec<TenantId> {
+        self.edit.tenants().into_iter().filter(|id| self.calendar_change(id).is_some()).collect()
+    }
+
+    /// Notes that nothing is booked for this tenant, so that its calendar may change at once.
+    pub(in crate::operations) fn note_unbooked(&mut self, tenant: TenantId) {
+        self.unbooked.insert(tenant);
+    }
+
+    fn calendar_change(&self, id: &TenantId) -> Option<CalendarChange> {
+        let kept = self.kept.get(id)?;
+        let (old, _) = kept.read.as_ref()?;
+        let new = self.edit.tenant_after(id, Some(old))?;
+        let before = Calendars::of(kept.calendars.clone(), old.calendar());
+        let asked = (old.calendar() != new.calendar()).then(|| new.calendar())?;
+        Some(calendar_change(id, &before, asked, self.unbooked.contains(id), self.now_ms))
+    }
+
+    /// Works out which counters begin anew. Every tenant that the change concerns must have been added.
+    pub(in crate::operations) fn raise_generations(&mut self) {
+        let (mut before, mut after) = (self.before.definitions().clone(), self.then.definitions().clone());
+        let read = |kept: &Kept| kept.read.as_ref().map(|(definition, _)| definition.clone());
+        before.tenants = self.kept.iter().filter_map(|(id, kept)| Some((id.clone(), read(kept)?))).collect();
+        let ids: BTreeSet<TenantId> = self.kept.keys().cloned().chain(self.edit.tenants()).collect();
+        after.tenants = ids
+            .into_iter()
+            .filter_map(|id| {
+                let then = self.edit.tenant_after(&id, before.tenants.get(&id))?;
+                Some((id, then))
+            })
+            .collect();
+        self.fresh = generations_after(&before, &after, self.before.generations(), self.now_ms);
+        let mut generations = self.before.generations().clone();
+        generations.extend(self.fresh.iter().cloned());
+        self.then = Policy::new(self.before.version, after, generations);
+    }
+
+    /// The tenants that the change concerns.
+    pub(in crate::operations) fn tenants(&self) -> Vec<TenantId> {
+        self.kept.keys().cloned().chain(self.edit.tenants()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Works out what becomes of these tenants.
+    pub(in crate::operations) fn work_out(&mut self, tenants: &[TenantId]) -> Answer<()> {
+        let checks = Checks::new(&self.edit, self.before.definitions(), self.then.definitions());
+        let outcomes = tenants.iter().map(|id| Ok((id.clone(), self.outcome(&checks, id)?)));
+        let outcomes = outcomes.collect::<Answer<Vec<_>>>()?;
+        self.outcomes.extend(outcomes);
+        Ok(())
+    }
+
+    fn outcome(&self, checks: &Checks<'_>, id: &TenantId) -> Answer<Outcome> {
+        let kept = self.kept.get(id);
+        let read = kept.and_then(|kept| kept.read.as_ref());
+        let old = read.map(|(definition, _)| definition);
+        let Some(new) = self.edit.tenant_after(id, old) else {
+            return Ok(match kept {
+                Some(kept) if self.edit.deletes(DefinitionKind::Tenant, id.as_str()) => {
+                    let (id, expected) = (id.to_string(), Expected::Version(kept.version));
+                    let action = PolicyAction::Delete;
+                    Outcome::Written(PolicyChange { kind: DefinitionKind::Tenant, id, expected, action })
+                }
+                Some(_) => Outcome::Unresolved("what is stored of it does not read".into()),
+                None => Outcome::Untouched,
+            });
+        };
+        let errors = checks.tenant(old.map(Arc::as_ref), &new);
+        if !errors.is_empty() {
+            return Ok(Outcome::Wrong(errors));
+        }
+        let resets = match read {
+            // What did not read, or was not there, has no counters that could go on.
+            None => Resets::default(),
+            Some((old, resets)) => {
+                let before = TenantBefore { policy: &self.before, tenant: old, resets };
+                let then = tenant_resets_after(before, &self.then, &new, self.now_ms);
+                match then.and_then(|then| self.resets_by_calendar(&new, then)) {
+                    Ok(then) if then == *resets && *old == new => return Ok(Outcome::Untouched),
+                    Ok(then) => then,
+                    Err(_) if self.edit.writes(DefinitionKind::Tenant, id.as_str()) => resets.clone(),
+                    Err(dangling) => return Ok(Outcome::Unresolved(dangling.to_string())),
+                }
+            }
+        };
+        Ok(Outcome::Written(PolicyChange {
+            kind: DefinitionKind::Tenant,
+            id: id.to_string(),
+            expected: kept.map_or(Expected::Absent, |kept| Expected::Version(kept.version)),
+            action: PolicyAction::Put {
+                definition: to_json(&new)?,
+                archived: new.archived,
+                counter_resets: Some(to_json(&resets)?),
+            },
+        }))
+    }
+
+    /// Where the calendar changes at once, every counter begins anew: what the gate knows of the old windows stands in no way.
+    fn resets_by_calendar(&self, new: &TenantDefinition, resets: Resets) -> Result<Resets, Dangling> {
+        match self.calendar_change(&new.id) {
+            Some(CalendarChange { calendars: None, .. }) => {
+                resets_of_all(&self.then, new, &resets, self.now_ms)
+            }
+            _ => Ok(resets),
+        }
+    }
+
+    /// The version of a definition before the change; none where there is none.
+    pub(in crate::operations) fn version(&self, kind: DefinitionKind, id: &str) -> Option<u64> {
+        match kind {
+            DefinitionKind::Tenant => Some(self.kept.get(id)?.version),
+            _ => self.versions.get(&(kind, id.to_owned())).copied(),
+        }
+    }
+
+    /// Whether anything would be written.
+    pub(in crate::operations) fn changes_anything(&self) -> bool {
+        let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
+        !self.fresh.is_empty()
+            || self.before.definitions() != self.then.definitions()
+            || self.outcomes.values().any(is_written)
+    }
+
+    /// Everything that speaks against the change.
+    pub(in crate::operations) fn errors(&self) -> Vec<FieldError> {
+        let checks = Checks::new(&self.edit, self.before.definitions(), self.then.definitions());
+        let mut errors = checks.shared();
+        for outcome in self.outcomes.values() {
+            if let Outcome::Wrong(wrong) = outcome {
+                errors.extend(wrong.iter().cloned());
+            }
+        }
+        errors
+    }
+
+    /// The meters of which the change alters what is fixed once they are used, or that it deletes, with what is wrong then.
+    pub(in crate::operations) fn meters_that_must_be_unused(&self) -> Vec<(MeterId, Vec<FieldError>)> {
+        let (before, then) = (&self.before.definitions().meters, &self.then.definitions().meters);
+        let fixed = before.iter().map(|(id, old)| {
+            let errors = match then.get(id) {
+                Some(new) => old.change_needs_unused(new),
+                None => vec![FieldError::new("", "is in the books; set `archived` instead of deleting it")],
+            };
+            let at = self.edit.pointer(DefinitionKind::Meter, id.as_str());
+            (id.clone(), errors.into_iter().map(|error| error.under(&at)).collect())
+        });
+        fixed.filter(|(_, errors): &(_, Vec<_>)| !errors.is_empty()).collect()
+    }
+
+    /// The tenants that it deletes.
+    pub(in crate::operations) fn deleted_tenants(&self) -> Vec<TenantId> {
+        let is_deleted = |id: &TenantId| self.edit.deletes(DefinitionKind::Tenant, id.as_str());
+        self.kept.keys().filter(|id| is_deleted(id)).cloned().collect()
+    }
+
+    /// The change as it is written, once nothing else can move: `since` are the tenants that have changed meanwhile.
+    pub(in crate::operations) fn finish(mut self, since: Vec<TenantSince>) -> Answer<(PolicyWrite, Settled)> {
+        if !since.is_empty() {
+            let mut anew: Vec<TenantId> = since.iter().map(|each| each.id.clone()).collect();
+            for each in since {
+                self.kept.remove(&each.id);
+                self.outcomes.remove(&each.id);
+                each.stored.into_iter().for_each(|stored| self.keep(stored));
+            }
+            let fresh = std::mem::take(&mut self.fresh);
+            self.raise_generations();
+            if fresh != self.fresh {
+                anew = self.tenants();
+            }
+            self.work_out(&anew)?;
+        }
+        let errors = self.errors();
+        if !errors.is_empty() {
+            return Err(OperationError::Invalid(errors));
+        }
+        let altered = self.meters_that_must_be_unused().into_iter().map(|(meter, _)| meter);
+        let mut write = PolicyWrite {
+            unused_meters: altered.filter(|id| self.then.definitions().meters.contains_key(id)).collect(),
+            changes: self.shared_changes()?,
+            generations: self.fresh.drain(..).map(generation_row).collect(),
+            calendars: self.edit.tenants().iter().filter_map(|id| self.calendar_change(id)).collect(),
+            actor: std::mem::take(&mut self.actor),
+        };
+        let settled = self.settled();
+        if self.agreed.is_some_and(|agreed| agreed != digest(&settled.changes)) {
+            return Err(OperationError::DifferenceMoved);
+        }
+        let tenants = self.outcomes.into_values().filter_map(|outcome| match outcome {
+            Outcome::Written(change) => Some(change),
+            _ => None,
+        });
+        write.changes.extend(tenants);
+        Ok((write, settled))
+    }
+
+    /// What the change comes to, as far as it is worked out.
+    pub(in crate::operations) fn settled(&self) -> Settled {
+        let (mut before, mut definitions) =
+            (self.before.definitions().clone(), self.then.definitions().clone());
+        let mut calendars = BTreeMap::new();
+        for id in self.edit.tenants() {
+            let old = self.kept.get(&id).and_then(|kept| Some(&kept.read.as_ref()?.0));
+            if let Some(tenant) = self.edit.tenant_after(&id, old) {
+                if let Some(kept) = self.kept.get(&id) {
+                    let changed = self.calendar_change(&id).and_then(|change| change.calendars);
+                    let stay = || Calendars::of(kept.calendars.clone(), tenant.calendar());
+                    calendars.insert(id.clone(), changed.unwrap_or_else(stay));
+                }
+                definitions.tenants.insert(id.clone(), tenant);
+            }
+            if let Some(tenant) = old {
+                before.tenants.insert(id, tenant.clone());
+            }
+        }
+        let changes = changes(&before, &definitions);
+        let unresolved = self.outcomes.iter().filter_map(|(id, outcome)| match outcome {
+            Outcome::Unresolved(why) => Some((id.clone(), why.clone())),
+            _ => None,
+        });
+        Settled { changes, definitions, calendars, unresolved: unresolved.collect() }
+    }
+
+    /// What is written besides tenants, each against the version it was read at.
+    fn shared_changes(&self) -> Answer<Vec<PolicyChange>> {
+        let (before, then) = (self.before.definitions(), self.then.definitions());
+        let changed = changes(before, then).into_iter().map(|change| {
+            let action = match then.json(change.kind, &change.id).transpose().map_err(internal)? {
+                None => PolicyAction::Delete,
+                Some(definition) => {
+                    let archived = definition.get("archived").and_then(Value::as_bool).unwrap_or(false);
+                    PolicyAction::Put { definition, archived, counter_resets: None }
+                }
+            };
+            let version = self.version(change.kind, &change.id);
+            let expected = version.map_or(Expected::Absent, Expected::Version);
+            Ok(PolicyChange { kind: change.kind, id: change.id, expected, action })
+        });
+        changed.collect()
+    }
+}
+
+fn generation_row(row: GenerationRow) -> Generation {
+    Generation {
+        limit_id: row.counter.into(),
+        shape: row.shape.to_string(),
+        generation: row.generation.number.into(),
+        since_ms: row.generation.since_ms,
+    }
+}
+
+pub(in crate::operations) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Answer<Value> {
+    serde_json::to_value(value).map_err(internal)
+}
+
+pub(in crate::operations) fn internal(error: impl std::fmt::Display) -> OperationError {
+    OperationError::Internal(error.to_string())
+}

@@ -1,0 +1,404 @@
+//! Policy in memory: one immutable snapshot for all, tenants worked out as they come, both kept fresh by the
+//! ledger's notices.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use moka::future::Cache;
+
+use crate::domain::ids::{OperationId, Partition, Subject, TenantId};
+use crate::domain::operation::Operation;
+use crate::domain::period::{Calendars, Windows};
+use crate::domain::policy::counter::{self, GenerationRow, Resets};
+use crate::domain::policy::diff::DefinitionKind;
+use crate::domain::policy::document::Definitions;
+use crate::domain::policy::{Policy, Resolved, TenantPolicy};
+use crate::domain::tenant::TenantDefinition;
+use crate::ledger::{Generation, Ledger, PolicyVersions};
+use crate::operations::{Answer, OperationError};
+use crate::telemetry::Metrics;
+use crate::telemetry::labels::Alarm;
+
+const TENANTS_MAX: u64 = 1_000_000;
+const UNKNOWN_MAX: u64 = 100_000;
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+/// Longer than any reading of a tenant takes.
+const CHANGED_FOR: Duration = Duration::from_secs(120);
+
+/// A tenant as this instance keeps it: its definition, its policy under one snapshot, its windows of now.
+pub(in crate::operations) struct TenantEntry {
+    /// As it is stored.
+    pub(in crate::operations) definition: Arc<TenantDefinition>,
+    /// The version of the tenant's row.
+    pub(in crate::operations) version: u64,
+    /// Where its keys are.
+    pub(in crate::operations) partition: Partition,
+    /// Its limits and quotas.
+    pub(in crate::operations) policy: TenantPolicy,
+    /// Where its windows begin.
+    pub(in crate::operations) calendars: Calendars,
+    resets: Resets,
+    snapshot: Arc<Policy>,
+    windows: ArcSwap<Windows>,
+}
+
+impl TenantEntry {
+    fn new(
+        snapshot: Arc<Policy>,
+        definition: Arc<TenantDefinition>,
+        calendars: Calendars,
+        resets: Resets,
+        version: u64,
+        partition: Partition,
+        now_ms: i64,
+    ) -> Answer<Self> {
+        let policy = TenantPolicy::new(&snapshot, &definition, &resets)
+            .map_err(|dangling| OperationError::Internal(dangling.to_string()))?;
+        let windows = ArcSwap::from_pointee(calendars.windows(now_ms));
+        Ok(Self { definition, version, partition, policy, calendars, resets, snapshot, windows })
+    }
+
+    /// The tenant's windows around `at_ms`; worked out anew only when one of them has turned.
+    pub(in crate::operations) fn windows(&self, at_ms: i64) -> Windows {
+        let cached = self.windows.load();
+        if cached.valid().contains(at_ms) {
+            return **cached;
+        }
+        let fresh = self.calendars.windows(at_ms);
+        self.windows.store(Arc::new(fresh));
+        fresh
+    }
+
+    /// Every tenant-scoped limit and quota in force.
+    pub(in crate::operations) fn tenant_counters(&self, at_ms: i64) -> Resolved {
+        self.policy.overview(&[], at_ms, &self.windows(at_ms))
+    }
+
+    /// Every limit in force for one subject.
+    pub(in crate::operations) fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
+        let subjects = std::slice::from_ref(subject);
+        let mut resolved = self.policy.overview(subjects, at_ms, &self.windows(at_ms));
+        resolved.counters.retain(|counter| counter.scope_index > 0);
+        resolved
+    }
+}
+
+/// The policy of this instance. Reads take no lock; a tenant not yet known asks the ledger once.
+pub(in crate::operations) struct PolicyStore {
+    ledger: Ledger,
+    partitions: u16,
+    current: ArcSwap<Policy>,
+    tenants: Cache<TenantId, Arc<TenantEntry>>,
+    unknown: Cache<TenantId, ()>,
+    refreshing: tokio::sync::Mutex<()>,
+    changing: tokio::sync::Mutex<()>,
+    /// Why tenants could not be resolved lately: whoever asks again at once is told the same.
+    unresolved: Cache<TenantId, Arc<str>>,
+    metrics: Arc<Metrics>,
+    /// The versions of tenants that were changed lately: one read before that must not be kept after it ...
+    changed: Cache<TenantId, u64>,
+    /// ... nor one read before all of them were forgotten: how often they were.
+    forgotten: AtomicU64,
+    /// How far the policy had got when `current` was last known to say it, also where nothing in it had changed.
+    seen: Mutex<PolicyVersions>,
+    clock: crate::clock::Clock,
+}
+
+impl PolicyStore {
+    /// Loads the snapshot. Errors: the ledger does not answer or holds definitions this version cannot read.
+    pub(in crate::operations) async fn load(
+        ledger: Ledger,
+        partitions: u16,
+        clock: crate::clock::Clock,
+        metrics: Arc<Metrics>,
+    ) -> Answer<Self> {
+        let (seen, policy) = read_policy(&ledger).await?;
+        Ok(Self {
+            seen: Mutex::new(seen),
+            ledger,
+            partitions,
+            current: ArcSwap::from_pointee(policy),
+            tenants: Cache::new(TENANTS_MAX),
+            unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
+            refreshing: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+            unresolved: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
+            metrics,
+            changed: Cache::builder().max_capacity(TENANTS_MAX).time_to_live(CHANGED_FOR).build(),
+            forgotten: AtomicU64::new(0),
+            clock,
+        })
+    }
+
+    /// The snapshot in force.
+    pub(in crate::operations) fn current(&self) -> Arc<Policy> {
+        self.current.load_full()
+    }
+
+    /// The version of the policy that the snapshot in force is known to say.
+    pub(in crate::operations) fn seen_version(&self) -> u64 {
+        self.seen().version
+    }
+
+    fn seen(&self) -> MutexGuard<'_, PolicyVersions> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The snapshot in force, as what it is known to say: a change of a tenant is prepared on it.
+    pub(in crate::operations) fn as_of_now(&self) -> (PolicyVersions, Policy) {
+        // Read first: what comes into force in between is newer than this says, never older.
+        let seen = *self.seen();
+        let current = self.current.load();
+        (seen, Policy::new(seen.version, current.definitions().clone(), current.generations().clone()))
+    }
+
+    /// Held while a change is made that reads all tenants.
+    pub(in crate::operations) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.changing.lock().await
+    }
+
+    /// How many partitions the installation has.
+    pub(in crate::operations) fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    /// The tenant, or an error naming `/tenant` when there is none.
+    pub(in crate::operations) async fn tenant(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
+        self.find_tenant(id)
+            .await?
+            .ok_or_else(|| OperationError::field("/tenant", format!("there is no tenant {id}")))
+    }
+
+    /// The tenant, if there is one.
+    pub(in crate::operations) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
+        let forgotten = self.forgotten.load(Ordering::Acquire);
+        let found = self.find_or_ask(id).await;
+        if self.forgotten.load(Ordering::Acquire) != forgotten {
+            self.tenants.invalidate(id).await;
+        }
+        found
+    }
+
+    async fn find_or_ask(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
+        let snapshot = self.current.load_full();
+        match self.tenants.get(id).await {
+            Some(entry) if Arc::ptr_eq(&entry.snapshot, &snapshot) => Ok(Some(entry)),
+            None if self.unknown.contains_key(id) => Ok(None),
+            stale => Box::pin(self.resolve(id, stale, snapshot)).await,
+        }
+    }
+
+    /// Works a tenant out under this snapshot. One that cannot be resolved is an alarm, and costs a look a second however
+    /// often it is asked for.
+    async fn resolve(
+        &self,
+        id: &TenantId,
+        stale: Option<Arc<TenantEntry>>,
+        snapshot: Arc<Policy>,
+    ) -> Answer<Option<Arc<TenantEntry>>> {
+        if let Some(why) = self.unresolved.get(id).await {
+            return Err(OperationError::Internal(why.to_string()));
+        }
+        let resolved = match stale {
+            Some(stale) => self
+                .keep(
+                    snapshot,
+                    stale.definition.clone(),
+                    stale.calendars.clone(),
+                    stale.resets.clone(),
+                    stale.version,
+                )
+                .await
+                .map(Some),
+            None => self.ask_ledger(id, snapshot).await,
+        };
+        if let Err(OperationError::Internal(why)) = &resolved {
+            tracing::error!(tenant = %id, why, "a tenant cannot be resolved: put it again, or what it refers to");
+            self.metrics.alarm(Alarm::Policy);
+            self.unresolved.insert(id.clone(), why.as_str().into()).await;
+        }
+        resolved
+    }
+
+    async fn ask_ledger(&self, id: &TenantId, snapshot: Arc<Policy>) -> Answer<Option<Arc<TenantEntry>>> {
+        match self.ledger.read_tenant_definition(id).await? {
+            None => {
+                self.unknown.insert(id.clone(), ()).await;
+                Ok(None)
+            }
+            Some(stored) => {
+                let definition: Arc<TenantDefinition> = Arc::new(stored_json(&stored.definition)?);
+                let calendars = Calendars::of(stored.calendars, definition.calendar());
+                self.keep(
+                    snapshot,
+                    definition,
+                    calendars,
+                    stored_json(&stored.counter_resets)?,
+                    stored.version,
+                )
+                .await
+                .map(Some)
+            }
+        }
+    }
+
+    async fn keep(
+        &self,
+        snapshot: Arc<Policy>,
+        definition: Arc<TenantDefinition>,
+        calendars: Calendars,
+        resets: Resets,
+        version: u64,
+    ) -> Answer<Arc<TenantEntry>> {
+        let id = definition.id.clone();
+        let partition = Partition::of(&id, self.partitions);
+        let now_ms = self.clock.now_ms();
+        let entry =
+            Arc::new(TenantEntry::new(snapshot, definition, calendars, resets, version, partition, now_ms)?);
+        self.tenants.insert(id.clone(), entry.clone()).await;
+        if self.changed.get(&id).await.is_some_and(|changed| changed > version) {
+            self.tenants.invalidate(&id).await;
+        }
+        Ok(entry)
+    }
+
+    /// Looks whether anything but tenants has changed, and if so reads the snapshot again; the old one stays when nothing in
+    /// it has changed. A ledger that was set back is followed back. Answers the version.
+    pub(in crate::operations) async fn refresh(&self) -> Answer<u64> {
+        // A slow reading must not replace a later one: nothing would tell of the change again.
+        let _one_at_a_time = self.refreshing.lock().await;
+        // Read first: what was seen by now is in every later reading, but for one of a ledger that was set back.
+        let seen = *self.seen();
+        let stored = self.ledger.policy_versions().await?;
+        if stored.shared == seen.shared && stored.version >= seen.version {
+            return Ok(self.note_version(stored.version));
+        }
+        let (versions, fresh) = read_policy(&self.ledger).await?;
+        let current = self.current.load();
+        if !fresh.says_the_same_as(&current) {
+            self.current.store(Arc::new(fresh));
+        }
+        if versions.version < seen.version || versions.shared.version <= seen.version {
+            let (now, before) = (versions.version, seen.version);
+            tracing::warn!(now, before, "the ledger was set back: its policy is followed");
+            *self.seen() = versions;
+            self.forget_tenants();
+            return Ok(versions.version);
+        }
+        self.seen().shared = versions.shared;
+        Ok(self.note_version(versions.version))
+    }
+
+    fn note_version(&self, version: u64) -> u64 {
+        let mut seen = self.seen();
+        seen.version = seen.version.max(version);
+        seen.version
+    }
+
+    /// Notes that between `base`, which was seen, and `version` nothing but tenants has changed.
+    pub(in crate::operations) fn only_tenants_changed(&self, base: u64, version: u64) -> u64 {
+        let seen = self.seen_version();
+        if seen >= base { self.note_version(version) } else { seen.max(version) }
+    }
+
+    /// Notes that a tenant has this version now. Known as an older one it is forgotten, so that its next use asks the ledger;
+    /// one that was read since stays.
+    pub(in crate::operations) async fn tenant_changed(&self, id: &TenantId, version: u64) {
+        // First, for a reading under way.
+        self.changed.insert(id.clone(), version).await;
+        self.unknown.invalidate(id).await;
+        self.unresolved.invalidate(id).await;
+        if self.tenants.get(id).await.is_some_and(|entry| entry.version < version) {
+            self.tenants.invalidate(id).await;
+        }
+    }
+
+    /// Forgets all tenants: after notices may have been missed.
+    pub(in crate::operations) fn forget_tenants(&self) {
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
+        self.unknown.invalidate_all();
+        self.unresolved.invalidate_all();
+        self.tenants.invalidate_all();
+    }
+
+    /// The rule of an operation as it was at a policy version.
+    pub(in crate::operations) async fn operation_at(
+        &self,
+        id: &OperationId,
+        version: u64,
+    ) -> Answer<Arc<Operation>> {
+        match self.ledger.operation_at_version(id, version).await? {
+            Some(definition) => Ok(Arc::new(stored_json(&definition)?)),
+            None => Err(OperationError::field(
+                "/attributes",
+                format!("the operation {id} is not known any more; give `lines`"),
+            )),
+        }
+    }
+}
+
+async fn read_policy(ledger: &Ledger) -> Answer<(PolicyVersions, Policy)> {
+    let stored = ledger.read_policy().await?;
+    let mut definitions = Definitions::default();
+    for object in stored.objects {
+        add_object(&mut definitions, object.kind, &object.definition)?;
+    }
+    let generations = generations(stored.generations)?;
+    Ok((stored.versions, Policy::new(stored.versions.version, definitions, generations)))
+}
+
+/// Adds one stored definition.
+pub(in crate::operations) fn add_object(
+    definitions: &mut Definitions,
+    kind: DefinitionKind,
+    json: &serde_json::Value,
+) -> Answer<()> {
+    match kind {
+        DefinitionKind::Meter => {
+            let meter: crate::domain::meter::Meter = stored_json(json)?;
+            definitions.meters.insert(meter.id.clone(), Arc::new(meter));
+        }
+        DefinitionKind::Operation => {
+            let operation: Operation = stored_json(json)?;
+            definitions.operations.insert(operation.id.clone(), Arc::new(operation));
+        }
+        DefinitionKind::Limit => {
+            let limit: crate::domain::limit::Limit = stored_json(json)?;
+            definitions.limits.insert(limit.id.clone(), Arc::new(limit));
+        }
+        DefinitionKind::Plan => {
+            let plan: crate::domain::plan::PlanDefinition = stored_json(json)?;
+            definitions.plans.insert(plan.id.clone(), Arc::new(plan));
+        }
+        DefinitionKind::Tenant => {
+            let tenant: TenantDefinition = stored_json(json)?;
+            definitions.tenants.insert(tenant.id.clone(), Arc::new(tenant));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a definition the ledger holds; one this version cannot read is a fault, never ignored.
+pub(in crate::operations) fn stored_json<T: serde::de::DeserializeOwned>(
+    json: &serde_json::Value,
+) -> Answer<T> {
+    crate::domain::field_error::read_json(json)
+        .map_err(|error| OperationError::Internal(format!("a stored definition does not read: {error}")))
+}
+
+/// The stored table of generations as the domain reads it.
+pub(in crate::operations) fn generations(rows: Vec<Generation>) -> Answer<counter::Generations> {
+    let read = |row: Generation| -> Result<GenerationRow, String> {
+        Ok(GenerationRow {
+            counter: counter::CounterName::try_from(row.limit_id).map_err(|error| error.to_string())?,
+            shape: row.shape.parse().map_err(|error: counter::InvalidShape| error.to_string())?,
+            generation: counter::Generation {
+                number: u32::try_from(row.generation).map_err(|error| error.to_string())?,
+                since_ms: row.since_ms,
+            },
+        })
+    };
+    rows.into_iter().map(read).collect::<Result<_, _>>().map_err(OperationError::Internal)
+}

@@ -1,0 +1,92 @@
+//! Whether this instance can do its work: what readiness tells.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::gate::BreakerState;
+use crate::operations::Operations;
+
+/// The longest that readiness waits for Postgres; a balancer does not wait long for its answer.
+const LEDGER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// One thing that this instance depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readiness {
+    /// Which.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// Whether calls must not be sent here while it is not.
+    pub needed: bool,
+    /// How it is, in a sentence that names no address.
+    pub detail: &'static str,
+}
+
+impl Readiness {
+    fn of(name: &'static str, ok: bool, well: &'static str, ill: &'static str) -> Self {
+        Self { name, ok, needed: false, detail: if ok { well } else { ill } }
+    }
+
+    fn needed(name: &'static str, ok: bool, well: &'static str, ill: &'static str) -> Self {
+        Self { needed: true, ..Self::of(name, ok, well, ill) }
+    }
+}
+
+impl Operations {
+    /// From now on readiness says that no calls should be sent here.
+    pub fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Each thing this instance depends on, from what it knows: only Postgres is asked, and not waited for long.
+    pub async fn readiness(&self) -> Vec<Readiness> {
+        let running = !self.stopping.load(Ordering::Acquire);
+        let ledger = self.ledger_readiness().await;
+        let has_epochs = self.gate.partitions().all(|partition| self.gate.epoch(partition).is_some());
+        vec![
+            Readiness::needed("running", running, "It takes calls.", "It is stopping."),
+            Readiness::needed(
+                "epochs",
+                has_epochs,
+                "Policy and epochs were loaded from the ledger.",
+                "The ledger has not named all epochs yet.",
+            ),
+            self.gate_readiness(ledger.ok),
+            Readiness::of(
+                "clock",
+                self.gate.trusts_time(),
+                "Redis's clock is trusted.",
+                "Redis's clock has stepped or differs from the host's; nothing is admitted until they agree or an admin accepts it.",
+            ),
+            ledger,
+        ]
+    }
+
+    /// While the ledger answers, calls are taken without the gate too: no balancer may send them elsewhere then.
+    fn gate_readiness(&self, ledger_ok: bool) -> Readiness {
+        let answers = self.gate.breaker_state() == BreakerState::Closed;
+        let ok = answers && self.gate.takes_writes();
+        let ill = match ledger_ok {
+            _ if answers => {
+                "Redis answers but takes no writes: look at its memory, its disk and its role. Limits' failure policies decide, and calls are parked."
+            }
+            true => {
+                "Redis does not answer; limits' failure policies decide, and calls are parked until it does."
+            }
+            false => "Redis does not answer, nor does Postgres; no call can be taken.",
+        };
+        Readiness { needed: !ledger_ok, ..Readiness::of("gate", ok, "Redis answers and takes writes.", ill) }
+    }
+
+    async fn ledger_readiness(&self) -> Readiness {
+        let ok = match tokio::time::timeout(LEDGER_PATIENCE, self.ledger.policy_version()).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the ledger does not answer readiness");
+                false
+            }
+            Err(_) => false,
+        };
+        Readiness::of("ledger", ok, "Postgres answers.", "Postgres does not answer in time.")
+    }
+}

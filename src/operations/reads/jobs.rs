@@ -1,0 +1,22 @@
+//! The jobs as the ledger's rows have them.
+
+use crate::operations::answers::JobState;
+use crate::operations::{Answer, Operations};
+
+impl Operations {
+    /// For how long after its expiry a reservation of any meter may be consumed, in ms.
+    pub fn longest_late_ms(&self) -> i64 {
+        let policy = self.policy.current();
+        let meters = policy.definitions().meters.values();
+        meters
+            .map(|meter| i64::from(meter.late_within_seconds))
+            .max()
+            .unwrap_or_default()
+            .saturating_mul(1000)
+    }
+
+    /// Every planned job with its last run, by name.
+    pub async fn list_jobs(&self) -> Answer<Vec<JobState>> {
+        Ok(self.ledger.jobs().await?)
+    }
+}

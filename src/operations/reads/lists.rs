@@ -1,0 +1,149 @@
+//! Reads of the books: usage, entries, reservations, a page at a time, newest first.
+
+use crate::domain::ids::TenantId;
+use crate::domain::resolution::Standing;
+use crate::ledger::{
+    EntryFilter, EntryPlace, ListedReservation, ParkedState, ReservationFilter, ReservationPlace, UsagePlace,
+    UsageQuery,
+};
+use crate::operations::answers::{Reservation, Rows, StoredEntry, UsageFigures};
+use crate::operations::outage::degraded::standing;
+use crate::operations::requests::{Ack, EntriesRequest, Page, ReservationsRequest, UsageRequest};
+use crate::operations::{Answer, OperationError, Operations};
+
+impl Operations {
+    /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
+    pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
+        let now_ms = self.clock.now_ms();
+        let (zone, start_ms) = self.zone_and_start(&request, now_ms).await?;
+        let (from_ms, to_ms) =
+            (request.from_ms.unwrap_or(start_ms), request.to_ms.unwrap_or(now_ms.saturating_add(1)));
+        if from_ms >= to_ms {
+            return Err(OperationError::Malformed(
+                "`from` must be before `to`; where absent, they are the start of the period and now".into(),
+            ));
+        }
+        let limit = limit_of(&request.page);
+        let query = UsageQuery {
+            tenant: request.tenant,
+            meter: request.meter,
+            subject: None,
+            from_ms,
+            to_ms,
+            granularity: request.granularity,
+            zone,
+            group_by: request.group_by,
+            after: request.page.after.as_deref().map(usage_place).transpose()?,
+            limit: limit + 1,
+        };
+        let page = self.ledger.usage(&query).await?;
+        let place = |row: &UsageFigures| format!("{}:{}", row.place.start_ms, row.place.group);
+        Ok(Rows { as_of_ms: Some(page.as_of_ms), ..Rows::page(page.rows, limit, place) })
+    }
+
+    async fn zone_and_start(&self, request: &UsageRequest, now_ms: i64) -> Answer<(String, i64)> {
+        use crate::domain::period::{AnchorDay, Calendar, WindowKind};
+        match &request.tenant {
+            Some(tenant) => {
+                let entry = self.known(tenant).await?;
+                Ok((entry.calendars.at(now_ms).zone.name().to_owned(), entry.windows(now_ms).period.start_ms))
+            }
+            None => {
+                let zone = request.zone.clone().unwrap_or_default();
+                let name = zone.name().to_owned();
+                let month = Calendar::new(zone, AnchorDay::default()).window(WindowKind::Month, now_ms);
+                Ok((name, month.start_ms))
+            }
+        }
+    }
+
+    /// A tenant's entries.
+    pub async fn list_entries(&self, request: EntriesRequest) -> Answer<Rows<StoredEntry>> {
+        self.known(&request.tenant).await?;
+        let filter = EntryFilter {
+            meter: request.meter,
+            from_ms: request.from_ms,
+            to_ms: request.to_ms,
+            reservation: request.reservation,
+        };
+        let after = request.page.after.as_deref().map(entry_place).transpose()?;
+        let limit = limit_of(&request.page);
+        let rows = self.ledger.entries_of(&request.tenant, &filter, after, limit + 1).await?;
+        Ok(Rows::page(rows, limit, |row| {
+            let EntryPlace { happened_at_ms, operation_id, step, line, leg } = row.place();
+            format!("{happened_at_ms}:{operation_id}:{step}:{line}:{leg}")
+        }))
+    }
+
+    /// A tenant's reservations, as the ledger has them.
+    pub async fn list_reservations(&self, request: ReservationsRequest) -> Answer<Rows<Reservation>> {
+        self.known(&request.tenant).await?;
+        let filter = ReservationFilter { state: request.state, subject: None, meter: None };
+        let mut after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
+        let limit = limit_of(&request.page);
+        let mut found = Vec::with_capacity(limit + 1);
+        // What parked calls changed may not fit the filter: pages are read until one is full.
+        while found.len() <= limit {
+            let listed = self.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
+            let is_last = listed.len() <= limit;
+            after = listed.last().map(|listed| listed.place);
+            found.extend(listed.into_iter().filter_map(|listed| found_in(listed, &filter)));
+            if is_last {
+                break;
+            }
+        }
+        let place = |found: &Reservation| format!("{}:{}", found.record.head.born_at_ms, found.id);
+        Ok(Rows::page(found, limit, place))
+    }
+
+    async fn known(
+        &self,
+        tenant: &TenantId,
+    ) -> Answer<std::sync::Arc<crate::operations::policy::policy_store::TenantEntry>> {
+        let found = self.policy.find_tenant(tenant).await?;
+        found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
+    }
+
+    fn reservation_place(&self, text: &str) -> Answer<ReservationPlace> {
+        let (born, id) = text.split_once(':').ok_or_else(bad_cursor)?;
+        Ok(ReservationPlace {
+            born_at_ms: born.parse().map_err(|_| bad_cursor())?,
+            id: self.ids.parse(id).map_err(|_| bad_cursor())?,
+        })
+    }
+}
+
+/// A reservation of a list, as it stands with its parked calls; none where it does not fit the filter.
+fn found_in(listed: ListedReservation, filter: &ReservationFilter) -> Option<Reservation> {
+    let degraded = listed.known.parked.iter().any(|row| row.state == ParkedState::Waiting);
+    let Standing { record } = standing(&listed.known)?;
+    let resolved_at_ms = listed.known.row.filter(|_| !degraded).and_then(|row| row.resolved_at_ms);
+    let new = Reservation::new(listed.place.id, record);
+    let found = Reservation { ack: Ack::Ledger, degraded, resolved_at_ms, ..new };
+    filter.fits(&found.record).then_some(found)
+}
+
+pub(in crate::operations) fn limit_of(page: &Page) -> usize {
+    usize::try_from(page.limit).unwrap_or(1000).clamp(1, 1000)
+}
+
+pub(in crate::operations) fn bad_cursor() -> OperationError {
+    OperationError::Malformed("the cursor does not read; start again without it".into())
+}
+
+fn usage_place(text: &str) -> Answer<UsagePlace> {
+    let (start, group) = text.split_once(':').ok_or_else(bad_cursor)?;
+    Ok(UsagePlace { start_ms: start.parse().map_err(|_| bad_cursor())?, group: group.to_owned() })
+}
+
+fn entry_place(text: &str) -> Answer<EntryPlace> {
+    let parts: Vec<_> = text.split(':').collect();
+    let [at, id, step, line, leg] = parts.as_slice() else { return Err(bad_cursor()) };
+    Ok(EntryPlace {
+        happened_at_ms: at.parse().map_err(|_| bad_cursor())?,
+        operation_id: id.parse().map_err(|_| bad_cursor())?,
+        step: step.parse().map_err(|_| bad_cursor())?,
+        line: line.parse().map_err(|_| bad_cursor())?,
+        leg: leg.parse().map_err(|_| bad_cursor())?,
+    })
+}

@@ -1,0 +1,31 @@
+//! What comparing the gate with the books came to, a page at a time, newest first.
+
+use uuid::Uuid;
+
+use super::lists::{bad_cursor, limit_of};
+use crate::ledger::{ReconciliationFilter, ReconciliationPlace};
+use crate::operations::answers::{Reconciliation, Rows};
+use crate::operations::requests::ReconciliationsRequest;
+use crate::operations::{Answer, Operations};
+
+impl Operations {
+    /// Reconciliations of the gate with the ledger: of clean ones each tenant's latest.
+    pub async fn list_reconciliations(
+        &self,
+        request: ReconciliationsRequest,
+    ) -> Answer<Rows<Reconciliation>> {
+        let filter = ReconciliationFilter { tenant: request.tenant, state: request.state };
+        let after = request.page.after.as_deref().map(place).transpose()?;
+        let limit = limit_of(&request.page);
+        let rows = self.ledger.reconciliations(&filter, after, limit + 1).await?;
+        Ok(Rows::page(rows, limit, |row| format!("{}:{}", row.judged_at_us, row.checkpoint)))
+    }
+}
+
+fn place(text: &str) -> Answer<ReconciliationPlace> {
+    let (judged, checkpoint) = text.split_once(':').ok_or_else(bad_cursor)?;
+    Ok(ReconciliationPlace {
+        judged_at_us: judged.parse().map_err(|_| bad_cursor())?,
+        checkpoint: Uuid::parse_str(checkpoint).map_err(|_| bad_cursor())?,
+    })
+}

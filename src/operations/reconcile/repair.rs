@@ -1,0 +1,177 @@
+//! Repair and undo: where the gate counts something else than the books, the books win.
+
+use std::time::Duration;
+
+use crate::domain::checkpoint::{Difference, ReconciliationState};
+use crate::domain::event::{Change, Event};
+use crate::domain::ids::OutboxId;
+use crate::domain::reservation::Record;
+use crate::gate::{GateError, Holder, RepairCall, RepairOutcome, UndoCall, UndoOutcome};
+use crate::ledger::{Reconciliation, RepeatToUndo};
+use crate::operations::{Answer, Operations, Work};
+use crate::telemetry::labels::{Repaired, Script};
+
+const DRIFTS_AT_ONCE: usize = 20;
+/// Longer than repairing that many takes; after a crash another instance goes on then.
+const CLAIM_DURATION: Duration = Duration::from_secs(30);
+const REPEATS_AT_ONCE: usize = 100;
+
+impl Operations {
+    /// Repairs drifts that the writer has found, oldest first, a bounded number; says how many. Each counter takes a
+    /// checkpoint's delta once, whoever tries and how often.
+    /// A drift that cannot be repaired is passed over until its claim ends.
+    pub async fn repair_drifts(&self) -> Answer<usize> {
+        let drifts = self.ledger.claim_drifts(DRIFTS_AT_ONCE, CLAIM_DURATION).await?;
+        for drift in &drifts {
+            match self.repair_drift(drift).await {
+                Err(error) if !error.is_server_away() => {
+                    self.pass_over(Work::Repair, &format!("tenant {}", drift.tenant), &error).await;
+                }
+                settled => settled?,
+            }
+        }
+        Ok(drifts.len())
+    }
+
+    async fn repair_drift(&self, drift: &Reconciliation) -> Answer<()> {
+        let mut quarantined = drift.quarantined;
+        if drift.differences.iter().any(Difference::lowers) {
+            let now = self.ledger.count_quarantined_of(drift.partition, &drift.tenant).await?;
+            quarantined = quarantined.max(now);
+        }
+        let mut told = Vec::with_capacity(drift.differences.len());
+        let mut all_done = true;
+        for difference in &drift.differences {
+            let refused = self.repair_counter(drift, difference, quarantined).await?;
+            all_done &= refused.is_none();
+            let name = &difference.counter.name;
+            told.extend(refused.map(|why| format!("{name}: {why}")));
+        }
+        let state = if all_done { ReconciliationState::Repaired } else { ReconciliationState::Refused };
+        let detail = told.join("; ");
+        if self.ledger.settle_drift(drift, state, &detail).await? {
+            tracing::warn!(tenant = %drift.tenant, checkpoint = %drift.checkpoint, state = state.as_str(), detail, "a drift is settled");
+        }
+        Ok(())
+    }
+
+    /// Repairs one counter; says why it is left as it is, where it is.
+    async fn repair_counter(
+        &self,
+        drift: &Reconciliation,
+        difference: &Difference,
+        quarantined: u64,
+    ) -> Answer<Option<&'static str>> {
+        if difference.lowers() && quarantined > 0 {
+            self.metrics.repaired(Repaired::Refused);
+            return Ok(Some("not lowered while events wait in quarantine"));
+        }
+        let counter = &difference.counter;
+        let holder = match &counter.subject {
+            None => Holder::Tenant,
+            Some(subject) => Holder::Subject(self.gate.subject_hash(&drift.tenant, subject)),
+        };
+        let call = RepairCall {
+            checkpoint: drift.checkpoint,
+            place: drift.place,
+            partition: drift.partition,
+            tenant: &drift.tenant,
+            holder,
+            field: counter.field,
+            window_ms: counter.window_ms,
+            delta: difference.delta(),
+            now_ms: self.script_now(),
+        };
+        let why = match self.timed(Script::Repair, self.gate.repair(&call)).await {
+            Ok(RepairOutcome::Done) => {
+                self.metrics.repaired(Repaired::Done);
+                return Ok(None);
+            }
+            Ok(RepairOutcome::DoneBefore) => return Ok(None),
+            Ok(RepairOutcome::RepairedSince) => "repaired, or told by the ledger, after the checkpoint",
+            Ok(RepairOutcome::WindowMoved) => "its window has ended",
+            Ok(RepairOutcome::Cold) => {
+                "the gate does not know it any more: the ledger tells it at its next use"
+            }
+            Ok(RepairOutcome::OutOfBounds) => "it would be out of bounds",
+            Ok(RepairOutcome::EpochOver) => "its epoch is over: counters come from the ledger",
+            Err(GateError::Alarm { partition, reason }) => {
+                self.after_alarm(partition, &reason).await?;
+                return Err(GateError::Alarm { partition, reason }.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.metrics.repaired(Repaired::Refused);
+        Ok(Some(why))
+    }
+
+    /// Has the gate take back operations that came again and that the books took once, in order; says how many. A reservation of
+    /// which one cannot be taken back is passed over for a while.
+    pub async fn undo_repeats(&self) -> Answer<usize> {
+        let (mut undone, mut after) = (0, None);
+        loop {
+            let repeats = self.ledger.repeats_to_undo(after, REPEATS_AT_ONCE).await?;
+            let Some(last) = repeats.last() else { return Ok(undone) };
+            after = Some((last.partition, last.outbox_id));
+            for repeat in &repeats {
+                let item = format!("reservation {}", repeat.reservation);
+                if self.is_passed_over(Work::Undo, &item) {
+                    continue;
+                }
+                match self.undo_repeat(repeat).await {
+                    Err(error) if !error.is_server_away() => self.pass_over(Work::Undo, &item, &error).await,
+                    done => {
+                        done?;
+                        undone += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn undo_repeat(&self, repeat: &RepeatToUndo) -> Answer<()> {
+        let place = repeat.outbox_id;
+        let outbox_at = match (record_of(repeat), self.ledger.reservation(repeat.reservation).await?) {
+            (Some(again), Some(row)) => self.undo_at_gate(repeat, &again, &row.record).await?,
+            _ => {
+                let why =
+                    "it came again as an event that does not read; the next checkpoint compares its counters";
+                self.pass_over(Work::Undo, &format!("reservation {}", repeat.reservation), &why).await;
+                Some(place)
+            }
+        };
+        Ok(self.ledger.note_undone(repeat, outbox_at).await?)
+    }
+
+    /// Answers how far the outbox had come when the gate no longer counted the repeat; nothing where its epoch ended first.
+    async fn undo_at_gate(
+        &self,
+        repeat: &RepeatToUndo,
+        again: &Record,
+        booked: &Record,
+    ) -> Answer<Option<OutboxId>> {
+        let (id, place) = (repeat.reservation, repeat.outbox_id);
+        let call = UndoCall { id, place, again, booked, now_ms: self.script_now() };
+        match self.timed(Script::Undo, self.gate.undo(&call)).await {
+            Ok(UndoOutcome::Done(last)) => {
+                tracing::warn!(reservation = %id, %place, tenant = %booked.body.tenant, "an operation that the ledger knew already came again; the gate gave its units back");
+                Ok(Some(last.max(place)))
+            }
+            Ok(UndoOutcome::Kept(last)) => Ok(Some(last.max(place))),
+            Ok(UndoOutcome::EpochOver) => Ok(None),
+            Err(GateError::Alarm { partition, reason }) => {
+                self.after_alarm(partition, &reason).await?;
+                Err(GateError::Alarm { partition, reason }.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The record with which the reservation began again.
+fn record_of(repeat: &RepeatToUndo) -> Option<Record> {
+    match Event::decode(repeat.outbox_id, &repeat.event).ok()?.change {
+        Change::Reserve(record) | Change::Usage(record) => Some(record),
+        _ => None,
+    }
+}
