@@ -194,20 +194,6 @@ impl From<TenantDefinition> for TenantDocument {
 }
 
 impl TenantDefinition {
-    /// A tenant with nothing but a name and a plan: what an unknown tenant gets at first use.
-    pub fn on_plan(id: TenantId, plan: Option<PlanId>) -> Self {
-        Self {
-            id,
-            plan,
-            time_zone: Zone::default(),
-            anchor_day: AnchorDay::default(),
-            limits: Vec::new(),
-            subjects: Vec::new(),
-            overrides: Vec::new(),
-            archived: false,
-        }
-    }
-
     /// The calendar that was asked for last.
     pub fn calendar(&self) -> Calendar {
         Calendar::new(self.time_zone.clone(), self.anchor_day)

@@ -291,3 +291,24 @@ fn read_cold_record(reply: &Reply) -> Result<ColdRecord, Undecodable> {
         tenant: record.body.tenant,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejections_have_the_precedence_of_the_statuses_that_scripts_answer() {
+        let meter = MeterId::parse("page").unwrap();
+        let both = [
+            (Status::AlreadyResolved, Rejection::AlreadyResolved),
+            (Status::Expired, Rejection::Expired),
+            (Status::AmountNeedsOneLine, Rejection::AmountNeedsOneLine),
+            (Status::MeterNotReserved, Rejection::MeterNotReserved(meter)),
+            (Status::TooPrecise, Rejection::TooPrecise(0)),
+            (Status::TooLarge, Rejection::TooLarge(0)),
+            (Status::AmountDecreased, Rejection::AmountDecreased(0)),
+            (Status::ExcessRejected, Rejection::ExcessRejected(0)),
+        ];
+        assert!(both.is_sorted_by(|a, b| a.0 < b.0 && a.1.precedes(&b.1)));
+    }
+}

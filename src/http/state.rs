@@ -58,26 +58,6 @@ pub struct HttpOptions {
     pub observe: Observe,
 }
 
-impl HttpOptions {
-    /// Loopback, free ports, one thread and patient timeouts: what tests start from.
-    pub fn on_loopback() -> Self {
-        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self {
-            listen: loopback,
-            ops_listen: loopback,
-            workers: 1,
-            request_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(10),
-            keep_alive: Duration::from_secs(75),
-            shutdown_timeout: Duration::from_secs(10),
-            max_connections: 10_000,
-            trusted_proxies: Vec::new(),
-            headers: HeaderSwitches::default(),
-            observe: Arc::new(|_| ()),
-        }
-    }
-}
-
 /// What every handler shares.
 pub(super) struct State {
     pub(super) operations: Arc<Operations>,

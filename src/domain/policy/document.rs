@@ -58,13 +58,6 @@ impl Definitions {
             DefinitionKind::Tenant => self.tenants.get(id).map(serde_json::to_value),
         }
     }
-
-    /// Every definition of a limit anywhere: default, in plans, of tenants.
-    pub fn all_limits(&self) -> impl Iterator<Item = &Arc<Limit>> {
-        let in_plans = self.plans.values().flat_map(|plan| &plan.limits);
-        let of_tenants = self.tenants.values().flat_map(|tenant| &tenant.limits);
-        self.limits.values().chain(in_plans).chain(of_tenants)
-    }
 }
 
 /// A policy file: definitions to create or change. What it does not name stays as it is.

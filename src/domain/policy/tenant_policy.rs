@@ -153,11 +153,6 @@ impl TenantPolicy {
         kept.filter_map(|limit| limit.subject_kind.clone()).collect()
     }
 
-    /// The meters of which the tenant's plan includes a quota.
-    pub fn quota_meters(&self) -> impl Iterator<Item = &MeterId> {
-        self.quotas.keys()
-    }
-
     /// Every meter on which the tenant, or one of its subjects, may have a limit or a quota; sorted.
     pub fn meters(&self) -> BTreeSet<&MeterId> {
         let rules = std::iter::once(&self.of_all).chain(self.of_subjects.values());

@@ -135,7 +135,7 @@ impl Operations {
     /// for the row at once: what it repeats is booked as a rule, and often under an epoch that no cursor is in any more.
     ///
     /// Errors: `LedgerTimeout` when it has not by then, or when the event is in quarantine.
-    pub(in crate::operations) async fn wait_until_booked(
+    pub(super) async fn wait_until_booked(
         &self,
         id: ReservationId,
         step: u32,

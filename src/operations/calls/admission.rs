@@ -73,7 +73,7 @@ impl Operations {
     }
 
     /// A reserve or usage may go on only while Redis's clock is trusted and the books are near enough. A dry run adds nothing.
-    pub(in crate::operations) fn may_admit(&self, dry_run: bool) -> Answer<()> {
+    pub(super) fn may_admit(&self, dry_run: bool) -> Answer<()> {
         if !self.gate.trusts_time() {
             return Err(OperationError::GateUnavailable("its clock is not trusted".into()));
         }
@@ -81,7 +81,7 @@ impl Operations {
     }
 
     /// A partial consume or an extend adds an event and frees nothing.
-    pub(in crate::operations) fn may_go_on_holding(&self) -> Answer<()> {
+    pub(super) fn may_go_on_holding(&self) -> Answer<()> {
         self.within(self.holding_bound())
     }
 

@@ -40,10 +40,7 @@ impl Line {
 ///
 /// Errors name the field by pointer: an unknown meter or operation, a wrong attribute, an amount that is too precise
 /// or too large.
-pub(in crate::operations) fn lines_of(
-    policy: &Policy,
-    work: &Work,
-) -> Answer<(Vec<Line>, Option<OperationId>)> {
+pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Option<OperationId>)> {
     match work {
         Work::Operation { operation, attributes } => {
             let lines = costed(policy, operation, attributes)?;
@@ -109,7 +106,7 @@ fn costed(
 }
 
 /// The lines a given version of an operation's rule makes of the attributes.
-pub(in crate::operations) fn costed_by(
+pub(super) fn costed_by(
     policy: &Policy,
     rule: &crate::domain::operation::Operation,
     attributes: &serde_json::Map<String, serde_json::Value>,

@@ -19,7 +19,7 @@ pub(in crate::operations) struct Asked<'a> {
     /// Per line.
     pub(in crate::operations) amounts: &'a [Units],
     /// Whether any part of any line would have been granted.
-    pub(in crate::operations) best_effort: bool,
+    pub(super) best_effort: bool,
     /// For whom.
     pub(in crate::operations) subjects: &'a [&'a Subject],
 }

@@ -81,6 +81,6 @@ impl Repeat {
 }
 
 /// The key was used for another request; the answer shows the reservation of the first.
-pub(in crate::operations) fn key_reused(id: ReservationId, first: Record) -> OperationError {
+pub(super) fn key_reused(id: ReservationId, first: Record) -> OperationError {
     OperationError::KeyReused(Box::new(Reservation::new(id, first)))
 }

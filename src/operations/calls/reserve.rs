@@ -355,7 +355,7 @@ fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
 }
 
 /// The key that names what is written; a dry run writes nothing, so that nothing it is asked with is a replay.
-pub(in crate::operations) fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
+pub(super) fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
     request.key.as_ref().filter(|_| !request.dry_run)
 }
 

@@ -14,9 +14,9 @@ use crate::operations::requests::{Mode, ReserveRequest};
 use crate::operations::{Answer, OperationError};
 
 /// A reservation's first change is its admission.
-pub(in crate::operations) const ADMISSION_STEP: u32 = 1;
+pub(super) const ADMISSION_STEP: u32 = 1;
 
-pub(in crate::operations) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answer<Reserved> {
+pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answer<Reserved> {
     let Decided { prepared, resolved, outcome, policy_now_ms, degraded, .. } = decided;
     let best_effort = request.mode == Mode::BestEffort;
     let lines = |granted: &[Units]| reserved_lines(&prepared, granted, best_effort);
@@ -66,7 +66,7 @@ pub(in crate::operations) fn answer_reserve(request: &ReserveRequest, decided: D
 }
 
 /// What is no admission: a refusal that explains itself, or why no decision was made.
-pub(in crate::operations) fn refusal_or_fault(
+pub(super) fn refusal_or_fault(
     prepared: &Prepared,
     counters: &[Counter],
     outcome: ReserveOutcome,
@@ -85,7 +85,7 @@ pub(in crate::operations) fn refusal_or_fault(
 }
 
 /// An answer without what was decided.
-pub(in crate::operations) fn blank(request: &ReserveRequest) -> Reserved {
+pub(super) fn blank(request: &ReserveRequest) -> Reserved {
     Reserved {
         hold: None,
         allowed: None,

@@ -19,7 +19,7 @@ const ROW_WITHIN: Duration = Duration::from_millis(200);
 impl Operations {
     /// Makes a tombstone whole again and shows the limits it moved, as they are now. Where the ledger does not say in time, the answer
     /// goes without.
-    pub(in crate::operations) async fn recalled(&self, id: ReservationId, record: Record) -> Reservation {
+    pub(super) async fn recalled(&self, id: ReservationId, record: Record) -> Reservation {
         let Some(row) = self.row_in_time(id, &record).await else { return Reservation::new(id, record) };
         let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == record.head.step);
         let whole = Record { body: row.record.body, ..record };
@@ -28,11 +28,7 @@ impl Operations {
     }
 
     /// The ledger's row of the reservation, if it says in time.
-    pub(in crate::operations) async fn row_in_time(
-        &self,
-        id: ReservationId,
-        record: &Record,
-    ) -> Option<ReservationRow> {
+    pub(super) async fn row_in_time(&self, id: ReservationId, record: &Record) -> Option<ReservationRow> {
         let row = tokio::time::timeout(ROW_WITHIN, self.ledger.reservation(id)).await.ok()?.ok()?;
         row.filter(|row| {
             row.tenant == record.body.tenant && row.record.head.born_at_ms == record.head.born_at_ms
@@ -50,7 +46,7 @@ impl Operations {
     }
 
     /// The limits that a reservation moved, as current policy shows them; a window that has moved on is left out.
-    pub(in crate::operations) async fn moved_limits(
+    pub(super) async fn moved_limits(
         &self,
         record: &Record,
         readings: &[(CounterPlace, CounterReading)],

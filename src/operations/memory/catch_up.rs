@@ -47,11 +47,7 @@ impl Operations {
     /// Nothing of an epoch before this one is booked from here on: a writer may still have in hand what it read before the
     /// gate lost it, and what it booked behind a snapshot the gate would never count. To be called once the outbox, as it
     /// stands in this epoch, is settled.
-    pub(in crate::operations) async fn close_epochs_before(
-        &self,
-        partition: Partition,
-        epoch: Epoch,
-    ) -> Answer<()> {
+    pub(super) async fn close_epochs_before(&self, partition: Partition, epoch: Epoch) -> Answer<()> {
         let before = Epoch(epoch.0.saturating_sub(1));
         for _ in 0..CLOSING_TRIES_MAX {
             let cursor = self.ledger.cursor_row(partition).await?;
@@ -71,6 +67,6 @@ impl Operations {
 }
 
 /// What a caller is told who waited for a gate that stopped answering.
-pub(in crate::operations) fn silent() -> OperationError {
+pub(super) fn silent() -> OperationError {
     OperationError::GateUnavailable("it fell silent while a tenant was being restored".into())
 }

@@ -65,7 +65,7 @@ impl KeyFilters {
 
 impl Operations {
     /// Whether every key that the gate may have forgotten is in a filter that this instance holds.
-    pub(in crate::operations) fn knows_old_keys(&self) -> bool {
+    pub(super) fn knows_old_keys(&self) -> bool {
         let until_ms = self.options.keyed_memory_ms.saturating_sub(MARGIN_MS);
         let sealed_ms = self.key_filters.held.load().sealed_ms;
         // A seal from the future was set by a clock that was wrong.

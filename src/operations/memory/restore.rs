@@ -28,7 +28,7 @@ const TORN_TOLD_MAX: usize = 20;
 impl Operations {
     /// This call's turn to restore the tenant, or one subject of it. One that had to wait for another's restore tries its own
     /// call again first: else every caller in a crowd would read the whole tenant anew.
-    pub(in crate::operations) async fn take_restore_turn(
+    pub(super) async fn take_restore_turn(
         &self,
         tenant: &TenantId,
         subject: Option<SubjectHash>,
@@ -83,7 +83,7 @@ impl Operations {
     }
 
     /// The gate takes nothing that was read for an epoch that is over; whoever asked then asks again in the new one.
-    pub(in crate::operations) fn unless_epoch_over<T>(
+    pub(super) fn unless_epoch_over<T>(
         &self,
         partition: Partition,
         epoch: Epoch,
@@ -93,7 +93,7 @@ impl Operations {
         if self.is_over(partition, epoch) { Ok(over) } else { told }
     }
 
-    pub(in crate::operations) fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
+    pub(super) fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
         self.gate.epoch(partition).is_some_and(|in_force| in_force > epoch)
     }
 
@@ -159,12 +159,7 @@ impl Operations {
     }
 
     /// Tells the gate a whole tenant in an epoch in which the ledger had caught up: open reservations with their due entries, then every tenant counter and quota.
-    pub(in crate::operations) async fn restore_tenant(
-        &self,
-        entry: &TenantEntry,
-        epoch: Epoch,
-        at_ms: i64,
-    ) -> Answer<()> {
+    pub(super) async fn restore_tenant(&self, entry: &TenantEntry, epoch: Epoch, at_ms: i64) -> Answer<()> {
         let started = Clock::monotonic();
         self.close_epochs_before(entry.partition, epoch).await?;
         let resolved = entry.tenant_counters(at_ms);
@@ -306,7 +301,7 @@ impl Operations {
     }
 
     /// The same of counters of several subjects.
-    pub(in crate::operations) async fn snapshot_of(
+    pub(super) async fn snapshot_of(
         &self,
         entry: &TenantEntry,
         counters: Vec<(&Counter, Option<&Subject>)>,

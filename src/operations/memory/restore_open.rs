@@ -137,7 +137,7 @@ impl Operations {
     }
 
     /// For each holder whether its tenant, and each of its subjects, is warm.
-    pub(in crate::operations) async fn warm_holders(&self, holders: &[OpenHolder]) -> Answer<Vec<Vec<bool>>> {
+    pub(super) async fn warm_holders(&self, holders: &[OpenHolder]) -> Answer<Vec<Vec<bool>>> {
         let mut asked = Vec::new();
         for holder in holders {
             let partition = self.gate.partition_of(&holder.tenant);
@@ -150,7 +150,7 @@ impl Operations {
         Ok(holders.iter().map(|holder| answers.by_ref().take(1 + holder.subjects.len()).collect()).collect())
     }
 
-    pub(in crate::operations) async fn restore_holder(
+    pub(super) async fn restore_holder(
         &self,
         holder: &OpenHolder,
         epoch: Epoch,

@@ -19,7 +19,7 @@ use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Restored;
 
 /// A tenant with more of them has every one asked for that comes after a restore.
-pub(in crate::operations) const SUBJECTS_KNOWN_MAX: usize = 250_000;
+pub(super) const SUBJECTS_KNOWN_MAX: usize = 250_000;
 /// How many subjects are read in one snapshot.
 const READ_AT_ONCE: usize = 200;
 /// How many of them are told at once.
@@ -66,7 +66,7 @@ impl Operations {
     }
 
     /// The same in an epoch in which the ledger has caught up, whoever else restores it.
-    pub(in crate::operations) async fn restore_subject(
+    pub(super) async fn restore_subject(
         &self,
         entry: &TenantEntry,
         cold: &ColdSubject<'_>,
@@ -194,7 +194,7 @@ impl Operations {
     }
 
     /// Which of a tenant's subjects may have used something before this restore.
-    pub(in crate::operations) fn known_subjects(
+    pub(super) fn known_subjects(
         &self,
         entry: &TenantEntry,
         subjects: Option<&[Subject]>,

@@ -41,7 +41,7 @@ impl Default for RestoreTurns {
 
 impl RestoreTurns {
     /// Waits, at most `wait_max`, until no call restores anything here.
-    pub(in crate::operations) async fn give_way(&self, wait_max: Duration) {
+    pub(super) async fn give_way(&self, wait_max: Duration) {
         let until = Clock::monotonic() + wait_max;
         while self.is_busy() && Clock::monotonic() < until {
             tokio::time::sleep(GIVE_WAY_STEP).await;

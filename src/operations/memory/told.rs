@@ -15,7 +15,7 @@ use crate::operations::{Answer, Operations};
 impl Operations {
     /// Tells a warm tenant counters that began inside their window. It waits meanwhile, so that what is held and consumed by
     /// reservations that do not name them is told whole, and what becomes of these later moves them too.
-    pub(in crate::operations) async fn begin_tenant_counters(
+    pub(super) async fn begin_tenant_counters(
         &self,
         entry: &TenantEntry,
         epoch: Epoch,
@@ -35,7 +35,7 @@ impl Operations {
 
     /// Lets the tenant, or one subject of it, wait until it is restored, and the ledger catch up with it; not where the tenant
     /// is cold, which its next call finds out.
-    pub(in crate::operations) async fn suspend(
+    pub(super) async fn suspend(
         &self,
         entry: &TenantEntry,
         epoch: Epoch,
@@ -80,7 +80,7 @@ pub(in crate::operations) fn booked<'a>(
 }
 
 /// The counters of class quota that began inside their window.
-pub(in crate::operations) fn new_counters(resolved: &Resolved, subject: Option<&Subject>) -> Vec<NewCounter> {
+pub(super) fn new_counters(resolved: &Resolved, subject: Option<&Subject>) -> Vec<NewCounter> {
     let new = resolved.counters.iter().filter(|counter| counter.is_new());
     new.filter_map(|counter| counted(counter, subject)).collect()
 }
@@ -99,7 +99,7 @@ fn counted(counter: &Counter, subject: Option<&Subject>) -> Option<NewCounter> {
 
 /// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it. Those that only open
 /// reservations know stand apart: resolving these finds what they moved.
-pub(in crate::operations) fn warm_state(
+pub(super) fn warm_state(
     resolved: &Resolved,
     snapshot: &TenantSnapshot,
     subject: Option<&Subject>,

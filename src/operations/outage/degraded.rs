@@ -39,12 +39,12 @@ enum Judged {
 }
 
 /// Whether work under these counters may be admitted without measuring it: every limit must allow it, and a hard quota does not.
-pub(in crate::operations) fn allows_without_gate(resolved: &Resolved) -> bool {
+pub(super) fn allows_without_gate(resolved: &Resolved) -> bool {
     resolved.counters.iter().all(Counter::allows_without_gate)
 }
 
 /// How long the counters of an admission live, in order.
-pub(in crate::operations) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
+pub(super) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
     let life = |counter: &Counter| CounterLife {
         window_end_ms: counter.parameters.ends_at_ms(now_ms),
         since_ms: counter.since_ms,
@@ -99,7 +99,7 @@ impl Operations {
     }
 
     /// A usage that the gate does not measure before it is parked.
-    pub(in crate::operations) fn usage_without_gate(
+    pub(super) fn usage_without_gate(
         &self,
         entry: &TenantEntry,
         request: &ReserveRequest,
@@ -113,7 +113,7 @@ impl Operations {
     }
 
     /// Parks an admission, unless the ledger knows its id.
-    pub(in crate::operations) async fn park_admission(
+    pub(super) async fn park_admission(
         &self,
         id: ReservationId,
         record: Record,

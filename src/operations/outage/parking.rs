@@ -88,7 +88,7 @@ impl Parking {
     }
 
     /// Nothing waits any more of what was noted up to `note`.
-    pub(in crate::operations) fn forget(&self, partition: Partition, tenant: &TenantId, note: u64) {
+    pub(super) fn forget(&self, partition: Partition, tenant: &TenantId, note: u64) {
         let mut known = lock(&self.known);
         let Some(tenants) = known.partitions.get_mut(&partition) else { return };
         if tenants.get(tenant) == Some(&note) {
@@ -141,12 +141,7 @@ impl Parking {
     }
 
     /// Notes calls of a tenant that the gate has in this epoch, until they are settled.
-    pub(in crate::operations) fn note_told(
-        &self,
-        tenant: &TenantId,
-        epoch: Option<Epoch>,
-        numbers: Vec<i64>,
-    ) {
+    pub(super) fn note_told(&self, tenant: &TenantId, epoch: Option<Epoch>, numbers: Vec<i64>) {
         let mut told = lock(&self.told);
         told.entry(tenant.clone()).or_default().in_epoch(epoch).numbers.extend(numbers);
     }
@@ -209,7 +204,7 @@ impl Operations {
     /// Room for one more parked call.
     ///
     /// Errors: `Overloaded` when as many wait as may.
-    pub(in crate::operations) async fn room_to_park(&self) -> Answer<()> {
+    pub(super) async fn room_to_park(&self) -> Answer<()> {
         loop {
             if let Some(taken) = self.parking.take_place(self.options.parked_calls_max) {
                 return taken;
@@ -221,7 +216,7 @@ impl Operations {
 }
 
 /// With the gate away, a ledger that cannot keep the call either leaves nothing to answer with.
-pub(in crate::operations) fn both_away(error: LedgerError) -> OperationError {
+pub(super) fn both_away(error: LedgerError) -> OperationError {
     if error.is_transient() {
         OperationError::GateUnavailable(format!("it is away, and the ledger cannot keep the call: {error}"))
     } else {

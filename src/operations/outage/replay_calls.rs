@@ -57,7 +57,7 @@ struct Waiting {
 
 impl Operations {
     /// Replays the calls of one reservation, in order, and says what became of each.
-    pub(in crate::operations) async fn replay_reservation(
+    pub(super) async fn replay_reservation(
         &self,
         id: ReservationId,
         rows: &[&ParkedRow],

@@ -17,11 +17,7 @@ impl Operations {
     }
 
     /// While a change of calendar is still to come: the calendar that holds now and those that follow it.
-    pub(in crate::operations) fn with_calendars(
-        &self,
-        mut definition: Value,
-        calendars: &Calendars,
-    ) -> Value {
+    pub(super) fn with_calendars(&self, mut definition: Value, calendars: &Calendars) -> Value {
         let to_come = calendars.to_come(self.clock.now_ms());
         if let (Some(fields), false) = (definition.as_object_mut(), to_come.is_empty()) {
             let shown = to_come.iter().map(|dated| {
@@ -40,7 +36,7 @@ impl Operations {
 }
 
 /// What it does to a tenant's calendars that `asked` is asked for in their place: it holds at once where nothing is booked.
-pub(in crate::operations) fn calendar_change(
+pub(super) fn calendar_change(
     tenant: &TenantId,
     before: &Calendars,
     asked: Calendar,

@@ -20,7 +20,7 @@ impl Operations {
     }
 
     /// As [`Self::has_booked`]; of an outbox that cannot be seen to its end it is assumed.
-    pub(in crate::operations) async fn may_have_booked(&self, tenant: &TenantId) -> Answer<bool> {
+    pub(super) async fn may_have_booked(&self, tenant: &TenantId) -> Answer<bool> {
         match self.has_booked(tenant).await {
             Err(OperationError::GateUnavailable(_)) => Ok(true),
             known => known,
@@ -30,7 +30,7 @@ impl Operations {
     /// Whether anything is booked on the meter, or waits to be.
     ///
     /// Errors: an outbox cannot be seen to its end.
-    pub(in crate::operations) async fn is_meter_used(&self, meter: &MeterId) -> Answer<bool> {
+    pub(super) async fn is_meter_used(&self, meter: &MeterId) -> Answer<bool> {
         if self.ledger.is_meter_booked(meter).await? {
             return Ok(true);
         }

@@ -47,14 +47,14 @@ impl Attempts {
 pub(in crate::operations) struct Target<'a> {
     pub(in crate::operations) kind: DefinitionKind,
     pub(in crate::operations) id: &'a str,
-    pub(in crate::operations) precondition: Precondition,
+    pub(super) precondition: Precondition,
 }
 
 /// How a change is made.
 #[derive(Default)]
 pub(in crate::operations) struct Terms<'a> {
     /// The one definition that it is about.
-    pub(in crate::operations) target: Option<Target<'a>>,
+    pub(super) target: Option<Target<'a>>,
     /// It is worked out and not made.
     pub(in crate::operations) dry_run: bool,
     /// The digest of the changes that were agreed to.
@@ -66,7 +66,7 @@ pub(in crate::operations) struct Changed {
     /// What was written; nothing where all was as it should be.
     pub(in crate::operations) written: Option<PolicyWritten>,
     /// The version of the target before.
-    pub(in crate::operations) version_before: Option<u64>,
+    pub(super) version_before: Option<u64>,
     /// The version of the policy before.
     pub(in crate::operations) base: u64,
     pub(in crate::operations) settled: Settled,
@@ -74,12 +74,7 @@ pub(in crate::operations) struct Changed {
 
 impl Operations {
     /// Makes a change, again and again while something that it was prepared on is changed by others.
-    pub(in crate::operations) async fn change_policy(
-        &self,
-        edit: Edit,
-        terms: Terms<'_>,
-        actor: &str,
-    ) -> Answer<Changed> {
+    pub(super) async fn change_policy(&self, edit: Edit, terms: Terms<'_>, actor: &str) -> Answer<Changed> {
         // Two that read all tenants would only get in each other's way.
         let _turn =
             if edit.is_of_tenants_only() || terms.dry_run { None } else { Some(self.policy.turn().await) };

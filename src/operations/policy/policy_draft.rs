@@ -70,7 +70,7 @@ pub(in crate::operations) struct Settled {
     /// The calendars of the tenants that it names and does not make.
     pub(in crate::operations) calendars: BTreeMap<TenantId, Calendars>,
     /// Tenants that were passed over because what is stored of them cannot be resolved.
-    pub(in crate::operations) unresolved: Vec<(TenantId, String)>,
+    pub(super) unresolved: Vec<(TenantId, String)>,
 }
 
 impl Draft {
@@ -103,7 +103,7 @@ impl Draft {
     }
 
     /// Only the changes of this digest are made.
-    pub(in crate::operations) fn agree_to(&mut self, digest: String) {
+    pub(super) fn agree_to(&mut self, digest: String) {
         self.agreed = Some(digest);
     }
 
@@ -113,7 +113,7 @@ impl Draft {
     }
 
     /// Whether it concerns tenants that it does not name: their counters, or what they refer to.
-    pub(in crate::operations) fn concerns_all_tenants(&self) -> bool {
+    pub(super) fn concerns_all_tenants(&self) -> bool {
         let (before, then) = (self.before.definitions(), self.then.definitions());
         let counts_otherwise = |(id, meter): (&MeterId, &Arc<Meter>)| {
             then.meters.get(id).is_none_or(|then| then.decimals != meter.decimals)
@@ -133,12 +133,12 @@ impl Draft {
     }
 
     /// The tenants that it gives another calendar.
-    pub(in crate::operations) fn with_other_calendars(&self) -> Vec<TenantId> {
+    pub(super) fn with_other_calendars(&self) -> Vec<TenantId> {
         self.edit.tenants().into_iter().filter(|id| self.calendar_change(id).is_some()).collect()
     }
 
     /// Notes that nothing is booked for this tenant, so that its calendar may change at once.
-    pub(in crate::operations) fn note_unbooked(&mut self, tenant: TenantId) {
+    pub(super) fn note_unbooked(&mut self, tenant: TenantId) {
         self.unbooked.insert(tenant);
     }
 
@@ -152,7 +152,7 @@ impl Draft {
     }
 
     /// Works out which counters begin anew. Every tenant that the change concerns must have been added.
-    pub(in crate::operations) fn raise_generations(&mut self) {
+    pub(super) fn raise_generations(&mut self) {
         let (mut before, mut after) = (self.before.definitions().clone(), self.then.definitions().clone());
         let read = |kept: &Kept| kept.read.as_ref().map(|(definition, _)| definition.clone());
         before.tenants = self.kept.iter().filter_map(|(id, kept)| Some((id.clone(), read(kept)?))).collect();
@@ -176,7 +176,7 @@ impl Draft {
     }
 
     /// Works out what becomes of these tenants.
-    pub(in crate::operations) fn work_out(&mut self, tenants: &[TenantId]) -> Answer<()> {
+    pub(super) fn work_out(&mut self, tenants: &[TenantId]) -> Answer<()> {
         let checks = Checks::new(&self.edit, self.before.definitions(), self.then.definitions());
         let outcomes = tenants.iter().map(|id| Ok((id.clone(), self.outcome(&checks, id)?)));
         let outcomes = outcomes.collect::<Answer<Vec<_>>>()?;
@@ -248,7 +248,7 @@ impl Draft {
     }
 
     /// Whether anything would be written.
-    pub(in crate::operations) fn changes_anything(&self) -> bool {
+    pub(super) fn changes_anything(&self) -> bool {
         let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
         !self.fresh.is_empty()
             || self.before.definitions() != self.then.definitions()
@@ -268,7 +268,7 @@ impl Draft {
     }
 
     /// The meters of which the change alters what is fixed once they are used, or that it deletes, with what is wrong then.
-    pub(in crate::operations) fn meters_that_must_be_unused(&self) -> Vec<(MeterId, Vec<FieldError>)> {
+    pub(super) fn meters_that_must_be_unused(&self) -> Vec<(MeterId, Vec<FieldError>)> {
         let (before, then) = (&self.before.definitions().meters, &self.then.definitions().meters);
         let fixed = before.iter().map(|(id, old)| {
             let errors = match then.get(id) {
@@ -282,13 +282,13 @@ impl Draft {
     }
 
     /// The tenants that it deletes.
-    pub(in crate::operations) fn deleted_tenants(&self) -> Vec<TenantId> {
+    pub(super) fn deleted_tenants(&self) -> Vec<TenantId> {
         let is_deleted = |id: &TenantId| self.edit.deletes(DefinitionKind::Tenant, id.as_str());
         self.kept.keys().filter(|id| is_deleted(id)).cloned().collect()
     }
 
     /// The change as it is written, once nothing else can move: `since` are the tenants that have changed meanwhile.
-    pub(in crate::operations) fn finish(mut self, since: Vec<TenantSince>) -> Answer<(PolicyWrite, Settled)> {
+    pub(super) fn finish(mut self, since: Vec<TenantSince>) -> Answer<(PolicyWrite, Settled)> {
         if !since.is_empty() {
             let mut anew: Vec<TenantId> = since.iter().map(|each| each.id.clone()).collect();
             for each in since {
@@ -382,7 +382,7 @@ fn generation_row(row: GenerationRow) -> Generation {
     }
 }
 
-pub(in crate::operations) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Answer<Value> {
+pub(super) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Answer<Value> {
     serde_json::to_value(value).map_err(internal)
 }
 

@@ -147,7 +147,7 @@ impl PolicyStore {
     }
 
     /// The snapshot in force, as what it is known to say: a change of a tenant is prepared on it.
-    pub(in crate::operations) fn as_of_now(&self) -> (PolicyVersions, Policy) {
+    pub(super) fn as_of_now(&self) -> (PolicyVersions, Policy) {
         // Read first: what comes into force in between is newer than this says, never older.
         let seen = *self.seen();
         let current = self.current.load();
@@ -298,7 +298,7 @@ impl PolicyStore {
     }
 
     /// Notes that between `base`, which was seen, and `version` nothing but tenants has changed.
-    pub(in crate::operations) fn only_tenants_changed(&self, base: u64, version: u64) -> u64 {
+    pub(super) fn only_tenants_changed(&self, base: u64, version: u64) -> u64 {
         let seen = self.seen_version();
         if seen >= base { self.note_version(version) } else { seen.max(version) }
     }
@@ -350,7 +350,7 @@ async fn read_policy(ledger: &Ledger) -> Answer<(PolicyVersions, Policy)> {
 }
 
 /// Adds one stored definition.
-pub(in crate::operations) fn add_object(
+pub(super) fn add_object(
     definitions: &mut Definitions,
     kind: DefinitionKind,
     json: &serde_json::Value,
@@ -381,15 +381,13 @@ pub(in crate::operations) fn add_object(
 }
 
 /// Reads a definition the ledger holds; one this version cannot read is a fault, never ignored.
-pub(in crate::operations) fn stored_json<T: serde::de::DeserializeOwned>(
-    json: &serde_json::Value,
-) -> Answer<T> {
+pub(super) fn stored_json<T: serde::de::DeserializeOwned>(json: &serde_json::Value) -> Answer<T> {
     crate::domain::field_error::read_json(json)
         .map_err(|error| OperationError::Internal(format!("a stored definition does not read: {error}")))
 }
 
 /// The stored table of generations as the domain reads it.
-pub(in crate::operations) fn generations(rows: Vec<Generation>) -> Answer<counter::Generations> {
+pub(super) fn generations(rows: Vec<Generation>) -> Answer<counter::Generations> {
     let read = |row: Generation| -> Result<GenerationRow, String> {
         Ok(GenerationRow {
             counter: counter::CounterName::try_from(row.limit_id).map_err(|error| error.to_string())?,

@@ -127,7 +127,7 @@ pub(in crate::operations) fn limit_of(page: &Page) -> usize {
     usize::try_from(page.limit).unwrap_or(1000).clamp(1, 1000)
 }
 
-pub(in crate::operations) fn bad_cursor() -> OperationError {
+pub(super) fn bad_cursor() -> OperationError {
     OperationError::Malformed("the cursor does not read; start again without it".into())
 }
 

@@ -161,7 +161,7 @@ impl Operations {
     }
 
     /// The numbers of those of these counters that the gate cannot read one by one, after it failed to read all at once.
-    pub(in crate::operations) async fn find_damaged(
+    pub(super) async fn find_damaged(
         &self,
         entry: &TenantEntry,
         subjects: &[SubjectHash],
@@ -239,7 +239,7 @@ fn is_of_damage(error: &GateError) -> bool {
 }
 
 /// The failure, with the counters that are damaged.
-pub(in crate::operations) fn with_damage(error: &GateError, damaged: Vec<String>) -> OperationError {
+pub(super) fn with_damage(error: &GateError, damaged: Vec<String>) -> OperationError {
     if damaged.is_empty() {
         return error.clone().into();
     }

@@ -11,12 +11,12 @@ pub(in crate::operations) struct Compared(Mutex<HashMap<TenantId, i64>>);
 
 impl Compared {
     /// Behind which subject the visit begins; it is forgotten here.
-    pub(in crate::operations) fn resume(&self, tenant: &TenantId) -> i64 {
+    pub(super) fn resume(&self, tenant: &TenantId) -> i64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(tenant).unwrap_or_default()
     }
 
     /// The visit ends behind this subject, and there are more.
-    pub(in crate::operations) fn leave_at(&self, tenant: &TenantId, number: i64) {
+    pub(super) fn leave_at(&self, tenant: &TenantId, number: i64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(tenant.clone(), number);
     }
 }

@@ -100,7 +100,7 @@ impl Operations {
     }
 
     /// Whether it was passed over within the last minute.
-    pub(in crate::operations) fn is_passed_over(&self, work: Work, item: &str) -> bool {
+    pub(super) fn is_passed_over(&self, work: Work, item: &str) -> bool {
         self.passed_over.has(work, item)
     }
 }
