@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
-//!     [--year-of-entries 300000] [--trace FILE] [--only gate|ledger|booking|service|writer|replay] [--no-write]
+//!     [--year-of-entries 300000] [--trace FILE] [--only gate|'plain path'|ledger|booking|service|writer|replay] [--no-write]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench that cannot go on ends")]
@@ -24,6 +24,7 @@ mod figures;
 mod goals;
 mod load;
 mod over_http;
+mod plain_path;
 mod recorded;
 mod redis_alone;
 mod replay;
@@ -102,6 +103,9 @@ async fn run(options: &Options) -> figures::Figures {
     let mut figures = figures::Figures::default();
     if options.wants("gate") {
         redis_alone::measure(options, &mut figures).await;
+    }
+    if options.wants("plain path") {
+        plain_path::measure(options, &mut figures).await;
     }
     if options.wants("ledger") {
         books::measure_inserts(options, &mut figures).await;

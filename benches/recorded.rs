@@ -36,6 +36,15 @@ pub struct Template {
     id: [u8; 16],
 }
 
+impl Template {
+    /// The same call of another script.
+    pub fn of(&self, digest: &str) -> Self {
+        let mut words = self.words.clone();
+        words[1] = digest.as_bytes().to_vec();
+        Self { words, id: self.id }
+    }
+}
+
 impl Calls for Template {
     fn command(&self, number: u64) -> redis::Cmd {
         let id = u128::from(number).to_be_bytes();

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use tollgate::embedded::{EmbeddedRedis, RedisOptions};
 
 use super::Options;
@@ -30,7 +31,7 @@ pub trait Calls {
 }
 
 /// A script of the bench's own.
-struct Plain {
+pub struct Plain {
     digest: String,
     arguments: fn(redis::Cmd, u64) -> redis::Cmd,
 }
@@ -60,16 +61,10 @@ fn held(mut command: redis::Cmd, number: u64) -> redis::Cmd {
 
 /// Measures Redis alone.
 pub async fn measure(options: &Options, figures: &mut Figures) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let at = directory.path().to_owned();
-    let started = tokio::task::spawn_blocking(move || EmbeddedRedis::start(RedisOptions::new(at)));
-    let redis = started.await.expect("a thread").expect("Redis starts");
-    let alone = Alone { url: redis.url(), id: redis.id(), duration: options.duration() };
-    for (name, script, arguments) in [
-        ("a script of one INCR", COUNT_SCRIPT, counted as fn(_, _) -> _),
-        ("yardstick of plain commands", YARDSTICK_SCRIPT, held),
-    ] {
-        let plain = Plain { digest: alone.load(script), arguments };
+    let alone = Alone::start(options.duration()).await;
+    let count = Plain { digest: alone.load(COUNT_SCRIPT), arguments: counted };
+    for (name, plain) in [("a script of one INCR", count), ("yardstick of plain commands", alone.yardstick())]
+    {
         let (figure, _) = alone.pipelined(&plain, None);
         figures.add(Figure { name: format!("gate alone: {name}, pipelined"), ..figure });
     }
@@ -79,7 +74,7 @@ pub async fn measure(options: &Options, figures: &mut Figures) {
         ("3 limits, quota", 3, true),
         ("16 limits", 16, false),
     ] {
-        let recorded = recorded::record(&alone.url, &redis.socket(), limits, has_quota).await;
+        let recorded = recorded::record(&alone.redis.url(), &alone.redis.socket(), limits, has_quota).await;
         let (pipelined, ids) = alone.pipelined(&recorded.reserve, None);
         figures.add(Figure { name: format!("gate alone: reserve, {name}, pipelined"), ..pipelined });
         let (pipelined, _) = alone.pipelined(&recorded.consume, Some(ids));
@@ -91,27 +86,44 @@ pub async fn measure(options: &Options, figures: &mut Figures) {
     }
 }
 
-struct Alone {
-    url: String,
-    id: u32,
+/// A Redis that nobody else calls.
+pub struct Alone {
+    /// The server.
+    pub redis: EmbeddedRedis,
     duration: Duration,
+    _directory: TempDir,
 }
 
 impl Alone {
-    fn connection(&self) -> redis::Connection {
-        redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap()
+    /// Starts one whose figures are measured for so long.
+    pub async fn start(duration: Duration) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = directory.path().to_owned();
+        let started = tokio::task::spawn_blocking(move || EmbeddedRedis::start(RedisOptions::new(at)));
+        let redis = started.await.expect("a thread").expect("Redis starts");
+        Self { redis, duration, _directory: directory }
     }
 
-    fn load(&self, script: &str) -> String {
+    /// The yardstick of the scripts.
+    pub fn yardstick(&self) -> Plain {
+        Plain { digest: self.load(YARDSTICK_SCRIPT), arguments: held }
+    }
+
+    fn connection(&self) -> redis::Connection {
+        redis::Client::open(self.redis.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// Loads a script; its digest.
+    pub fn load(&self, script: &str) -> String {
         redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut self.connection()).unwrap()
     }
 
     /// Sends the calls many at once over one connection, with new reservations or those of `ids`; answers which were used.
-    fn pipelined(&self, calls: &impl Calls, ids: Option<Range<u64>>) -> (Figure, Range<u64>) {
+    pub fn pipelined(&self, calls: &impl Calls, ids: Option<Range<u64>>) -> (Figure, Range<u64>) {
         let mut connection = self.connection();
         let first = ids.as_ref().map_or_else(fresh, |ids| ids.start);
         let end = ids.map_or(u64::MAX, |ids| ids.end);
-        let (before, began, mut next) = (cpu::of_process(self.id), Instant::now(), first);
+        let (before, began, mut next) = (cpu::of_process(self.redis.id()), Instant::now(), first);
         while began.elapsed() < self.duration && next < end {
             let mut pipeline = redis::pipe();
             let until = (next + PIPELINED as u64).min(end);
@@ -123,14 +135,14 @@ impl Alone {
             next = until;
         }
         let count = next - first;
-        let cost = cpu::of_process(self.id) - before;
+        let cost = cpu::of_process(self.redis.id()) - before;
         (Figure::new("", count, began.elapsed()).costing([0, cost, 0], count), first..next)
     }
 
     /// Sends new reservations from so many callers, each over a connection of its own, one call after the other.
     async fn single(&self, calls: &impl Calls, callers: usize) -> Figure {
-        let client = redis::Client::open(self.url.as_str()).unwrap();
-        let (before, began) = (cpu::of_process(self.id), Instant::now());
+        let client = redis::Client::open(self.redis.url()).unwrap();
+        let (before, began) = (cpu::of_process(self.redis.id()), Instant::now());
         let first = fresh();
         let calling = (0..callers).map(|caller| {
             let client = client.clone();
@@ -151,7 +163,7 @@ impl Alone {
         let all = futures::future::join_all(calling).await;
         let mut times = figures::times();
         all.into_iter().for_each(|one| times.add(one).unwrap());
-        let cost = cpu::of_process(self.id) - before;
+        let cost = cpu::of_process(self.redis.id()) - before;
         Figure::new("", times.len(), began.elapsed()).timed(&times).costing([0, cost, 0], times.len())
     }
 }

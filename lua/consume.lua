@@ -10,6 +10,13 @@
 --          DONE: record before, record stored, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    consume
+-- include plain/consume
+
+local plain = plain_consume()
+if plain then
+  return plain
+end
+
 -- include resolving
 -- include out_of_time
 -- include states

@@ -6,6 +6,19 @@
 --          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED, KEY_REUSED: record, readings
 --          REFUSED: granted by a best effort, readings, refusing, waits in ms    COLD: tenant, holders, counters    ALARM: epoch found
 -- event    reserve or usage, with the whole record
+-- include plain/reserve
+
+local plain, refused = plain_reserve()
+if plain then
+  return plain
+end
+
+-- include plain/refusal
+
+if refused then
+  return plain_refusal(refused)
+end
+
 -- include prelude
 -- include out_of_time
 -- include last_id
@@ -24,8 +37,7 @@
 -- include pack_readings
 -- include fit
 -- include refusing_checks
-
-local ALL_OR_NOTHING, BEST_EFFORT, DRY_RUN, USAGE = 0, 1, 2, 3
+-- include modes
 
 -- read
 local epoch, prefix = tonumber(ARGV[1]), key_prefix()

@@ -1,11 +1,11 @@
 -- include integer
 -- include told_sequence
+-- include hash_end
 -- A subject's hash lives an hour longer than the windows and the last hold in it. By a test clock nothing ends by itself.
 local function outlive(holder, needed_until, now, by_redis_clock)
   local header = holder.values[1]
   local ends_at = #header >= 40 and struct.unpack('<i8', header, 33) or 0
-  -- Rounded, so that one hold after the other seldom moves it.
-  local expires_at = math.ceil((math.max(needed_until, now) + 3600000) / 600000) * 600000
+  local expires_at = hash_end(needed_until, now)
   if by_redis_clock and expires_at > ends_at then
     local told = struct.pack('<i8i8', told_sequence(header), expires_at)
     redis.call('HSET', holder.key, 'h', string.sub(header, 1, 24) .. told .. string.sub(header, 41))

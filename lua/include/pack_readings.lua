@@ -1,5 +1,4 @@
--- What is not known of a counter.
-local UNKNOWN_ROOM = -9007199254740992
+-- include unknown_room
 -- Packs how counters stand, all of them or the first `count`: `i8 consumed  i8 reserved  i8 room  i8 resets at  i8 next end  B current`.
 local function pack_readings(counters, is_current, count)
   local values, at = {}, 0

@@ -88,15 +88,17 @@ macro_rules! includes {
 includes! {
     "about_cold" "about_record" "add_new_counters" "admit" "append" "body_of" "cap_totals" "cell"
     "clock" "cold_holders" "cold_record" "decreased_line" "due_list" "find_cold" "find_record" "fit"
-    "held_in" "holder_keys" "integer" "is_current" "is_known" "is_same_call" "keep_subjects" "keys/due"
-    "keys/known_subjects" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant" "kinds"
-    "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "measure"
-    "measure_record" "new_counters_told" "operation_of" "out_of_time" "outlive" "pack_event"
-    "pack_figures" "pack_readings" "pack_record" "pack_units" "plan_moves" "prelude" "quota_capacity"
-    "read_body" "read_checks" "read_header" "read_new_counters" "read_record" "read_totals"
-    "read_weights" "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line"
-    "release_holds" "resolving" "same_totals" "sequence_of" "settle_counter" "state_keys" "states"
-    "store" "told_sequence" "unchanged" "unfit" "window_wait" "write_change" "write_counters"
+    "hash_end" "held_in" "holder_keys" "integer" "is_current" "is_known" "is_same_call" "keep_subjects"
+    "keys/due" "keys/known_subjects" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant"
+    "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "measure"
+    "measure_record" "modes" "new_counters_told" "operation_of" "out_of_time" "outlive" "pack_event"
+    "pack_figures" "pack_readings" "pack_record" "pack_units" "plain/checks" "plain/consume"
+    "plain/hold" "plain/load" "plain/places" "plain/refusal" "plain/reserve" "plain/settle"
+    "plain/subjects" "plain/sum" "plain/totals" "plan_moves" "prelude" "quota_capacity" "read_body"
+    "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights"
+    "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds"
+    "resolving" "same_totals" "sequence_of" "settle_counter" "state_keys" "states" "store"
+    "told_sequence" "unchanged" "unfit" "unknown_room" "window_wait" "write_change" "write_counters"
 }
 
 macro_rules! algorithm_files {
@@ -174,6 +176,10 @@ fn expand(
             text.push_str(&statuses());
             continue;
         }
+        if name == "algorithm_codes" {
+            text.push_str(&algorithm_codes());
+            continue;
+        }
         if name == "algorithms" {
             expand_algorithms(script, done, text)?;
             continue;
@@ -187,7 +193,7 @@ fn expand(
     Ok(())
 }
 
-/// The algorithms' functions by code, each made when a call first counts by it, and their codes as Lua locals.
+/// The algorithms' functions by code, each made when a call first counts by it.
 fn expand_algorithms(
     script: Script,
     done: &mut BTreeSet<String>,
@@ -198,10 +204,10 @@ fn expand_algorithms(
         let includes: Vec<_> = source.lines().filter(is_include).collect();
         expand(script, &includes.join("\n"), done, text)?;
     }
+    expand(script, "-- include algorithm_codes", done, text)?;
     text.push_str("local algorithm_files, algorithms = {}, {}\n");
-    for (name, code, source) in ALGORITHMS {
-        let _ =
-            writeln!(text, "local {} = {code}\nalgorithm_files[{code}] = function()", name.to_uppercase());
+    for (_, code, source) in ALGORITHMS {
+        let _ = writeln!(text, "algorithm_files[{code}] = function()");
         source.lines().filter(|line| !is_include(line)).for_each(|line| {
             let _ = writeln!(text, "  {line}");
         });
@@ -221,6 +227,13 @@ local function algorithm_of(code)
   return found
 end
 ";
+
+/// The algorithms' codes as Lua locals.
+fn algorithm_codes() -> String {
+    let names: Vec<_> = ALGORITHMS.iter().map(|(name, ..)| name.to_uppercase()).collect();
+    let codes: Vec<_> = ALGORITHMS.iter().map(|(_, code, _)| code.to_string()).collect();
+    format!("local {} = {}\n", names.join(", "), codes.join(", "))
+}
 
 /// The statuses as Lua locals.
 fn statuses() -> String {

@@ -1,6 +1,7 @@
 //! The gate against a real Redis.
 
 pub mod asks;
+pub mod monitor;
 pub mod server;
 pub mod told;
 pub mod world;

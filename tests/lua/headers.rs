@@ -1,13 +1,12 @@
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 
 use tollgate::domain::chain::{Chain, ChainHead};
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
 use tollgate::gate::{Holder, RepairCall};
 
-use crate::gate::server::{Mode, Server};
+use crate::gate::monitor::Monitor;
+use crate::gate::server::Mode;
 use crate::gate::world::*;
 
 /// How many keys and arguments a script states and how many it reads at fixed places.
@@ -46,45 +45,6 @@ fn is_open_ended(text: &str, name: &str) -> bool {
     let first = lines.next().unwrap();
     let more = lines.take_while(|line| line.starts_with("--          "));
     std::iter::once(first).chain(more).any(|line| line.contains(".. ") || line.contains("then per"))
-}
-
-/// Every command that reaches a server, as its words; binary ones stay escaped.
-struct Monitor(BufReader<UnixStream>);
-
-impl Monitor {
-    fn of(server: &Server) -> Self {
-        let mut stream = UnixStream::connect(server.socket()).unwrap();
-        stream.write_all(b"MONITOR\r\n").unwrap();
-        let mut monitor = Self(BufReader::new(stream));
-        assert_eq!(monitor.line(), "+OK");
-        monitor
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    /// What has arrived before this word.
-    fn until(mut self, last: &str) -> Vec<Vec<String>> {
-        let lines = std::iter::from_fn(|| Some(self.line())).take_while(|line| !line.contains(last));
-        lines.map(|line| words(&line)).collect()
-    }
-}
-
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut is_escaped) = (Vec::new(), None::<String>, false);
-    for letter in line.chars() {
-        match (&mut word, letter) {
-            (None, '"') => word = Some(String::new()),
-            (Some(_), '"') if !is_escaped => words.extend(word.take()),
-            (Some(word), _) => word.push(letter),
-            (None, _) => {}
-        }
-        is_escaped = letter == '\\' && !is_escaped;
-    }
-    words
 }
 
 /// Calls every script once, with all that a call can carry.
@@ -152,13 +112,14 @@ async fn every_script_is_sent_exactly_the_keys_and_arguments_that_its_header_sta
             (String::from_utf8(digest).unwrap(), *script)
         })
         .collect();
-    let monitor = Monitor::of(&world.server);
+    let mut monitor = Monitor::of(&world.server);
     call_every_script(&world).await;
     world.server.command(&["ECHO", "that is all of them"]);
     let mut sent = BTreeMap::new();
-    for call in monitor.until("that is all of them") {
-        let script = match call.first().map(String::as_str) {
-            Some("EVALSHA") => digests.get(&call[1]).copied(),
+    for words in monitor.until("that is all of them") {
+        let call: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let script = match call.first().map(AsRef::as_ref) {
+            Some("EVALSHA") => digests.get(call[1].as_ref()).copied(),
             Some("EVAL") => Some(Script::Adopt),
             _ => None,
         };

@@ -39,10 +39,11 @@ fn only_defines(line: &str) -> bool {
 fn an_include_is_one_function_of_its_files_name_and_never_returns_from_its_caller() {
     for (name, text) in files("include") {
         let stem = name.rsplit('/').next().unwrap();
-        let function = match name.strip_prefix("include/keys/") {
-            Some("prefix") => "key_prefix".to_owned(),
-            Some(of) => format!("{of}_key"),
-            None => stem.to_owned(),
+        let function = match name.split('/').nth(1) {
+            Some("keys") if stem == "prefix" => "key_prefix".to_owned(),
+            Some("keys") => format!("{stem}_key"),
+            Some("plain") => format!("plain_{stem}"),
+            _ => stem.to_owned(),
         };
         let rest: Vec<_> = text.lines().filter(|line| !only_defines(line)).collect();
         let is_function = rest.len() == 1 && rest[0].starts_with(&format!("local function {function}("));

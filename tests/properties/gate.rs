@@ -1,6 +1,7 @@
 //! The gate against its model: every answer, every counter and every event, through duplicates, clock moves and lost memory.
 
 mod algorithms;
+mod plain_path;
 mod sequences;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,31 @@
+-- Reads a final consume's totals against an open record, whose lines begin at the 49th byte: by line what is no longer held, what is used more, and the
+-- units that the record has then. Returns where the rules of the lines end, too. Nothing where a total cannot be read, is refused or may be cut.
+local function plain_totals(raw, line_count, at)
+  local unpack_from, totals, total_at = struct.unpack, ARGV[6], 2
+  local named, freed, used, units = string.byte(totals, 1), { 0 }, { 0 }, { 0, 0, 0 }
+  if named > 0 and named ~= line_count then
+    return nil
+  end
+  for line = 1, line_count do
+    local held, consumed = unpack_from('<i8i8', raw, 33 + 16 * line)
+    local meter, decimals, rules
+    meter, decimals, rules, at = unpack_from('<Bc0BBxxxx', raw, at)
+    local most = held > consumed and held or consumed
+    local total = most
+    if named > 0 then
+      local of, mantissa, scale
+      of, mantissa, scale, total_at = unpack_from('<Bc0i8B', totals, total_at)
+      if (of ~= meter and (of ~= '' or line_count > 1)) or scale > decimals then
+        return nil
+      end
+      total = mantissa * 10 ^ (decimals - scale)
+    end
+    local caps, rejects = rules % 4 == 1, rules % 4 == 2
+    if caps or (rejects and total > most) or total < consumed or total > 9e15 then
+      return nil
+    end
+    freed[line], used[line] = most - consumed, total - consumed
+    units[2 * line - 1], units[2 * line] = held, total
+  end
+  return freed, used, units, at
+end
