@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::serialize::{self, Output, ToSql, WriteTuple};
-use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz};
-use diesel::{QueryableByName, sql_query};
+use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, Text, Timestamptz};
+use diesel::{QueryableByName, select, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::functions::transaction_timestamp;
 use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::entry::{PostedLine, Posting};
@@ -218,12 +219,6 @@ struct Row {
     late: Decimal,
 }
 
-#[derive(QueryableByName)]
-struct NowRow {
-    #[diesel(sql_type = Timestamptz)]
-    now: DateTime<Utc>,
-}
-
 impl Row {
     fn read(self, query: &UsageQuery) -> Result<UsageFigures, LedgerError> {
         let told = |group: GroupBy| query.group_by.contains(&group);
@@ -256,11 +251,12 @@ impl Ledger {
     pub async fn usage(&self, query: &UsageQuery) -> Result<UsagePage, LedgerError> {
         let (from, to) = (instant::from_ms(query.from_ms)?, instant::from_ms(query.to_ms)?);
         let place_at = query.after.as_ref().map(|place| instant::from_ms(place.start_ms)).transpose()?;
-        let text = usage_sql(query);
+        let told = |group: GroupBy| query.group_by.contains(&group);
+        let by_subject = query.subject.is_some() || told(GroupBy::Subject);
         let (rows, now) = self
             .read(|connection| {
                 let subject = query.subject.as_ref();
-                let question = sql_query(text.as_str())
+                let question = sql_query(include_str!("sql/usage.sql"))
                     .bind::<Timestamptz, _>(from)
                     .bind::<Timestamptz, _>(to)
                     .bind::<Nullable<Text>, _>(query.tenant.as_ref().map(ToString::to_string))
@@ -270,10 +266,16 @@ impl Ledger {
                     .bind::<Text, _>(query.zone.clone())
                     .bind::<Nullable<Timestamptz>, _>(place_at)
                     .bind::<Nullable<Text>, _>(query.after.as_ref().map(|place| place.group.clone()))
-                    .bind::<BigInt, _>(number::limit(query.limit));
+                    .bind::<BigInt, _>(number::limit(query.limit))
+                    .bind::<Nullable<Text>, _>(query.granularity.map(word))
+                    .bind::<Bool, _>(told(GroupBy::Tenant))
+                    .bind::<Bool, _>(told(GroupBy::Plan))
+                    .bind::<Bool, _>(told(GroupBy::Operation))
+                    .bind::<Bool, _>(told(GroupBy::Subject))
+                    .bind::<Bool, _>(by_subject);
                 async move {
-                    let now: NowRow = sql_query("SELECT now() AS now").get_result(connection).await?;
-                    Ok((question.load::<Row>(connection).await?, now.now))
+                    let now: DateTime<Utc> = select(transaction_timestamp()).get_result(connection).await?;
+                    Ok((question.load::<Row>(connection).await?, now))
                 }
                 .boxed()
             })
@@ -283,35 +285,11 @@ impl Ledger {
     }
 }
 
-/// Groups first, pages after: a page begins behind (start, place), newest first.
-fn usage_sql(query: &UsageQuery) -> String {
-    let told =
-        |group: GroupBy, column: &'static str| if query.group_by.contains(&group) { column } else { "''" };
-    let start = match query.granularity {
-        None => "NULL::timestamptz",
-        Some(Granularity::Hour) => "u.hour_at",
-        Some(Granularity::Day) => "date_trunc('day', u.hour_at, $7)",
-        Some(Granularity::Month) => "date_trunc('month', u.hour_at, $7)",
-    };
-    let by_subject = query.subject.is_some() || query.group_by.contains(&GroupBy::Subject);
-    let subjects = if by_subject { "s.number = u.subject" } else { "u.subject = 0 AND s.number IS NULL" };
-    format!(
-        "SELECT * FROM (SELECT g.*, concat_ws(chr(1), tenant, plan, meter, operation, kind, subject) COLLATE \"C\" AS place FROM ( \
-             SELECT {start} AS start_at, {tenant} AS tenant, {plan} AS plan, u.meter, {operation} AS operation, {kind} AS kind, \
-                 {subject} AS subject, sum(u.consumed)::numeric(28, 9) AS consumed, sum(u.count)::bigint AS count, \
-                 sum(u.excess)::numeric(28, 9) AS excess, sum(u.late)::numeric(28, 9) AS late \
-             FROM usage_hourly u LEFT JOIN subjects s ON s.tenant = u.tenant AND s.number = u.subject \
-                 LEFT JOIN tenants t ON t.id = u.tenant \
-             WHERE u.hour_at >= $1 AND u.hour_at < $2 AND {subjects} AND ($3 IS NULL OR u.tenant = $3) \
-                 AND ($4 IS NULL OR u.meter = $4) AND ($5 IS NULL OR (s.kind = $5 AND s.id = $6)) AND $7 IS NOT NULL \
-             GROUP BY 1, 2, 3, 4, 5, 6, 7) g) p \
-         WHERE $8 IS NULL OR start_at < $8 OR (start_at IS NOT DISTINCT FROM $8 AND place > $9) \
-             OR (start_at IS NULL AND place > $9) \
-         ORDER BY start_at DESC, place LIMIT $10",
-        tenant = told(GroupBy::Tenant, "u.tenant"),
-        plan = told(GroupBy::Plan, "coalesce(t.definition->>'plan', '')"),
-        operation = told(GroupBy::Operation, "u.operation"),
-        kind = told(GroupBy::Subject, "s.kind"),
-        subject = told(GroupBy::Subject, "s.id"),
-    )
+/// As Postgres calls it.
+fn word(granularity: Granularity) -> &'static str {
+    match granularity {
+        Granularity::Hour => "hour",
+        Granularity::Day => "day",
+        Granularity::Month => "month",
+    }
 }

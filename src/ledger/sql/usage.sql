@@ -1,0 +1,32 @@
+-- Groups first, pages after: a page begins behind (start, place), newest first. What is not told apart ($12 to $15) is one
+-- empty text; $16 says whether rows of subjects are read, or those without.
+SELECT p.*
+FROM (
+    SELECT g.*, concat_ws(chr(1), tenant, plan, meter, operation, kind, subject) COLLATE "C" AS place
+    FROM (
+        SELECT CASE WHEN $11::text = 'hour' THEN u.hour_at ELSE date_trunc($11, u.hour_at, $7::text) END AS start_at,
+            CASE WHEN $12::boolean THEN u.tenant ELSE '' END AS tenant,
+            CASE WHEN $13::boolean THEN coalesce(t.definition->>'plan', '') ELSE '' END AS plan,
+            u.meter,
+            CASE WHEN $14::boolean THEN u.operation ELSE '' END AS operation,
+            CASE WHEN $15::boolean THEN s.kind ELSE '' END AS kind,
+            CASE WHEN $15 THEN s.id ELSE '' END AS subject,
+            sum(u.consumed)::numeric(28, 9) AS consumed,
+            sum(u.count)::bigint AS count,
+            sum(u.excess)::numeric(28, 9) AS excess,
+            sum(u.late)::numeric(28, 9) AS late
+        FROM usage_hourly u
+        LEFT JOIN subjects s ON s.tenant = u.tenant AND s.number = u.subject
+        LEFT JOIN tenants t ON t.id = u.tenant
+        WHERE u.hour_at >= $1::timestamptz AND u.hour_at < $2::timestamptz
+            AND CASE WHEN $16::boolean THEN s.number = u.subject ELSE u.subject = 0 AND s.number IS NULL END
+            AND ($3::text IS NULL OR u.tenant = $3)
+            AND ($4::text IS NULL OR u.meter = $4)
+            AND ($5::text IS NULL OR (s.kind = $5 AND s.id = $6::text))
+        GROUP BY 1, 2, 3, 4, 5, 6, 7
+    ) g
+) p
+WHERE $8::timestamptz IS NULL OR start_at < $8 OR (start_at IS NOT DISTINCT FROM $8 AND place > $9::text)
+    OR (start_at IS NULL AND place > $9)
+ORDER BY start_at DESC, place
+LIMIT $10::bigint
