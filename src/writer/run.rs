@@ -345,7 +345,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         let mut pass = Pass { partial: from.len() < self.partitions.len(), ..Pass::default() };
         let mut parts = Vec::new();
         let mut room = self.options.batch_events * 2;
-        let (mut giving_up, mut silent) = (Vec::new(), Vec::new());
+        let (mut giving_up, mut silent, mut alarms) = (Vec::new(), Vec::new(), Vec::new());
         for (partition, events) in read {
             let Some(position) = self.partitions.get_mut(&partition) else { continue };
             let is_full = events.len() >= count;
@@ -367,10 +367,14 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                     pass.doubted = true;
                     // Ask again soon whether there is a new epoch.
                     self.leased_until = None;
-                    if let Some(alarm) = alarm {
-                        self.watch.alarm(&alarm);
-                    }
+                    alarms.extend(alarm.map(|alarm| (partition, position.booked, alarm)));
                 }
+            }
+        }
+        for (partition, booked, alarm) in alarms {
+            // One that was overtaken reads from where another has trimmed: nothing is lost.
+            if self.ledger.cursor_row(partition).await?.booked == booked {
+                self.watch.alarm(&alarm);
             }
         }
         self.give_up_strangers(giving_up).await?;

@@ -83,6 +83,20 @@ async fn two_writers_share_the_work_and_book_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_was_overtaken_takes_what_another_has_trimmed_for_no_loss() {
+    let (database, ledger) = ledger().await;
+    let (hand, alarms) = (Hand::default(), Alarms::default());
+    work(&hand);
+    let (mut slow, mut quick) = (writer(&hand, &ledger, &alarms), writer(&hand, &ledger, &alarms));
+    slow.pass().await.unwrap();
+    drain(&mut quick).await;
+    drain(&mut slow).await;
+    assert_eq!(rows(&database, SUMS).await, ["-100 0 100"]);
+    assert_proven(&ledger).await;
+    assert_eq!(alarms.all(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_writer_leaves_partitions_to_the_one_who_has_their_leases() {
     let (_database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());
