@@ -150,7 +150,7 @@ async fn come_back(app: &mut TestApp, holders: usize) -> (Duration, Duration) {
     let began = Instant::now();
     let restoring = tokio::spawn({
         let operations = operations.clone();
-        async move { restore_all(&operations).await }
+        async move { tokio::time::timeout(Duration::from_secs(60), restore_all(&operations)).await }
     });
     let (mut slowest, mut others) = (Duration::ZERO, 0);
     while !restoring.is_finished() {
@@ -161,7 +161,7 @@ async fn come_back(app: &mut TestApp, holders: usize) -> (Duration, Duration) {
         others += 1;
     }
     let took = began.elapsed();
-    tokio::time::timeout(Duration::from_secs(60), restoring).await.expect("they are back").unwrap();
+    restoring.await.unwrap().expect("they are back");
     let known = subjects_known(app).await;
     assert!(known >= holders + others, "{known} of {holders} and {others}");
     (took, slowest)
