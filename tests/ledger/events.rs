@@ -6,7 +6,7 @@ use tollgate::domain::ids::{
     SubjectId, SubjectKind, TenantId,
 };
 use tollgate::domain::reservation::{
-    Body, BodyRest, Head, LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState, SubjectHash,
+    Body, BodyDetails, Head, LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState, SubjectHash,
 };
 
 /// Partitions of the tests' installations.
@@ -75,7 +75,7 @@ impl Work {
             latest_expiry_ms: HOUR_MS + 86_400_000,
             last_sequence: 0,
         };
-        let rest = BodyRest {
+        let rest = BodyDetails {
             subjects: Vec::new(),
             counters: Vec::new(),
             keyed: true,
@@ -106,7 +106,7 @@ impl Work {
     }
 
     /// What never changes.
-    pub fn rest(&mut self) -> &mut BodyRest {
+    pub fn rest(&mut self) -> &mut BodyDetails {
         self.record.body.rest.as_mut().unwrap()
     }
 

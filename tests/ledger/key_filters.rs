@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tollgate::domain::ids::ReservationId;
 use tollgate::domain::key_filter::{KeyFilter, key_hash};
-use tollgate::ledger::{FilterPlace, Ledger, Unbooked};
+use tollgate::ledger::{FilterCursor, Ledger, Unbooked};
 
 use super::events::{HOUR_MS, PARTITIONS, Work, partition, tenant};
 use super::{as_owner, ledger, rows};
@@ -45,7 +45,7 @@ async fn what_is_booked_is_sealed_once_and_merged_without_what_is_past_its_horiz
     let acme = partition(&tenant("acme"));
     assert_eq!(
         listed.places,
-        [FilterPlace { partition: acme, number: 1, is_merged: false, made_ms: HOUR_MS }]
+        [FilterCursor { partition: acme, number: 1, is_merged: false, made_ms: HOUR_MS }]
     );
     book_jobs(&ledger, "acme", &new).await;
     assert!(!known(&ledger, new[0].id).await, "it is booked, and not sealed yet");
@@ -53,7 +53,7 @@ async fn what_is_booked_is_sealed_once_and_merged_without_what_is_past_its_horiz
     let waiting = ledger.mergeable_keys().await.unwrap();
     assert_eq!((waiting.len(), waiting[0].stretches, waiting[0].keys, waiting[0].merged), (1, 2, 60, 0));
     assert_eq!(ledger.merge_keys(acme, HOUR_MS + DAY_MS, 0).await.unwrap(), 60);
-    let stretch = FilterPlace { partition: acme, number: 1, is_merged: false, made_ms: HOUR_MS };
+    let stretch = FilterCursor { partition: acme, number: 1, is_merged: false, made_ms: HOUR_MS };
     let gone = ledger.read_key_filters(&[stretch]).await.unwrap();
     assert!(gone.is_empty(), "its keys are in the merged one");
     for work in old.iter().chain(&new) {
@@ -66,7 +66,7 @@ async fn what_is_booked_is_sealed_once_and_merged_without_what_is_past_its_horiz
     let listed = ledger.key_filters().await.unwrap();
     assert_eq!(
         listed.places,
-        [FilterPlace { partition: acme, number: 2, is_merged: true, made_ms: HOUR_MS + 36 * DAY_MS }]
+        [FilterCursor { partition: acme, number: 2, is_merged: true, made_ms: HOUR_MS + 36 * DAY_MS }]
     );
     book_jobs(&ledger, "acme", &jobs("acme", 60, 1)).await;
     ledger.seal_keys(HOUR_MS + 2 * DAY_MS).await.unwrap();

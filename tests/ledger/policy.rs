@@ -5,7 +5,7 @@ use tollgate::domain::ids::OperationId;
 use tollgate::domain::policy::diff::DefinitionKind;
 use tollgate::ledger::{
     Conflict, Expected, Generation, Ledger, LedgerError, Noticed, PolicyAction, PolicyChange, PolicyVersions,
-    PolicyWrite, PolicyWritten, SharedChange, StoredKey, TenantPlace,
+    PolicyWrite, PolicyWritten, SharedChange, StoredKey, TenantCursor,
 };
 
 use super::events::{HOUR_MS, Work, tenant};
@@ -197,10 +197,10 @@ async fn tenants_and_keys_are_listed_newest_first_page_by_page() {
         assert!(matches!(twice, LedgerError::Conflict(Conflict::Exists { .. })), "{twice}");
     }
     let (mut tenants, mut keys) = (Vec::new(), Vec::new());
-    let mut tenant_place = None::<TenantPlace>;
+    let mut tenant_place = None::<TenantCursor>;
     for _ in 0..3 {
         let page = ledger.list_tenants(tenant_place.as_ref(), 2).await.unwrap();
-        tenant_place = page.last().map(|t| TenantPlace { created_at_us: t.created_at_us, id: t.id.clone() });
+        tenant_place = page.last().map(|t| TenantCursor { created_at_us: t.created_at_us, id: t.id.clone() });
         tenants.extend(page.into_iter().map(|t| t.id.to_string()));
         let page = ledger.list_keys(keys.last().map(String::as_str), 2).await.unwrap();
         keys.extend(page.into_iter().map(|k| k.id));

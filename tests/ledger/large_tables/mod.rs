@@ -13,7 +13,7 @@ use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::Granularity;
 use tollgate::ledger::{
     AwaitedEvent, CounterAsk, EntryFilter, Ledger, LedgerError, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, TenantPlace, UsageQuery,
+    RestoreAsk, TenantCursor, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -95,7 +95,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
         &[
             "raise_epochs",
             "verified_on",
-            "give_up_rests",
+            "abandon_tails",
             "record_losses",
             "note_damage",
             "note_undone",
@@ -263,7 +263,7 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     for _ in 0..3 {
         let page = plans.of("list_tenants", ledger.list_tenants(place.as_ref(), 50)).await;
         place =
-            page.last().map(|last| TenantPlace { created_at_us: last.created_at_us, id: last.id.clone() });
+            page.last().map(|last| TenantCursor { created_at_us: last.created_at_us, id: last.id.clone() });
         assert_eq!(page.len(), 50);
     }
     let filters = [
