@@ -12,7 +12,7 @@ use tollgate::domain::ids::{
     Epoch, MeterId, OperationId, OutboxId, Partition, ReservationId, ReservationIds, TenantId,
 };
 use tollgate::domain::reservation::{
-    Body, BodyRest, Head, LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState,
+    Body, BodyDetails, Head, LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState,
 };
 use tollgate::embedded::{EmbeddedPostgres, PostgresOptions};
 use tollgate::ledger::{Ledger, LedgerOptions};
@@ -234,7 +234,7 @@ fn record(tenant: TenantId, now_ms: i64) -> Record {
         last_sequence: 0,
     };
     let period_start_ms = now_ms - now_ms % MONTH_MS;
-    let rest = BodyRest {
+    let rest = BodyDetails {
         subjects: Vec::new(),
         counters: Vec::new(),
         keyed: false,

@@ -15,7 +15,7 @@ use tollgate::domain::ids::{
 use tollgate::domain::limit::Class;
 use tollgate::domain::period::Window;
 use tollgate::domain::policy::Level;
-use tollgate::domain::reservation::{Body, BodyRest, CounterField, LineRule, OnExcess, OnLate};
+use tollgate::domain::reservation::{Body, BodyDetails, CounterField, LineRule, OnExcess, OnLate};
 use tollgate::gate::{
     ConsumeCall, Gate, GateOptions, QuotaCapacity, ReserveCall, ReserveMode, RestorePage, Totals, WarmState,
 };
@@ -166,7 +166,7 @@ impl World {
                 on_late: OnLate::Charge,
                 late_within_seconds: 604_800,
             }],
-            rest: Some(BodyRest {
+            rest: Some(BodyDetails {
                 subjects: Vec::new(),
                 counters: counters.iter().map(|counter| counter.place(false)).collect(),
                 keyed: false,

@@ -1,8 +1,8 @@
 //! Builds, starts and stops everything.
 
-mod bookkeeping;
 mod demo;
 mod installation;
+mod instance_observer;
 mod operator;
 mod options;
 mod parked;

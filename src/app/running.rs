@@ -8,8 +8,8 @@ use secrecy::ExposeSecret;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::bookkeeping::Bookkeeping;
 use super::installation::Servers;
+use super::instance_observer::InstanceObserver;
 use super::options::Role;
 use crate::clock::Clock;
 use crate::domain::ids::PlanId;
@@ -296,7 +296,7 @@ impl App {
             .ledger
             .with_connections_of_its_own(settings.postgres.writer_pool_size)
             .map_err(|error| AppError::ledger(settings, error))?;
-        let watch = Bookkeeping::new(
+        let watch = InstanceObserver::new(
             self.operations.clone(),
             self.gate.clone(),
             self.positions.clone(),
@@ -334,7 +334,7 @@ impl App {
         }
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::sweep_due(self.operations.clone(), self.ledger.clone(), self.stopping()));
-        self.spawn(jobs::replay_parked(self.operations.clone(), self.stopping()));
+        self.spawn(jobs::redeliver_parked(self.operations.clone(), self.stopping()));
         let options = jobs::JobOptions { idempotency_horizon_days: settings.ledger.idempotency_horizon_days };
         let running = jobs::run_jobs(self.operations.clone(), self.ledger.clone(), options, self.stopping());
         self.spawn(async move {

@@ -10,7 +10,7 @@ use super::entry::PostedLine;
 use super::event::{Change, Event};
 use super::movements::gate;
 use super::period::Window;
-use super::reservation::{BodyRest, Head, LineUnits, Record, ReservationState};
+use super::reservation::{BodyDetails, Head, LineUnits, Record, ReservationState};
 
 /// What an event does to the books.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub fn has_consumed(record: &Record) -> bool {
 }
 
 /// The part of a record that only a whole one has.
-pub fn rest(record: &Record) -> Result<&BodyRest, BookError> {
+pub fn rest(record: &Record) -> Result<&BodyDetails, BookError> {
     record.body.rest.as_ref().ok_or(BookError::Incomplete)
 }
 

@@ -8,7 +8,7 @@ use super::ids::{MeterId, OperationId};
 use super::limit::{Class, Limit, OnGateFailure, Span};
 use super::period::{Window, WindowKind};
 use super::policy::Level;
-use super::reservation::{CounterField, CounterPlace, PlaceCapacity};
+use super::reservation::{CounterField, CounterRef, PlaceCapacity};
 
 /// From which share of a quota's capacity on answers carry a warning, in percent.
 const QUOTA_NEAR_PERCENT: i64 = 80;
@@ -141,7 +141,7 @@ impl Counter {
     }
 
     /// Where a reservation under it is counted. `is_capped`: one of its lines is cut at what is left.
-    pub fn place(&self, is_capped: bool) -> CounterPlace {
+    pub fn place(&self, is_capped: bool) -> CounterRef {
         // A record says a calendar window's end only where a line is cut by it.
         let parameters = match self.window() {
             Some(window) if !is_capped => {
@@ -152,7 +152,7 @@ impl Counter {
         };
         let capacity =
             if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.capacity) };
-        CounterPlace {
+        CounterRef {
             scope_index: self.scope_index,
             field: self.field,
             parameters,
@@ -162,7 +162,7 @@ impl Counter {
     }
 
     /// Whether a reservation was counted here: of the calendar in the window of now, else in whatever window there was.
-    pub fn is_at(&self, place: &CounterPlace) -> bool {
+    pub fn is_at(&self, place: &CounterRef) -> bool {
         let starts = |window: Option<Window>| window.map(|window| window.start_ms);
         (self.scope_index, self.field) == (place.scope_index, place.field)
             && starts(self.window()) == starts(place.parameters.window())

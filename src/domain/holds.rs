@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::amount::Units;
 use super::ids::{MeterId, OperationId, Subject};
-use super::reservation::{BodyRest, CounterField, CounterPlace, Record};
+use super::reservation::{BodyDetails, CounterField, CounterRef, Record};
 
 /// A counter that was created inside the window it counts in: reservations of that window count in it though they do not
 /// name it.
@@ -24,8 +24,8 @@ pub struct NewCounter {
 
 impl NewCounter {
     /// What it counts of a reservation that does not name it.
-    fn held_of(&self, record: &Record, rest: &BodyRest) -> Option<Units> {
-        let names = |place: &CounterPlace| {
+    fn held_of(&self, record: &Record, rest: &BodyDetails) -> Option<Units> {
+        let names = |place: &CounterRef| {
             place.field == self.field && subject_of(place, rest) == Some(self.subject.as_ref())
         };
         let subjects = rest.subjects.iter().map(|(subject, _)| subject);
@@ -64,7 +64,7 @@ pub struct BookedHold {
 }
 
 /// Whose counter a place is, the tenant's or a subject's; nothing for a subject that the reservation does not name.
-fn subject_of<'a>(place: &CounterPlace, rest: &'a BodyRest) -> Option<Option<&'a Subject>> {
+fn subject_of<'a>(place: &CounterRef, rest: &'a BodyDetails) -> Option<Option<&'a Subject>> {
     match usize::from(place.scope_index).checked_sub(1) {
         None => Some(None),
         Some(index) => rest.subjects.get(index).map(|(subject, _)| Some(subject)),

@@ -9,9 +9,9 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::amount::{Amount, Decimals, InvalidAmount, Units};
+use super::factor::{Factor, Rounding, exact_product, exact_sum, round_to_units};
 use super::field_error::{FieldError, child};
 use super::ids::{MeterId, OperationId};
-use super::rate::{Rate, Rounding, exact_product, exact_sum, round_to_units};
 use super::reservation::LINES_MAX;
 
 /// The most weights, and the most factors, of one cost.
@@ -38,13 +38,13 @@ pub struct Cost {
     pub meter: MeterId,
     /// Counted in any case.
     #[serde(default)]
-    pub base: Rate,
+    pub base: Factor,
     /// Counted for each unit of a numeric attribute.
     #[serde(default, deserialize_with = "unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub weights: BTreeMap<String, Rate>,
+    pub weights: BTreeMap<String, Factor>,
     /// What the sum is multiplied by.
     #[serde(default, deserialize_with = "unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub factors: BTreeMap<String, Factor>,
+    pub factors: BTreeMap<String, AttributeFactor>,
     /// The least it costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Amount>,
@@ -59,32 +59,32 @@ pub struct Cost {
 /// What a sum is multiplied by, depending on an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Factor {
+pub enum AttributeFactor {
     /// Applies when the attribute is true.
-    WhenTrue(Rate),
+    WhenTrue(Factor),
     /// The one that the attribute's text names; none when the attribute is missing.
-    ByText(BTreeMap<String, Rate>),
+    ByText(BTreeMap<String, Factor>),
 }
 
-impl<'de> Deserialize<'de> for Factor {
+impl<'de> Deserialize<'de> for AttributeFactor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct FactorVisitor;
         impl<'de> Visitor<'de> for FactorVisitor {
-            type Value = Factor;
+            type Value = AttributeFactor;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a decimal number as a string, or a table from text to such numbers")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Factor, E> {
-                Rate::parse(text).map(Factor::WhenTrue).map_err(E::custom)
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<AttributeFactor, E> {
+                Factor::parse(text).map(AttributeFactor::WhenTrue).map_err(E::custom)
             }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Factor, E> {
-                Rate::deserialize(de::value::U64Deserializer::new(value)).map(Factor::WhenTrue)
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<AttributeFactor, E> {
+                Factor::deserialize(de::value::U64Deserializer::new(value)).map(AttributeFactor::WhenTrue)
             }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Factor, E> {
-                Rate::deserialize(de::value::I64Deserializer::new(value)).map(Factor::WhenTrue)
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<AttributeFactor, E> {
+                Factor::deserialize(de::value::I64Deserializer::new(value)).map(AttributeFactor::WhenTrue)
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Factor, A::Error> {
-                unique_map(de::value::MapAccessDeserializer::new(map)).map(Factor::ByText)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AttributeFactor, A::Error> {
+                unique_map(de::value::MapAccessDeserializer::new(map)).map(AttributeFactor::ByText)
             }
         }
         deserializer.deserialize_any(FactorVisitor)
@@ -222,8 +222,8 @@ impl Operation {
         self.costs.iter().flat_map(|cost| {
             let weights = cost.weights.keys().map(|name| (name.as_str(), Use::Weight));
             weights.chain(cost.factors.iter().map(|(name, factor)| match factor {
-                Factor::WhenTrue(_) => (name.as_str(), Use::WhenTrue),
-                Factor::ByText(_) => (name.as_str(), Use::ByText),
+                AttributeFactor::WhenTrue(_) => (name.as_str(), Use::WhenTrue),
+                AttributeFactor::ByText(_) => (name.as_str(), Use::ByText),
             }))
         })
     }
@@ -306,7 +306,8 @@ impl Cost {
             errors.push(FieldError::new("/factors", "must be at most 32"));
         }
         for (name, factor) in &self.factors {
-            if matches!(factor, Factor::ByText(rates) if rates.is_empty() || rates.len() > TERMS_MAX) {
+            if matches!(factor, AttributeFactor::ByText(rates) if rates.is_empty() || rates.len() > TERMS_MAX)
+            {
                 errors.push(FieldError::new(child("/factors", name), "must map 1 to 32 texts"));
             }
         }
@@ -325,8 +326,8 @@ impl Cost {
     }
 }
 
-impl Factor {
-    fn applies(&self, attributes: &Attributes, name: &str) -> Result<Option<Rate>, FieldError> {
+impl AttributeFactor {
+    fn applies(&self, attributes: &Attributes, name: &str) -> Result<Option<Factor>, FieldError> {
         let wrong = |message: String| Err(FieldError::new(child("/attributes", name), message));
         match (self, attributes.get(name).unwrap_or(&AttributeValue::Absent)) {
             (_, AttributeValue::Absent) | (Self::WhenTrue(_), AttributeValue::Bool(false)) => Ok(None),

@@ -222,7 +222,7 @@ pub enum PlaceCapacity {
 
 /// One counter that a reservation moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CounterPlace {
+pub struct CounterRef {
     /// Whose: 0 is the tenant's, n the n-th subject's.
     pub scope_index: u8,
     /// Which field.
@@ -245,16 +245,16 @@ pub struct Body {
     /// One to eight lines.
     pub lines: Vec<LineRule>,
     /// Absent in a tombstone.
-    pub rest: Option<BodyRest>,
+    pub rest: Option<BodyDetails>,
 }
 
 /// What a tombstone no longer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BodyRest {
+pub struct BodyDetails {
     /// The subjects named, each with the hash that stands for it in keys.
     pub subjects: Vec<(Subject, SubjectHash)>,
     /// The counters moved.
-    pub counters: Vec<CounterPlace>,
+    pub counters: Vec<CounterRef>,
     /// Whether the caller gave an idempotency key.
     pub keyed: bool,
     /// The operation, where one was named.

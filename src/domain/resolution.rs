@@ -19,7 +19,7 @@ pub enum Totals {
 
 /// A reservation as far as it is known without the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct ReservationView {
     /// Its record.
     pub record: Record,
 }
@@ -29,7 +29,7 @@ pub struct Standing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It changes the reservation to this.
-    Changed(Standing),
+    Changed(ReservationView),
     /// It had its effect before, or changes nothing.
     Replayed,
     /// It is not taken.
@@ -41,7 +41,7 @@ pub enum Verdict {
 /// Totals read against the lines, or the first fault in order of precedence.
 type Read = Result<Vec<Units>, Rejection>;
 
-impl Standing {
+impl ReservationView {
     /// A consume of these totals at `now_ms`.
     pub fn consume(&self, totals: &Totals, is_final: bool, now_ms: i64) -> Verdict {
         let state = self.record.head.state;
@@ -245,7 +245,7 @@ fn to_units(amount: Amount, decimals: Decimals, line: usize) -> Result<Units, Re
 
 /// Whether `record` has consumed at least these totals in every line they name: then nothing of them is missing.
 pub fn covers(record: &Record, totals: &Totals) -> bool {
-    let standing = Standing { record: record.clone() };
+    let standing = ReservationView { record: record.clone() };
     let enough = |(total, units): (&Units, &LineUnits)| *total <= units.consumed;
     standing
         .read(totals, |line, _| record.units[line].consumed)

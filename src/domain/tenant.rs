@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
+use super::factor::Factor;
 use super::ids::{LimitId, OverrideId, PlanId, Subject, SubjectId, SubjectKind, TenantId};
 use super::instant::Instant;
 use super::limit::Limit;
 use super::period::{AnchorDay, Calendar, Zone};
-use super::rate::Rate;
 
 /// A subject with a plan of its own, of which only the subject-scoped limits apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub struct Override {
     pub capacity: Option<Amount>,
     /// What multiplies the capacity that would win without it, rounded down; this or `capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub factor: Option<Rate>,
+    pub factor: Option<Factor>,
     /// The first instant at which it no longer holds; absent: until it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Instant>,

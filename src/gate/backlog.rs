@@ -6,7 +6,7 @@ use super::Gate;
 use super::call::{integer, text};
 use super::error::GateError;
 use super::outbox::read_entries;
-use super::watch::OutboxStanding;
+use super::watch::OutboxState;
 use crate::domain::codec::Undecodable;
 use crate::domain::event::gate_time_ms;
 use crate::domain::ids::{OutboxId, Partition};
@@ -47,7 +47,7 @@ pub enum TailStart {
 
 impl Gate {
     /// Looks at the oldest event that waits in each of these outboxes, and at some more to tell their size.
-    pub async fn waiting(&self, standings: &[OutboxStanding]) -> Result<Waiting, GateError> {
+    pub async fn waiting(&self, standings: &[OutboxState]) -> Result<Waiting, GateError> {
         let waiting: Vec<_> = standings.iter().filter(|standing| standing.waiting() > 0).collect();
         if waiting.is_empty() {
             return Ok(Waiting::default());
@@ -135,7 +135,7 @@ impl Gate {
 }
 
 /// Evenly spread places among all events that wait, from a random one on.
-fn sampled(waiting: &[&OutboxStanding], random: u64) -> Vec<(Partition, OutboxId)> {
+fn sampled(waiting: &[&OutboxState], random: u64) -> Vec<(Partition, OutboxId)> {
     let total: u64 = waiting.iter().map(|standing| standing.waiting()).sum();
     let samples = total.min(SAMPLES);
     let step = total / samples.max(1);
@@ -189,9 +189,9 @@ fn size(event: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn standing(partition: u16, booked: &str, last: &str) -> OutboxStanding {
+    fn standing(partition: u16, booked: &str, last: &str) -> OutboxState {
         let (booked, last) = (booked.parse().unwrap(), last.parse().unwrap());
-        OutboxStanding { partition: Partition::new(partition).unwrap(), booked, last }
+        OutboxState { partition: Partition::new(partition).unwrap(), booked, last }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::domain::codec::Write;
 use crate::domain::counter::Counter;
 use crate::domain::limit::Class;
 use crate::domain::parked::CounterLife;
-use crate::domain::reservation::{CounterField, CounterPlace, LINES_MAX};
+use crate::domain::reservation::{CounterField, CounterRef, LINES_MAX};
 
 const QUOTA_CAPACITY: i64 = -2;
 const WEIGHTED: u8 = 16;
@@ -48,7 +48,7 @@ impl<'a> Count<'a> {
     }
 
     /// A place of an admission that no capacity refuses any more.
-    pub(super) fn at(place: &'a CounterPlace, life: &CounterLife) -> Self {
+    pub(super) fn at(place: &'a CounterRef, life: &CounterLife) -> Self {
         Self {
             scope_index: place.scope_index,
             field: place.field,

@@ -63,7 +63,7 @@ pub use restore::{
 };
 
 pub use server::Durability;
-pub use watch::OutboxStanding;
+pub use watch::OutboxState;
 
 /// How to reach the gate and how it keeps time.
 #[derive(Debug, Clone)]

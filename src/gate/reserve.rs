@@ -6,7 +6,7 @@ use crate::domain::counter::Counter;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{
-    Body, COUNTERS_MAX, CounterPlace, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
+    Body, COUNTERS_MAX, CounterRef, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
 };
 
 use super::call::Reply;
@@ -196,7 +196,7 @@ fn check_call(call: &ReserveCall<'_>) -> Result<(), GateError> {
     if call.subjects.len() > SUBJECTS_MAX || call.subjects != rest.subjects {
         return malformed("the subjects are not the body's");
     }
-    let is_named = |(counter, place): (&Counter, &CounterPlace)| counter.is_at(place);
+    let is_named = |(counter, place): (&Counter, &CounterRef)| counter.is_at(place);
     let are_named =
         call.counters.len() == rest.counters.len() && call.counters.iter().zip(&rest.counters).all(is_named);
     if call.counters.len() > COUNTERS_MAX || !are_named {

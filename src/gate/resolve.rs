@@ -4,7 +4,7 @@ use crate::domain::amount::{Amount, UNITS_MAX};
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, ReservationId, Subject, TenantId};
 use crate::domain::rejection::Rejection;
-use crate::domain::reservation::{CounterPlace, Head, LineUnits, Record, SubjectHash};
+use crate::domain::reservation::{CounterRef, Head, LineUnits, Record, SubjectHash};
 
 use super::Gate;
 use super::call::Reply;
@@ -70,7 +70,7 @@ pub struct ColdRecord {
     /// The cold subjects.
     pub subjects: Vec<(Subject, SubjectHash)>,
     /// Counters of the record whose quota capacity is unknown, needed by a `cap` line.
-    pub counters: Vec<CounterPlace>,
+    pub counters: Vec<CounterRef>,
 }
 
 /// What a consume, release or extend came to.
@@ -85,7 +85,7 @@ pub enum ResolveOutcome {
         /// The event's place in the outbox.
         event: OutboxId,
         /// The record's counters afterwards; one whose window has moved on is not current.
-        readings: Vec<(CounterPlace, CounterReading)>,
+        readings: Vec<(CounterRef, CounterReading)>,
         /// The script's time (unix ms).
         now_ms: i64,
     },
@@ -94,7 +94,7 @@ pub enum ResolveOutcome {
         /// The record as it is.
         record: Record,
         /// The record's counters; empty for a tombstone, which no longer names them.
-        readings: Vec<(CounterPlace, CounterReading)>,
+        readings: Vec<(CounterRef, CounterReading)>,
         /// The script's time (unix ms).
         now_ms: i64,
     },
@@ -272,7 +272,7 @@ fn read_places(
     record: &Record,
     reply: &Reply,
     at: usize,
-) -> Result<Vec<(CounterPlace, CounterReading)>, Undecodable> {
+) -> Result<Vec<(CounterRef, CounterReading)>, Undecodable> {
     let places = record.body.rest.iter().flat_map(|rest| rest.counters.iter().cloned());
     Ok(places.zip(reply.readings(at)?).collect())
 }

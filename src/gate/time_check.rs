@@ -39,12 +39,12 @@ pub enum TimeTurned {
 #[derive(Debug, Clone, Default)]
 pub struct TimeCheck {
     last: Option<Measurement>,
-    standing: Standing,
+    state: ClockState,
     difference_ms: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Standing {
+enum ClockState {
     #[default]
     Unmeasured,
     Trusted,
@@ -57,7 +57,7 @@ enum Standing {
 impl TimeCheck {
     /// Whether the time may be admitted by and swept by.
     pub fn is_trusted(&self) -> bool {
-        self.standing == Standing::Trusted
+        self.state == ClockState::Trusted
     }
 
     /// The node's clock ahead of the host's at the last measurement, at least, in ms; negative is behind.
@@ -74,22 +74,22 @@ impl TimeCheck {
         self.difference_ms = distance_ms(wall, measurement.offset_ms());
         let agrees = self.difference_ms.abs() <= STEP_MAX_MS;
         let stepped = step_ms.abs() > STEP_MAX_MS;
-        let (standing, turned) = match self.standing {
-            Standing::Unmeasured if agrees => (Standing::Trusted, None),
-            Standing::Unmeasured => {
-                (Standing::Doubted { agreeing: 0 }, Some(TimeTurned::Differs(self.difference_ms)))
+        let (state, turned) = match self.state {
+            ClockState::Unmeasured if agrees => (ClockState::Trusted, None),
+            ClockState::Unmeasured => {
+                (ClockState::Doubted { agreeing: 0 }, Some(TimeTurned::Differs(self.difference_ms)))
             }
-            Standing::Trusted if stepped => {
-                (Standing::Doubted { agreeing: u32::from(agrees) }, Some(TimeTurned::Stepped(step_ms)))
+            ClockState::Trusted if stepped => {
+                (ClockState::Doubted { agreeing: u32::from(agrees) }, Some(TimeTurned::Stepped(step_ms)))
             }
-            Standing::Trusted => (Standing::Trusted, None),
-            Standing::Doubted { .. } if !agrees => (Standing::Doubted { agreeing: 0 }, None),
-            Standing::Doubted { agreeing } if stepped || agreeing + 1 < AGREEING_MIN => {
-                (Standing::Doubted { agreeing: if stepped { 1 } else { agreeing + 1 } }, None)
+            ClockState::Trusted => (ClockState::Trusted, None),
+            ClockState::Doubted { .. } if !agrees => (ClockState::Doubted { agreeing: 0 }, None),
+            ClockState::Doubted { agreeing } if stepped || agreeing + 1 < AGREEING_MIN => {
+                (ClockState::Doubted { agreeing: if stepped { 1 } else { agreeing + 1 } }, None)
             }
-            Standing::Doubted { .. } => (Standing::Trusted, Some(TimeTurned::Agrees)),
+            ClockState::Doubted { .. } => (ClockState::Trusted, Some(TimeTurned::Agrees)),
         };
-        self.standing = standing;
+        self.state = state;
         turned
     }
 
@@ -99,15 +99,15 @@ impl TimeCheck {
         if !self.is_trusted() || !self.is_step(&measurement) {
             return None;
         }
-        self.standing = Standing::Doubted { agreeing: 0 };
+        self.state = ClockState::Doubted { agreeing: 0 };
         Some(TimeTurned::Stepped(self.step_ms(&measurement)))
     }
 
     /// An operator takes the node's clock as it was measured. Answers whether it was in doubt.
     pub fn accept(&mut self) -> bool {
-        let in_doubt = matches!(self.standing, Standing::Doubted { .. });
+        let in_doubt = matches!(self.state, ClockState::Doubted { .. });
         if in_doubt {
-            self.standing = Standing::Trusted;
+            self.state = ClockState::Trusted;
         }
         in_doubt
     }

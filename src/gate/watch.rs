@@ -18,7 +18,7 @@ use super::time_check::Measurement;
 
 /// One outbox, as the watch saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutboxStanding {
+pub struct OutboxState {
     /// Whose outbox.
     pub partition: Partition,
     /// Up to where the writer has published that it is booked; `0-0` when it never has.
@@ -36,10 +36,10 @@ struct Looked {
     redis_ms: i64,
     after_ms: i64,
     takes_writes: bool,
-    standings: Vec<OutboxStanding>,
+    standings: Vec<OutboxState>,
 }
 
-impl OutboxStanding {
+impl OutboxState {
     /// How many events certainly wait to be booked. Behind a change of epoch only the new one's are known.
     pub fn waiting(&self) -> u64 {
         if self.last <= self.booked {
@@ -55,7 +55,7 @@ impl OutboxStanding {
 impl Gate {
     /// Asks for the node's time and all outboxes' standings in one pipeline, and tells the breaker and the check of the clock.
     /// Takes no longer than a response may. `wall_ms` reads the host's clock (unix ms).
-    pub async fn look(&self, wall_ms: impl Fn() -> i64) -> Result<Vec<OutboxStanding>, GateError> {
+    pub async fn look(&self, wall_ms: impl Fn() -> i64) -> Result<Vec<OutboxState>, GateError> {
         let (began, before_ms) = (Instant::now(), self.elapsed_ms());
         let looked = self.look_once().await;
         self.guard.probed(began, looked.is_ok());
@@ -148,13 +148,13 @@ fn served(answer: Value) -> Result<Value, GateError> {
     Ok(answer.unwrap_or(Value::Nil))
 }
 
-fn read_standing(partition: Partition, booked: &Value, last: Value) -> Result<OutboxStanding, Undecodable> {
+fn read_standing(partition: Partition, booked: &Value, last: Value) -> Result<OutboxState, Undecodable> {
     let booked = match booked {
         Value::Nil => OutboxId::default(),
         value => text(value)?.parse().map_err(|_| Undecodable("a writer's position"))?,
     };
     let last = read_entries(last)?.first().map_or_else(OutboxId::default, |(id, _)| *id);
-    Ok(OutboxStanding { partition, booked, last })
+    Ok(OutboxState { partition, booked, last })
 }
 
 /// Reads an answer of TIME as unix ms.
@@ -179,7 +179,7 @@ mod tests {
     fn only_what_certainly_waits_is_counted(#[case] booked: &str, #[case] last: &str, #[case] waiting: u64) {
         let partition = Partition::new(0).unwrap();
         let standing =
-            OutboxStanding { partition, booked: booked.parse().unwrap(), last: last.parse().unwrap() };
+            OutboxState { partition, booked: booked.parse().unwrap(), last: last.parse().unwrap() };
         assert_eq!(standing.waiting(), waiting);
     }
 }

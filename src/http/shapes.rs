@@ -12,7 +12,7 @@ use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
-use crate::domain::reservation::{BodyRest, LineRule, LineUnits, Record, ReservationState};
+use crate::domain::reservation::{BodyDetails, LineRule, LineUnits, Record, ReservationState};
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
@@ -397,7 +397,7 @@ impl From<Reservation> for ReservationAnswer {
     }
 }
 
-fn metadata(rest: &BodyRest) -> Option<serde_json::Value> {
+fn metadata(rest: &BodyDetails) -> Option<serde_json::Value> {
     if rest.metadata.is_empty() { None } else { serde_json::from_str(&rest.metadata).ok() }
 }
 

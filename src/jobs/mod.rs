@@ -13,7 +13,7 @@ mod work;
 
 pub use anchors::anchor_chains;
 pub use gauges::show_gauges;
-pub use parked::replay_parked;
+pub use parked::redeliver_parked;
 pub use reconcile::{ReconcileOptions, reconcile_tenants, repair_drifts, undo_repeats};
 pub use schedule::run_jobs;
 pub use sweep::sweep_due;

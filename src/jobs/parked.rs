@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Replays what is known to wait, beat by beat, and looks for what is not known, until `stop` resolves. Any number of
 /// instances may do so at once.
-pub async fn replay_parked(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
+pub async fn redeliver_parked(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
     let replaying = async {
         let mut looked_at = Clock::monotonic();
         loop {
@@ -23,7 +23,7 @@ pub async fn replay_parked(operations: Arc<Operations>, stop: impl Future<Output
                     tracing::debug!(%error, "parked calls could not be looked up");
                 }
             }
-            operations.replay_parked().await;
+            operations.redeliver_parked().await;
             tokio::time::sleep(BEAT).await;
         }
     };

@@ -10,7 +10,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
-use super::statement::{self, Kept};
+use super::prepared::{self, Prepared};
 use super::{Ledger, LedgerError, instant};
 use crate::domain::entry::Posting;
 use crate::domain::ids::{MeterId, TenantId};
@@ -94,7 +94,7 @@ impl<'a> MovedBalance<'a> {
     }
 }
 
-impl ToSql<statement::Row, Pg> for MovedBalance<'_> {
+impl ToSql<prepared::Row, Pg> for MovedBalance<'_> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         let [available, reserved, consumed] = OF_EVENTS.map(|account| self.accounts[account.index()]);
         let row = (self.tenant, self.meter, self.period.0, self.period.1, available, reserved, consumed);
@@ -116,8 +116,8 @@ pub(crate) async fn add(connection: &AsyncPgConnection, changes: &BalanceChanges
 
 async fn add_of_events(mut connection: &AsyncPgConnection, changes: &Changes) -> Result<(), LedgerError> {
     let rows = changes.iter().map(MovedBalance::of).collect::<Result<Vec<_>, _>>()?;
-    let add = sql_query(include_str!("sql/add_to_balances.sql")).bind::<Array<statement::Row>, _>(rows);
-    Kept(add).execute(&mut connection).await?;
+    let add = sql_query(include_str!("sql/add_to_balances.sql")).bind::<Array<prepared::Row>, _>(rows);
+    Prepared(add).execute(&mut connection).await?;
     Ok(())
 }
 
@@ -136,7 +136,7 @@ async fn add_to_all_accounts(
         let column: Vec<Decimal> = changes.values().map(|change| change.accounts[account.index()]).collect();
         add = add.bind::<Array<Numeric>, _>(column);
     }
-    Kept(add).execute(&mut connection).await?;
+    Prepared(add).execute(&mut connection).await?;
     Ok(())
 }
 

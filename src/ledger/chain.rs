@@ -8,7 +8,7 @@ use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::{Hash, HashIfAny};
-use super::statement::Kept;
+use super::prepared::Prepared;
 use super::{Ledger, LedgerError, number};
 pub use crate::domain::chain::{Chain, ChainHead};
 use crate::domain::entry::Entry;
@@ -111,7 +111,7 @@ pub(crate) async fn heads(
 ) -> Result<Heads, LedgerError> {
     let numbers: Vec<i16> = chains.iter().map(|chain| chain.number()).collect();
     let find = sql_query(include_str!("sql/chain_heads.sql")).bind::<Array<SmallInt>, _>(numbers);
-    let rows: Vec<HeadRow> = Kept(find).load(&mut connection).await?;
+    let rows: Vec<HeadRow> = Prepared(find).load(&mut connection).await?;
     let chain = |number: i16| chains.iter().copied().find(|chain| chain.number() == number);
     let head = |row: HeadRow| Some((chain(row.chain)?, Head { number: row.number, hash: row.hash }));
     Ok(rows.into_iter().filter_map(head).collect())
@@ -248,7 +248,7 @@ pub(crate) async fn append(
         .bind::<Array<Binary>, _>(hashes.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
         .bind::<Array<Binary>, _>(batches.iter().map(|b| b.head.hash.as_slice()).collect::<Vec<_>>())
         .bind::<Timestamptz, _>(booked_at);
-    Kept(insert).execute(&mut connection).await?;
+    Prepared(insert).execute(&mut connection).await?;
     Ok(())
 }
 

@@ -10,8 +10,8 @@ use futures::FutureExt;
 
 use super::columns::HashIfAny;
 use super::functions::{greatest, transaction_timestamp};
+use super::prepared::Prepared;
 use super::schema::cursors;
-use super::statement::Kept;
 use super::{BEGIN, Conflict, Ledger, LedgerError, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
@@ -45,7 +45,7 @@ impl Cursor {
 
 /// What a partition's outbox held behind its cursor, up to the end of an epoch: lost, or not what follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rest {
+pub struct AbandonedTail {
     /// Which partition.
     pub partition: Partition,
     /// Where its cursor stands.
@@ -77,11 +77,11 @@ impl Ledger {
         found.ok_or_else(|| not_installed(partition))
     }
 
-    /// Notes that these rests will never be booked, each provided that its cursor still stands where it did. Answers those
+    /// Notes that these tails will never be booked, each provided that its cursor still stands where it did. Answers those
     /// that are noted.
-    pub async fn give_up_rests(&self, rests: &[Rest]) -> Result<Vec<Rest>, LedgerError> {
-        let rests = rests.to_vec();
-        self.transact(BEGIN, move |connection| note_given_up(connection, rests).boxed()).await
+    pub async fn abandon_tails(&self, tails: &[AbandonedTail]) -> Result<Vec<AbandonedTail>, LedgerError> {
+        let tails = tails.to_vec();
+        self.transact(BEGIN, move |connection| note_given_up(connection, tails).boxed()).await
     }
 
     /// The cursors of all partitions, in order.
@@ -128,14 +128,14 @@ pub(crate) async fn lock(
 
 async fn note_given_up(
     connection: &mut AsyncPgConnection,
-    rests: Vec<Rest>,
-) -> Result<Vec<Rest>, LedgerError> {
-    let partitions: Vec<Partition> = rests.iter().map(|rest| rest.partition).collect();
+    tails: Vec<AbandonedTail>,
+) -> Result<Vec<AbandonedTail>, LedgerError> {
+    let partitions: Vec<Partition> = tails.iter().map(|rest| rest.partition).collect();
     let (locked, _) = lock(connection, &partitions).await?;
-    let stands = |rest: &Rest| {
+    let stands = |rest: &AbandonedTail| {
         locked.iter().any(|cursor| cursor.partition == rest.partition && cursor.booked == rest.booked)
     };
-    let noted: Vec<Rest> = rests.into_iter().filter(stands).collect();
+    let noted: Vec<AbandonedTail> = tails.into_iter().filter(stands).collect();
     for rest in &noted {
         let given_up = greatest(cursors::given_up, rest.epoch);
         let give_up = diesel::update(cursors::table.find(rest.partition)).set(cursors::given_up.eq(given_up));
@@ -169,7 +169,7 @@ pub(crate) async fn advance(
         .bind::<Array<BigInt>, _>(column(|step| step.to.epoch.0))
         .bind::<Array<BigInt>, _>(column(|step| step.to.sequence))
         .bind::<Array<Binary>, _>(moves.iter().map(|step| step.event_hash.as_slice()).collect::<Vec<_>>());
-    let moved: Vec<Moved> = Kept(advance).load(connection).await?;
+    let moved: Vec<Moved> = Prepared(advance).load(connection).await?;
     let is_moved = |step: &&CursorMove| moved.iter().any(|moved| moved.partition == step.partition);
     if let Some(step) = moves.iter().find(|step| !is_moved(step)) {
         return Err(LedgerError::Conflict(Conflict::CursorMoved(step.partition.number())));

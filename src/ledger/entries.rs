@@ -10,8 +10,8 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::chain::Batch;
+use super::prepared::{self, Prepared};
 use super::schema::{reservations, reservations_archive as archive};
-use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::amount::Amount;
 use crate::domain::entry::Entry;
@@ -42,7 +42,7 @@ pub struct EntryFilter {
 
 /// A place in a list of entries, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryPlace {
+pub struct EntryCursor {
     /// When it happened (unix ms).
     pub happened_at_ms: i64,
     /// The operation that made it.
@@ -57,8 +57,8 @@ pub struct EntryPlace {
 
 impl StoredEntry {
     /// Its place in a list.
-    pub fn place(&self) -> EntryPlace {
-        EntryPlace {
+    pub fn place(&self) -> EntryCursor {
+        EntryCursor {
             happened_at_ms: self.entry.happened_at_ms,
             operation_id: self.entry.operation_id,
             step: self.entry.step,
@@ -117,7 +117,7 @@ type Attributes = (
     BigInt,
 );
 
-impl ToSql<statement::Row, Pg> for BookedEntry<'_> {
+impl ToSql<prepared::Row, Pg> for BookedEntry<'_> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         let entry = self.entry;
         let row = (
@@ -156,8 +156,8 @@ pub(crate) async fn insert(
     let rows = batches.iter().flat_map(|batch| batch.rows.iter().map(move |row| BookedEntry::of(row, batch)));
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
     let insert = sql_query(include_str!("sql/insert_entries.sql"));
-    let insert = insert.bind::<Array<statement::Row>, _>(rows).bind::<Timestamptz, _>(booked_at);
-    Kept(insert).execute(&mut connection).await?;
+    let insert = insert.bind::<Array<prepared::Row>, _>(rows).bind::<Timestamptz, _>(booked_at);
+    Prepared(insert).execute(&mut connection).await?;
     Ok(())
 }
 
@@ -247,7 +247,7 @@ impl Ledger {
         &self,
         tenant: &TenantId,
         filter: &EntryFilter,
-        after: Option<EntryPlace>,
+        after: Option<EntryCursor>,
         limit: usize,
     ) -> Result<Vec<StoredEntry>, LedgerError> {
         let (mut from, mut to) = (

@@ -124,25 +124,25 @@ fn from_database(
         DatabaseErrorKind::ReadOnlyTransaction => {
             LedgerError::Unavailable("this server only reads: it is not the primary".into())
         }
-        _ => match (information.constraint_name(), standing(message)) {
+        _ => match (information.constraint_name(), failure_class(message)) {
             (Some(constraint), _) => LedgerError::Refused(sentence(constraint, message)),
-            (None, Standing::Busy) => LedgerError::Busy(message.into()),
-            (None, Standing::Gone) => LedgerError::Unavailable(message.into()),
-            (None, Standing::Other) if message.starts_with("time zone") => {
+            (None, FailureClass::Busy) => LedgerError::Busy(message.into()),
+            (None, FailureClass::Gone) => LedgerError::Unavailable(message.into()),
+            (None, FailureClass::Other) if message.starts_with("time zone") => {
                 LedgerError::Refused(message.into())
             }
-            (None, Standing::Other) => LedgerError::Database(message.into()),
+            (None, FailureClass::Other) => LedgerError::Database(message.into()),
         },
     }
 }
 
-enum Standing {
+enum FailureClass {
     Busy,
     Gone,
     Other,
 }
 
-fn standing(message: &str) -> Standing {
+fn failure_class(message: &str) -> FailureClass {
     const BUSY: [&str; 3] = ["deadlock detected", "could not serialize access", "lock timeout"];
     const GONE: [&str; 9] = [
         "terminating connection",
@@ -156,11 +156,11 @@ fn standing(message: &str) -> Standing {
         "could not extend file",
     ];
     if BUSY.iter().any(|text| message.contains(text)) {
-        Standing::Busy
+        FailureClass::Busy
     } else if GONE.iter().any(|text| message.contains(text)) {
-        Standing::Gone
+        FailureClass::Gone
     } else {
-        Standing::Other
+        FailureClass::Other
     }
 }
 

@@ -29,7 +29,7 @@ const BYTES_AT_ONCE: usize = 4_000_000;
 
 /// A filter of a partition: of one stretch, or merged up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FilterPlace {
+pub struct FilterCursor {
     /// Whose keys.
     pub partition: Partition,
     /// The stretch, or the last one merged.
@@ -46,7 +46,7 @@ pub struct FilterList {
     /// Up to when all that the gate had admitted is in one of them (gate time, unix ms); none before the first seal.
     pub sealed_ms: Option<i64>,
     /// All of them.
-    pub places: Vec<FilterPlace>,
+    pub places: Vec<FilterCursor>,
 }
 
 /// How many keys of a partition wait to be merged, and how many are.
@@ -101,9 +101,9 @@ struct PlaceRow {
 }
 
 impl PlaceRow {
-    fn place(self) -> FilterPlace {
+    fn place(self) -> FilterCursor {
         let Self { partition, number, is_merged, made_at } = self;
-        FilterPlace { partition, number, is_merged, made_ms: made_at.0 }
+        FilterCursor { partition, number, is_merged, made_ms: made_at.0 }
     }
 }
 
@@ -116,7 +116,7 @@ struct FilterRow {
 }
 
 impl FilterRow {
-    fn read(self) -> Result<(FilterPlace, KeyFilter), LedgerError> {
+    fn read(self) -> Result<(FilterCursor, KeyFilter), LedgerError> {
         let place = self.place.place();
         let filter = KeyFilter::decode(&self.filter)
             .map_err(|error| LedgerError::Damaged(format!("keys of {}: {error}", place.partition)))?;
@@ -347,8 +347,8 @@ impl Ledger {
     /// These filters, without those that have been merged since.
     pub async fn read_key_filters(
         &self,
-        places: &[FilterPlace],
-    ) -> Result<Vec<(FilterPlace, KeyFilter)>, LedgerError> {
+        places: &[FilterCursor],
+    ) -> Result<Vec<(FilterCursor, KeyFilter)>, LedgerError> {
         let partitions: Vec<_> = places.iter().map(|place| place.partition).collect();
         let numbers: Vec<_> = places.iter().map(|place| place.number).collect();
         let merged: Vec<_> = places.iter().map(|place| place.is_merged).collect();

@@ -41,7 +41,7 @@ pub struct ParkedConflict {
 
 /// What the ledger has of a conflict's reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConflictStanding {
+pub struct ConflictedReservation {
     /// Its booked row and its parked calls.
     pub known: KnownReservation,
     /// Whether an event of it waits in quarantine: what that says is not in the books, and may come into them.
@@ -62,7 +62,7 @@ pub enum Settlement {
         /// The admission.
         admission: NewParked,
         /// What the amounts of it were reckoned from.
-        seen: Box<ConflictStanding>,
+        seen: Box<ConflictedReservation>,
     },
 }
 
@@ -90,17 +90,17 @@ pub struct Settling {
 async fn standing(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
-) -> Result<ConflictStanding, LedgerError> {
+) -> Result<ConflictedReservation, LedgerError> {
     let known = super::parked::known(connection, id).await?;
     let in_quarantine = !quarantine::waiting(connection, &[id]).await?.is_empty();
-    Ok(ConflictStanding { known, in_quarantine })
+    Ok(ConflictedReservation { known, in_quarantine })
 }
 
 /// Keeps the reservation from changing while a conflict of it is settled, and looks whether it has since it was seen.
 async fn hold_as_seen(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
-    seen: &ConflictStanding,
+    seen: &ConflictedReservation,
 ) -> Result<(), LedgerError> {
     super::parked::lock(connection, id).await?;
     reservations::hold_row(connection, id).await?;
@@ -190,7 +190,7 @@ impl Ledger {
     }
 
     /// What the ledger has of the reservation of a conflict.
-    pub async fn conflict_standing(&self, id: ReservationId) -> Result<ConflictStanding, LedgerError> {
+    pub async fn conflict_standing(&self, id: ReservationId) -> Result<ConflictedReservation, LedgerError> {
         self.read(|connection| standing(connection, id).boxed()).await
     }
 

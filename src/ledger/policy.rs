@@ -222,7 +222,7 @@ pub struct PolicyWritten {
 
 /// A place in the list of tenants, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantPlace {
+pub struct TenantCursor {
     /// When the tenant was made (unix µs).
     pub created_at_us: i64,
     /// Which one.
@@ -283,7 +283,7 @@ impl Ledger {
     /// Tenants, newest first, at most `limit`, from behind `after`.
     pub async fn list_tenants(
         &self,
-        after: Option<&TenantPlace>,
+        after: Option<&TenantCursor>,
         limit: usize,
     ) -> Result<Vec<StoredTenant>, LedgerError> {
         let place_at = after.map(|place| place_instant(place.created_at_us)).transpose()?;

@@ -12,8 +12,8 @@ use futures::FutureExt;
 
 use super::columns::{Milliseconds, Small, reads};
 use super::functions::{coalesce, transaction_timestamp};
+use super::prepared::Prepared;
 use super::schema::quarantine;
-use super::statement::Kept;
 use super::{BEGIN, Conflict, Ledger, LedgerError, audit, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 
@@ -72,7 +72,7 @@ pub struct Quarantined {
 
 /// An event on its way into quarantine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct QuarantineEntry {
     pub(crate) partition: Partition,
     pub(crate) outbox_id: OutboxId,
     pub(crate) reservation: Option<ReservationId>,
@@ -82,8 +82,11 @@ pub(crate) struct Refused {
 }
 
 /// Puts events into quarantine; one that is there already stays as it is.
-pub(crate) async fn add(mut connection: &AsyncPgConnection, refused: &[Refused]) -> Result<(), LedgerError> {
-    let row = |refused: &Refused| {
+pub(crate) async fn add(
+    mut connection: &AsyncPgConnection,
+    refused: &[QuarantineEntry],
+) -> Result<(), LedgerError> {
+    let row = |refused: &QuarantineEntry| {
         (
             quarantine::partition.eq(refused.partition),
             quarantine::epoch.eq(refused.outbox_id.epoch),
@@ -115,7 +118,7 @@ pub(crate) async fn waiting(
 ) -> Result<Vec<ReservationId>, LedgerError> {
     let find =
         sql_query(include_str!("sql/quarantined_reservations.sql")).bind::<Array<sql_types::Uuid>, _>(ids);
-    let rows: Vec<Waiting> = Kept(find).load(&mut connection).await?;
+    let rows: Vec<Waiting> = Prepared(find).load(&mut connection).await?;
     Ok(rows.into_iter().map(|row| row.reservation_id).collect())
 }
 

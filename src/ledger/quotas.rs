@@ -8,8 +8,8 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::prepared::Prepared;
 use super::schema::tenants;
-use super::statement::Kept;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, instant, journal, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{PostedLine, Posting};
@@ -81,7 +81,7 @@ pub(crate) async fn read_open(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
-    let rows: Vec<Row> = Kept(find).load(&mut connection).await?;
+    let rows: Vec<Row> = Prepared(find).load(&mut connection).await?;
     rows.into_iter()
         .map(|row| {
             let meter = MeterId::parse(&row.meter).map_err(|_| LedgerError::Damaged(row.meter.clone()))?;
@@ -176,7 +176,7 @@ async fn insert(
             openings.iter().map(|o| i16::from(o.decimals.count())).collect::<Vec<_>>(),
         )
         .bind::<Array<Numeric>, _>(included.collect::<Vec<_>>());
-    Ok(Kept(insert).load(connection).await?)
+    Ok(Prepared(insert).load(connection).await?)
 }
 
 /// A tenant's meter and the start of a period of it (unix ms).
@@ -206,7 +206,7 @@ pub(crate) async fn read_with_next(
         .bind::<Array<Text>, _>(wanted.iter().map(|(tenant, ..)| tenant.as_str()).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(wanted.iter().map(|(_, meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(.., start_ms)| *start_ms))?);
-    let rows: Vec<WithNext> = Kept(find).load(connection).await?;
+    let rows: Vec<WithNext> = Prepared(find).load(connection).await?;
     rows.into_iter().map(WithNext::read).collect()
 }
 

@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::columns::{Microseconds, Milliseconds, Small, Unsigned};
 use super::functions::interval;
+use super::prepared::Prepared;
 use super::quarantine::open;
 use super::schema::{quarantine, reconciliations};
-use super::statement::Kept;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 use crate::domain::amount::Decimals;
 use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figures, ReconciliationState};
@@ -77,7 +77,7 @@ impl Reconciliation {
 
 /// What may explain a difference, as of the place of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Circumstances {
+pub(crate) struct DriftContext {
     pub(crate) quarantined: u64,
     pub(crate) gaps: u64,
     /// The gate counted an operation twice and may not have given it back when the checkpoint was taken.
@@ -97,7 +97,7 @@ pub struct ReconciliationFilter {
 
 /// A place in a list of reconciliations, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReconciliationPlace {
+pub struct ReconciliationCursor {
     /// When it was judged (unix µs).
     pub judged_at_us: i64,
     /// Which checkpoint.
@@ -105,7 +105,7 @@ pub struct ReconciliationPlace {
 }
 
 #[derive(QueryableByName)]
-struct CircumstancesRow {
+struct DriftContextRow {
     #[diesel(sql_type = BigInt)]
     quarantined: i64,
     #[diesel(sql_type = BigInt)]
@@ -121,7 +121,7 @@ pub(crate) async fn circumstances(
     mut connection: &AsyncPgConnection,
     partition: Partition,
     checkpoint: &Checkpoint,
-) -> Result<Circumstances, LedgerError> {
+) -> Result<DriftContext, LedgerError> {
     let find = sql_query(include_str!("sql/circumstances.sql"))
         .bind::<Text, _>(checkpoint.description.tenant.as_str())
         .bind::<SmallInt, _>(partition)
@@ -129,8 +129,8 @@ pub(crate) async fn circumstances(
         .bind::<BigInt, _>(number::signed(checkpoint.outbox_id.sequence))
         .bind::<BigInt, _>(number::signed(checkpoint.description.tenant_version))
         .bind::<BigInt, _>(number::signed(checkpoint.description.policy_version));
-    let row: CircumstancesRow = Kept(find).get_result(&mut connection).await?;
-    Ok(Circumstances {
+    let row: DriftContextRow = Prepared(find).get_result(&mut connection).await?;
+    Ok(DriftContext {
         quarantined: number::unsigned(row.quarantined)?,
         gaps: number::unsigned(row.gaps)?,
         repeats_wait: row.repeats_wait,
@@ -379,7 +379,7 @@ impl Ledger {
     pub async fn reconciliations(
         &self,
         filter: &ReconciliationFilter,
-        after: Option<ReconciliationPlace>,
+        after: Option<ReconciliationCursor>,
         limit: usize,
     ) -> Result<Vec<Reconciliation>, LedgerError> {
         let damaged = || LedgerError::Refused("the place lies outside what the ledger can hold".into());

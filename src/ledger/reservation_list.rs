@@ -31,7 +31,7 @@ pub struct ReservationFilter {
 
 /// A place in a list of reservations, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReservationPlace {
+pub struct ReservationCursor {
     /// When the reservation was made (unix ms).
     pub born_at_ms: i64,
     /// Which one.
@@ -58,7 +58,7 @@ impl ReservationFilter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedReservation {
     /// Where it stands in the list.
-    pub place: ReservationPlace,
+    pub place: ReservationCursor,
     /// Its row, and its parked calls in order.
     pub known: KnownReservation,
 }
@@ -67,7 +67,7 @@ pub struct ListedReservation {
 struct Page {
     tenant: TenantId,
     filter: ReservationFilter,
-    after: Option<ReservationPlace>,
+    after: Option<ReservationCursor>,
     limit: usize,
 }
 
@@ -112,7 +112,7 @@ impl Page {
             .await?;
         let listed = rows.into_iter().map(|row| {
             let row = row.read()?;
-            let place = ReservationPlace { born_at_ms: row.record.head.born_at_ms, id: row.id };
+            let place = ReservationCursor { born_at_ms: row.record.head.born_at_ms, id: row.id };
             Ok(ListedReservation { place, known: KnownReservation { row: Some(row), parked: Vec::new() } })
         });
         listed.collect()
@@ -132,7 +132,7 @@ impl Page {
             .load(connection)
             .await?;
         let listed = rows.into_iter().map(|row| {
-            let place = ReservationPlace { born_at_ms: row.taken_at_ms, id: row.reservation };
+            let place = ReservationCursor { born_at_ms: row.taken_at_ms, id: row.reservation };
             ListedReservation { place, known: KnownReservation { row: None, parked: Vec::new() } }
         });
         Ok(listed.collect())
@@ -168,7 +168,7 @@ impl Ledger {
         &self,
         tenant: &TenantId,
         filter: &ReservationFilter,
-        after: Option<ReservationPlace>,
+        after: Option<ReservationCursor>,
         limit: usize,
     ) -> Result<Vec<ListedReservation>, LedgerError> {
         let page = Page { tenant: tenant.clone(), filter: filter.clone(), after, limit };

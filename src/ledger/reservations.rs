@@ -13,13 +13,13 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::{FutureExt, try_join};
 
 use super::columns::MillisecondsIfAny;
+use super::prepared::{self, Prepared};
 use super::schema::{quarantine as events, reservations, reservations_archive as archive};
-use super::statement::{self, Kept};
 use super::{Ledger, LedgerError, instant, number, quarantine};
 use crate::domain::booking;
 use crate::domain::codec::Undecodable;
 use crate::domain::ids::{OperationId, OutboxId, ReservationId, TenantId};
-use crate::domain::reservation::{BodyRest, Record, ReservationState};
+use crate::domain::reservation::{BodyDetails, Record, ReservationState};
 
 /// A reservation as it is booked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub(crate) async fn read_records(
     let find = sql_query(include_str!("sql/booked_records.sql"))
         .bind::<Array<SmallInt>, _>(ids.iter().map(|id| id.partition()).collect::<Vec<_>>())
         .bind::<Array<sql_types::Uuid>, _>(ids);
-    let rows: Vec<RecordRow> = Kept(find).load(&mut connection).await?;
+    let rows: Vec<RecordRow> = Prepared(find).load(&mut connection).await?;
     let read = |row: RecordRow| BookedRecord {
         id: row.id,
         record: Record::decode(&row.record),
@@ -162,7 +162,7 @@ fn decode(id: ReservationId, record: &[u8]) -> Result<Record, LedgerError> {
 #[derive(Debug)]
 struct BookedReservation<'a> {
     change: &'a ReservationChange,
-    rest: &'a BodyRest,
+    rest: &'a BodyDetails,
     record: Vec<u8>,
     meters: Vec<&'a str>,
     period_start: DateTime<Utc>,
@@ -216,7 +216,7 @@ type Attributes = (
     Nullable<Timestamptz>,
 );
 
-impl ToSql<statement::Row, Pg> for BookedReservation<'_> {
+impl ToSql<prepared::Row, Pg> for BookedReservation<'_> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         let (change, rest) = (self.change, self.rest);
         let (head, body) = (&change.record.head, &change.record.body);
@@ -267,7 +267,7 @@ async fn write(
         return Ok(());
     }
     let rows = changes.iter().map(|change| BookedReservation::of(change)).collect::<Result<Vec<_>, _>>()?;
-    Kept(query.bind::<Array<statement::Row>, _>(rows)).execute(&mut connection).await?;
+    Prepared(query.bind::<Array<prepared::Row>, _>(rows)).execute(&mut connection).await?;
     Ok(())
 }
 

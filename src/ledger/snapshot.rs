@@ -10,7 +10,7 @@ use futures::{FutureExt, try_join};
 use rust_decimal::Decimal;
 
 use super::open_holds::{self, MeterDecimals, OpenHolds, TornHold};
-use super::statement::Kept;
+use super::prepared::Prepared;
 use super::{BEGIN_LOOK_UP, Ledger, LedgerError, QuotaCapacity, cursors, instant, number, quotas};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{
@@ -144,7 +144,7 @@ async fn read_subjects(
     let find = sql_query(include_str!("sql/subjects_of_tenant.sql"))
         .bind::<Text, _>(tenant.as_str())
         .bind::<BigInt, _>(number::limit(most.saturating_add(1)));
-    let rows: Vec<SubjectRow> = Kept(find).load(&mut connection).await?;
+    let rows: Vec<SubjectRow> = Prepared(find).load(&mut connection).await?;
     if rows.len() > most {
         return Ok(None);
     }
@@ -210,7 +210,7 @@ async fn read_counters(
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
             questions.iter().map(|(.., ask)| ask.window_end_ms),
         )?);
-    let rows: Vec<CounterRow> = Kept(find).load(&mut connection).await?;
+    let rows: Vec<CounterRow> = Prepared(find).load(&mut connection).await?;
     let mut sums = vec![Units::ZERO; asks.len()];
     for row in rows {
         let (counter, place): (usize, usize) = (number::small(row.counter)?, number::small(row.place)?);
@@ -271,7 +271,7 @@ async fn read_consumed(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
-    Ok(Kept(find).load(&mut connection).await?)
+    Ok(Prepared(find).load(&mut connection).await?)
 }
 
 #[derive(QueryableByName)]
@@ -292,6 +292,6 @@ async fn read_latest(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
         .bind::<SmallInt, _>(number::of_partition(partition));
-    let rows: Vec<BornRow> = Kept(find).load(&mut connection).await?;
+    let rows: Vec<BornRow> = Prepared(find).load(&mut connection).await?;
     Ok(rows.as_slice().first().map(|row| row.born_at.timestamp_millis()))
 }

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 
 use super::functions::transaction_timestamp;
-use super::statement::{self, Kept};
+use super::prepared::{self, Prepared};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind, TenantId};
@@ -85,7 +85,7 @@ struct MovedUsage<'a> {
 /// The attributes of `moved_usage`, in order.
 type Attributes = (Text, Text, Timestamptz, Text, BigInt, Numeric, BigInt, Numeric, Numeric);
 
-impl ToSql<statement::Row, Pg> for MovedUsage<'_> {
+impl ToSql<prepared::Row, Pg> for MovedUsage<'_> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         let (key, change) = (self.key, self.change);
         let row = (
@@ -116,8 +116,8 @@ pub(crate) async fn add(
         Ok(MovedUsage { key, hour_at: instant::from_ms(key.hour_start_ms)?, change })
     };
     let rows = changes.0.iter().map(row).collect::<Result<Vec<_>, _>>()?;
-    let add = sql_query(include_str!("sql/add_to_usage.sql")).bind::<Array<statement::Row>, _>(rows);
-    Kept(add).execute(&mut connection).await?;
+    let add = sql_query(include_str!("sql/add_to_usage.sql")).bind::<Array<prepared::Row>, _>(rows);
+    Prepared(add).execute(&mut connection).await?;
     Ok(())
 }
 
@@ -141,14 +141,14 @@ pub struct UsageQuery {
     /// What to tell apart.
     pub group_by: Vec<GroupBy>,
     /// From behind this place.
-    pub after: Option<UsagePlace>,
+    pub after: Option<UsageCursor>,
     /// At most so many.
     pub limit: usize,
 }
 
 /// A place in a list of usage: newest first, then by the groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct UsagePlace {
+pub struct UsageCursor {
     /// The start (unix ms); 0 without granularity.
     pub start_ms: i64,
     /// The group's texts, joined as the ledger orders them.
@@ -159,7 +159,7 @@ pub struct UsagePlace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageFigures {
     /// Its place in the list.
-    pub place: UsagePlace,
+    pub place: UsageCursor,
     /// The start of its hour, day or month (unix ms).
     pub start_ms: Option<i64>,
     /// Whose, where told apart.
@@ -229,7 +229,7 @@ impl Row {
         };
         let start_ms = self.start_at.map(|at| at.timestamp_millis());
         Ok(UsageFigures {
-            place: UsagePlace { start_ms: start_ms.unwrap_or_default(), group: self.place.clone() },
+            place: UsageCursor { start_ms: start_ms.unwrap_or_default(), group: self.place.clone() },
             start_ms,
             tenant: told(GroupBy::Tenant).then(|| number::tenant(&self.tenant)).transpose()?,
             plan: told(GroupBy::Plan).then(|| self.plan.clone()),

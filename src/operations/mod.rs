@@ -2,8 +2,8 @@
 
 pub mod answers;
 mod calls;
+mod change_feed;
 mod error;
-mod follow;
 mod instance;
 mod key_memory;
 mod keys;
@@ -26,8 +26,8 @@ use instance::Instance;
 
 pub use calls::acknowledge::Positions;
 pub use calls::admission::TimeAccepted;
+pub use change_feed::follow_changes;
 pub use error::{FieldError, OperationError};
-pub use follow::follow_changes;
 pub use keys::Recognised;
 pub use memory::anchors::AnchorCheck;
 pub use memory::losses::watch_losses;
@@ -47,9 +47,9 @@ use crate::telemetry::Metrics;
 use calls::admission::Backlog;
 use keys::Keys;
 use memory::key_filters::KeyFilters;
-use memory::losses::Remembered;
+use memory::losses::AcknowledgedEvents;
+use memory::memory_check::MemoryCheck;
 use memory::restore_turns::RestoreTurns;
-use memory::trust::Trust;
 use outage::parking::Parking;
 use policy::policy_store::PolicyStore;
 use reconcile::damage::PassedOver;
@@ -105,12 +105,12 @@ pub struct Operations {
     instance: Instance,
     positions: Arc<Positions>,
     questions: Questions,
-    trust: Trust,
+    trust: MemoryCheck,
     restores: RestoreTurns,
     compared: reconcile::compared::Compared,
     backlog: Backlog,
     stopping: AtomicBool,
-    remembered: Remembered,
+    remembered: AcknowledgedEvents,
     jobs_bell: Notify,
     parking: Parking,
     passed_over: PassedOver,
@@ -131,7 +131,7 @@ impl Operations {
     ) -> Answer<Self> {
         let policy =
             PolicyStore::load(ledger.clone(), options.partitions, clock.clone(), metrics.clone()).await?;
-        let remembered = Remembered::new(options.partitions);
+        let remembered = AcknowledgedEvents::new(options.partitions);
         let keys = Keys::load(&ledger, &options.secret).await?;
         let operations = Self {
             gate,
@@ -146,7 +146,7 @@ impl Operations {
             instance: Instance::default(),
             positions,
             questions: Questions::default(),
-            trust: Trust::default(),
+            trust: MemoryCheck::default(),
             restores: RestoreTurns::default(),
             compared: reconcile::compared::Compared::default(),
             backlog: Backlog::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use diesel_async::AsyncPgConnection;
 use futures::{FutureExt, try_join};
 
-use super::batch::{Arrival, Known, Plan, Told, event_hash, gate_time_ms, plan, subjects_of};
+use super::batch::{Arrival, LedgerState, OutboxMessage, Plan, event_hash, gate_time_ms, plan, subjects_of};
 use super::fail_point::{FailPoint, FailPoints};
 use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
@@ -185,7 +185,7 @@ fn epoch_ends(part: &PartitionEvents) -> Vec<losses::Place> {
 /// The checkpoints, each the last event of its partition's part.
 fn checkpoints(arrivals: &[Arrival]) -> Vec<(Partition, Checkpoint)> {
     let told = arrivals.iter().filter_map(|arrival| match &arrival.event {
-        Ok(Told::Checkpoint(checkpoint)) => Some((arrival.partition, checkpoint.as_ref().clone())),
+        Ok(OutboxMessage::Checkpoint(checkpoint)) => Some((arrival.partition, checkpoint.as_ref().clone())),
         _ => None,
     });
     told.collect()
@@ -202,14 +202,14 @@ pub(super) async fn read_known(
     ledger: &Ledger,
     connection: &AsyncPgConnection,
     arrivals: &[Arrival],
-) -> Result<Known, LedgerError> {
+) -> Result<LedgerState, LedgerError> {
     let mut ids: Vec<ReservationId> = arrivals.iter().filter_map(Arrival::reservation).collect();
     ids.sort_unstable();
     ids.dedup();
     let reading = reservations::read_records(connection, &ids);
     let (rows, waiting) = try_join!(reading, quarantine::waiting(connection, &ids))?;
     let waiting = waiting.into_iter().collect();
-    let mut known = Known { waiting, horizon_ms: ledger.horizon_ms(), ..Known::default() };
+    let mut known = LedgerState { waiting, horizon_ms: ledger.horizon_ms(), ..LedgerState::default() };
     for row in rows {
         if let Ok(record) = row.record {
             known.records.insert(row.id, record);
@@ -226,10 +226,10 @@ pub(super) async fn number_subjects(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     arrivals: &[Arrival],
-    known: Known,
-) -> Result<Known, LedgerError> {
+    known: LedgerState,
+) -> Result<LedgerState, LedgerError> {
     let subjects = ledger.number_subjects(connection, subjects_of(arrivals, &known.records)).await?;
-    Ok(Known { subjects, ..known })
+    Ok(LedgerState { subjects, ..known })
 }
 
 /// Writes a plan, table by table, and answers how many entries it has: a constant number of statements, whatever the

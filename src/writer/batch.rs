@@ -12,7 +12,7 @@ use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::key_filter::NOTED_AGAIN_AFTER_MS;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::ledger::gaps;
-use crate::ledger::quarantine::Refused;
+use crate::ledger::quarantine::QuarantineEntry;
 use crate::ledger::repeats::Repeat;
 use crate::ledger::reservations::ReservationChange;
 use crate::ledger::subjects::{SubjectNumbers, TenantSubject};
@@ -90,12 +90,12 @@ pub(crate) struct Arrival {
     pub(crate) outbox_id: OutboxId,
     pub(crate) bytes: Vec<u8>,
     /// What it says, or why it cannot be read.
-    pub(crate) event: Result<Told, String>,
+    pub(crate) event: Result<OutboxMessage, String>,
 }
 
 /// What an outbox entry says.
 #[derive(Debug, Clone)]
-pub(crate) enum Told {
+pub(crate) enum OutboxMessage {
     /// What happened to a reservation.
     Event(Box<Event>),
     /// How a tenant's counters stood; it books nothing.
@@ -103,16 +103,16 @@ pub(crate) enum Told {
 }
 
 /// Reads an outbox entry, or says why it cannot be.
-pub(crate) fn read_entry(outbox_id: OutboxId, bytes: &[u8]) -> Result<Told, String> {
+pub(crate) fn read_entry(outbox_id: OutboxId, bytes: &[u8]) -> Result<OutboxMessage, String> {
     if !is_checkpoint(bytes) {
         let event = Event::decode(outbox_id, bytes).map_err(|error| error.to_string())?;
-        return Ok(Told::Event(Box::new(event)));
+        return Ok(OutboxMessage::Event(Box::new(event)));
     }
     let checkpoint = Checkpoint::decode(outbox_id, bytes).map_err(|error| error.to_string())?;
     let instants = checkpoint.description.counters.iter().map(|counter| counter.window_ms);
     let instants = instants.flat_map(|(start_ms, end_ms)| [start_ms, end_ms]);
     if instants.chain([checkpoint.gate_time_ms]).all(is_bookable_instant) {
-        Ok(Told::Checkpoint(Box::new(checkpoint)))
+        Ok(OutboxMessage::Checkpoint(Box::new(checkpoint)))
     } else {
         Err(BookError::Instant.to_string())
     }
@@ -127,7 +127,7 @@ impl Arrival {
     /// The record with which a reservation begins.
     fn begun(&self) -> Option<&Record> {
         match &self.event {
-            Ok(Told::Event(event)) => begun(event),
+            Ok(OutboxMessage::Event(event)) => begun(event),
             _ => None,
         }
     }
@@ -135,8 +135,8 @@ impl Arrival {
     /// The reservation, also of an event that reads no further than that.
     pub(crate) fn reservation(&self) -> Option<ReservationId> {
         match &self.event {
-            Ok(Told::Event(event)) => Some(event.reservation),
-            Ok(Told::Checkpoint(_)) => None,
+            Ok(OutboxMessage::Event(event)) => Some(event.reservation),
+            Ok(OutboxMessage::Checkpoint(_)) => None,
             Err(_) if is_checkpoint(&self.bytes) => None,
             Err(_) => self.bytes.get(10..26)?.try_into().ok().map(ReservationId::from_bytes),
         }
@@ -152,7 +152,7 @@ fn begun(event: &Event) -> Option<&Record> {
 
 /// What the ledger knows about a batch's reservations.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct LedgerState {
     pub(crate) records: HashMap<ReservationId, Record>,
     /// When those of them that are resolved were so last (gate time, unix ms).
     pub(crate) resolved_at_ms: HashMap<ReservationId, i64>,
@@ -188,7 +188,7 @@ pub(crate) struct Plan {
     pub(crate) ended: Vec<EndedLife>,
     /// The keyed operations that become known by it, or are known for longer.
     pub(crate) keys: Vec<ReservationId>,
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Vec<QuarantineEntry>,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) gaps: Vec<gaps::Found>,
 }
@@ -208,7 +208,7 @@ impl Plan {
 }
 
 /// Decides what the arrivals, in order, do to the books.
-pub(crate) fn plan(arrivals: Vec<Arrival>, known: Known) -> Plan {
+pub(crate) fn plan(arrivals: Vec<Arrival>, known: LedgerState) -> Plan {
     let mut planner = Planner { known, plan: Plan::default(), changed: HashMap::new() };
     for arrival in arrivals {
         planner.take(arrival);
@@ -217,13 +217,13 @@ pub(crate) fn plan(arrivals: Vec<Arrival>, known: Known) -> Plan {
 }
 
 struct Planner {
-    known: Known,
+    known: LedgerState,
     plan: Plan,
     /// Where in the plan a reservation's change is.
     changed: HashMap<ReservationId, usize>,
 }
 
-enum Standing {
+enum Disposition {
     Bookable(Box<Booking>),
     /// What is booked under its id makes room for it.
     NewLife(Box<Booking>),
@@ -234,8 +234,8 @@ enum Standing {
 impl Planner {
     fn take(&mut self, arrival: Arrival) {
         let taken = match &arrival.event {
-            Ok(Told::Event(event)) => self.take_event(&arrival, event),
-            Ok(Told::Checkpoint(_)) => return,
+            Ok(OutboxMessage::Event(event)) => self.take_event(&arrival, event),
+            Ok(OutboxMessage::Checkpoint(_)) => return,
             Err(reason) => Err(reason.clone()),
         };
         if let Err(reason) = taken {
@@ -245,15 +245,15 @@ impl Planner {
 
     fn take_event(&mut self, arrival: &Arrival, event: &Event) -> Result<(), String> {
         match self.judge(arrival, event)? {
-            Standing::Bookable(booking) => self.write(arrival.partition, event, *booking, false)?,
-            Standing::NewLife(booking) => {
+            Disposition::Bookable(booking) => self.write(arrival.partition, event, *booking, false)?,
+            Disposition::NewLife(booking) => {
                 let id = event.reservation;
                 let planned = self.changed.get(&id).and_then(|index| self.plan.reservations.get(*index));
                 let ended = EndedLife { id, planned: planned.cloned() };
                 self.write(arrival.partition, event, *booking, true)?;
                 self.plan.ended.push(ended);
             }
-            Standing::Repeat(tenant) => self.plan.repeats.push(Repeat {
+            Disposition::Repeat(tenant) => self.plan.repeats.push(Repeat {
                 partition: arrival.partition,
                 outbox_id: arrival.outbox_id,
                 reservation: event.reservation,
@@ -283,7 +283,7 @@ impl Planner {
         resolved_at_ms.is_some_and(|at_ms| since_ms(at_ms) > self.known.horizon_ms)
     }
 
-    fn judge(&self, arrival: &Arrival, event: &Event) -> Result<Standing, String> {
+    fn judge(&self, arrival: &Arrival, event: &Event) -> Result<Disposition, String> {
         if self.known.waiting.contains(&event.reservation) {
             return Err("an earlier event of this reservation waits in quarantine".into());
         }
@@ -297,15 +297,17 @@ impl Planner {
         let is_past = self.is_past_horizon(event);
         let meeting = before.map_or(Ok(Meeting::Next), |before| meet(event, before, is_past))?;
         let booking = match (meeting, before) {
-            (Meeting::Known, Some(before)) => return Ok(Standing::Repeat(before.body.tenant.clone())),
+            (Meeting::LedgerState, Some(before)) => {
+                return Ok(Disposition::Repeat(before.body.tenant.clone()));
+            }
             (Meeting::NewLife, _) => {
                 let booking = book(event, None).map_err(|error| error.to_string())?;
-                return Ok(Standing::NewLife(Box::new(booking)));
+                return Ok(Disposition::NewLife(Box::new(booking)));
             }
             (Meeting::Rise, Some(before)) => book_rise(event, before),
             (_, before) => book(event, before),
         };
-        Ok(Standing::Bookable(Box::new(booking.map_err(|error| error.to_string())?)))
+        Ok(Disposition::Bookable(Box::new(booking.map_err(|error| error.to_string())?)))
     }
 
     /// `is_another_life`: what is booked under its id goes to the archive first.
@@ -361,7 +363,7 @@ impl Planner {
         let tenant = reservation.and_then(|id| self.tenant_of(id, &arrival));
         self.known.waiting.extend(reservation);
         self.plan.keys.extend(reservation);
-        self.plan.refused.push(Refused {
+        self.plan.refused.push(QuarantineEntry {
             partition: arrival.partition,
             outbox_id: arrival.outbox_id,
             reservation,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Outbox, OutboxEntry, OutboxError, Standing};
+use super::{Outbox, OutboxEntry, OutboxError, TailStretch};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::{Gate, GateError, OutboxStretch};
 
@@ -58,8 +58,8 @@ impl Outbox for GateOutbox {
     async fn standing(
         &self,
         up_to: &[(Partition, OutboxId)],
-    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
-        let stretch = |stretch: &OutboxStretch| Standing {
+    ) -> Result<Vec<(Partition, Vec<TailStretch>)>, OutboxError> {
+        let stretch = |stretch: &OutboxStretch| TailStretch {
             last: stretch.last,
             age: Duration::from_millis(stretch.age_ms.max(0).unsigned_abs()),
             bytes: stretch.bytes,

@@ -10,7 +10,7 @@ use crate::domain::checkpoint::{Checkpoint, CounterDescription, Difference, Figu
 use crate::domain::holds::{Holds, NewCounter};
 use crate::domain::ids::Partition;
 use crate::ledger::open_holds::read_open_page;
-use crate::ledger::reconciliations::{Circumstances, circumstances};
+use crate::ledger::reconciliations::{DriftContext, circumstances};
 use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures};
 use crate::ledger::{Ledger, LedgerError, Reconciliation, begin_aside, end_aside};
 
@@ -42,8 +42,8 @@ pub(super) async fn judge(
     end_aside(connection).await?;
     let (around, (differences, state, detail)) = match compared {
         Err(error) if error.is_transient() && !error.is_statement_timeout() => return Err(error),
-        Err(error) if error.is_statement_timeout() => (Circumstances::default(), undecided(TOO_SLOW)),
-        Err(error) => (Circumstances::default(), undecided(&why(error))),
+        Err(error) if error.is_statement_timeout() => (DriftContext::default(), undecided(TOO_SLOW)),
+        Err(error) => (DriftContext::default(), undecided(&why(error))),
         Ok(compared) => compared,
     };
     Ok(Reconciliation {
@@ -68,7 +68,7 @@ async fn compare(
     partition: Partition,
     checkpoint: &Checkpoint,
     time: Duration,
-) -> Result<(Circumstances, Judgement), LedgerError> {
+) -> Result<(DriftContext, Judgement), LedgerError> {
     let until = Clock::monotonic() + time;
     let tenant = &checkpoint.description.tenant;
     let ask = ask_of(checkpoint);
@@ -135,12 +135,12 @@ const REPEATS_WAIT: &str =
     "an operation that came again had not been taken back yet; the next checkpoint decides";
 const POLICY_CHANGED: &str = "policy or tenant changed while it was taken; the next checkpoint decides";
 
-fn decide(checkpoint: &Checkpoint, books: &[Figures], around: &Circumstances) -> Judgement {
+fn decide(checkpoint: &Checkpoint, books: &[Figures], around: &DriftContext) -> Judgement {
     let differences = checkpoint.differences(books);
     match (differences.is_empty(), around) {
         (true, _) => (differences, ReconciliationState::Clean, String::new()),
-        (_, Circumstances { repeats_wait: true, .. }) => undecided(REPEATS_WAIT),
-        (_, Circumstances { policy_changed: true, .. }) => undecided(POLICY_CHANGED),
+        (_, DriftContext { repeats_wait: true, .. }) => undecided(REPEATS_WAIT),
+        (_, DriftContext { policy_changed: true, .. }) => undecided(POLICY_CHANGED),
         _ => (differences, ReconciliationState::Drift, String::new()),
     }
 }

@@ -11,7 +11,7 @@ pub(super) enum Meeting {
     /// It is the next change of it.
     Next,
     /// The books have what it says: nothing is left to do, but for the gate where it counts it again.
-    Known,
+    LedgerState,
     /// It begins a life of its own: what is booked of the id is another job, or came to nothing.
     NewLife,
     /// More was done in a life that the books did not take than they have: the rise is charged, late.
@@ -31,7 +31,7 @@ pub(super) fn meet(event: &Event, before: &Record, is_past: bool) -> Result<Meet
     }
     let is_other_life = head.born_at_ms != booked.born_at_ms;
     if !is_open && (is_other_life || (head.late && head.step <= booked.step)) {
-        return Ok(if consumed_beyond(before, units) { Meeting::Rise } else { Meeting::Known });
+        return Ok(if consumed_beyond(before, units) { Meeting::Rise } else { Meeting::LedgerState });
     }
     if head.step > booked.step {
         return Ok(Meeting::Next);
@@ -43,7 +43,7 @@ pub(super) fn meet(event: &Event, before: &Record, is_past: bool) -> Result<Meet
             .zip(&before.units)
             .all(|(now, was)| now.held == was.held && now.consumed <= was.consumed);
     if same || passed {
-        Ok(Meeting::Known)
+        Ok(Meeting::LedgerState)
     } else {
         Err("it differs from what is booked as this step".into())
     }
@@ -60,7 +60,7 @@ fn begins(record: &Record, before: &Record, is_past: bool) -> Result<Meeting, St
     let is_other_life = record.head.born_at_ms != before.head.born_at_ms;
     match (is_same, is_resolved && is_other_life) {
         (true, true) if is_past || !has_consumed(before) => Ok(Meeting::NewLife),
-        (true, _) => Ok(Meeting::Known),
+        (true, _) => Ok(Meeting::LedgerState),
         (false, true) => Ok(Meeting::NewLife),
         (false, false) => Err("another request with this id is booked".into()),
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::tail::Standing;
+use super::tail::TailStretch;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
 /// An event as it stands in the outbox: its place and its bytes.
@@ -58,7 +58,7 @@ pub trait Outbox: Send + Sync + 'static {
     fn standing(
         &self,
         up_to: &[(Partition, OutboxId)],
-    ) -> impl Future<Output = Result<Vec<(Partition, Vec<Standing>)>, OutboxError>> + Send;
+    ) -> impl Future<Output = Result<Vec<(Partition, Vec<TailStretch>)>, OutboxError>> + Send;
 
     /// Drops the entries below a place.
     fn trim(

@@ -2,9 +2,9 @@
 
 use super::apply::PartitionEvents;
 use super::batch::{Reading, follow};
+use super::observer::Alarm;
 use super::outbox::OutboxEntry;
 use super::tail::Tail;
-use super::watch::Alarm;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::ledger::Cursor;
 

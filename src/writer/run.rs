@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::abandoned::is_silent;
 use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
 use super::batch::gate_time_ms;
 use super::fail_point::{FailPoint, FailPoints, Killed};
+use super::observer::{Alarm, WriterObserver};
 use super::outbox::{Outbox, OutboxEntry, OutboxError};
 use super::pace::Pace;
 use super::position::Position;
-use super::rests::is_silent;
-use super::watch::{Alarm, Watch};
 use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -75,7 +75,7 @@ pub struct Pass {
 }
 
 /// Books the events of the partitions it has leases of.
-pub struct Writer<O: Outbox, W: Watch> {
+pub struct Writer<O: Outbox, W: WriterObserver> {
     pub(super) outbox: O,
     pub(super) ledger: Ledger,
     pub(super) watch: W,
@@ -86,7 +86,7 @@ pub struct Writer<O: Outbox, W: Watch> {
     partitions_of_node: usize,
     pub(super) leased_until: Option<Instant>,
     /// Booked positions that the gate was not told yet.
-    untold: BTreeMap<Partition, OutboxId>,
+    undelivered: BTreeMap<Partition, OutboxId>,
     /// How many partitions had more than was read of them last time.
     busy: usize,
     pace: Pace,
@@ -126,7 +126,7 @@ impl From<super::OutboxError> for Failure {
     }
 }
 
-impl<O: Outbox, W: Watch> Writer<O, W> {
+impl<O: Outbox, W: WriterObserver> Writer<O, W> {
     /// A writer that has done nothing yet.
     pub fn new(outbox: O, ledger: Ledger, watch: W, options: WriterOptions) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
             partitions: BTreeMap::new(),
             partitions_of_node: 0,
             leased_until: None,
-            untold: BTreeMap::new(),
+            undelivered: BTreeMap::new(),
             busy: 0,
             pace: Pace::new(Instant::now()),
             news: None,
@@ -276,13 +276,13 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
 
     /// Best effort: what could not be told is told with the next pass.
     async fn publish(&mut self, applied: &Applied) {
-        self.untold.extend(applied.booked.iter().map(|(partition, id, _)| (*partition, *id)));
-        let positions: Vec<_> = self.untold.iter().map(|(partition, id)| (*partition, *id)).collect();
+        self.undelivered.extend(applied.booked.iter().map(|(partition, id, _)| (*partition, *id)));
+        let positions: Vec<_> = self.undelivered.iter().map(|(partition, id)| (*partition, *id)).collect();
         if positions.is_empty() {
             return;
         }
         match self.outbox.publish(&positions).await {
-            Ok(()) => self.untold.clear(),
+            Ok(()) => self.undelivered.clear(),
             Err(error) => {
                 self.watch.failed(&error.to_string());
                 if let OutboxError::Doubt { partition, reason } = error {
@@ -377,7 +377,7 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
                 self.watch.alarm(&alarm);
             }
         }
-        self.give_up_strangers(giving_up).await?;
+        self.abandon_mismatched_tails(giving_up).await?;
         self.give_up_lost(&silent).await?;
         self.tell_lag(&parts);
         Ok((parts, pass))

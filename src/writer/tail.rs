@@ -12,7 +12,7 @@ const STRETCH: Duration = Duration::from_secs(1);
 
 /// A stretch of booked events that still stands in the outbox, as the gate reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct TailStretch {
     /// Its last event.
     pub last: OutboxId,
     /// How much older that is than the newest booked event.
@@ -49,7 +49,7 @@ impl Tail {
     }
 
     /// Adds what another writer has booked before, oldest first, in front of everything else.
-    pub(super) fn inherit(&mut self, standing: &[Standing], now: Instant) {
+    pub(super) fn inherit(&mut self, standing: &[TailStretch], now: Instant) {
         for stretch in standing.iter().rev() {
             self.bytes += stretch.bytes;
             let booked_at = now.checked_sub(stretch.age).unwrap_or(now);

@@ -202,7 +202,7 @@ async fn nothing_is_replayed_while_redis_clock_is_not_trusted() {
     ahead_s.store(3_600, Ordering::SeqCst);
     becomes_ready(&app, &behind, "degraded").await;
     behind.operations.look_for_parked().await.unwrap();
-    behind.operations.replay_parked().await;
+    behind.operations.redeliver_parked().await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 1);
     let reservation = app.app().operations.parse_reservation_id(&id).unwrap();
     let found = app.app().gate.peek_record(reservation, None, None).await.unwrap().record.unwrap();
@@ -210,7 +210,7 @@ async fn nothing_is_replayed_while_redis_clock_is_not_trusted() {
 
     ahead_s.store(0, Ordering::SeqCst);
     wait_for("the clock agrees again and the call is replayed", Duration::from_secs(20), async || {
-        behind.operations.replay_parked().await;
+        behind.operations.redeliver_parked().await;
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;

@@ -230,7 +230,7 @@ async fn two_instances_replay_at_once_and_everything_counts_once() {
     app.redis.restart().unwrap();
     other.operations.look_for_parked().await.unwrap();
     wait_for("both have replayed", PATIENCE, async || {
-        tokio::join!(app.app().operations.replay_parked(), other.operations.replay_parked());
+        tokio::join!(app.app().operations.redeliver_parked(), other.operations.redeliver_parked());
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;

@@ -30,7 +30,7 @@ async fn swept(app: &TestApp, id: &str) {
 /// Replays by hand until the gate has every parked call.
 async fn replay(app: &TestApp) {
     wait_for("parked calls reach the gate", PATIENCE, async || {
-        app.app().operations.replay_parked().await;
+        app.app().operations.redeliver_parked().await;
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;

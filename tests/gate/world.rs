@@ -11,7 +11,7 @@ use tollgate::domain::ids::{
     Subject, TenantId,
 };
 use tollgate::domain::reservation::{
-    Body, BodyRest, LineRule, OnExcess, Record, ReservationState, SubjectHash,
+    Body, BodyDetails, LineRule, OnExcess, Record, ReservationState, SubjectHash,
 };
 use tollgate::gate::{
     ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions, HoldOutcome, PeekCall,
@@ -194,7 +194,7 @@ impl World {
             fingerprint: tollgate::domain::fingerprint::Fingerprint([ask.meaning; 16]),
             tenant: self.tenant.clone(),
             lines: ask.lines.iter().map(rule).collect(),
-            rest: Some(BodyRest {
+            rest: Some(BodyDetails {
                 subjects: self.subjects(ask),
                 counters: ask.checks.iter().map(|counter| counter.place(caps(ask, counter))).collect(),
                 keyed: ask.keyed,

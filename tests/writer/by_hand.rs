@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tollgate::domain::ids::{Epoch, OutboxId, Partition, TenantId};
 use tollgate::ledger::Ledger;
-use tollgate::writer::{Alarm, Outbox, OutboxEntry, OutboxError, Standing, Watch, Writer, WriterOptions};
+use tollgate::writer::{
+    Alarm, Outbox, OutboxEntry, OutboxError, TailStretch, Writer, WriterObserver, WriterOptions,
+};
 
 use crate::ledger::events::{Work, at, partition};
 
@@ -109,11 +111,11 @@ impl Outbox for Hand {
     async fn standing(
         &self,
         up_to: &[(Partition, OutboxId)],
-    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
+    ) -> Result<Vec<(Partition, Vec<TailStretch>)>, OutboxError> {
         let streams = self.streams.lock().unwrap();
         let standing = |(partition, place): &(Partition, OutboxId)| {
             let booked = streams.get(partition).into_iter().flatten().filter(|(id, _)| id <= place);
-            let standing = booked.map(|(last, event)| Standing {
+            let standing = booked.map(|(last, event)| TailStretch {
                 last: *last,
                 age: Duration::ZERO,
                 bytes: event.len() as u64,
@@ -140,7 +142,7 @@ impl Alarms {
     }
 }
 
-impl Watch for Alarms {
+impl WriterObserver for Alarms {
     fn alarm(&self, alarm: &Alarm) {
         self.0.lock().unwrap().push(alarm.clone());
     }
@@ -150,7 +152,7 @@ impl Watch for Alarms {
 #[derive(Clone, Default)]
 pub(super) struct Impatient(pub(super) Alarms);
 
-impl Watch for Impatient {
+impl WriterObserver for Impatient {
     fn alarm(&self, alarm: &Alarm) {
         self.0.alarm(alarm);
     }
@@ -192,7 +194,7 @@ impl Outbox for Busy {
     async fn standing(
         &self,
         up_to: &[(Partition, OutboxId)],
-    ) -> Result<Vec<(Partition, Vec<Standing>)>, OutboxError> {
+    ) -> Result<Vec<(Partition, Vec<TailStretch>)>, OutboxError> {
         self.hand.standing(up_to).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tollgate::domain::ids::{Epoch, Partition};
-use tollgate::ledger::{Conflict, Ledger, LedgerError, Rest};
+use tollgate::ledger::{AbandonedTail, Conflict, Ledger, LedgerError};
 use tollgate::writer::{Alarm, FailPoint, FailPoints, PartitionEvents, Writer, WriterOptions, apply};
 
 use super::apply::assert_proven;
@@ -213,8 +213,8 @@ async fn a_rest_that_is_never_booked_is_given_up_and_nobody_waits_for_it() {
         (cursor.booked, cursor.settles(at("1-1")), cursor.settles(at("2-0"))),
         (at("1-0"), true, false)
     );
-    let behind = Rest { partition: place, booked: at("1-9"), epoch: Epoch(1) };
-    assert_eq!(ledger.give_up_rests(&[behind]).await.unwrap(), [], "a writer that is behind decides nothing");
+    let behind = AbandonedTail { partition: place, booked: at("1-9"), epoch: Epoch(1) };
+    assert_eq!(ledger.abandon_tails(&[behind]).await.unwrap(), [], "a writer that is behind decides nothing");
     late.pass().await.unwrap();
     assert_eq!(alarms.all(), [Alarm::GivenUp { partition: place, cursor: at("1-0") }], "told once");
     hand.append(place, 2, Work::new(&acme, "job-2", &[("ocr.page", 100)]).in_epoch(2).reserve());

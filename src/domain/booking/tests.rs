@@ -35,7 +35,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
             fingerprint: crate::domain::fingerprint::Fingerprint([0; 16]),
             tenant: TenantId::parse("acme").unwrap(),
             lines: (0..lines.len()).map(rule).collect(),
-            rest: Some(BodyRest {
+            rest: Some(BodyDetails {
                 subjects: Vec::new(),
                 counters: Vec::new(),
                 keyed: false,

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::counter::{CounterKey, Generations, Resets, ShapeHash, field_of};
+use super::counter::{CounterKey, Generations, LimitSignature, Resets, field_of};
 use super::resolve::Level;
 use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::counter::{Counter, Source};
+use crate::domain::factor::Factor;
 use crate::domain::ids::MeterId;
 use crate::domain::limit::Limit;
 use crate::domain::period::Windows;
-use crate::domain::rate::Rate;
 use crate::domain::reservation::CounterField;
 
 /// One thing that has a say about a limit id, at its level.
@@ -28,7 +28,7 @@ pub(super) enum Says {
     /// Another capacity, until an instant.
     Capacity { capacity: Amount, until_ms: Option<i64> },
     /// A multiple of the capacity that would win without it, until an instant.
-    Factor { factor: Rate, until_ms: Option<i64> },
+    Factor { factor: Factor, until_ms: Option<i64> },
 }
 
 impl Candidate {
@@ -88,7 +88,7 @@ impl Winner {
 /// Which counter it is, as the gate and the resets know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CounterIdentity {
-    pub(super) shape: ShapeHash,
+    pub(super) shape: LimitSignature,
     pub(super) start_ms: i64,
     pub(super) since_ms: i64,
     pub(super) field: CounterField,
@@ -98,7 +98,7 @@ impl CounterIdentity {
     /// The counter of `shape` that came into force at `active_from_ms` by its limit's dates.
     pub(super) fn new(
         key: &CounterKey,
-        shape: ShapeHash,
+        shape: LimitSignature,
         active_from_ms: i64,
         generations: &Generations,
         resets: &Resets,
@@ -136,7 +136,7 @@ impl Chain {
         let mut shape_before = None;
         for from_ms in std::iter::once(i64::MIN).chain(edges) {
             let won = win(candidates, from_ms, &decimals_of);
-            let shape = won.as_ref().map(|won| ShapeHash::of_limit(&won.limit));
+            let shape = won.as_ref().map(|won| LimitSignature::of_limit(&won.limit));
             if !segments.is_empty() && shape != shape_before {
                 active_from_ms = from_ms;
             }

@@ -62,9 +62,9 @@ impl From<CounterName> for String {
 
 /// What a counter counts, hashed: equal for two definitions whose counts mean the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShapeHash([u8; 16]);
+pub struct LimitSignature([u8; 16]);
 
-impl ShapeHash {
+impl LimitSignature {
     /// The shape of a limit: algorithm, window, scope, subject kind, meter, operations, class.
     pub fn of_limit(limit: &Limit) -> Self {
         let algorithm = limit.algorithm.signature();
@@ -104,13 +104,13 @@ impl ShapeHash {
     }
 }
 
-impl fmt::Display for ShapeHash {
+impl fmt::Display for LimitSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for ShapeHash {
+impl fmt::Debug for LimitSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -121,7 +121,7 @@ impl fmt::Debug for ShapeHash {
 #[error("is not a shape: it must be 32 hexadecimal digits")]
 pub struct InvalidShape;
 
-impl FromStr for ShapeHash {
+impl FromStr for LimitSignature {
     type Err = InvalidShape;
     fn from_str(text: &str) -> Result<Self, InvalidShape> {
         if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -132,7 +132,12 @@ impl FromStr for ShapeHash {
 }
 
 /// The field of a counter: a hash of what it is and which life of it this is.
-pub(super) fn field_of(name: &CounterName, shape: ShapeHash, generation: u32, start_ms: i64) -> CounterField {
+pub(super) fn field_of(
+    name: &CounterName,
+    shape: LimitSignature,
+    generation: u32,
+    start_ms: i64,
+) -> CounterField {
     let mut hasher = blake3::Hasher::new();
     hasher.update(name.as_str().as_bytes()).update(&[0]).update(&shape.0);
     hasher.update(&generation.to_le_bytes()).update(&start_ms.to_le_bytes());
@@ -157,18 +162,18 @@ pub struct GenerationRow {
     /// Whose.
     pub counter: CounterName,
     /// Of which shape.
-    pub shape: ShapeHash,
+    pub shape: LimitSignature,
     /// The generation.
     pub generation: Generation,
 }
 
 /// The installation's table of generations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Generations(HashMap<(CounterName, ShapeHash), Generation>);
+pub struct Generations(HashMap<(CounterName, LimitSignature), Generation>);
 
 impl Generations {
     /// The generation of a counter's shape; number 0 if it was never recorded.
-    pub fn get(&self, counter: &CounterName, shape: ShapeHash) -> Generation {
+    pub fn get(&self, counter: &CounterName, shape: LimitSignature) -> Generation {
         self.0.get(&(counter.clone(), shape)).copied().unwrap_or_default()
     }
 }
@@ -209,15 +214,16 @@ pub fn generations_after(
 }
 
 /// What plans and default limits define.
-fn shared_shapes(definitions: &Definitions) -> impl Iterator<Item = (CounterName, ShapeHash)> {
+fn shared_shapes(definitions: &Definitions) -> impl Iterator<Item = (CounterName, LimitSignature)> {
     let in_plans = definitions.plans.values().flat_map(|plan| &plan.limits);
     let quotas = definitions.plans.values().flat_map(|plan| &plan.quotas);
-    let quotas = quotas.map(|quota| (CounterName::of_quota(&quota.meter), ShapeHash::of_quota(&quota.meter)));
+    let quotas =
+        quotas.map(|quota| (CounterName::of_quota(&quota.meter), LimitSignature::of_quota(&quota.meter)));
     definitions.limits.values().chain(in_plans).map(shape_of).chain(quotas)
 }
 
-fn shape_of(limit: &Arc<Limit>) -> (CounterName, ShapeHash) {
-    (CounterName::of_limit(&limit.id), ShapeHash::of_limit(limit))
+fn shape_of(limit: &Arc<Limit>) -> (CounterName, LimitSignature) {
+    (CounterName::of_limit(&limit.id), LimitSignature::of_limit(limit))
 }
 
 /// A counter of a tenant: its own, or that of one of its subjects which differs from the others.

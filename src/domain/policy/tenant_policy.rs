@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::chain::{Candidate, Chain, CounterIdentity, Says};
-use super::counter::{CounterKey, CounterName, Resets, ShapeHash};
+use super::counter::{CounterKey, CounterName, LimitSignature, Resets};
 use super::resolve::{COUNTERS_MAX, Level, Resolved, TooManyCounters};
 use super::snapshot::Policy;
 use crate::domain::algorithms::{Parameters, calendar};
@@ -357,7 +357,7 @@ impl<'a> Sources<'a> {
         let quotas = self.plan.into_iter().flat_map(|plan| &plan.quotas).map(|quota| {
             let key = CounterKey { subject: None, counter: CounterName::of_quota(&quota.meter) };
             let decimals = self.decimals(&quota.meter);
-            let shape = ShapeHash::of_quota(&quota.meter);
+            let shape = LimitSignature::of_quota(&quota.meter);
             let identity = CounterIdentity::new(&key, shape, 0, &self.policy.generations, resets);
             let included = quota.included.floor_units(decimals);
             (quota.meter.clone(), QuotaRule { included, decimals, identity })
@@ -370,6 +370,8 @@ fn says(each: &Override) -> Says {
     let until_ms = each.until.map(|until| until.ms());
     match (each.capacity, each.factor) {
         (Some(capacity), _) => Says::Capacity { capacity, until_ms },
-        (None, factor) => Says::Factor { factor: factor.unwrap_or(crate::domain::rate::Rate::ONE), until_ms },
+        (None, factor) => {
+            Says::Factor { factor: factor.unwrap_or(crate::domain::factor::Factor::ONE), until_ms }
+        }
     }
 }

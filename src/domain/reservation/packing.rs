@@ -81,7 +81,8 @@ impl Body {
         if reader.position() != core_length {
             return Err(Undecodable("core length"));
         }
-        let rest = if reader.rest().is_empty() { None } else { Some(BodyRest::decode(&mut reader, layout)?) };
+        let rest =
+            if reader.rest().is_empty() { None } else { Some(BodyDetails::decode(&mut reader, layout)?) };
         Ok(Self { fingerprint, tenant, lines, rest })
     }
 }
@@ -113,7 +114,7 @@ fn decode_line(reader: &mut Reader<'_>) -> Result<LineRule, Undecodable> {
     Ok(LineRule { meter, decimals, on_excess, on_late, late_within_seconds: reader.u32()? })
 }
 
-impl BodyRest {
+impl BodyDetails {
     fn encode(&self, out: &mut Vec<u8>) {
         out.put_byte(u8::try_from(self.subjects.len()).unwrap_or(u8::MAX));
         for (_, hash) in &self.subjects {
@@ -169,11 +170,11 @@ fn decode_subject(reader: &mut Reader<'_>) -> Result<Subject, Undecodable> {
 }
 
 /// Whether layout 1 says all of these.
-fn are_of_calendar(counters: &[CounterPlace]) -> bool {
+fn are_of_calendar(counters: &[CounterRef]) -> bool {
     counters.iter().all(|counter| counter.parameters.window().is_some())
 }
 
-fn encode_places(counters: &[CounterPlace], out: &mut Vec<u8>) {
+fn encode_places(counters: &[CounterRef], out: &mut Vec<u8>) {
     let of_calendar = are_of_calendar(counters);
     out.put_byte(u8::try_from(counters.len()).unwrap_or(u8::MAX));
     for counter in counters {
@@ -212,12 +213,12 @@ fn encode_places(counters: &[CounterPlace], out: &mut Vec<u8>) {
     }
 }
 
-fn decode_places(reader: &mut Reader<'_>, layout: u8) -> Result<Vec<CounterPlace>, Undecodable> {
+fn decode_places(reader: &mut Reader<'_>, layout: u8) -> Result<Vec<CounterRef>, Undecodable> {
     let count = reader.u8()?;
     (0..count).map(|_| decode_place(reader, layout)).collect()
 }
 
-fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterPlace, Undecodable> {
+fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterRef, Undecodable> {
     let scope_index = reader.u8()?;
     let field = CounterField(reader.array()?);
     let (flags, parameters, cap) = match layout {
@@ -242,7 +243,7 @@ fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterPlace, Und
         let line = reader.u8()?;
         lines.push((line, if flags & WEIGHTED == 0 { 1 } else { reader.i64()? }));
     }
-    Ok(CounterPlace { scope_index, field, parameters, cap, lines })
+    Ok(CounterRef { scope_index, field, parameters, cap, lines })
 }
 
 fn decode_capacity(reader: &mut Reader<'_>) -> Result<PlaceCapacity, Undecodable> {
@@ -396,17 +397,17 @@ mod tests {
                 fingerprint: Fingerprint([9; 16]),
                 tenant: TenantId::parse("acme").unwrap(),
                 lines: vec![meter("ocr.page", OnExcess::Cap), meter("llm.token", OnExcess::Record)],
-                rest: Some(BodyRest {
+                rest: Some(BodyDetails {
                     subjects: vec![(subject, SubjectHash(*b"=abcdefghijkl"))],
                     counters: vec![
-                        CounterPlace {
+                        CounterRef {
                             scope_index: 0,
                             field: CounterField(*b"abcdefgh"),
                             parameters: in_window(1_699_999_200_000, 1_700_002_800_000),
                             cap: Some(PlaceCapacity::Quota),
                             lines: vec![(0, 1)],
                         },
-                        CounterPlace {
+                        CounterRef {
                             scope_index: 1,
                             field: CounterField(*b"ABCDEFGH"),
                             parameters: in_window(0, 0),

@@ -10,7 +10,12 @@ fn units(value: i64) -> Units {
 }
 
 /// A reservation of lines `a`, `b`, … that hold and have consumed this much.
-fn standing(state: ReservationState, lines: &[(i64, i64)], on_excess: OnExcess, on_late: OnLate) -> Standing {
+fn standing(
+    state: ReservationState,
+    lines: &[(i64, i64)],
+    on_excess: OnExcess,
+    on_late: OnLate,
+) -> ReservationView {
     let rule = |index: usize| LineRule {
         meter: MeterId::parse(["a", "b"][index]).unwrap(),
         decimals: Decimals::new(1).unwrap(),
@@ -38,10 +43,10 @@ fn standing(state: ReservationState, lines: &[(i64, i64)], on_excess: OnExcess, 
             rest: None,
         },
     };
-    Standing { record }
+    ReservationView { record }
 }
 
-fn held(lines: &[(i64, i64)]) -> Standing {
+fn held(lines: &[(i64, i64)]) -> ReservationView {
     standing(ReservationState::Reserved, lines, OnExcess::Record, OnLate::Charge)
 }
 

@@ -5,7 +5,7 @@ use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::codec::Undecodable;
 use crate::domain::event::{Change, Event};
 use crate::domain::ids::OutboxId;
-use crate::domain::reservation::{BodyRest, CounterPlace, LineRule, LineUnits, PlaceCapacity, Record};
+use crate::domain::reservation::{BodyDetails, CounterRef, LineRule, LineUnits, PlaceCapacity, Record};
 
 /// A reservation's record.
 pub(super) fn record_rows(bytes: &[u8]) -> Result<Rows, Undecodable> {
@@ -33,7 +33,7 @@ pub(super) fn record_rows(bytes: &[u8]) -> Result<Rows, Undecodable> {
     Ok(rows)
 }
 
-fn rest_rows(rest: &BodyRest) -> Rows {
+fn rest_rows(rest: &BodyDetails) -> Rows {
     let mut rows: Rows = Vec::new();
     for (number, (subject, hash)) in (1..).zip(&rest.subjects) {
         rows.push((format!("scope {number}"), format!("{} {} {}", subject.kind, subject.id, hash.as_str())));
@@ -77,7 +77,7 @@ fn rule_text(rule: &LineRule) -> String {
     )
 }
 
-fn place_text(place: &CounterPlace) -> String {
+fn place_text(place: &CounterRef) -> String {
     let lines: Vec<_> = place.lines.iter().map(|(line, weight)| format!("line {line} × {weight}")).collect();
     let cap = match place.cap {
         None => String::new(),

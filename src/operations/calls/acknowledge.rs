@@ -13,14 +13,14 @@ use crate::operations::{Answer, OperationError, Operations};
 
 /// How far the ledger has booked each partition, as far as this instance knows; moved by the writer or by asking.
 pub struct Positions {
-    cursors: watch::Sender<Vec<Known>>,
+    cursors: watch::Sender<Vec<BookedPosition>>,
     waiting: watch::Sender<usize>,
     asked_at: Turn<Option<Instant>>,
 }
 
 /// What is known of a partition's cursor.
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
+struct BookedPosition {
     booked: OutboxId,
     given_up: Epoch,
 }
@@ -38,7 +38,7 @@ impl Positions {
     /// Nothing known yet, for `partitions` partitions.
     pub fn new(partitions: u16) -> Self {
         Self {
-            cursors: watch::Sender::new(vec![Known::default(); usize::from(partitions)]),
+            cursors: watch::Sender::new(vec![BookedPosition::default(); usize::from(partitions)]),
             waiting: watch::Sender::new(0),
             asked_at: Turn::new(None),
         }
@@ -78,7 +78,7 @@ impl Positions {
         self.waiting.send_modify(|waiting| *waiting += 1);
         let _waiting = Waiting(&self.waiting);
         let mut receiver = self.cursors.subscribe();
-        let settled = |cursors: &Vec<Known>| {
+        let settled = |cursors: &Vec<BookedPosition>| {
             let known = cursors.get(partition.index());
             known.is_some_and(|known| Cursor::is_settled(known.booked, known.given_up, id))
         };

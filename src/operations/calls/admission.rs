@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::domain::ids::Partition;
-use crate::gate::{BreakerState, OutboxStanding, TailStart, Waiting};
+use crate::gate::{BreakerState, OutboxState, TailStart, Waiting};
 use crate::operations::{Answer, OperationError, Operations};
 use crate::telemetry::labels;
 
@@ -99,7 +99,7 @@ impl Operations {
         if bound.is_met(events, bytes) { Err(OperationError::Overloaded) } else { Ok(()) }
     }
 
-    async fn note_backlog(&self, standings: &[OutboxStanding]) {
+    async fn note_backlog(&self, standings: &[OutboxState]) {
         let events = standings.iter().fold(0_u64, |sum, standing| sum.saturating_add(standing.waiting()));
         let events_before = self.backlog.events.swap(events, Ordering::Relaxed);
         let waiting = match self.gate.waiting(standings).await {

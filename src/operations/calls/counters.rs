@@ -3,10 +3,10 @@
 use super::reserve::Prepared;
 use crate::domain::counter::Counter;
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::{CounterPlace, OnExcess};
+use crate::domain::reservation::{CounterRef, OnExcess};
 
 /// Where the lines of an admission count, in the order of its counters.
-pub(in crate::operations) fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterPlace> {
+pub(in crate::operations) fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterRef> {
     let caps = |line: u8| {
         let line = prepared.lines.get(usize::from(line));
         line.is_some_and(|line| line.meter.on_excess == OnExcess::Cap)

@@ -2,12 +2,12 @@
 
 pub(super) mod acknowledge;
 pub(super) mod admission;
+pub(super) mod call_metrics;
 pub(super) mod cost;
 pub(super) mod counters;
 pub(super) mod expire;
+pub(super) mod fingerprint;
 pub(super) mod limit_status;
-pub(super) mod meaning;
-pub(super) mod observe;
 pub(super) mod refusal;
 pub(super) mod repeat;
 pub(super) mod reserve;

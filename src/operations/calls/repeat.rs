@@ -1,7 +1,7 @@
 //! Repeats: a keyed call that was admitted before is answered with the status of now, whatever policy says by then.
 
+use super::fingerprint;
 use super::limit_status::LimitStatus;
-use super::meaning;
 use super::reserve::key_of;
 use super::reserve_answer::{ADMISSION_STEP, blank};
 use crate::domain::amount::Amount;
@@ -37,7 +37,7 @@ impl Operations {
             Err(OperationError::NotFound(_)) => return Err(refusal),
             Err(error) => return Err(error),
         };
-        if !meaning::fingerprint(call, request, None).repeats(&record.body.fingerprint) {
+        if !fingerprint::fingerprint(call, request, None).repeats(&record.body.fingerprint) {
             return Err(key_reused(id, record));
         }
         let asked = match &request.work {

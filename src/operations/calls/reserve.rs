@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::cost::{Line, lines_of};
 use super::counters::{places, subject_counters_end_ms};
+use super::fingerprint;
 use super::limit_status::limit_statuses;
-use super::meaning;
 use super::repeat::{Repeat, key_reused};
 use super::reserve_answer::{answer_reserve, refusal_or_fault};
 use crate::domain::amount::Units;
@@ -15,11 +15,11 @@ use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
 use crate::domain::meter::{HoldSeconds, WithoutLimit};
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::{Body, BodyRest, Head, LineUnits, Record, ReservationState, SubjectHash};
+use crate::domain::reservation::{Body, BodyDetails, Head, LineUnits, Record, ReservationState, SubjectHash};
 use crate::gate::{GateError, ReserveCall, ReserveMode, ReserveOutcome};
 use crate::operations::answers::{Refusal, RefusalCode, Reservation, Reserved};
 use crate::operations::memory::losses::{Acknowledged, Lines};
-use crate::operations::memory::recall::Recalled;
+use crate::operations::memory::refetch::Recalled;
 use crate::operations::policy::policy_store::TenantEntry;
 use crate::operations::requests::{Ack, Mode, ReserveRequest};
 use crate::operations::{Answer, OperationError, Operations};
@@ -272,7 +272,11 @@ impl Operations {
                 .collect(),
             id,
             // Usage holds nothing, so that its meaning has no life.
-            fingerprint: meaning::fingerprint(call, request, (call == RESERVE).then_some(default_seconds)),
+            fingerprint: fingerprint::fingerprint(
+                call,
+                request,
+                (call == RESERVE).then_some(default_seconds),
+            ),
             ttl_ms: i64::from(ttl_seconds) * 1000,
             max_life_ms: i64::from(max_life) * 1000,
             metadata,
@@ -297,7 +301,7 @@ impl Operations {
             fingerprint: prepared.fingerprint,
             tenant: request.tenant.clone(),
             lines: prepared.lines.iter().map(Line::rule).collect(),
-            rest: Some(BodyRest {
+            rest: Some(BodyDetails {
                 subjects: prepared.subjects.clone(),
                 counters: places(prepared, &resolved),
                 keyed: key_of(request).is_some(),

@@ -337,7 +337,7 @@ impl Operations {
         match self.row_of(id, bound).await {
             Ok(row) => self.bring_back(row).await,
             // It may have been taken while the gate was away, by an instance that could not tell this one.
-            Err(OperationError::NotFound(_)) if self.replay_unheard(id, bound).await? => Ok(()),
+            Err(OperationError::NotFound(_)) if self.redeliver_unheard(id, bound).await? => Ok(()),
             Err(OperationError::NotFound(_)) => Err(self.refuse_archived(id, bound).await),
             Err(error) => Err(error),
         }

@@ -6,7 +6,7 @@ use super::limit_status::{LimitStatus, limit_statuses};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{ReservationId, Subject};
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::{BodyRest, CounterPlace, Record};
+use crate::domain::reservation::{BodyDetails, CounterRef, Record};
 use crate::gate::CounterReading;
 use crate::ledger::ReservationRow;
 use crate::operations::Operations;
@@ -49,7 +49,7 @@ impl Operations {
     pub(super) async fn moved_limits(
         &self,
         record: &Record,
-        readings: &[(CounterPlace, CounterReading)],
+        readings: &[(CounterRef, CounterReading)],
         now_ms: i64,
     ) -> Vec<LimitStatus> {
         let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
@@ -72,12 +72,12 @@ impl Operations {
 }
 
 /// What current policy measures the reservation's lines by.
-fn moved_by(entry: &TenantEntry, record: &Record, rest: &BodyRest, now_ms: i64) -> Option<Resolved> {
+fn moved_by(entry: &TenantEntry, record: &Record, rest: &BodyDetails, now_ms: i64) -> Option<Resolved> {
     let meters = record.body.lines.iter().map(|line| &line.meter);
     let windows = entry.windows(now_ms);
     entry.policy.resolve(meters, &subjects_of(rest), rest.operation.as_ref(), now_ms, &windows).ok()
 }
 
-fn subjects_of(rest: &BodyRest) -> Vec<Subject> {
+fn subjects_of(rest: &BodyDetails) -> Vec<Subject> {
     rest.subjects.iter().map(|(subject, _)| subject.clone()).collect()
 }

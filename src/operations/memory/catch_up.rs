@@ -2,7 +2,7 @@
 
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::GateError;
-use crate::ledger::Rest;
+use crate::ledger::AbandonedTail;
 use crate::operations::{Answer, OperationError, Operations};
 
 /// How often a writer may be faster at the end of an epoch before a caller is sent away.
@@ -54,9 +54,9 @@ impl Operations {
             if cursor.booked.epoch >= epoch || cursor.given_up >= before {
                 return Ok(());
             }
-            let rest = Rest { partition, booked: cursor.booked, epoch: before };
+            let rest = AbandonedTail { partition, booked: cursor.booked, epoch: before };
             // Where it is not noted, the writer was faster: what it has booked is in every later snapshot.
-            if !self.ledger.give_up_rests(&[rest]).await?.is_empty() {
+            if !self.ledger.abandon_tails(&[rest]).await?.is_empty() {
                 return Ok(());
             }
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::restore_open::RestoredHolds;
 use crate::domain::reservation::Record;
-use crate::ledger::{OpenHolder, OverdueHold};
+use crate::ledger::{OpenTenant, OverdueHold};
 use crate::operations::{Answer, Operations, Work};
 
 /// The sweep ends holds within seconds; what is open for so long after its end was forgotten, or waits behind a sweep that is late.
@@ -62,7 +62,7 @@ impl Operations {
     async fn tell_holders_of(&self, hold: &OverdueHold, record: &Record) -> Answer<bool> {
         let subjects = record.body.rest.iter().flat_map(|rest| &rest.subjects);
         let subjects = subjects.map(|(subject, _)| subject.clone()).collect();
-        let holders = [OpenHolder { tenant: hold.tenant.clone(), subjects }];
+        let holders = [OpenTenant { tenant: hold.tenant.clone(), subjects }];
         let warm = self.warm_holders(&holders).await?;
         if warm.iter().flatten().all(|warm| *warm) {
             return Ok(false);

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::beat::until;
 use crate::domain::ids::ReservationId;
 use crate::domain::key_filter::{KeyFilter, NOTED_AGAIN_AFTER_MS, key_hash};
-use crate::ledger::{FilterList, FilterPlace, Mergeable};
+use crate::ledger::{FilterCursor, FilterList, Mergeable};
 use crate::operations::{Answer, OperationError, Operations};
 
 /// Filters are looked for this often besides being told of.
@@ -41,7 +41,7 @@ struct Held {
     /// Up to when all that the gate had admitted is in a filter (gate time, unix ms).
     sealed_ms: Option<i64>,
     /// By the partition's number.
-    partitions: Vec<Vec<(FilterPlace, Arc<KeyFilter>)>>,
+    partitions: Vec<Vec<(FilterCursor, Arc<KeyFilter>)>>,
 }
 
 impl Held {
@@ -51,7 +51,7 @@ impl Held {
         filters.is_some_and(|filters| filters.iter().any(|(_, filter)| filter.contains(key)))
     }
 
-    fn all(&self) -> impl Iterator<Item = &(FilterPlace, Arc<KeyFilter>)> {
+    fn all(&self) -> impl Iterator<Item = &(FilterCursor, Arc<KeyFilter>)> {
         self.partitions.iter().flatten()
     }
 }
@@ -125,8 +125,8 @@ impl Operations {
     /// Reads what is listed and not held yet; nothing when some of it was merged meanwhile.
     async fn hold(&self, list: &FilterList) -> Answer<Option<Held>> {
         let before = self.key_filters.held.load_full();
-        let mut known: HashMap<FilterPlace, Arc<KeyFilter>> = before.all().cloned().collect();
-        let missing: Vec<FilterPlace> =
+        let mut known: HashMap<FilterCursor, Arc<KeyFilter>> = before.all().cloned().collect();
+        let missing: Vec<FilterCursor> =
             list.places.iter().filter(|place| !known.contains_key(place)).copied().collect();
         for places in missing.chunks(READ_AT_ONCE) {
             let read = self.ledger.read_key_filters(places).await?;

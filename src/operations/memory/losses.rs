@@ -62,14 +62,14 @@ impl Lines {
 }
 
 /// What this instance acknowledged and the books are not known to have.
-pub(in crate::operations) struct Remembered {
+pub(in crate::operations) struct AcknowledgedEvents {
     partitions: Vec<Mutex<VecDeque<(Instant, Acknowledged)>>>,
     count: AtomicUsize,
     /// Found lost, and not recorded yet.
     unrecorded: Mutex<Vec<Loss>>,
 }
 
-impl Remembered {
+impl AcknowledgedEvents {
     /// Nothing yet, for so many partitions.
     pub(in crate::operations) fn new(partitions: u16) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded_and_goes_with_the_cursor() {
-        let (remembered, partition) = (Remembered::new(1), Partition::new(0).unwrap());
+        let (remembered, partition) = (AcknowledgedEvents::new(1), Partition::new(0).unwrap());
         let meter = MeterId::parse("page").unwrap();
         let tenant = TenantId::parse("acme").unwrap();
         for sequence in 0..u64::try_from(EVENTS_MAX + 10).unwrap() {

@@ -13,7 +13,7 @@ use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::{CounterPlace, Record, SubjectHash};
+use crate::domain::reservation::{CounterRef, Record, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
 use crate::gate::{Cold, ColdRecord, CounterReading, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
 use crate::ledger::{CounterAsk, RestoreAsk, TenantSnapshot};
@@ -122,7 +122,7 @@ impl Operations {
     ) -> Vec<CounterLife> {
         let Some(rest) = &record.body.rest else { return Vec::new() };
         let in_force = counters_now(entry, &rest.subjects, self.gate_now_ms());
-        let known = |place: &CounterPlace| in_force.counters.iter().any(|counter| counter.is_at(place));
+        let known = |place: &CounterRef| in_force.counters.iter().any(|counter| counter.is_at(place));
         let places = rest.counters.iter().zip(lives);
         places
             .map(|(place, life)| CounterLife {

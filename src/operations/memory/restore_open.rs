@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::GateError;
-use crate::ledger::{Cursor, OpenHolder};
+use crate::ledger::{Cursor, OpenTenant};
 use crate::operations::{Answer, OperationError, Operations, Work};
 
 const PAGE: usize = 200;
@@ -137,7 +137,7 @@ impl Operations {
     }
 
     /// For each holder whether its tenant, and each of its subjects, is warm.
-    pub(super) async fn warm_holders(&self, holders: &[OpenHolder]) -> Answer<Vec<Vec<bool>>> {
+    pub(super) async fn warm_holders(&self, holders: &[OpenTenant]) -> Answer<Vec<Vec<bool>>> {
         let mut asked = Vec::new();
         for holder in holders {
             let partition = self.gate.partition_of(&holder.tenant);
@@ -152,7 +152,7 @@ impl Operations {
 
     pub(super) async fn restore_holder(
         &self,
-        holder: &OpenHolder,
+        holder: &OpenTenant,
         epoch: Epoch,
         warm: &[bool],
         told: &mut RestoredHolds,

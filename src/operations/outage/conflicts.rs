@@ -13,7 +13,7 @@ use crate::domain::parked::ParkedCall;
 use crate::domain::reservation::Record;
 use crate::domain::resolution::Totals;
 use crate::ledger::{
-    Conflict, ConflictStanding, LedgerError, NewParked, ParkedConflict, Settlement, Settling,
+    Conflict, ConflictedReservation, LedgerError, NewParked, ParkedConflict, Settlement, Settling,
 };
 use crate::operations::requests::{Mode, ReserveRequest, Work};
 use crate::operations::{Answer, OperationError, Operations};
@@ -48,7 +48,7 @@ pub struct ConflictView {
 /// A conflict with what it was judged by.
 struct Judged {
     view: ConflictView,
-    seen: ConflictStanding,
+    seen: ConflictedReservation,
     /// The record whose subjects a usage names.
     record: Option<Record>,
 }

@@ -9,7 +9,7 @@ use crate::domain::limit::Class;
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, LineUnits, Record, ReservationState};
-use crate::domain::resolution::{Standing, Totals, Verdict};
+use crate::domain::resolution::{ReservationView, Totals, Verdict};
 use crate::gate::{GateError, ReserveMode, ReserveOutcome, ResolveOutcome};
 use crate::ledger::{KnownReservation, NewParked, ParkedState};
 use crate::operations::answers::Reservation;
@@ -261,14 +261,14 @@ fn call_of(parked: &ParkedCall) -> Call {
 
 /// How a reservation stands by what the ledger knows: its booked row, or its parked admission, and then its parked calls in order. Those
 /// that the row has already change nothing.
-pub(in crate::operations) fn standing(known: &KnownReservation) -> Option<Standing> {
+pub(in crate::operations) fn standing(known: &KnownReservation) -> Option<ReservationView> {
     let row = known.row.as_ref();
-    let mut found = row.map(|row| Standing { record: row.record.clone() });
+    let mut found = row.map(|row| ReservationView { record: row.record.clone() });
     for parked in &known.parked {
         let Ok(call) = ParkedCall::decode(&parked.payload) else { continue };
         match (&found, call) {
             (None, ParkedCall::Admit { record, .. }) => {
-                found = Some(Standing { record });
+                found = Some(ReservationView { record });
             }
             (None, _) | (Some(_), ParkedCall::Admit { .. }) => {}
             (Some(before), call) => {
@@ -281,7 +281,7 @@ pub(in crate::operations) fn standing(known: &KnownReservation) -> Option<Standi
     found
 }
 
-fn verdict(before: &Standing, call: &ParkedCall, taken_at_ms: i64) -> Verdict {
+fn verdict(before: &ReservationView, call: &ParkedCall, taken_at_ms: i64) -> Verdict {
     match call {
         ParkedCall::Consume { totals, is_final } => before.consume(totals, *is_final, taken_at_ms),
         ParkedCall::Release { incurred } => before.release(incurred, taken_at_ms),
@@ -319,7 +319,7 @@ fn judge(known: &KnownReservation, bound: Option<&TenantId>, call: &ParkedCall, 
 }
 
 /// A change as it was judged. What a release does not name stands as consumed so far, here as at the gate.
-fn stated(before: &Standing, call: &ParkedCall) -> ParkedCall {
+fn stated(before: &ReservationView, call: &ParkedCall) -> ParkedCall {
     match call {
         ParkedCall::Consume { totals, is_final } => {
             ParkedCall::Consume { totals: before.stated(totals, *is_final), is_final: *is_final }
@@ -337,7 +337,7 @@ fn outcome(outcome: ResolveOutcome) -> Judged {
     Judged::Outcome(Box::new(outcome))
 }
 
-fn done(before: Standing, after: Standing, now_ms: i64) -> ResolveOutcome {
+fn done(before: ReservationView, after: ReservationView, now_ms: i64) -> ResolveOutcome {
     ResolveOutcome::Done {
         record: after.record,
         previous: before.record.units,

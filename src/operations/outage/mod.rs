@@ -3,5 +3,5 @@
 pub(super) mod conflicts;
 pub(super) mod degraded;
 pub(super) mod parking;
-pub(super) mod replay;
-pub(super) mod replay_calls;
+pub(super) mod redelivered_calls;
+pub(super) mod redelivery;

@@ -16,28 +16,28 @@ const COUNT_FOR: Duration = Duration::from_secs(1);
 /// What this instance knows of parked calls. It may know of too many: looking puts that right.
 #[derive(Default)]
 pub(in crate::operations) struct Parking {
-    known: Mutex<Known>,
+    known: Mutex<PendingTenants>,
     /// How many tenants are known, so that a call need not wait for the others when there is none.
     tenants: AtomicUsize,
     turns: Mutex<HashMap<Partition, Arc<tokio::sync::Mutex<()>>>>,
     room: Mutex<Room>,
     /// How far a tenant's waiting calls have come.
-    told: Mutex<HashMap<TenantId, Told>>,
+    delivered: Mutex<HashMap<TenantId, Delivered>>,
 }
 
-/// What the gate was told, and what could not be told to it, has no meaning in another epoch.
+/// What the gate was delivered, and what could not be delivered to it, has no meaning in another epoch.
 #[derive(Default)]
-struct Told {
+struct Delivered {
     epoch: Option<Epoch>,
     /// The calls that the gate has.
     numbers: BTreeSet<i64>,
-    /// Reservations whose calls cannot be told now, and when that was tried last.
+    /// Reservations whose calls cannot be delivered now, and when that was tried last.
     passed_over: HashMap<ReservationId, Instant>,
     /// The tenant's note as of which nothing but those waited.
     rests_since: Option<u64>,
 }
 
-impl Told {
+impl Delivered {
     fn in_epoch(&mut self, epoch: Option<Epoch>) -> &mut Self {
         if self.epoch != epoch {
             *self = Self { epoch, ..Self::default() };
@@ -47,7 +47,7 @@ impl Told {
 }
 
 #[derive(Default)]
-struct Known {
+struct PendingTenants {
     /// Per tenant, when it was noted last.
     partitions: HashMap<Partition, HashMap<TenantId, u64>>,
     notes: u64,
@@ -97,22 +97,22 @@ impl Parking {
             if tenants.is_empty() {
                 known.partitions.remove(&partition);
             }
-            if let Some(told) = lock(&self.told).get_mut(tenant) {
-                told.passed_over.clear();
+            if let Some(delivered) = lock(&self.delivered).get_mut(tenant) {
+                delivered.passed_over.clear();
             }
         }
     }
 
-    /// Notes that the calls of a reservation cannot be told to the gate now, in this epoch.
+    /// Notes that the calls of a reservation cannot be delivered to the gate now, in this epoch.
     pub(in crate::operations) fn pass_over(
         &self,
         tenant: &TenantId,
         epoch: Option<Epoch>,
         id: ReservationId,
     ) {
-        let mut told = lock(&self.told);
-        let told = told.entry(tenant.clone()).or_default().in_epoch(epoch);
-        told.passed_over.insert(id, Clock::monotonic());
+        let mut delivered = lock(&self.delivered);
+        let delivered = delivered.entry(tenant.clone()).or_default().in_epoch(epoch);
+        delivered.passed_over.insert(id, Clock::monotonic());
     }
 
     /// The reservations of a tenant that were passed over within this time, in this epoch.
@@ -122,45 +122,49 @@ impl Parking {
         epoch: Option<Epoch>,
         within: Duration,
     ) -> Vec<ReservationId> {
-        let told = lock(&self.told);
-        let Some(told) = told.get(tenant).filter(|told| told.epoch == epoch) else { return Vec::new() };
-        let passed_over = told.passed_over.iter().filter(|(_, at)| at.elapsed() < within);
+        let delivered = lock(&self.delivered);
+        let Some(delivered) = delivered.get(tenant).filter(|delivered| delivered.epoch == epoch) else {
+            return Vec::new();
+        };
+        let passed_over = delivered.passed_over.iter().filter(|(_, at)| at.elapsed() < within);
         passed_over.map(|(id, _)| *id).collect()
     }
 
     /// Notes that nothing of a tenant waits, of what was noted up to `note`, but what is passed over in this epoch.
     pub(in crate::operations) fn rest(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) {
-        let mut told = lock(&self.told);
-        told.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
+        let mut delivered = lock(&self.delivered);
+        delivered.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
     }
 
     /// Whether nothing of what was noted waits, up to `note`, but what is passed over in this epoch.
     pub(in crate::operations) fn rests(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) -> bool {
-        let told = lock(&self.told);
-        told.get(tenant).is_some_and(|told| told.epoch == epoch && told.rests_since == Some(note))
+        let delivered = lock(&self.delivered);
+        delivered
+            .get(tenant)
+            .is_some_and(|delivered| delivered.epoch == epoch && delivered.rests_since == Some(note))
     }
 
     /// Notes calls of a tenant that the gate has in this epoch, until they are settled.
-    pub(super) fn note_told(&self, tenant: &TenantId, epoch: Option<Epoch>, numbers: Vec<i64>) {
-        let mut told = lock(&self.told);
-        told.entry(tenant.clone()).or_default().in_epoch(epoch).numbers.extend(numbers);
+    pub(super) fn note_delivered(&self, tenant: &TenantId, epoch: Option<Epoch>, numbers: Vec<i64>) {
+        let mut delivered = lock(&self.delivered);
+        delivered.entry(tenant.clone()).or_default().in_epoch(epoch).numbers.extend(numbers);
     }
 
     /// The calls of a tenant that the gate has in this epoch and that are not settled.
-    pub(in crate::operations) fn told(&self, tenant: &TenantId, epoch: Option<Epoch>) -> Vec<i64> {
-        let told = lock(&self.told);
-        let told = told.get(tenant).filter(|told| told.epoch == epoch);
-        told.map(|told| told.numbers.iter().copied().collect()).unwrap_or_default()
+    pub(in crate::operations) fn delivered(&self, tenant: &TenantId, epoch: Option<Epoch>) -> Vec<i64> {
+        let delivered = lock(&self.delivered);
+        let delivered = delivered.get(tenant).filter(|delivered| delivered.epoch == epoch);
+        delivered.map(|delivered| delivered.numbers.iter().copied().collect()).unwrap_or_default()
     }
 
     /// These calls wait no more.
     pub(in crate::operations) fn settled(&self, tenant: &TenantId, numbers: &[i64]) {
-        let mut tenants = lock(&self.told);
-        let Some(told) = tenants.get_mut(tenant) else { return };
+        let mut tenants = lock(&self.delivered);
+        let Some(delivered) = tenants.get_mut(tenant) else { return };
         for number in numbers {
-            told.numbers.remove(number);
+            delivered.numbers.remove(number);
         }
-        if told.numbers.is_empty() && told.passed_over.is_empty() {
+        if delivered.numbers.is_empty() && delivered.passed_over.is_empty() {
             tenants.remove(tenant);
         }
     }
@@ -269,15 +273,15 @@ mod tests {
         let parking = Parking::default();
         let tenant = TenantId::parse("acme").unwrap();
         let [first, second] = [Some(Epoch(1)), Some(Epoch(2))];
-        parking.note_told(&tenant, first, vec![3, 1]);
-        parking.note_told(&tenant, first, vec![2]);
-        assert_eq!(parking.told(&tenant, first), [1, 2, 3]);
-        assert!(parking.told(&tenant, second).is_empty());
+        parking.note_delivered(&tenant, first, vec![3, 1]);
+        parking.note_delivered(&tenant, first, vec![2]);
+        assert_eq!(parking.delivered(&tenant, first), [1, 2, 3]);
+        assert!(parking.delivered(&tenant, second).is_empty());
         parking.settled(&tenant, &[1, 3]);
-        assert_eq!(parking.told(&tenant, first), [2]);
-        parking.note_told(&tenant, second, vec![7]);
-        assert!(parking.told(&tenant, first).is_empty());
+        assert_eq!(parking.delivered(&tenant, first), [2]);
+        parking.note_delivered(&tenant, second, vec![7]);
+        assert!(parking.delivered(&tenant, first).is_empty());
         parking.settled(&tenant, &[7]);
-        assert!(parking.told(&tenant, second).is_empty());
+        assert!(parking.delivered(&tenant, second).is_empty());
     }
 }

@@ -16,7 +16,7 @@ use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::policy::diff::{DefinitionKind, digest};
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Edit;
-use crate::ledger::TenantPlace;
+use crate::ledger::TenantCursor;
 use crate::operations::answers::{PolicyChanges, Rows, StoredDefinition};
 use crate::operations::reads::lists::limit_of;
 use crate::operations::requests::{ApplyRequest, Page, Precondition};
@@ -201,10 +201,10 @@ fn missing(kind: DefinitionKind, id: &str) -> OperationError {
     OperationError::NotFound(format!("there is no {kind} {id}"))
 }
 
-fn tenant_place(text: &str) -> Answer<TenantPlace> {
+fn tenant_place(text: &str) -> Answer<TenantCursor> {
     let bad = || OperationError::Malformed("the cursor does not read".into());
     let (at, id) = text.split_once(':').ok_or_else(bad)?;
-    Ok(TenantPlace {
+    Ok(TenantCursor {
         created_at_us: at.parse().map_err(|_| bad())?,
         id: TenantId::parse(id).map_err(|_| bad())?,
     })

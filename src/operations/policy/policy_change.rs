@@ -13,7 +13,7 @@ use crate::domain::policy::Policy;
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::edit::Edit;
-use crate::ledger::{Conflict, LedgerError, PolicyWritten, TenantPlace};
+use crate::ledger::{Conflict, LedgerError, PolicyWritten, TenantCursor};
 use crate::operations::requests::Precondition;
 use crate::operations::{Answer, OperationError, Operations};
 use crate::telemetry::labels::Alarm;
@@ -149,7 +149,7 @@ impl Operations {
             let page = self.ledger.list_tenants(place.as_ref(), TENANTS_PAGE).await?;
             let is_last = page.len() < TENANTS_PAGE;
             place =
-                page.last().map(|row| TenantPlace { created_at_us: row.created_at_us, id: row.id.clone() });
+                page.last().map(|row| TenantCursor { created_at_us: row.created_at_us, id: row.id.clone() });
             page.into_iter().for_each(|stored| draft.keep(stored));
             if is_last {
                 return Ok(());

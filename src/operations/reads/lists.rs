@@ -1,10 +1,10 @@
 //! Reads of the books: usage, entries, reservations, a page at a time, newest first.
 
 use crate::domain::ids::TenantId;
-use crate::domain::resolution::Standing;
+use crate::domain::resolution::ReservationView;
 use crate::ledger::{
-    EntryFilter, EntryPlace, ListedReservation, ParkedState, ReservationFilter, ReservationPlace, UsagePlace,
-    UsageQuery,
+    EntryCursor, EntryFilter, ListedReservation, ParkedState, ReservationCursor, ReservationFilter,
+    UsageCursor, UsageQuery,
 };
 use crate::operations::answers::{Reservation, Rows, StoredEntry, UsageFigures};
 use crate::operations::outage::degraded::standing;
@@ -70,7 +70,7 @@ impl Operations {
         let limit = limit_of(&request.page);
         let rows = self.ledger.entries_of(&request.tenant, &filter, after, limit + 1).await?;
         Ok(Rows::page(rows, limit, |row| {
-            let EntryPlace { happened_at_ms, operation_id, step, line, leg } = row.place();
+            let EntryCursor { happened_at_ms, operation_id, step, line, leg } = row.place();
             format!("{happened_at_ms}:{operation_id}:{step}:{line}:{leg}")
         }))
     }
@@ -104,9 +104,9 @@ impl Operations {
         found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
     }
 
-    fn reservation_place(&self, text: &str) -> Answer<ReservationPlace> {
+    fn reservation_place(&self, text: &str) -> Answer<ReservationCursor> {
         let (born, id) = text.split_once(':').ok_or_else(bad_cursor)?;
-        Ok(ReservationPlace {
+        Ok(ReservationCursor {
             born_at_ms: born.parse().map_err(|_| bad_cursor())?,
             id: self.ids.parse(id).map_err(|_| bad_cursor())?,
         })
@@ -116,7 +116,7 @@ impl Operations {
 /// A reservation of a list, as it stands with its parked calls; none where it does not fit the filter.
 fn found_in(listed: ListedReservation, filter: &ReservationFilter) -> Option<Reservation> {
     let degraded = listed.known.parked.iter().any(|row| row.state == ParkedState::Waiting);
-    let Standing { record } = standing(&listed.known)?;
+    let ReservationView { record } = standing(&listed.known)?;
     let resolved_at_ms = listed.known.row.filter(|_| !degraded).and_then(|row| row.resolved_at_ms);
     let new = Reservation::new(listed.place.id, record);
     let found = Reservation { ack: Ack::Ledger, degraded, resolved_at_ms, ..new };
@@ -131,15 +131,15 @@ pub(super) fn bad_cursor() -> OperationError {
     OperationError::Malformed("the cursor does not read; start again without it".into())
 }
 
-fn usage_place(text: &str) -> Answer<UsagePlace> {
+fn usage_place(text: &str) -> Answer<UsageCursor> {
     let (start, group) = text.split_once(':').ok_or_else(bad_cursor)?;
-    Ok(UsagePlace { start_ms: start.parse().map_err(|_| bad_cursor())?, group: group.to_owned() })
+    Ok(UsageCursor { start_ms: start.parse().map_err(|_| bad_cursor())?, group: group.to_owned() })
 }
 
-fn entry_place(text: &str) -> Answer<EntryPlace> {
+fn entry_place(text: &str) -> Answer<EntryCursor> {
     let parts: Vec<_> = text.split(':').collect();
     let [at, id, step, line, leg] = parts.as_slice() else { return Err(bad_cursor()) };
-    Ok(EntryPlace {
+    Ok(EntryCursor {
         happened_at_ms: at.parse().map_err(|_| bad_cursor())?,
         operation_id: id.parse().map_err(|_| bad_cursor())?,
         step: step.parse().map_err(|_| bad_cursor())?,

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::lists::{bad_cursor, limit_of};
-use crate::ledger::{ReconciliationFilter, ReconciliationPlace};
+use crate::ledger::{ReconciliationCursor, ReconciliationFilter};
 use crate::operations::answers::{Reconciliation, Rows};
 use crate::operations::requests::ReconciliationsRequest;
 use crate::operations::{Answer, Operations};
@@ -22,9 +22,9 @@ impl Operations {
     }
 }
 
-fn place(text: &str) -> Answer<ReconciliationPlace> {
+fn place(text: &str) -> Answer<ReconciliationCursor> {
     let (judged, checkpoint) = text.split_once(':').ok_or_else(bad_cursor)?;
-    Ok(ReconciliationPlace {
+    Ok(ReconciliationCursor {
         judged_at_us: judged.parse().map_err(|_| bad_cursor())?,
         checkpoint: Uuid::parse_str(checkpoint).map_err(|_| bad_cursor())?,
     })

@@ -13,7 +13,7 @@ use crate::domain::ids::{OutboxId, Subject, TenantId};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::{CheckpointCall, CheckpointOutcome, GateError, PeekCall};
-use crate::ledger::TenantPlace;
+use crate::ledger::TenantCursor;
 use crate::operations::calls::reserve::ATTEMPTS_MAX;
 use crate::operations::policy::policy_store::TenantEntry;
 use crate::operations::{Answer, OperationError, Operations};
@@ -48,7 +48,7 @@ pub struct TenantsPage {
     /// How many it does not know.
     pub cold: usize,
     /// From where the next page goes on; none when this was the last.
-    pub next: Option<TenantPlace>,
+    pub next: Option<TenantCursor>,
 }
 
 /// A part of a tenant's counters, for one checkpoint.
@@ -71,10 +71,10 @@ struct Named {
 
 impl Operations {
     /// A page of all tenants from behind `after`, with those that the gate knows.
-    pub async fn warm_tenants(&self, after: Option<&TenantPlace>) -> Answer<TenantsPage> {
+    pub async fn warm_tenants(&self, after: Option<&TenantCursor>) -> Answer<TenantsPage> {
         let page = self.ledger.list_tenants(after, TENANTS_PAGE).await?;
         let last = page.last().filter(|_| page.len() == TENANTS_PAGE);
-        let next = last.map(|last| TenantPlace { created_at_us: last.created_at_us, id: last.id.clone() });
+        let next = last.map(|last| TenantCursor { created_at_us: last.created_at_us, id: last.id.clone() });
         let tenants: Vec<TenantId> = page.into_iter().map(|stored| stored.id).collect();
         let known = self.gate.warm_tenants(&tenants).await?;
         let warm: Vec<TenantId> =

@@ -11,7 +11,7 @@ use crate::domain::ids::{OutboxId, TenantId};
 use crate::domain::limit::Class;
 use crate::domain::policy::Resolved;
 use crate::gate::{CounterReading, PeekCall};
-use crate::ledger::{Reconciliation, TenantPlace};
+use crate::ledger::{Reconciliation, TenantCursor};
 use crate::operations::policy::policy_store::TenantEntry;
 use crate::operations::{Answer, OperationError, Operations};
 
@@ -79,7 +79,7 @@ impl Operations {
 
     async fn compare_all(&self) -> Answer<GateCheck> {
         let mut check = GateCheck::default();
-        let mut after: Option<TenantPlace> = None;
+        let mut after: Option<TenantCursor> = None;
         loop {
             let page = self.warm_tenants(after.as_ref()).await?;
             check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);
@@ -96,7 +96,7 @@ impl Operations {
 
     async fn compare_by_checkpoints(&self) -> Answer<GateCheck> {
         let mut check = GateCheck::default();
-        let mut after: Option<TenantPlace> = None;
+        let mut after: Option<TenantCursor> = None;
         loop {
             let page = self.warm_tenants(after.as_ref()).await?;
             check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);

@@ -2,7 +2,7 @@ use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::domain::policy::counter::{CounterName, GenerationRow, ShapeHash};
+use crate::domain::policy::counter::{CounterName, GenerationRow, LimitSignature};
 use crate::domain::policy::resets::{TenantBefore, tenant_resets_after};
 use crate::domain::reservation::CounterField;
 use crate::domain::tenant::TenantDefinition;
@@ -106,17 +106,20 @@ impl Installation {
         let limits = found.limits().map(|each| {
             let limit = each.limit().unwrap();
             let who = each.subject(&subjects).cloned();
-            ((who, CounterName::of_limit(&limit.id)), (ShapeHash::of_limit(limit), each.field, each.since_ms))
+            (
+                (who, CounterName::of_limit(&limit.id)),
+                (LimitSignature::of_limit(limit), each.field, each.since_ms),
+            )
         });
         let quotas = found.quotas().map(|each| {
             let name = CounterName::of_quota(&each.meter);
-            ((None, name), (ShapeHash::of_quota(&each.meter), each.field, each.since_ms))
+            ((None, name), (LimitSignature::of_quota(&each.meter), each.field, each.since_ms))
         });
         limits.chain(quotas).collect()
     }
 }
 
-type Counters = BTreeMap<(Option<Subject>, CounterName), (ShapeHash, CounterField, i64)>;
+type Counters = BTreeMap<(Option<Subject>, CounterName), (LimitSignature, CounterField, i64)>;
 
 fn acme() -> TenantId {
     TenantId::parse("acme").unwrap()
@@ -214,7 +217,7 @@ fn stored_names_and_shapes_read_back() {
         assert_eq!(shape.to_string().parse(), Ok(shape));
         assert_eq!((generation.number, generation.since_ms), (1, NOW_MS));
     }
-    assert!("+0000000000000000000000000000001".parse::<ShapeHash>().is_err());
+    assert!("+0000000000000000000000000000001".parse::<LimitSignature>().is_err());
     for bad in ["", "quota/", "quota/a/b", "a/b", "{a}"] {
         assert!(CounterName::try_from(bad.to_owned()).is_err(), "{bad:?}");
     }
@@ -225,7 +228,7 @@ fn stored_names_and_shapes_read_back() {
 /// What one counter of one tenant was at the last look, and every field it has ever had.
 #[derive(Default)]
 struct Seen {
-    now: Option<(ShapeHash, CounterField)>,
+    now: Option<(LimitSignature, CounterField)>,
     fields: HashSet<CounterField>,
 }
 

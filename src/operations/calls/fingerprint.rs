@@ -14,7 +14,7 @@ pub(in crate::operations) fn fingerprint(
     request: &ReserveRequest,
     default_seconds: Option<u32>,
 ) -> Fingerprint {
-    let mut hasher = Meaning(blake3::Hasher::new());
+    let mut hasher = FingerprintHasher(blake3::Hasher::new());
     hasher.text(call);
     hasher.text(request.tenant.as_str());
     let mut subjects: Vec<_> = request.subjects.iter().collect();
@@ -49,9 +49,9 @@ fn is_default(value: &Value) -> bool {
     }
 }
 
-struct Meaning(blake3::Hasher);
+struct FingerprintHasher(blake3::Hasher);
 
-impl Meaning {
+impl FingerprintHasher {
     /// Lengths stand before texts, so that no two requests run together into one.
     fn text(&mut self, text: &str) {
         self.count(text.len());

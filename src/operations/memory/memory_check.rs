@@ -21,7 +21,7 @@ const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 
 /// One check at a time; callers that met the same alarm wait for it and share its result.
 #[derive(Default)]
-pub(in crate::operations) struct Trust {
+pub(in crate::operations) struct MemoryCheck {
     checking: Mutex<()>,
     checks: AtomicU64,
     /// Checks that came to their end in whatever way.

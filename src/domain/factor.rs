@@ -12,9 +12,9 @@ use super::amount::{Amount, Decimals, InvalidAmount, UNITS_MAX, Units};
 /// Read and written like an [`Amount`], from which it differs in what it means: it has no unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Rate(Amount);
+pub struct Factor(Amount);
 
-impl Rate {
+impl Factor {
     /// Nothing.
     pub const ZERO: Self = Self(Amount::ZERO);
     /// What changes nothing when it multiplies.
@@ -48,7 +48,7 @@ impl Rate {
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for Factor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
@@ -159,7 +159,7 @@ mod tests {
     proptest! {
         #[test]
         fn scaling_down_is_the_exact_quotient(units in 0..=UNITS_MAX, mantissa in 0..=10_i64.pow(12), scale in 0u32..=12) {
-            let rate = Rate(Amount::from_decimal(Decimal::new(mantissa, scale)).unwrap());
+            let rate = Factor(Amount::from_decimal(Decimal::new(mantissa, scale)).unwrap());
             let expected = (i128::from(units) * i128::from(mantissa) / 10_i128.pow(scale)).min(i128::from(UNITS_MAX));
             prop_assert_eq!(i128::from(rate.scale_down(Units::new(units).unwrap()).get()), expected);
         }

@@ -7,9 +7,9 @@ use diesel::sql_types::{SqlType, Untyped};
 
 /// A statement whose text never changes: each connection parses it once. In transactions begun by [`super::BEGIN_BOOKING`] or
 /// [`super::BEGIN_LOOK_UP`], and over connections of [`super::Ledger::under_kept_plans`], its plan is kept too.
-pub(crate) struct Kept<Q>(pub(crate) Q);
+pub(crate) struct Prepared<Q>(pub(crate) Q);
 
-impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Kept<Q> {
+impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Prepared<Q> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         self.0.walk_ast(out)
     }
@@ -20,13 +20,13 @@ impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Kept<Q> {
     }
 }
 
-impl<Q> QueryId for Kept<Q> {
+impl<Q> QueryId for Prepared<Q> {
     type QueryId = ();
 
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Q> Query for Kept<Q> {
+impl<Q> Query for Prepared<Q> {
     type SqlType = Untyped;
 }
 

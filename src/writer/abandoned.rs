@@ -1,20 +1,23 @@
-//! What is never booked: the rests of old epochs, given up so that nobody waits for them.
+//! What is never booked: the tails of old epochs, given up so that nobody waits for them.
 
 use super::Outbox;
+use super::observer::{Alarm, WriterObserver};
 use super::outbox::OutboxEntry;
 use super::run::{Failure, Writer};
-use super::watch::{Alarm, Watch};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
-use crate::ledger::Rest;
+use crate::ledger::AbandonedTail;
 
-impl<O: Outbox, W: Watch> Writer<O, W> {
+impl<O: Outbox, W: WriterObserver> Writer<O, W> {
     /// Gives up what the outbox holds of the cursors' epochs, because it does not follow what was booked.
-    pub(super) async fn give_up_strangers(
+    pub(super) async fn abandon_mismatched_tails(
         &mut self,
         cursors: Vec<(Partition, OutboxId)>,
     ) -> Result<(), Failure> {
-        let rest =
-            |(partition, booked): (Partition, OutboxId)| Rest { partition, booked, epoch: booked.epoch };
+        let rest = |(partition, booked): (Partition, OutboxId)| AbandonedTail {
+            partition,
+            booked,
+            epoch: booked.epoch,
+        };
         for rest in self.give_up(cursors.into_iter().map(rest).collect()).await? {
             self.watch.alarm(&Alarm::GivenUp { partition: rest.partition, cursor: rest.booked });
         }
@@ -39,13 +42,13 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         }
         // Read once more: since the newest epoch was adopted, no script appends to an older one.
         let read = self.outbox.read(&from, 2).await?;
-        let rests = read.into_iter().filter_map(|(partition, events)| {
+        let tails = read.into_iter().filter_map(|(partition, events)| {
             let position = self.partitions.get(&partition)?;
-            let rest = Rest { partition, booked: position.booked, epoch: before(position.issued) };
+            let rest = AbandonedTail { partition, booked: position.booked, epoch: before(position.issued) };
             is_silent(&events, position.booked).then_some(rest)
         });
-        let rests = rests.collect();
-        self.give_up(rests).await?;
+        let tails = tails.collect();
+        self.give_up(tails).await?;
         Ok(())
     }
 
@@ -55,13 +58,13 @@ impl<O: Outbox, W: Watch> Writer<O, W> {
         position.is_some_and(|at| at.issued > at.booked.epoch && before(at.issued) > at.given_up)
     }
 
-    /// Answers the rests that are given up now.
-    async fn give_up(&mut self, rests: Vec<Rest>) -> Result<Vec<Rest>, Failure> {
-        if rests.is_empty() {
-            return Ok(rests);
+    /// Answers the tails that are given up now.
+    async fn give_up(&mut self, tails: Vec<AbandonedTail>) -> Result<Vec<AbandonedTail>, Failure> {
+        if tails.is_empty() {
+            return Ok(tails);
         }
-        let noted = self.ledger.give_up_rests(&rests).await?;
-        if noted.len() < rests.len() {
+        let noted = self.ledger.abandon_tails(&tails).await?;
+        if noted.len() < tails.len() {
             // Another writer went on meanwhile: read the positions again first.
             self.leased_until = None;
         }

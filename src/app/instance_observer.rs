@@ -11,12 +11,12 @@ use crate::gate::Gate;
 use crate::ledger::Reconciliation;
 use crate::operations::{Operations, Positions};
 use crate::telemetry::labels;
-use crate::writer::{Alarm, Watch};
+use crate::writer::{Alarm, WriterObserver};
 
 const DOUBT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Watches the writer of this instance.
-pub(super) struct Bookkeeping {
+pub(super) struct InstanceObserver {
     operations: Arc<Operations>,
     gate: Arc<Gate>,
     positions: Arc<Positions>,
@@ -25,7 +25,7 @@ pub(super) struct Bookkeeping {
     checking: Arc<Mutex<()>>,
 }
 
-impl Bookkeeping {
+impl InstanceObserver {
     /// Tells `operations`' metrics, the gate and those who wait on `positions`; rings `repeated`.
     pub(super) fn new(
         operations: Arc<Operations>,
@@ -74,7 +74,7 @@ impl Bookkeeping {
     }
 }
 
-impl Watch for Bookkeeping {
+impl WriterObserver for InstanceObserver {
     async fn wanted(&self) {
         self.positions.wanted().await;
     }

@@ -12,7 +12,7 @@ use crate::domain::ids::{Partition, ReservationId, Subject, SubjectId, SubjectKi
 
 /// A tenant with open reservations of older epochs, and the subjects that these name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenHolder {
+pub struct OpenTenant {
     /// Whose they are.
     pub tenant: TenantId,
     /// Whom they name, each once.
@@ -49,7 +49,7 @@ impl Ledger {
         partitions: &[Partition],
         after: Option<&TenantId>,
         limit: usize,
-    ) -> Result<Vec<OpenHolder>, LedgerError> {
+    ) -> Result<Vec<OpenTenant>, LedgerError> {
         let after = after.map_or("", TenantId::as_str);
         let rows: Vec<Row> = self
             .load(|| {
@@ -59,12 +59,12 @@ impl Ledger {
                     .bind::<Array<SmallInt>, _>(partitions)
             })
             .await?;
-        let mut holders: Vec<OpenHolder> = Vec::new();
+        let mut holders: Vec<OpenTenant> = Vec::new();
         for Row { tenant, kind, id } in rows {
             let subject = kind.zip(id).map(|(kind, id)| Subject { kind, id });
             match holders.last_mut().filter(|holder| holder.tenant == tenant) {
                 Some(holder) => holder.subjects.extend(subject),
-                None => holders.push(OpenHolder { tenant, subjects: subject.into_iter().collect() }),
+                None => holders.push(OpenTenant { tenant, subjects: subject.into_iter().collect() }),
             }
         }
         Ok(holders)

@@ -1,7 +1,7 @@
-//! Replay of one reservation: its admission as it was given, then what its consumes and releases come to, in one call.
+//! Redelivers the parked calls of one reservation: its admission as it was given, then what its consumes and releases come to, in one call.
 
-use crate::domain::folded::{Folded, FoldedKind};
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
+use crate::domain::merged_change::{MergedChange, MergedKind};
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
@@ -26,7 +26,7 @@ enum Change<'a> {
     Release(ReleaseCall<'a>),
 }
 
-/// Why a replay stops before its end; it goes on later.
+/// Why a redelivery stops before its end; it goes on later.
 pub(in crate::operations) enum Halt {
     Away(GateError),
     Failed(OperationError),
@@ -44,7 +44,7 @@ impl From<LedgerError> for Halt {
     }
 }
 
-/// Up to which epoch's end the ledger has caught up since this replay began.
+/// Up to which epoch's end the ledger has caught up since this redelivery began.
 #[derive(Default)]
 pub(in crate::operations) struct CaughtUp(Option<Epoch>);
 
@@ -56,8 +56,8 @@ struct Waiting {
 }
 
 impl Operations {
-    /// Replays the calls of one reservation, in order, and says what became of each.
-    pub(super) async fn replay_reservation(
+    /// Redelivers the calls of one reservation, in order, and says what became of each.
+    pub(super) async fn redeliver_reservation(
         &self,
         id: ReservationId,
         rows: &[&ParkedRow],
@@ -68,19 +68,19 @@ impl Operations {
         for row in rows {
             match ParkedCall::decode(&row.payload) {
                 Ok(ParkedCall::Admit { record, lives }) => {
-                    let admitted = self.replay_admission(id, &record, &lives, caught_up).await;
+                    let admitted = self.redeliver_admission(id, &record, &lives, caught_up).await;
                     settled.push((row.number, or_conflict(admitted)?));
                 }
                 Ok(call) => changes.push(Waiting { number: row.number, call, taken_at_ms: row.taken_at_ms }),
                 Err(error) => settled.push((row.number, Settled::Conflict(error.to_string()))),
             }
         }
-        settled.extend(self.replay_changes(id, &changes).await?);
+        settled.extend(self.redeliver_changes(id, &changes).await?);
         Ok(settled)
     }
 
     /// All changes in one call; where the gate does not take that, each by itself, so that only what conflicts is kept back.
-    async fn replay_changes(
+    async fn redeliver_changes(
         &self,
         id: ReservationId,
         changes: &[Waiting],
@@ -88,38 +88,38 @@ impl Operations {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let together = self.replay_together(id, changes).await?;
+        let together = self.redeliver_together(id, changes).await?;
         if changes.len() == 1 || matches!(together, Settled::Done) {
             return Ok(changes.iter().map(|change| (change.number, together.clone())).collect());
         }
         let mut settled = Vec::with_capacity(changes.len());
         for change in changes {
-            settled.push((change.number, self.replay_together(id, std::slice::from_ref(change)).await?));
+            settled.push((change.number, self.redeliver_together(id, std::slice::from_ref(change)).await?));
         }
         Ok(settled)
     }
 
-    async fn replay_together(&self, id: ReservationId, changes: &[Waiting]) -> Result<Settled, Halt> {
+    async fn redeliver_together(&self, id: ReservationId, changes: &[Waiting]) -> Result<Settled, Halt> {
         let calls: Vec<_> = changes.iter().map(|change| (&change.call, change.taken_at_ms)).collect();
-        let Some(folded) = Folded::of(&calls) else {
+        let Some(merged) = MergedChange::of(&calls) else {
             return Ok(Settled::Conflict("the calls do not name their meters".into()));
         };
-        or_conflict(self.replay_folded(id, folded).await)
+        or_conflict(self.redeliver_merged(id, merged).await)
     }
 
-    async fn replay_folded(&self, id: ReservationId, mut folded: Folded) -> Result<Settled, Halt> {
+    async fn redeliver_merged(&self, id: ReservationId, mut merged: MergedChange) -> Result<Settled, Halt> {
         for _ in 0..ATTEMPTS_MAX {
-            match self.replay_change(id, &change_of(id, &folded)).await? {
+            match self.redeliver_change(id, &change_of(id, &merged)).await? {
                 Some(ResolveOutcome::Done { .. } | ResolveOutcome::Replayed { .. }) => {
                     return Ok(Settled::Done);
                 }
                 Some(ResolveOutcome::Rejected { rejection, record })
-                    if has_it(&folded, &rejection, &record) =>
+                    if has_it(&merged, &rejection, &record) =>
                 {
                     return Ok(Settled::Done);
                 }
-                other => match raised(&folded, other.as_ref()) {
-                    Some(raised) => folded = raised,
+                other => match raised(&merged, other.as_ref()) {
+                    Some(raised) => merged = raised,
                     None => return Ok(Settled::Conflict(conflict_of(other))),
                 },
             }
@@ -127,7 +127,7 @@ impl Operations {
         Err(unavailable("its state kept changing under a parked call").into())
     }
 
-    async fn replay_admission(
+    async fn redeliver_admission(
         &self,
         id: ReservationId,
         record: &Record,
@@ -165,7 +165,7 @@ impl Operations {
         Err(unavailable("its state kept changing under a parked call").into())
     }
 
-    /// The ledger's row of an admission that the gate does not know decides, once everything from before this replay is booked.
+    /// The ledger's row of an admission that the gate does not know decides, once everything from before this redelivery is booked.
     async fn ask_ledger(
         &self,
         id: ReservationId,
@@ -188,7 +188,7 @@ impl Operations {
     }
 
     /// Drives a change to the gate's decision; nothing when neither gate nor ledger knows the reservation.
-    async fn replay_change(
+    async fn redeliver_change(
         &self,
         id: ReservationId,
         change: &Change<'_>,
@@ -222,36 +222,36 @@ impl Operations {
     }
 }
 
-fn change_of<'a>(id: ReservationId, folded: &Folded) -> Change<'a> {
-    let (totals, now_ms) = (folded.totals.clone(), Some(folded.taken_at_ms));
-    match folded.kind {
-        FoldedKind::Release => Change::Release(ReleaseCall { id, bound: None, incurred: totals, now_ms }),
+fn change_of<'a>(id: ReservationId, merged: &MergedChange) -> Change<'a> {
+    let (totals, now_ms) = (merged.totals.clone(), Some(merged.taken_at_ms));
+    match merged.kind {
+        MergedKind::Release => Change::Release(ReleaseCall { id, bound: None, incurred: totals, now_ms }),
         kind => Change::Consume(ConsumeCall {
             id,
             bound: None,
             totals,
-            is_final: kind == FoldedKind::Final,
+            is_final: kind == MergedKind::Final,
             now_ms,
         }),
     }
 }
 
 /// Whether the gate rejects the call because it has it already.
-fn has_it(folded: &Folded, rejection: &Rejection, record: &Record) -> bool {
+fn has_it(merged: &MergedChange, rejection: &Rejection, record: &Record) -> bool {
     match rejection {
-        Rejection::Expired => folded.is_in(record, true),
-        Rejection::AlreadyResolved | Rejection::AmountDecreased(_) => folded.is_in(record, false),
+        Rejection::Expired => merged.is_in(record, true),
+        Rejection::AlreadyResolved | Rejection::AmountDecreased(_) => merged.is_in(record, false),
         _ => false,
     }
 }
 
 /// The same call with totals that the gate has beyond it in lines that it does not name: so it was told before, or is to be told now.
-fn raised(folded: &Folded, refused: Option<&ResolveOutcome>) -> Option<Folded> {
+fn raised(merged: &MergedChange, refused: Option<&ResolveOutcome>) -> Option<MergedChange> {
     match refused? {
         ResolveOutcome::Rejected {
             rejection: Rejection::AlreadyResolved | Rejection::AmountDecreased(_),
             record,
-        } => folded.raised_to(record),
+        } => merged.raised_to(record),
         _ => None,
     }
 }

@@ -1,13 +1,13 @@
-//! Replay: parked calls reach the gate reservation by reservation, with their ids and times, once in effect whatever crashes: ids and
-//! totals make a repeat harmless, and the ledger's row decides what the gate has forgotten. They are done once the books have what the
-//! gate did; until then this instance remembers which the gate has, in this epoch, so that no call waits for the books.
+//! Delivers parked calls to the gate, reservation by reservation, with their ids and times. Ids and totals make redelivery safe; the
+//! ledger's row decides what the gate has forgotten. A call is settled once the ledger has booked it. Until then this instance notes
+//! which calls the gate has in this epoch, so that no caller waits for the ledger.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 
-use super::replay_calls::{CaughtUp, Halt, Settled};
+use super::redelivered_calls::{CaughtUp, Halt, Settled};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::gate::{GateError, PeekCall};
@@ -27,8 +27,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(10);
 const TENANTS_MAX: usize = 10_000;
 const TENANTS_AT_ONCE: usize = 4;
 const SETTLED_DAYS: u16 = 7;
-/// With so many calls told and not settled, the books are waited for before the gate is told more.
-const TOLD_MAX: usize = 1_000;
+/// With so many calls delivered and not settled, the books are waited for before more is delivered to it.
+const DELIVERED_MAX: usize = 1_000;
 
 /// Which calls are to go.
 #[derive(Clone, Copy)]
@@ -41,8 +41,8 @@ enum Wanted {
     Due,
 }
 
-/// What replaying came to.
-enum Replayed {
+/// What a redelivery came to.
+enum Redelivered {
     /// The gate has everything.
     All,
     /// The gate has more than before.
@@ -69,17 +69,19 @@ impl Operations {
         Ok(())
     }
 
-    /// Replays what waits of every tenant known to have such calls; what cannot be replayed now stays.
-    pub async fn replay_parked(&self) {
+    /// Redelivers what waits of every tenant known to have such calls; what cannot be redelivered now stays.
+    pub async fn redeliver_parked(&self) {
         let tenants = futures::stream::iter(self.parking.all());
         tenants
             .for_each_concurrent(TENANTS_AT_ONCE, |(_, tenant)| async move {
-                match self.replay_and_settle(&tenant).await {
-                    Ok(Replayed::All | Replayed::More | Replayed::NotYet) => {}
-                    Ok(Replayed::Away(error)) => {
+                match self.redeliver_and_settle(&tenant).await {
+                    Ok(Redelivered::All | Redelivered::More | Redelivered::NotYet) => {}
+                    Ok(Redelivered::Away(error)) => {
                         tracing::debug!(%tenant, %error, "parked calls wait for the gate")
                     }
-                    Err(error) => tracing::warn!(%tenant, %error, "parked calls could not be replayed yet"),
+                    Err(error) => {
+                        tracing::warn!(%tenant, %error, "parked calls could not be redelivered yet")
+                    }
                 }
             })
             .await;
@@ -91,7 +93,7 @@ impl Operations {
         let epoch = self.gate.epoch(partition);
         match self.parking.noted(partition, tenant) {
             Some(note) if !self.parking.rests(tenant, epoch, note) => {
-                Box::pin(self.replay_in_time(tenant, Wanted::Others)).await
+                Box::pin(self.redeliver_in_time(tenant, Wanted::Others)).await
             }
             _ => Ok(None),
         }
@@ -107,7 +109,7 @@ impl Operations {
         }
         Box::pin(async move {
             match tokio::time::timeout(LOOK_WITHIN, self.ledger.waiting_tenant(id)).await {
-                Ok(Ok(Some(tenant))) => self.replay_in_time(&tenant, Wanted::Of(id)).await,
+                Ok(Ok(Some(tenant))) => self.redeliver_in_time(&tenant, Wanted::Of(id)).await,
                 Ok(Ok(None)) => Ok(None),
                 Ok(Err(error)) if error.is_transient() => self.unless_noted(id, error.into()).await,
                 Ok(Err(error)) => Err(error.into()),
@@ -125,8 +127,8 @@ impl Operations {
         if record.is_some_and(|record| !noted(&record.body.tenant)) { Ok(None) } else { Err(error) }
     }
 
-    /// Replays calls of a reservation that the gate does not know, if some wait that this instance has not heard of.
-    pub(in crate::operations) async fn replay_unheard(
+    /// Redelivers calls of a reservation that the gate does not know, if some wait that this instance has not heard of.
+    pub(in crate::operations) async fn redeliver_unheard(
         &self,
         id: ReservationId,
         bound: Option<&TenantId>,
@@ -136,87 +138,88 @@ impl Operations {
             return Ok(false);
         };
         self.parking.note(id.partition(), &tenant);
-        match self.replay_in_time(&tenant, Wanted::Of(id)).await? {
+        match self.redeliver_in_time(&tenant, Wanted::Of(id)).await? {
             Some(away) => Err(away.into()),
             None => Ok(true),
         }
     }
 
-    async fn replay_in_time(&self, tenant: &TenantId, wanted: Wanted) -> Answer<Option<GateError>> {
+    async fn redeliver_in_time(&self, tenant: &TenantId, wanted: Wanted) -> Answer<Option<GateError>> {
         let until = Clock::monotonic() + self.options.restore_wait;
         let mut caught_up = CaughtUp::default();
         loop {
-            match self.replay_next(tenant, wanted, until, &mut caught_up).await? {
-                Replayed::All => return Ok(None),
-                Replayed::Away(error) => return Ok(Some(error)),
+            match self.redeliver_next(tenant, wanted, until, &mut caught_up).await? {
+                Redelivered::All => return Ok(None),
+                Redelivered::Away(error) => return Ok(Some(error)),
                 _ if Clock::monotonic() >= until => {
                     return Err(OperationError::GateUnavailable(
-                        "it is still being told what was done while it was away; repeat the call".into(),
+                        "it is still catching up with what was done while it was away; repeat the call"
+                            .into(),
                     ));
                 }
-                Replayed::More => {}
-                Replayed::NotYet => tokio::time::sleep(TRY_AGAIN).await,
+                Redelivered::More => {}
+                Redelivered::NotYet => tokio::time::sleep(TRY_AGAIN).await,
             }
         }
     }
 
-    /// Replays all calls of a tenant, and notes as done what the books have.
-    async fn replay_and_settle(&self, tenant: &TenantId) -> Answer<Replayed> {
+    /// Redelivers all calls of a tenant, and notes as done what the books have.
+    async fn redeliver_and_settle(&self, tenant: &TenantId) -> Answer<Redelivered> {
         let partition = self.partition_of(tenant);
         let mut caught_up = CaughtUp::default();
         loop {
             let until = Clock::monotonic() + self.options.restore_wait;
-            let replayed = self.replay_next(tenant, Wanted::Due, until, &mut caught_up).await?;
-            let told = self.parking.told(tenant, self.gate.epoch(partition)).len();
-            match replayed {
-                Replayed::More if told < TOLD_MAX => {}
-                Replayed::More | Replayed::All if told > 0 => {
-                    if !self.settle_told(partition, tenant).await? {
-                        return Ok(replayed);
+            let redelivered = self.redeliver_next(tenant, Wanted::Due, until, &mut caught_up).await?;
+            let delivered = self.parking.delivered(tenant, self.gate.epoch(partition)).len();
+            match redelivered {
+                Redelivered::More if delivered < DELIVERED_MAX => {}
+                Redelivered::More | Redelivered::All if delivered > 0 => {
+                    if !self.settle_delivered(partition, tenant).await? {
+                        return Ok(redelivered);
                     }
                 }
-                replayed => return Ok(replayed),
+                redelivered => return Ok(redelivered),
             }
         }
     }
 
-    /// Replays the next calls that the gate does not have, of a tenant or of one reservation; one replay of a partition at a time, over all
+    /// Redelivers the next calls that the gate does not have, of a tenant or of one reservation; one redelivery of a partition at a time, over all
     /// instances, and each for a page only, so that nobody waits for the whole.
-    async fn replay_next(
+    async fn redeliver_next(
         &self,
         tenant: &TenantId,
         wanted: Wanted,
         until: Instant,
         caught_up: &mut CaughtUp,
-    ) -> Answer<Replayed> {
+    ) -> Answer<Redelivered> {
         let partition = self.partition_of(tenant);
         if let Some(away) = self.away(partition, tenant).await? {
-            return Ok(Replayed::Away(away));
+            return Ok(Redelivered::Away(away));
         }
         let note = self.parking.noted(partition, tenant);
-        if self.untold(tenant, wanted, 1).await?.is_empty() {
+        if self.undelivered(tenant, wanted, 1).await?.is_empty() {
             if let (Wanted::Others | Wanted::Due, Some(note)) = (wanted, note) {
                 self.nothing_else_waits(tenant, note).await?;
             }
-            return Ok(Replayed::All);
+            return Ok(Redelivered::All);
         }
         let patience = until.saturating_duration_since(Clock::monotonic());
         let turn = self.parking.turn(partition);
         let Ok(_one_at_a_time) = tokio::time::timeout(patience, turn.lock()).await else {
-            return Ok(Replayed::NotYet);
+            return Ok(Redelivered::NotYet);
         };
         let name = format!("replay/{partition}");
         let lease = Lease::new(self.ledger.clone(), &name, self.instance.owner(&name), LEASE);
         let leased_until = Clock::monotonic() + LEASE / 2;
         if !lease.take().await? {
-            return Ok(Replayed::NotYet);
+            return Ok(Redelivered::NotYet);
         }
-        let replayed = self.replay_page(tenant, wanted, leased_until, caught_up).await;
+        let redelivered = self.redeliver_page(tenant, wanted, leased_until, caught_up).await;
         lease.give_back().await;
-        replayed
+        redelivered
     }
 
-    /// Why the gate cannot be told anything now. By a clock that is not trusted it would take calls into the wrong windows.
+    /// Why the gate cannot take anything now. By a clock that is not trusted it would take calls into the wrong windows.
     async fn away(&self, partition: Partition, tenant: &TenantId) -> Answer<Option<GateError>> {
         if !self.gate.trusts_time() {
             return Ok(Some(GateError::Unavailable("its clock is not trusted".into())));
@@ -238,25 +241,25 @@ impl Operations {
         self.timed(Script::Peek, self.gate.peek_counters(&call)).await.map(|peeked| peeked.last_id)
     }
 
-    /// The next calls that the gate was not told in this epoch.
-    async fn untold(&self, tenant: &TenantId, wanted: Wanted, limit: usize) -> Answer<Vec<ParkedRow>> {
+    /// The next calls not yet delivered to the gate in this epoch.
+    async fn undelivered(&self, tenant: &TenantId, wanted: Wanted, limit: usize) -> Answer<Vec<ParkedRow>> {
         let epoch = self.gate.epoch(self.partition_of(tenant));
         let (only, without) = match wanted {
             Wanted::Of(id) => (Some(id), Vec::new()),
             Wanted::Others => (None, self.parking.passed_over(tenant, epoch, Duration::MAX)),
             Wanted::Due => (None, self.parking.passed_over(tenant, epoch, AGAIN_AFTER)),
         };
-        let told = self.parking.told(tenant, epoch);
-        Ok(self.ledger.waiting_calls(tenant, only, told, &without, limit).await?)
+        let delivered = self.parking.delivered(tenant, epoch);
+        Ok(self.ledger.waiting_calls(tenant, only, delivered, &without, limit).await?)
     }
 
     /// Of what was noted of the tenant up to `note` at most what is passed over waits: calls of others need not look again.
     async fn nothing_else_waits(&self, tenant: &TenantId, note: u64) -> Answer<()> {
         let partition = self.partition_of(tenant);
         let epoch = self.gate.epoch(partition);
-        let told = self.parking.told(tenant, epoch);
+        let delivered = self.parking.delivered(tenant, epoch);
         if self.parking.passed_over(tenant, epoch, Duration::MAX).is_empty()
-            || self.ledger.waiting_calls(tenant, None, told, &[], 1).await?.is_empty()
+            || self.ledger.waiting_calls(tenant, None, delivered, &[], 1).await?.is_empty()
         {
             self.parking.forget(partition, tenant, note);
         } else {
@@ -265,27 +268,27 @@ impl Operations {
         Ok(())
     }
 
-    /// Replays a page while the lease lasts, and remembers which calls the gate has. What waits for a decision about quarantine is
+    /// Redelivers a page while the lease lasts, and remembers which calls the gate has. What waits for a decision about quarantine is
     /// passed over: it holds up nothing but calls of its own reservation.
-    async fn replay_page(
+    async fn redeliver_page(
         &self,
         tenant: &TenantId,
         wanted: Wanted,
         leased_until: Instant,
         caught_up: &mut CaughtUp,
-    ) -> Answer<Replayed> {
-        let page = self.untold(tenant, wanted, PAGE).await?;
+    ) -> Answer<Redelivered> {
+        let page = self.undelivered(tenant, wanted, PAGE).await?;
         for (id, rows) in by_reservation(&page) {
             if Clock::monotonic() >= leased_until {
                 break;
             }
             if !self.gate.trusts_time() {
-                return Ok(Replayed::NotYet);
+                return Ok(Redelivered::NotYet);
             }
             let epoch = self.gate.epoch(id.partition());
-            match self.replay_reservation(id, &rows, caught_up).await {
-                Ok(settled) => self.remember_told(tenant, epoch, &rows, settled).await?,
-                Err(Halt::Away(error)) => return Ok(Replayed::Away(error)),
+            match self.redeliver_reservation(id, &rows, caught_up).await {
+                Ok(settled) => self.note_settled(tenant, epoch, &rows, settled).await?,
+                Err(Halt::Away(error)) => return Ok(Redelivered::Away(error)),
                 Err(Halt::Failed(error @ OperationError::InQuarantine(_))) => {
                     self.parking.pass_over(tenant, epoch, id);
                     self.pass_over(Work::Replay, &format!("reservation {id}"), &error).await;
@@ -296,20 +299,20 @@ impl Operations {
                 Err(Halt::Failed(error)) => return Err(error),
             }
         }
-        Ok(if page.is_empty() { Replayed::All } else { Replayed::More })
+        Ok(if page.is_empty() { Redelivered::All } else { Redelivered::More })
     }
 
-    async fn remember_told(
+    async fn note_settled(
         &self,
         tenant: &TenantId,
         epoch: Option<Epoch>,
         rows: &[&ParkedRow],
         settled: Vec<(i64, Settled)>,
     ) -> Answer<()> {
-        let mut told = Vec::with_capacity(settled.len());
+        let mut delivered = Vec::with_capacity(settled.len());
         for (number, settled) in settled {
             match settled {
-                Settled::Done => told.push(number),
+                Settled::Done => delivered.push(number),
                 Settled::Conflict(reason) => {
                     if let Some(row) = rows.iter().find(|row| row.number == number) {
                         self.conflict(row, &reason).await?;
@@ -317,9 +320,9 @@ impl Operations {
                 }
             }
         }
-        // What was told before the gate lost its memory is told again.
+        // What was delivered before the gate lost its memory is delivered again.
         if self.gate.epoch(self.partition_of(tenant)) == epoch {
-            self.parking.note_told(tenant, epoch, told);
+            self.parking.note_delivered(tenant, epoch, delivered);
         }
         Ok(())
     }
@@ -332,17 +335,17 @@ impl Operations {
         Ok(())
     }
 
-    /// Waits, within bounds, until the books have what the gate was told, and notes that as done. Says whether they have.
-    async fn settle_told(&self, partition: Partition, tenant: &TenantId) -> Answer<bool> {
+    /// Waits, within bounds, until the books have what was delivered to the gate, and notes that as done. Says whether they have.
+    async fn settle_delivered(&self, partition: Partition, tenant: &TenantId) -> Answer<bool> {
         let epoch = self.gate.epoch(partition);
-        let told = self.parking.told(tenant, epoch);
+        let delivered = self.parking.delivered(tenant, epoch);
         let booked =
             tokio::time::timeout(self.options.restore_wait, self.is_booked(partition, tenant, epoch));
         if !matches!(booked.await, Ok(true)) {
             return Ok(false);
         }
-        self.ledger.settle_parked(tenant, told.clone()).await?;
-        self.parking.settled(tenant, &told);
+        self.ledger.settle_parked(tenant, delivered.clone()).await?;
+        self.parking.settled(tenant, &delivered);
         Ok(true)
     }
 

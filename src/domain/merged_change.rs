@@ -1,4 +1,4 @@
-//! What waits of one reservation, folded into the one call that it comes to: totals are for the reservation so far, so that the largest
+//! What waits of one reservation, merged into the one call that it comes to: totals are for the reservation so far, so that the largest
 //! have the others in them.
 
 use super::amount::Amount;
@@ -9,7 +9,7 @@ use super::resolution::{Totals, covers};
 
 /// Which call parked calls of a reservation come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FoldedKind {
+pub enum MergedKind {
     /// A consume that does not resolve.
     Part,
     /// A consume that resolves.
@@ -20,9 +20,9 @@ pub enum FoldedKind {
 
 /// The one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folded {
+pub struct MergedChange {
     /// Which.
-    pub kind: FoldedKind,
+    pub kind: MergedKind,
     /// The largest total of each line.
     pub totals: Totals,
     /// When the last of these totals was taken (gate time, unix ms): a release that adds nothing to them may come after the expiry.
@@ -31,35 +31,35 @@ pub struct Folded {
     named: Vec<MeterId>,
 }
 
-impl Folded {
-    /// Folds consumes and releases, in order and each with its time. Nothing when there is none, or when several do not name their meters.
+impl MergedChange {
+    /// Merges consumes and releases, in order and each with its time. Nothing when there is none, or when several do not name their meters.
     pub fn of(calls: &[(&ParkedCall, i64)]) -> Option<Self> {
         let (first, rest) = calls.split_first()?;
-        let mut folded = Self::one(first.0, first.1)?;
+        let mut merged = Self::one(first.0, first.1)?;
         if rest.is_empty() {
-            return Some(folded);
+            return Some(merged);
         }
-        let mut totals = by_meter(&folded)?;
+        let mut totals = by_meter(&merged)?;
         for (call, taken_at_ms) in rest {
             let next = Self::one(call, *taken_at_ms)?;
             if raise(&mut totals, by_meter(&next)?) {
-                folded.taken_at_ms = next.taken_at_ms;
+                merged.taken_at_ms = next.taken_at_ms;
             }
-            (folded.kind, folded.named) = (next.kind, next.named);
+            (merged.kind, merged.named) = (next.kind, next.named);
         }
-        folded.totals = if totals.is_empty() { Totals::Default } else { Totals::ByMeter(totals) };
-        Some(folded)
+        merged.totals = if totals.is_empty() { Totals::Default } else { Totals::ByMeter(totals) };
+        Some(merged)
     }
 
     fn one(call: &ParkedCall, taken_at_ms: i64) -> Option<Self> {
         let (kind, totals) = match call {
             ParkedCall::Admit { .. } => return None,
-            ParkedCall::Consume { totals, is_final: false } => (FoldedKind::Part, totals),
-            ParkedCall::Consume { totals, is_final: true } => (FoldedKind::Final, totals),
-            ParkedCall::Release { incurred } => (FoldedKind::Release, incurred),
+            ParkedCall::Consume { totals, is_final: false } => (MergedKind::Part, totals),
+            ParkedCall::Consume { totals, is_final: true } => (MergedKind::Final, totals),
+            ParkedCall::Release { incurred } => (MergedKind::Release, incurred),
         };
         let named = match totals {
-            Totals::ByMeter(named) if kind != FoldedKind::Part => {
+            Totals::ByMeter(named) if kind != MergedKind::Part => {
                 named.iter().map(|(meter, _)| meter.clone()).collect()
             }
             _ => Vec::new(),
@@ -71,11 +71,11 @@ impl Folded {
     /// expiry gave back what a release would have.
     pub fn is_in(&self, record: &Record, has_expired: bool) -> bool {
         match self.kind {
-            FoldedKind::Part => covers(record, &self.totals),
-            FoldedKind::Final => false,
-            FoldedKind::Release if has_expired => covers(record, &self.totals),
+            MergedKind::Part => covers(record, &self.totals),
+            MergedKind::Final => false,
+            MergedKind::Release if has_expired => covers(record, &self.totals),
             // Expired, and what was consumed is charged as a late consume.
-            FoldedKind::Release => record.head.late && self.totals == Totals::Default,
+            MergedKind::Release => record.head.late && self.totals == Totals::Default,
         }
     }
 
@@ -97,10 +97,10 @@ impl Folded {
     }
 }
 
-fn by_meter(folded: &Folded) -> Option<Vec<(MeterId, Amount)>> {
-    match (&folded.totals, folded.kind) {
+fn by_meter(merged: &MergedChange) -> Option<Vec<(MeterId, Amount)>> {
+    match (&merged.totals, merged.kind) {
         (Totals::ByMeter(named), _) => Some(named.clone()),
-        (Totals::Default, FoldedKind::Release) => Some(Vec::new()),
+        (Totals::Default, MergedKind::Release) => Some(Vec::new()),
         _ => None,
     }
 }
@@ -138,9 +138,9 @@ mod tests {
         ParkedCall::Consume { totals: totals(lines), is_final }
     }
 
-    fn folded(calls: &[(&ParkedCall, i64)]) -> (FoldedKind, Totals, i64) {
-        let folded = Folded::of(calls).unwrap();
-        (folded.kind, folded.totals, folded.taken_at_ms)
+    fn merged(calls: &[(&ParkedCall, i64)]) -> (MergedKind, Totals, i64) {
+        let merged = MergedChange::of(calls).unwrap();
+        (merged.kind, merged.totals, merged.taken_at_ms)
     }
 
     #[test]
@@ -149,33 +149,33 @@ mod tests {
         let more = consume(&[("a", "6"), ("b", "2")], false);
         let all = consume(&[("a", "8"), ("b", "2")], true);
         assert_eq!(
-            folded(&[(&part, 1), (&more, 2)]),
-            (FoldedKind::Part, totals(&[("a", "6"), ("b", "2")]), 2)
+            merged(&[(&part, 1), (&more, 2)]),
+            (MergedKind::Part, totals(&[("a", "6"), ("b", "2")]), 2)
         );
         assert_eq!(
-            folded(&[(&part, 1), (&more, 2), (&all, 3)]),
-            (FoldedKind::Final, totals(&[("a", "8"), ("b", "2")]), 3)
+            merged(&[(&part, 1), (&more, 2), (&all, 3)]),
+            (MergedKind::Final, totals(&[("a", "8"), ("b", "2")]), 3)
         );
         let release = ParkedCall::Release { incurred: Totals::Default };
         assert_eq!(
-            folded(&[(&part, 1), (&release, 9)]),
-            (FoldedKind::Release, totals(&[("a", "5"), ("b", "0")]), 1),
+            merged(&[(&part, 1), (&release, 9)]),
+            (MergedKind::Release, totals(&[("a", "5"), ("b", "0")]), 1),
             "it adds nothing, so that its time decides nothing"
         );
         let incurred = ParkedCall::Release { incurred: totals(&[("b", "1")]) };
         assert_eq!(
-            folded(&[(&part, 1), (&incurred, 9)]),
-            (FoldedKind::Release, totals(&[("a", "5"), ("b", "1")]), 9)
+            merged(&[(&part, 1), (&incurred, 9)]),
+            (MergedKind::Release, totals(&[("a", "5"), ("b", "1")]), 9)
         );
-        assert_eq!(folded(&[(&release, 9)]), (FoldedKind::Release, Totals::Default, 9));
-        assert_eq!(Folded::of(&[]), None);
+        assert_eq!(merged(&[(&release, 9)]), (MergedKind::Release, Totals::Default, 9));
+        assert_eq!(MergedChange::of(&[]), None);
     }
 
     #[test]
     fn a_call_by_itself_is_told_as_it_was_named_and_several_must_name_their_meters() {
         let single = Totals::Single(Amount::parse("7").unwrap());
         let call = ParkedCall::Consume { totals: single.clone(), is_final: true };
-        assert_eq!(folded(&[(&call, 4)]), (FoldedKind::Final, single, 4));
-        assert_eq!(Folded::of(&[(&call, 4), (&call, 5)]), None);
+        assert_eq!(merged(&[(&call, 4)]), (MergedKind::Final, single, 4));
+        assert_eq!(MergedChange::of(&[(&call, 4), (&call, 5)]), None);
     }
 }

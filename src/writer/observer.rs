@@ -52,7 +52,7 @@ pub enum Alarm {
 }
 
 /// Told by the writer as it goes; every method may be left as it is.
-pub trait Watch: Send + Sync + 'static {
+pub trait WriterObserver: Send + Sync + 'static {
     /// A transaction with so many events was committed after this time.
     fn committed(&self, events: usize, took: Duration) {
         let _ = (events, took);
@@ -88,4 +88,4 @@ pub trait Watch: Send + Sync + 'static {
 }
 
 /// Watches nothing.
-impl Watch for () {}
+impl WriterObserver for () {}
