@@ -31,19 +31,7 @@ struct Handles {
     decisions: Vec<Cells<Outcome, Counter>>,
     gate_calls: Cells<Script, Histogram>,
     http_requests: Requests,
-    outbox_entries: Gauge,
-    outbox_bytes: Gauge,
-    outbox_oldest: Seconds,
-    outbox_tails: Tails,
-    writer_lag: Gauge,
-    writer_batch: Histogram,
-    booked: Counter,
-    quarantined: Counter,
-    quarantine_open: Gauge,
-    damaged: Gauge,
-    gaps: Counter,
-    lost: Counter,
-    acknowledged_lost: Counter,
+    booking: Booking,
     restores: Cells<Restored, Counter>,
     restore_seconds: Cells<Restored, Histogram>,
     key_asks: Cells<Asked, Counter>,
@@ -66,6 +54,68 @@ struct Handles {
     job_ages: Cells<Job, Seconds>,
 }
 
+/// What waits to be booked, and what became of it.
+struct Booking {
+    outbox_entries: Gauge,
+    outbox_bytes: Gauge,
+    outbox_oldest: Seconds,
+    outbox_tails: Tails,
+    writer_lag: Gauge,
+    writer_batch: Histogram,
+    booked: Counter,
+    quarantined: Counter,
+    quarantine_open: Gauge,
+    damaged: Gauge,
+    gaps: Counter,
+    lost: Counter,
+    acknowledged_lost: Counter,
+}
+
+impl Booking {
+    fn new(registry: &mut Registry) -> Self {
+        Self {
+            outbox_entries: gauge(registry, "outbox_entries", "Events that wait to be booked"),
+            outbox_bytes: gauge(
+                registry,
+                "outbox_waiting_bytes",
+                "Size of the events that wait to be booked, by a sample of them",
+            ),
+            outbox_oldest: seconds(
+                registry,
+                "outbox_oldest_age",
+                "Age of the oldest event that waits to be booked",
+            ),
+            outbox_tails: tails(registry),
+            writer_lag: gauge(
+                registry,
+                "writer_lag_events",
+                "Events between the writer and the outbox's end",
+            ),
+            writer_batch: histogram(
+                registry,
+                "writer_batch_events",
+                "Events booked in one transaction",
+                &BATCH_EVENTS,
+            ),
+            booked: counter(registry, "events_booked", "Events booked into the ledger"),
+            quarantined: counter(registry, "events_quarantined", "Events that could not be booked"),
+            quarantine_open: gauge(registry, "quarantine_open_events", "Events in quarantine now"),
+            damaged: gauge(
+                registry,
+                "damaged_items",
+                "What was passed over lately because it cannot be read",
+            ),
+            gaps: counter(registry, "outbox_gaps", "Places where events were missing"),
+            lost: counter(registry, "events_lost", "Events known to be missing"),
+            acknowledged_lost: counter(
+                registry,
+                "acknowledged_events_lost",
+                "Events that this instance acknowledged and the books never had",
+            ),
+        }
+    }
+}
+
 impl Metrics {
     /// All metrics, registered and at zero.
     #[must_use]
@@ -82,44 +132,7 @@ impl Metrics {
                 || Histogram::new(GATE_SECONDS),
             ),
             http_requests: http_requests(&mut registry),
-            outbox_entries: gauge(&mut registry, "outbox_entries", "Events that wait to be booked"),
-            outbox_bytes: gauge(
-                &mut registry,
-                "outbox_waiting_bytes",
-                "Size of the events that wait to be booked, by a sample of them",
-            ),
-            outbox_tails: tails(&mut registry),
-            outbox_oldest: seconds(
-                &mut registry,
-                "outbox_oldest_age",
-                "Age of the oldest event that waits to be booked",
-            ),
-            writer_lag: gauge(
-                &mut registry,
-                "writer_lag_events",
-                "Events between the writer and the outbox's end",
-            ),
-            writer_batch: histogram(
-                &mut registry,
-                "writer_batch_events",
-                "Events booked in one transaction",
-                &BATCH_EVENTS,
-            ),
-            booked: counter(&mut registry, "events_booked", "Events booked into the ledger"),
-            quarantined: counter(&mut registry, "events_quarantined", "Events that could not be booked"),
-            quarantine_open: gauge(&mut registry, "quarantine_open_events", "Events in quarantine now"),
-            damaged: gauge(
-                &mut registry,
-                "damaged_items",
-                "What was passed over lately because it cannot be read",
-            ),
-            gaps: counter(&mut registry, "outbox_gaps", "Places where events were missing"),
-            lost: counter(&mut registry, "events_lost", "Events known to be missing"),
-            acknowledged_lost: counter(
-                &mut registry,
-                "acknowledged_events_lost",
-                "Events that this instance acknowledged and the books never had",
-            ),
+            booking: Booking::new(&mut registry),
             restores: counters(&mut registry, "restores", "What the ledger told the gate anew"),
             key_asks: counters(&mut registry, "key_asks", "Keyed calls asked of the ledger before admission"),
             key_filter_bytes: gauge(&mut registry, "key_filter_bytes", "Memory of the filters of keys"),
@@ -192,52 +205,52 @@ impl Metrics {
 
     /// Sets how many events wait to be booked, how large they are, and how old the oldest is (zero if there is none).
     pub fn outbox(&self, entries: u64, bytes: u64, oldest_age: Duration) {
-        self.0.outbox_entries.set(saturating(entries));
-        self.0.outbox_bytes.set(saturating(bytes));
-        self.0.outbox_oldest.set(oldest_age.as_secs_f64());
+        self.0.booking.outbox_entries.set(saturating(entries));
+        self.0.booking.outbox_bytes.set(saturating(bytes));
+        self.0.booking.outbox_oldest.set(oldest_age.as_secs_f64());
     }
 
     /// Sets for how long a partition's booked events are still in its outbox.
     pub fn outbox_tail(&self, partition: &str, covered: Duration) {
-        let tail = self.0.outbox_tails.get_or_create(&[("partition", partition.to_owned())]);
+        let tail = self.0.booking.outbox_tails.get_or_create(&[("partition", partition.to_owned())]);
         tail.set(covered.as_secs_f64());
     }
 
     /// Sets how many events the writer is behind the outbox's end.
     pub fn writer_lag(&self, events: u64) {
-        self.0.writer_lag.set(saturating(events));
+        self.0.booking.writer_lag.set(saturating(events));
     }
 
     /// Observes one committed batch and counts its events as booked.
     pub fn batch_booked(&self, events: u32) {
-        self.0.writer_batch.observe(f64::from(events));
-        self.0.booked.inc_by(u64::from(events));
+        self.0.booking.writer_batch.observe(f64::from(events));
+        self.0.booking.booked.inc_by(u64::from(events));
     }
 
     /// Counts events that went into quarantine.
     pub fn events_quarantined(&self, events: u64) {
-        self.0.quarantined.inc_by(events);
+        self.0.booking.quarantined.inc_by(events);
     }
 
     /// Sets how many events are in quarantine now.
     pub fn quarantine_open(&self, events: u64) {
-        self.0.quarantine_open.set(saturating(events));
+        self.0.booking.quarantine_open.set(saturating(events));
     }
 
     /// Shows how much was passed over lately because it cannot be read.
     pub fn damaged_items(&self, items: u64) {
-        self.0.damaged.set(saturating(items));
+        self.0.booking.damaged.set(saturating(items));
     }
 
     /// Counts a gap in an outbox, and the events known to be missing in it.
     pub fn gap(&self, lost_events: u64) {
-        self.0.gaps.inc();
-        self.0.lost.inc_by(lost_events);
+        self.0.booking.gaps.inc();
+        self.0.booking.lost.inc_by(lost_events);
     }
 
     /// Counts acknowledged events that are lost, seen by the instance that acknowledged them.
     pub fn acknowledged_lost(&self, events: u64) {
-        self.0.acknowledged_lost.inc_by(events);
+        self.0.booking.acknowledged_lost.inc_by(events);
     }
 
     /// Counts a restore and observes how long it took.

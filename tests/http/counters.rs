@@ -185,6 +185,23 @@ async fn a_counter_that_began_inside_its_window_is_the_same_after_a_loss_of_memo
     app.finish().await;
 }
 
+/// Holds that are left alone, released, consumed in part and consumed, one after the other.
+async fn call_in_turn(app: &Caller, caller: u32, goes_on: &AtomicBool, calls: &AtomicU64) {
+    for number in (0..).take_while(|_| goes_on.load(Ordering::Relaxed)) {
+        let key = format!("{caller}-{number}");
+        let body = pages("10").by("ada").lasting(if number % 5 == 0 { 1 } else { 600 });
+        calls.fetch_add(1, Ordering::Relaxed);
+        let held = app.post_until_answered(RESERVATIONS, &key, body).await.expect(201);
+        let path = format!("/v1/reservations/{}", held.text("/id"));
+        let (call, body) = match number % 5 {
+            0 | 1 => continue,
+            2 => ("release", json!({})),
+            part => ("consume", json!({ "amount": (number % 13).to_string(), "final": part == 3 })),
+        };
+        app.post_until_answered(&format!("{path}/{call}"), &key, body).await.expect(200);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
     let app = Arc::new(spawn_app().await);
@@ -198,33 +215,7 @@ async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
     let callers: Vec<_> = (0..4)
         .map(|caller| {
             let (app, goes_on, calls) = (app.caller(), goes_on.clone(), calls.clone());
-            tokio::spawn(async move {
-                for number in 0.. {
-                    if !goes_on.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let (key, ttl_seconds) =
-                        (format!("{caller}-{number}"), if number % 5 == 0 { 1 } else { 600 });
-                    let body = pages("10").by("ada").lasting(ttl_seconds);
-                    calls.fetch_add(1, Ordering::Relaxed);
-                    let held = app.post_until_answered(RESERVATIONS, &key, body).await.expect(201);
-                    let path = format!("/v1/reservations/{}", held.text("/id"));
-                    match number % 5 {
-                        0 | 1 => {}
-                        2 => {
-                            _ = app
-                                .post_until_answered(&format!("{path}/release"), &key, json!({}))
-                                .await
-                                .expect(200)
-                        }
-                        part => {
-                            let is_final = part == 3;
-                            let body = json!({ "amount": (number % 13).to_string(), "final": is_final });
-                            app.post_until_answered(&format!("{path}/consume"), &key, body).await.expect(200);
-                        }
-                    }
-                }
-            })
+            tokio::spawn(async move { call_in_turn(&app, caller, &goes_on, &calls).await })
         })
         .collect();
     for turn in 0..6 {
