@@ -3,6 +3,7 @@
 //! A request passes the envelope (`envelope`: its id and span, the route table of `routes`, the key check of `auth`), a handler in the
 //! file of its resource, and one verb of [`crate::operations`]. Errors are problem documents, written in one place (`problem`).
 
+mod admin_audit;
 mod admin_clock;
 mod admin_gate;
 mod admin_jobs;

@@ -4,8 +4,8 @@ use actix_web::http::Method;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    admin_clock, admin_gate, admin_jobs, admin_keys, admin_overrides, admin_policy, admin_policy_file, batch,
-    docs, health, reports, reservations, tenants, usage,
+    admin_audit, admin_clock, admin_gate, admin_jobs, admin_keys, admin_overrides, admin_policy,
+    admin_policy_file, batch, docs, health, reports, reservations, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -120,6 +120,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::POST, "/v1/admin/keys", Access::Admin),
     route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/jobs", Access::AdminRead),
+    route(Method::GET, "/v1/admin/audit", Access::AdminRead),
     route(Method::PUT, "/v1/admin/clock", Access::Admin),
     route(Method::POST, "/v1/admin/gate/accept-time", Access::Admin),
     open("/livez", Surface::Both),
@@ -160,6 +161,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_keys::create_key)
         .service(admin_keys::revoke_key)
         .service(admin_jobs::list_jobs)
+        .service(admin_audit::list_audit)
         .service(admin_clock::set_clock)
         .service(admin_gate::accept_time)
         .service(health::livez)

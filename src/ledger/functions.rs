@@ -1,7 +1,7 @@
 //! Functions of Postgres that typed queries call.
 
 use chrono::TimeDelta;
-use diesel::sql_types::{Date, Interval, Nullable, SingleValue, Text, Timestamptz};
+use diesel::sql_types::{Date, Integer, Interval, Nullable, SingleValue, Text, Timestamptz};
 
 diesel::define_sql_function! {
     /// What time it is.
@@ -43,6 +43,11 @@ diesel::define_sql_function! {
 diesel::define_sql_function! {
     /// Makes a month's partition of the entries, unless it is there. Says whether it did.
     fn ensure_entries_month(month: Date) -> Bool;
+}
+
+diesel::define_sql_function! {
+    /// The part of a text with this number, from 1, where `delimiter` parts them.
+    fn split_part(text: Text, delimiter: Text, number: Integer) -> Text;
 }
 
 diesel::define_sql_function! {

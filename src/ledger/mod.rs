@@ -60,6 +60,7 @@ mod verify;
 
 use std::sync::Arc;
 
+pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;
 pub use booked::{AwaitedEvent, Booked};
 pub use calendars::CalendarChange;

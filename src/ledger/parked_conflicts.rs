@@ -155,7 +155,7 @@ async fn settle(
         "payload": payload,
         "booked": settling.booked,
     });
-    let object = format!("parked call {}", conflict.number);
+    let object = format!("parked {}", conflict.number);
     audit::note(connection, &settling.actor, "resolve", &object, detail).await
 }
 

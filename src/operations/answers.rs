@@ -10,7 +10,7 @@ use crate::domain::policy::diff::Change;
 use crate::domain::reservation::{Record, ReservationState};
 
 pub use super::calls::limit_status::LimitStatus;
-pub use crate::ledger::{JobState, LastRun, Reconciliation, StoredEntry, UsageFigures};
+pub use crate::ledger::{AuditRecord, JobState, LastRun, Reconciliation, StoredEntry, UsageFigures};
 
 /// What became of a reserve.
 #[derive(Debug, Clone)]

@@ -13,6 +13,8 @@ use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
 
+pub use crate::ledger::AuditFilter;
+
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
@@ -194,6 +196,15 @@ pub struct EntriesRequest {
     pub to_ms: Option<i64>,
     /// Only those of one reservation.
     pub reservation: Option<ReservationId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// Changes in the audit log.
+#[derive(Debug, Clone)]
+pub struct AuditRequest {
+    /// Which.
+    pub filter: AuditFilter,
     /// Which page.
     pub page: Page,
 }

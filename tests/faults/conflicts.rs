@@ -45,7 +45,7 @@ async fn billed(app: &TestApp) -> String {
 }
 
 async fn audited(app: &TestApp, number: i64) -> Value {
-    let query = format!("SELECT detail::text FROM audit_log WHERE object = 'parked call {number}'");
+    let query = format!("SELECT detail::text FROM audit_log WHERE object = 'parked {number}'");
     serde_json::from_str(&rows(&app.database, &query).await[0]).unwrap()
 }
 

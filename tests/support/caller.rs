@@ -175,6 +175,12 @@ impl Caller {
         self.send(self.request(Method::DELETE, path)).await
     }
 
+    /// One with a new key of all tenants, and that key's id.
+    pub async fn make_named_key(&self, role: &str) -> (Self, String) {
+        let made = self.post("/v1/admin/keys", json!({ "name": role, "role": role })).await.expect(201);
+        (self.with_key(Some(made.text("/key"))), made.text("/id").to_owned())
+    }
+
     /// Repeats a call as a client does while the answer is 503.
     pub async fn post_until_answered(&self, path: &str, key: &str, body: Value) -> Answered {
         loop {

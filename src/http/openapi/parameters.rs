@@ -4,6 +4,7 @@ use utoipa::PartialSchema;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
 
+use super::super::admin_audit;
 use super::super::routes::Route;
 use crate::domain::ids::{
     LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
@@ -48,6 +49,9 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
             text().pattern(Some(format!("^{words}(,{words}){{0,4}}$"))).into()
         }
         "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
+        "object_kind" => text().enum_values(Some(admin_audit::KINDS)).into(),
+        "action" => text().enum_values(Some(admin_audit::ACTIONS)).into(),
+        "object_id" | "actor" => text().min_length(Some(1)).max_length(Some(128)).into(),
         "verbose" => text().enum_values(Some(["", "true", "false"])).into(),
         "Idempotency-Key" => text().min_length(Some(1)).pattern(Some(KEY)).into(),
         "If-Match" => text().pattern(Some(ETAG)).into(),

@@ -1,5 +1,6 @@
 //! What is read: quotas, the books, their comparison with the gate, jobs, readiness.
 
+pub(super) mod audit;
 pub(super) mod health;
 pub(super) mod jobs;
 pub(super) mod lists;

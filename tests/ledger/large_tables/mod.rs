@@ -12,8 +12,8 @@ use tollgate::domain::ids::{OutboxId, ReservationId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::Granularity;
 use tollgate::ledger::{
-    AwaitedEvent, CounterAsk, EntryFilter, Ledger, LedgerError, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, TenantCursor, UsageQuery,
+    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, Ledger, LedgerError, ReconciliationFilter,
+    ReservationFilter, RestoreAsk, TenantCursor, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -288,6 +288,12 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
         plans.of("quarantined", ledger.quarantined(all, None, 50)).await;
         plans.of("quarantined", ledger.quarantined(all, Some((partition(&acme), at("1-2000"))), 50)).await;
     }
+    let by_somebody = AuditFilter { actor: Some("somebody".into()), ..AuditFilter::default() };
+    plans.of("audit", ledger.audit(&by_somebody, None, 50)).await;
+    let of_kind = AuditFilter { kind: Some("tenant".into()), ..AuditFilter::default() };
+    plans.of("audit", ledger.audit(&of_kind, None, 50)).await;
+    let of_object = AuditFilter { id: Some("tenant-7".into()), ..of_kind };
+    plans.of("audit", ledger.audit(&of_object, None, 50)).await;
     plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
     let a_few_hours = UsageQuery {

@@ -79,6 +79,9 @@ pub fn fill(of: Partition) -> String {
             .into(),
         "INSERT INTO policy_history (kind, id, version, policy_version) SELECT 'tenant', 'tenant-' || i, 1, i FROM generate_series(1, 100000) i"
             .into(),
+        "INSERT INTO audit_log (actor, action, object, detail) \
+             SELECT 'key-' || i % 1000, 'put', 'tenant tenant-' || i, '{\"version\": 1}' FROM generate_series(1, 100000) i"
+            .into(),
         "ALTER TABLE api_keys DISABLE TRIGGER USER".into(),
         "INSERT INTO api_keys (id, name, role, hash, created_at, change) \
              SELECT 'key-' || i, 'key', 'admin', decode(repeat('00', 32), 'hex'), now() - i * interval '1 s', i FROM generate_series(1, 30000) i"
