@@ -1,4 +1,5 @@
 mod calendars;
+mod golden;
 
 use super::*;
 use proptest::prelude::*;
