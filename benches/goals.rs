@@ -3,7 +3,10 @@
 use super::figures::{Figure, Figures};
 
 use Bound::{AtLeast, AtMost};
-use Measure::{Behind, High, JobCost, Median, Rate, RateRatio, RedisCost, RedisCostRatio, ServiceCost};
+use Measure::{
+    Behind, CostRatio, High, HighRatio, JobCost, Median, Rate, RateRatio, RedisCost, RedisCostRatio,
+    ServiceCost, ServiceCostRatio,
+};
 
 /// What is read off the figures.
 enum Measure {
@@ -23,6 +26,12 @@ enum Measure {
     RedisCostRatio(&'static str, &'static str),
     /// Processor time of service, Redis and Postgres together, in µs.
     JobCost(&'static str),
+    /// Processor time of all three together, of one row by another's.
+    CostRatio(&'static str, &'static str),
+    /// Processor time of the service, of one row by another's.
+    ServiceCostRatio(&'static str, &'static str),
+    /// What 99 of 100 calls take no longer than, of one row by another's.
+    HighRatio(&'static str, &'static str),
     /// How long after the end the ledger had everything, in seconds.
     Behind(&'static str),
 }
@@ -45,6 +54,10 @@ const USAGE_LEDGER: &str = "service: usage, ack: ledger";
 const BATCH: &str = "service: reserve, batches of 100";
 const QUOTA: &str = "service: quota read";
 const QUOTA_YEAR: &str = "service: quota read, a year of entries";
+const RESERVE_BEFORE: &str = "build before: reserve, 3 limits";
+const RESERVE_NOW: &str = "this build: reserve, 3 limits";
+const JOB_BEFORE: &str = "build before: job";
+const JOB_NOW: &str = "this build: job";
 const REPLAY: &str = "replay: jobs of a trace";
 
 /// Each target: the figure's name, where it is read, and where it should be.
@@ -113,6 +126,20 @@ const GOALS: &[(&str, Measure, Bound)] = &[
     ("quota read, p99 in ms", High(QUOTA), AtMost(2.0)),
     ("quota read, a year of entries to none", RateRatio(QUOTA_YEAR, QUOTA), AtLeast(0.9)),
     ("quota read, a year of entries, p99 in ms", High(QUOTA_YEAR), AtMost(2.0)),
+    (
+        "a reserve, all processes' CPU, to the build before",
+        CostRatio(RESERVE_NOW, RESERVE_BEFORE),
+        AtMost(0.68),
+    ),
+    (
+        "a reserve, the service's CPU, to the build before",
+        ServiceCostRatio(RESERVE_NOW, RESERVE_BEFORE),
+        AtMost(0.75),
+    ),
+    ("a job, all processes' CPU, to the build before", CostRatio(JOB_NOW, JOB_BEFORE), AtMost(0.68)),
+    ("reserves a second, to the build before", RateRatio(RESERVE_NOW, RESERVE_BEFORE), AtLeast(1.5)),
+    ("p99 of a reserve, to the build before", HighRatio(RESERVE_NOW, RESERVE_BEFORE), AtMost(1.0)),
+    ("job, ack: ledger, p50 in ms", Median("this build: job, ack: ledger"), AtMost(8.0)),
     ("replay of a trace, jobs a second", Rate(REPLAY), AtLeast(5_000.0)),
     ("replay of a trace, the ledger has all after, s", Behind(REPLAY), AtMost(1.0)),
 ];
@@ -121,6 +148,7 @@ impl Measure {
     fn read(&self, figures: &Figures) -> Option<f64> {
         let latency = |name: &str, at: usize| Some(figures.get(name)?.latency_us?[at] as f64 / 1000.0);
         let cost = |name: &str, part: usize| Some(figures.get(name)?.cpu_us?[part]);
+        let whole = |name: &str| figures.get(name)?.cpu_us.map(|parts| parts.iter().sum::<f64>());
         let rate = |name: &str| figures.get(name).map(|figure| figure.rate);
         match self {
             Rate(name) => rate(name),
@@ -130,7 +158,10 @@ impl Measure {
             ServiceCost(name) => cost(name, 0),
             RedisCost(name) => cost(name, 1),
             RedisCostRatio(of, to) => Some(cost(of, 1)? / cost(to, 1)?),
-            JobCost(name) => figures.get(name)?.cpu_us.map(|parts| parts.iter().sum()),
+            JobCost(name) => whole(name),
+            CostRatio(of, to) => Some(whole(of)? / whole(to)?),
+            ServiceCostRatio(of, to) => Some(cost(of, 0)? / cost(to, 0)?),
+            HighRatio(of, to) => Some(latency(of, 1)? / latency(to, 1)?),
             Behind(name) => figures.get(name).and_then(|figure: &Figure| Some(figure.behind?.as_secs_f64())),
         }
     }

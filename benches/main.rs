@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
-//!     [--year-of-entries 300000] [--trace FILE] [--only gate|'plain path'|ledger|booking|service|writer|replay] [--no-write]
+//!     [--year-of-entries 300000] [--trace FILE] [--before COMMAND]
+//!     [--only gate|'plain path'|ledger|booking|service|writer|replay|builds] [--no-write]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench that cannot go on ends")]
@@ -18,6 +19,7 @@
 
 mod booking;
 mod books;
+mod builds;
 mod calls;
 mod cpu;
 mod figures;
@@ -62,6 +64,9 @@ struct Options {
     /// The trace that is replayed, instead of one that is made up.
     #[arg(long)]
     trace: Option<PathBuf>,
+    /// The command of an earlier build, which is measured in turn with this one.
+    #[arg(long)]
+    before: Option<PathBuf>,
     /// Only the parts whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -121,6 +126,9 @@ async fn run(options: &Options) -> figures::Figures {
     }
     if options.wants("replay") {
         replay::measure(options, &mut figures).await;
+    }
+    if let (true, Some(before)) = (options.wants("builds"), &options.before) {
+        builds::measure(options, before, &mut figures).await;
     }
     figures
 }

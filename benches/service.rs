@@ -2,13 +2,15 @@
 
 use std::future::Future;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use tollgate::domain::ids::Partition;
 use tollgate::embedded::Embedded;
-use tollgate::ledger::{Ledger, LedgerOptions};
+use tollgate::gate::keys::tag;
 
 use super::books;
 use super::cpu;
@@ -17,6 +19,8 @@ use super::load::{self, Caller, Load};
 
 /// The key of an admin.
 pub const KEY: &str = "tg_bench_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+/// How far each partition is booked.
+const CURSORS: &str = "SELECT partition, epoch || '-' || sequence FROM cursors";
 const CATCH_UP_MAX: Duration = Duration::from_secs(600);
 
 /// Private servers, and the service on them.
@@ -25,38 +29,37 @@ pub struct Service {
     child: Child,
     /// Where it is called.
     pub host: String,
-    /// Where its books are read.
-    pub ledger: Ledger,
     is_booking: bool,
+    command: PathBuf,
     _directory: tempfile::TempDir,
 }
 
 impl Service {
     /// Starts the servers, and a service with these roles on them.
     pub async fn start(roles: &str) -> Self {
+        Self::of_build(Path::new(env!("CARGO_BIN_EXE_tollgate")), roles).await
+    }
+
+    /// As [`Self::start`], of the build whose command this is.
+    pub async fn of_build(command: &Path, roles: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let at = directory.path().to_owned();
         let embedded = tokio::task::spawn_blocking(move || Embedded::start(&at))
             .await
             .unwrap()
             .expect("the servers start");
-        let url = embedded.servers().postgres_url.clone();
-        migrate(url.clone()).await;
-        let ledger = Ledger::connect(LedgerOptions {
-            url,
-            pool_size: 2,
-            checkout_timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(10),
-            statement_timeout: Duration::from_secs(60),
-            role: None,
-            idempotency_horizon: Duration::from_secs(35 * 86_400),
-        })
-        .await
-        .expect("the ledger answers");
-        let (child, host) = serve(&embedded, roles);
+        let migrated = tollgate(command, &embedded).arg("migrate").stdout(Stdio::null()).status();
+        assert!(migrated.expect("tollgate starts").success(), "the schema is made");
+        let (child, host) = serve(command, &embedded, roles);
         let is_booking = roles.contains("writer");
-        let service =
-            Self { embedded: Some(embedded), child, host, ledger, is_booking, _directory: directory };
+        let service = Self {
+            embedded: Some(embedded),
+            child,
+            host,
+            is_booking,
+            command: command.to_owned(),
+            _directory: directory,
+        };
         service.write_policy().await;
         service.postgres("ALTER SYSTEM SET autovacuum = off").await;
         service.postgres("SELECT pg_reload_conf()").await;
@@ -82,7 +85,7 @@ impl Service {
     pub fn restart(&mut self, roles: &str) {
         stop(&mut self.child);
         self.is_booking = roles.contains("writer");
-        (self.child, self.host) = serve(self.embedded(), roles);
+        (self.child, self.host) = serve(&self.command, self.embedded(), roles);
     }
 
     /// Processor time so far: the service's, Redis's and Postgres's.
@@ -158,17 +161,19 @@ impl Service {
         let began = Instant::now();
         let client = redis::Client::open(self.embedded().servers().redis_url.as_str()).unwrap();
         let mut connection = client.get_connection().unwrap();
+        let books = books::connect(&self.embedded().servers().postgres_url).await;
         while began.elapsed() < CATCH_UP_MAX {
             let mut waiting = 0;
-            for cursor in self.ledger.cursors().await.unwrap_or_default() {
-                let key = format!("tg1:{{{}}}:outbox", tollgate::gate::keys::tag(cursor.partition, 64));
+            for row in books.query(CURSORS, &[]).await.expect("the cursors") {
+                let (partition, booked): (i16, String) = (row.get(0), row.get(1));
+                let partition = u16::try_from(partition).ok().and_then(Partition::new).expect("a partition");
+                let key = format!("tg1:{{{}}}:outbox", tag(partition, 64));
                 let last: redis::streams::StreamRangeReply = redis::cmd("XREVRANGE")
                     .arg(key)
                     .arg(&["+", "-", "COUNT", "1"])
                     .query(&mut connection)
                     .unwrap();
-                waiting +=
-                    usize::from(last.ids.first().is_some_and(|entry| entry.id != cursor.booked.to_string()));
+                waiting += usize::from(last.ids.first().is_some_and(|entry| entry.id != booked));
             }
             if waiting == 0 {
                 return began.elapsed();
@@ -189,25 +194,23 @@ impl Drop for Service {
     }
 }
 
-/// The ledger's migrations block, which a runtime of one thread does not let them.
-async fn migrate(url: String) {
-    let migrating = tokio::task::spawn_blocking(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        runtime.expect("a runtime").block_on(Ledger::migrate(&url))
-    });
-    migrating.await.expect("a thread").expect("the schema is made");
-}
-
-fn serve(embedded: &Embedded, roles: &str) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["serve", "--roles", roles, "--listen", "127.0.0.1:0"])
+/// The command, with the servers and what a bench sets.
+fn tollgate(command: &Path, embedded: &Embedded) -> Command {
+    let mut command = Command::new(command);
+    command
         .env("TOLLGATE__REDIS__URL", &embedded.servers().redis_url)
         .env("TOLLGATE__POSTGRES__URL", &embedded.servers().postgres_url)
         .env("TOLLGATE__INSTALLATION__SECRET", embedded.secret().expose_secret())
         .env("TOLLGATE__HTTP__OPS_LISTEN", "127.0.0.1:0")
         .env("TOLLGATE__POLICY__UNKNOWN_TENANT", "limits-3")
         .env("TOLLGATE__LOGS__LEVEL", "error")
-        .env("TOLLGATE_ADMIN_KEY", KEY)
+        .env("TOLLGATE_ADMIN_KEY", KEY);
+    command
+}
+
+fn serve(command: &Path, embedded: &Embedded, roles: &str) -> (Child, String) {
+    let mut child = tollgate(command, embedded)
+        .args(["serve", "--roles", roles, "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("tollgate starts");
