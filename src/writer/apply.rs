@@ -25,7 +25,7 @@ pub struct PartitionEvents {
     pub booked: OutboxId,
     /// In order; not empty.
     pub events: Vec<OutboxEntry>,
-    /// The places before and behind each gap among them.
+    /// The last event before and the first event after each gap among them.
     pub gaps: Vec<(OutboxId, OutboxId)>,
 }
 
@@ -37,8 +37,8 @@ impl PartitionEvents {
         self.gaps.retain(|(_, found)| *found <= last);
     }
 
-    /// Ends at the first checkpoint, which is compared with the books as of exactly its place. Says whether that cut
-    /// anything off.
+    /// Ends at the first checkpoint: it is compared with the books as of exactly its place. Returns whether events were
+    /// cut off.
     pub fn end_at_checkpoint(&mut self) -> bool {
         let place = self.events.iter().position(|(_, event)| is_checkpoint(event));
         let Some(count) = place.map(|place| place + 1).filter(|count| *count < self.events.len()) else {
@@ -48,7 +48,7 @@ impl PartitionEvents {
         true
     }
 
-    /// Leaves the checkpoint at which it ends to a later transaction.
+    /// Leaves the checkpoint at its end to a later transaction.
     fn end_before_checkpoint(&mut self) {
         self.shorten(self.events.len().saturating_sub(1));
     }
@@ -63,19 +63,19 @@ impl PartitionEvents {
 pub struct Applied {
     /// How far each partition is booked now, and the hash of that event.
     pub booked: Vec<(Partition, OutboxId, [u8; 32])>,
-    /// How many events were booked or known already.
+    /// How many events were booked, now or before.
     pub events: usize,
     /// How many entries were written.
     pub entries: usize,
     /// Which events went to quarantine, and why.
     pub quarantined: Vec<(Partition, OutboxId, String)>,
-    /// Which brought an operation again that the books already had.
+    /// How many events repeated an operation that was booked already.
     pub repeats: usize,
-    /// What comparing the gate with the books came to, for each checkpoint met.
+    /// The result of comparing the gate with the books, for each checkpoint.
     pub judged: Vec<Reconciliation>,
 }
 
-/// Ends each part at its first checkpoint, and before it once as many are met as one transaction judges.
+/// Ends each part at its first checkpoint, or before it once one transaction has its share of checkpoints.
 fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
     let mut room = CHECKPOINTS_MAX;
     for part in &mut *parts {
@@ -89,11 +89,11 @@ fn bound_checkpoints(parts: &mut Vec<PartitionEvents>) {
     parts.retain(|part| !part.events.is_empty());
 }
 
-/// Books the events of these partitions in one transaction, or nothing; of each partition up to its first checkpoint,
-/// and of all a bounded number of those.
+/// Books the events of these partitions in one transaction, all or nothing. Each partition ends at its first
+/// checkpoint, and the number of checkpoints is bounded.
 ///
-/// Errors: [`Conflict::CursorMoved`] when another writer was faster; transient ones, after which the same again
-/// is safe whether or not it was committed.
+/// Errors: [`Conflict::CursorMoved`] when another writer was faster; transient errors, after which a retry is safe
+/// whether or not the transaction was committed.
 pub async fn apply(
     ledger: &Ledger,
     mut parts: Vec<PartitionEvents>,
@@ -108,7 +108,7 @@ pub async fn apply(
     ledger.ensure_months_of(instants).await?;
     let result = run(ledger, parts, fail_points.clone()).await;
     if result.is_err() {
-        // It may have been a missing month: of statements sent together, the error told can be that of one behind it.
+        // A missing month may be the cause: of statements sent together, the reported error can be that of a later one.
         ledger.forget_months();
     }
     result
@@ -140,8 +140,8 @@ async fn book_parts(
 ) -> Result<Applied, LedgerError> {
     let moves: Vec<CursorMove> = parts.iter().filter_map(cursor_move).collect();
     let chains: Vec<Chain> = parts.iter().map(|part| Chain::Outbox(part.partition)).collect();
-    // First of all, and by itself: what is read of these partitions must be what the transaction before left, and a writer
-    // that comes second ends here.
+    // First, and by itself: reads of these partitions must see what the former transaction left, and a writer that
+    // comes second ends here.
     let booked_at = cursors::advance(connection, &moves).await?;
     losses::add_ends(connection, &parts.iter().flat_map(epoch_ends).collect::<Vec<_>>()).await?;
     let mut gaps = Vec::new();
@@ -174,7 +174,7 @@ async fn book_parts(
     Ok(applied)
 }
 
-/// The last events booked of the epochs that these events leave behind.
+/// The last booked events of the epochs that these events end.
 fn epoch_ends(part: &PartitionEvents) -> Vec<losses::Place> {
     let booked = std::iter::once(part.booked).chain(part.events.iter().map(|(id, _)| *id));
     let places: Vec<OutboxId> = booked.collect();
@@ -184,11 +184,11 @@ fn epoch_ends(part: &PartitionEvents) -> Vec<losses::Place> {
 
 /// The checkpoints, each the last event of its partition's part.
 fn checkpoints(arrivals: &[Arrival]) -> Vec<(Partition, Checkpoint)> {
-    let told = arrivals.iter().filter_map(|arrival| match &arrival.event {
+    let found = arrivals.iter().filter_map(|arrival| match &arrival.event {
         Ok(OutboxMessage::Checkpoint(checkpoint)) => Some((arrival.partition, checkpoint.as_ref().clone())),
         _ => None,
     });
-    told.collect()
+    found.collect()
 }
 
 fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
@@ -197,7 +197,7 @@ fn cursor_move(part: &PartitionEvents) -> Option<CursorMove> {
     Some(CursorMove { partition, from, first: *first, to: *to, event_hash: event_hash(event) })
 }
 
-/// Reads what the ledger knows about the arrivals' reservations, but the subjects; their partitions' cursors are locked.
+/// Reads what is booked of the arrivals' reservations, without the subjects. The partitions' cursors are locked.
 pub(super) async fn read_known(
     ledger: &Ledger,
     connection: &AsyncPgConnection,
@@ -221,7 +221,7 @@ pub(super) async fn read_known(
     Ok(known)
 }
 
-/// Adds the numbers of the subjects that these arrivals name.
+/// Adds the row numbers of the subjects that these arrivals name.
 pub(super) async fn number_subjects(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
@@ -232,8 +232,8 @@ pub(super) async fn number_subjects(
     Ok(LedgerState { subjects, ..known })
 }
 
-/// Writes a plan, table by table, and answers how many entries it has: a constant number of statements, whatever the
-/// number of events, and sent together, as none needs what another answers.
+/// Writes a plan, table by table, and returns its number of entries. The number of statements is constant, and they are
+/// sent together: none needs another's result.
 pub(super) async fn write(
     connection: &AsyncPgConnection,
     plan: Plan,

@@ -1,4 +1,5 @@
-//! What a batch of events does to the books: decided purely, from the events and what is booked of their reservations.
+//! Decides what a batch of events does to the books: a pure function of the events and what is booked of their
+//! reservations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,36 +18,37 @@ use crate::ledger::repeats::Repeat;
 use crate::ledger::reservations::ReservationChange;
 use crate::ledger::subjects::{SubjectNumbers, TenantSubject};
 
-/// What was read of a partition's outbox, held against its cursor.
+/// What was read of a partition's outbox, compared with its cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// These come next, with gaps where events are missing.
+    /// These events are booked next.
     Next {
         /// In order.
         events: Vec<OutboxEntry>,
-        /// The places before and behind each gap.
+        /// The last event before and the first event after each gap.
         gaps: Vec<(OutboxId, OutboxId)>,
-        /// Whether the rest of the cursor's epoch was passed over, because it does not follow what was booked.
+        /// Whether the tail of the cursor's epoch is abandoned, because it does not continue what was booked.
         gives_up: bool,
     },
-    /// The entry at the cursor is missing or another one, and no newer epoch says how to go on.
+    /// The entry at the cursor is missing or differs, and there is no newer epoch to go on with.
     Amnesia,
-    /// An event of an epoch that the ledger has not issued, as far as is known here.
+    /// An event of an epoch that this writer does not know as issued.
     UnknownEpoch(Epoch),
 }
 
-/// The hash by which the entry at the cursor is known again.
+/// The hash that identifies the entry at the cursor.
 pub fn event_hash(event: &[u8]) -> [u8; 32] {
     *blake3::hash(event).as_bytes()
 }
 
-/// An event's gate time (unix ms), also of one that reads no further; none when the books cannot hold the instant.
+/// An event's gate time (unix ms), also when the rest of it cannot be decoded; none when the books cannot store the
+/// instant.
 pub fn gate_time_ms(event: &[u8]) -> Option<i64> {
     event::gate_time_ms(event).filter(|ms| is_bookable_instant(*ms))
 }
 
-/// Holds what was read, from the cursor on and the cursor included, against what was booked. `issued` is the
-/// partition's epoch in the ledger.
+/// Compares what was read, beginning with the entry at the cursor, with what was booked. `issued` is the partition's
+/// epoch in the ledger.
 pub fn follow(
     booked: OutboxId,
     booked_hash: Option<&[u8; 32]>,
@@ -65,7 +67,7 @@ pub fn follow(
         if issued <= booked.epoch {
             return Reading::Amnesia;
         }
-        // Whatever the old epoch holds behind the cursor is not what was promised: only the new one counts.
+        // The old epoch's tail is not what was acknowledged: only the new epoch counts.
         read.retain(|(id, _)| id.epoch > booked.epoch);
     }
     if let Some((id, _)) = read.iter().find(|(id, _)| id.epoch > issued) {
@@ -89,20 +91,20 @@ pub(crate) struct Arrival {
     pub(crate) partition: Partition,
     pub(crate) outbox_id: OutboxId,
     pub(crate) bytes: Vec<u8>,
-    /// What it says, or why it cannot be read.
+    /// Its content, or why it cannot be decoded.
     pub(crate) event: Result<OutboxMessage, String>,
 }
 
-/// What an outbox entry says.
+/// The content of an outbox entry.
 #[derive(Debug, Clone)]
 pub(crate) enum OutboxMessage {
     /// What happened to a reservation.
     Event(Box<Event>),
-    /// How a tenant's counters stood; it books nothing.
+    /// A snapshot of a tenant's counters; it books nothing.
     Checkpoint(Box<Checkpoint>),
 }
 
-/// Reads an outbox entry, or says why it cannot be.
+/// Decodes an outbox entry, or returns why it cannot.
 pub(crate) fn read_entry(outbox_id: OutboxId, bytes: &[u8]) -> Result<OutboxMessage, String> {
     if !is_checkpoint(bytes) {
         let event = Event::decode(outbox_id, bytes).map_err(|error| error.to_string())?;
@@ -132,7 +134,7 @@ impl Arrival {
         }
     }
 
-    /// The reservation, also of an event that reads no further than that.
+    /// The reservation, also when the rest of the event cannot be decoded.
     pub(crate) fn reservation(&self) -> Option<ReservationId> {
         match &self.event {
             Ok(OutboxMessage::Event(event)) => Some(event.reservation),
@@ -150,17 +152,17 @@ fn begun(event: &Event) -> Option<&Record> {
     }
 }
 
-/// What the ledger knows about a batch's reservations.
+/// What is booked of a batch's reservations.
 #[derive(Debug, Default)]
 pub(crate) struct LedgerState {
     pub(crate) records: HashMap<ReservationId, Record>,
-    /// When those of them that are resolved were so last (gate time, unix ms).
+    /// When each resolved one was last resolved (gate time, unix ms).
     pub(crate) resolved_at_ms: HashMap<ReservationId, i64>,
-    /// For so long after that they are known by their keys.
+    /// How long after that a key still means the same job.
     pub(crate) horizon_ms: i64,
-    /// Those with an event that waits in quarantine.
+    /// Reservations with an event in quarantine.
     pub(crate) waiting: HashSet<ReservationId>,
-    /// Those whose row does not read.
+    /// Reservations whose row cannot be decoded.
     pub(crate) damaged: HashSet<ReservationId>,
     pub(crate) subjects: SubjectNumbers,
 }
@@ -184,16 +186,16 @@ fn subjects_of_record(record: &Record) -> impl Iterator<Item = TenantSubject> + 
 pub(crate) struct Plan {
     pub(crate) postings: BTreeMap<Partition, Vec<Posting>>,
     pub(crate) reservations: Vec<ReservationChange>,
-    /// Lives that make room for another of the same id, in order, before that is written.
+    /// Lives that go to the archive before the next life of the same id is written, in order.
     pub(crate) ended: Vec<EndedLife>,
-    /// The keyed operations that become known by it, or are known for longer.
+    /// The keyed operations to note for the key filters, new or resolved again.
     pub(crate) keys: Vec<ReservationId>,
     pub(crate) refused: Vec<QuarantineEntry>,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) gaps: Vec<gaps::Found>,
 }
 
-/// A life that goes to the archive before its horizon; with what is planned of it in the same transaction.
+/// A life that goes to the archive before its horizon, with its change planned in the same transaction.
 #[derive(Debug)]
 pub(crate) struct EndedLife {
     pub(crate) id: ReservationId,
@@ -219,15 +221,15 @@ pub(crate) fn plan(arrivals: Vec<Arrival>, known: LedgerState) -> Plan {
 struct Planner {
     known: LedgerState,
     plan: Plan,
-    /// Where in the plan a reservation's change is.
+    /// Index of a reservation's change in the plan.
     changed: HashMap<ReservationId, usize>,
 }
 
 enum Disposition {
     Bookable(Box<Booking>),
-    /// What is booked under its id makes room for it.
+    /// A new life: the booked one goes to the archive first.
     NewLife(Box<Booking>),
-    /// The tenant has it in the books already.
+    /// Booked already, for this tenant.
     Repeat(TenantId),
 }
 
@@ -265,13 +267,13 @@ impl Planner {
         Ok(())
     }
 
-    /// The reservation as the books have it after what is planned so far.
-    fn standing(&self, id: ReservationId) -> Option<&Record> {
+    /// The reservation as booked after the plan so far.
+    fn booked(&self, id: ReservationId) -> Option<&Record> {
         let planned = self.changed.get(&id).and_then(|index| self.plan.reservations.get(*index));
         planned.map(|change| &change.record).or_else(|| self.known.records.get(&id))
     }
 
-    /// Whether a life begins so late after what is booked of its id that its key means another job.
+    /// Whether a life begins so long after the booked one was resolved that its key means another job.
     fn is_past_horizon(&self, event: &Event) -> bool {
         let planned =
             self.changed.get(&event.reservation).and_then(|index| self.plan.reservations.get(*index));
@@ -293,11 +295,11 @@ impl Planner {
         if event.reservation.partition() != arrival.partition {
             return Err("the reservation belongs to another partition".into());
         }
-        let before = self.standing(event.reservation);
+        let before = self.booked(event.reservation);
         let is_past = self.is_past_horizon(event);
         let meeting = before.map_or(Ok(Meeting::Next), |before| meet(event, before, is_past))?;
         let booking = match (meeting, before) {
-            (Meeting::LedgerState, Some(before)) => {
+            (Meeting::Booked, Some(before)) => {
                 return Ok(Disposition::Repeat(before.body.tenant.clone()));
             }
             (Meeting::NewLife, _) => {
@@ -310,7 +312,7 @@ impl Planner {
         Ok(Disposition::Bookable(Box::new(booking.map_err(|error| error.to_string())?)))
     }
 
-    /// `is_another_life`: what is booked under its id goes to the archive first.
+    /// `is_another_life`: the booked life of this id goes to the archive first.
     fn write(
         &mut self,
         partition: Partition,
@@ -374,7 +376,7 @@ impl Planner {
     }
 
     fn tenant_of(&self, id: ReservationId, arrival: &Arrival) -> Option<TenantId> {
-        let record = arrival.begun().or_else(|| self.standing(id));
+        let record = arrival.begun().or_else(|| self.booked(id));
         record.map(|record| record.body.tenant.clone())
     }
 }

@@ -1,4 +1,4 @@
-//! Giving up an event in quarantine: what of its reservation's work then stays unbilled.
+//! Discards an event in quarantine, and says which work of its reservation stays unbilled.
 
 use crate::domain::amount::Units;
 use crate::domain::event::{Change, Event};
@@ -6,7 +6,7 @@ use crate::domain::ids::{OutboxId, Partition};
 use crate::domain::reservation::{LineRule, LineUnits};
 use crate::ledger::{Ledger, LedgerError, Quarantined};
 
-/// Gives up the open event at this place, and says in words what stays unbilled by it. The audit log has both.
+/// Discards the open event at this place, and returns in words what stays unbilled. The audit log gets both.
 ///
 /// Errors: [`crate::ledger::Conflict::Missing`] when no such event waits.
 pub async fn discard(
@@ -21,7 +21,7 @@ pub async fn discard(
     Ok(unbilled)
 }
 
-/// What stays unbilled if the open event at this place is given up, in words.
+/// What stays unbilled if the open event at this place is discarded, in words.
 ///
 /// Errors: [`crate::ledger::Conflict::Missing`] when no such event waits.
 pub async fn unbilled(ledger: &Ledger, partition: Partition, id: OutboxId) -> Result<String, LedgerError> {

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Between which steps.
+/// After or before which step the writer stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailPoint {
     /// The outboxes are read, nothing is written.
     AfterRead,
     /// The rows are written, the transaction is open.
     BeforeCommit,
-    /// The transaction is committed, nobody was told.
+    /// The transaction is committed, nothing is published.
     AfterCommit,
-    /// The gate was told, nothing is trimmed.
+    /// The positions are published to the gate, nothing is trimmed.
     AfterPublish,
     /// Everything is done.
     AfterTrim,
@@ -24,7 +24,7 @@ pub struct FailPoints {
     met: AtomicBool,
 }
 
-/// The writer met the place it was told to fail at.
+/// The writer reached the place where a test stops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Killed;
 
@@ -34,12 +34,12 @@ impl FailPoints {
         self.set.store(number(point), Ordering::SeqCst);
     }
 
-    /// Whether the writer has stopped where it was told to.
+    /// Whether the writer has stopped at the place set.
     pub fn is_met(&self) -> bool {
         self.met.load(Ordering::SeqCst)
     }
 
-    /// Stops here if told so.
+    /// Stops here if a test has set this place.
     pub(crate) fn check(&self, point: FailPoint) -> Result<(), Killed> {
         let is_set = cfg!(debug_assertions) && self.set.load(Ordering::SeqCst) == number(point);
         if !is_set {

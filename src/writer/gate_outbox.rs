@@ -13,7 +13,7 @@ pub struct GateOutbox {
 }
 
 impl GateOutbox {
-    /// Those of `gate`.
+    /// The outboxes of `gate`.
     pub fn new(gate: Arc<Gate>) -> Self {
         Self { gate }
     }
@@ -50,8 +50,8 @@ impl Outbox for GateOutbox {
     }
 
     async fn publish(&self, booked: &[(Partition, OutboxId)]) -> Result<(), OutboxError> {
-        let told = booked.iter().map(|(partition, id)| self.gate.publish(*partition, *id));
-        futures::future::try_join_all(told).await?;
+        let published = booked.iter().map(|(partition, id)| self.gate.publish(*partition, *id));
+        futures::future::try_join_all(published).await?;
         Ok(())
     }
 
@@ -64,8 +64,8 @@ impl Outbox for GateOutbox {
             age: Duration::from_millis(stretch.age_ms.max(0).unsigned_abs()),
             bytes: stretch.bytes,
         };
-        let standing = self.gate.booked_stretches(up_to).await?.into_iter();
-        Ok(standing.map(|(partition, found)| (partition, found.iter().map(stretch).collect())).collect())
+        let found = self.gate.booked_stretches(up_to).await?.into_iter();
+        Ok(found.map(|(partition, stretches)| (partition, stretches.iter().map(stretch).collect())).collect())
     }
 
     async fn trim(&self, partition: Partition, below: OutboxId) -> Result<(), OutboxError> {

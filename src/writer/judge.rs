@@ -1,4 +1,4 @@
-//! A checkpoint against the books, as of exactly its place: in the transaction that has booked all before it.
+//! Compares a checkpoint with the books as of exactly its place, in the transaction that has booked all before it.
 
 use std::time::{Duration, Instant};
 
@@ -14,21 +14,21 @@ use crate::ledger::reconciliations::{DriftContext, circumstances};
 use crate::ledger::snapshot::{BookFigures, CounterAsk, RestoreAsk, read_figures};
 use crate::ledger::{Ledger, LedgerError, Reconciliation, begin_aside, end_aside};
 
-/// The most checkpoints judged in one transaction: what waits behind the partitions' events waits for them too.
+/// The most checkpoints judged in one transaction: later events wait until they are judged.
 pub(super) const CHECKPOINTS_MAX: usize = 4;
-/// How many open holds are in memory at once while one is judged.
+/// How many open holds are in memory at once while a checkpoint is judged.
 const OPEN_PAGE: usize = 5_000;
-/// One statement gets this part of the time that judging one checkpoint has.
+/// One statement gets this fraction (1/n) of the time for one checkpoint.
 const STATEMENTS: u32 = 5;
-/// All of them together get this part of the time that a transaction has; the rest is for booking.
+/// All checkpoints together get this fraction (1/n) of a transaction's time; the rest is for booking.
 const PART_OF_TIME: u32 = 2;
 
 type Judgement = (Vec<Difference>, ReconciliationState, String);
 
-/// Compares a checkpoint with the books, which hold everything before it and nothing behind.
+/// Compares a checkpoint with the books, which contain everything before it and nothing after it.
 ///
-/// Errors: those after which the whole batch is tried again. What cannot be compared, or not in time, is a judgement
-/// too: it must not hold up the partition.
+/// Errors: those after which the whole batch is retried. A checkpoint that cannot be compared, or not in time, is
+/// judged undecided: it must not hold up the partition.
 pub(super) async fn judge(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
@@ -40,7 +40,7 @@ pub(super) async fn judge(
     begin_aside(connection, time / STATEMENTS).await?;
     let compared = compare(connection, partition, checkpoint, time).await;
     end_aside(connection).await?;
-    let (around, (differences, state, detail)) = match compared {
+    let (context, (differences, state, detail)) = match compared {
         Err(error) if error.is_transient() && !error.is_statement_timeout() => return Err(error),
         Err(error) if error.is_statement_timeout() => (DriftContext::default(), undecided(TOO_SLOW)),
         Err(error) => (DriftContext::default(), undecided(&why(error))),
@@ -55,8 +55,8 @@ pub(super) async fn judge(
         judged_at_us: 0,
         counters: u64::try_from(checkpoint.told().count()).unwrap_or(u64::MAX),
         differences,
-        quarantined: around.quarantined,
-        gaps: around.gaps,
+        quarantined: context.quarantined,
+        gaps: context.gaps,
         state,
         detail,
         is_known: false,
@@ -72,21 +72,21 @@ async fn compare(
     let until = Clock::monotonic() + time;
     let tenant = &checkpoint.description.tenant;
     let ask = ask_of(checkpoint);
-    // What cannot be read of the books is a judgement, so the circumstances are known all the same.
+    // Unreadable books give an undecided judgement, not an error, so the context is read in any case.
     let reading = read_figures(connection, tenant, &ask).map(Ok);
-    let (around, books) = try_join!(circumstances(connection, partition, checkpoint), reading)?;
+    let (context, books) = try_join!(circumstances(connection, partition, checkpoint), reading)?;
     let holds = read_holds(connection, checkpoint, until).await;
     let judgement = match books.and_then(|books| Ok((books, holds?))) {
-        Ok((books, Some(holds))) => decide(checkpoint, &figures_of(checkpoint, &books, &holds), &around),
+        Ok((books, Some(holds))) => decide(checkpoint, &figures_of(checkpoint, &books, &holds), &context),
         Ok((_, None)) => undecided(TOO_SLOW),
         Err(error @ (LedgerError::Damaged(_) | LedgerError::Refused(_))) => undecided(&why(error)),
         Err(error) => return Err(error),
     };
-    Ok((around, judgement))
+    Ok((context, judgement))
 }
 
-/// What is held, read in pages: the transaction has the partition's cursor, so that all of them are as of one place. None where
-/// they are more than can be read in time.
+/// Reads the open holds in pages. The transaction holds the partition's cursor, so all pages are as of one place. None
+/// when there are more than can be read in time.
 async fn read_holds(
     connection: &AsyncPgConnection,
     checkpoint: &Checkpoint,
@@ -94,7 +94,7 @@ async fn read_holds(
 ) -> Result<Option<Holds>, LedgerError> {
     let counters = || checkpoint.told().map(|(counter, _)| counter);
     let new: Vec<NewCounter> = counters().filter(|counter| counter.is_new).map(new_counter).collect();
-    // One of subjects alone needs the holds of these alone.
+    // A checkpoint that names only subjects needs only their holds.
     let subjects: Option<Vec<_>> = counters().map(|counter| counter.subject.as_ref()).collect();
     let (mut holds, mut after) = (Holds::default(), None);
     while Clock::monotonic() < until {
@@ -135,9 +135,9 @@ const REPEATS_WAIT: &str =
     "an operation that came again had not been taken back yet; the next checkpoint decides";
 const POLICY_CHANGED: &str = "policy or tenant changed while it was taken; the next checkpoint decides";
 
-fn decide(checkpoint: &Checkpoint, books: &[Figures], around: &DriftContext) -> Judgement {
+fn decide(checkpoint: &Checkpoint, books: &[Figures], context: &DriftContext) -> Judgement {
     let differences = checkpoint.differences(books);
-    match (differences.is_empty(), around) {
+    match (differences.is_empty(), context) {
         (true, _) => (differences, ReconciliationState::Clean, String::new()),
         (_, DriftContext { repeats_wait: true, .. }) => undecided(REPEATS_WAIT),
         (_, DriftContext { policy_changed: true, .. }) => undecided(POLICY_CHANGED),
@@ -145,7 +145,7 @@ fn decide(checkpoint: &Checkpoint, books: &[Figures], around: &DriftContext) -> 
     }
 }
 
-/// What the ledger is asked about the counters told: the same that a restore asks.
+/// The figures to read for the checkpoint's counters: the query of a restore.
 fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
     let counters = || checkpoint.told().map(|(counter, _)| counter);
     RestoreAsk {
@@ -171,7 +171,7 @@ fn counter_ask(counter: &CounterDescription) -> CounterAsk {
     }
 }
 
-/// The books' figures for each counter told, in order.
+/// The booked figures for each counter of the checkpoint, in order.
 fn figures_of(checkpoint: &Checkpoint, books: &BookFigures, holds: &Holds) -> Vec<Figures> {
     let mut limits = books.counters.iter();
     let mut quotas = books.quotas.iter().map(|quota| &quota.consumed);

@@ -1,25 +1,25 @@
-//! An operation that the books know, and that arrives as a new event: the gate had forgotten it and admitted it once more. What was
-//! done of it is billed once, whichever of the two lives it was done in.
+//! Decides what a new event of a booked operation means: the gate had forgotten it and admitted it again. The work is
+//! billed once, in whichever of the two lives it was done.
 
 use crate::domain::booking::{consumed_beyond, has_consumed};
 use crate::domain::event::{Change, Event};
 use crate::domain::reservation::{Record, ReservationState};
 
-/// How an event meets a reservation that is booked.
+/// How an event relates to a booked reservation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
-    /// It is the next change of it.
+    /// The reservation's next change.
     Next,
-    /// The books have what it says: nothing is left to do, but for the gate where it counts it again.
-    LedgerState,
-    /// It begins a life of its own: what is booked of the id is another job, or came to nothing.
+    /// A repeat of what is booked: only the gate may have to give units back.
+    Booked,
+    /// A new life: the booked one is another job, or nothing was consumed in it.
     NewLife,
-    /// More was done in a life that the books did not take than they have: the rise is charged, late.
+    /// A life that was not booked consumed more than is booked: the rise is charged, late.
     Rise,
 }
 
-/// How `event` meets what is booked; an error when neither can be right. `is_past`: the key that it may begin with means a new job by
-/// then.
+/// Relates `event` to what is booked; an error when the two contradict each other. `is_past`: the event begins after
+/// the horizon, when its key means a new job.
 pub(super) fn meet(event: &Event, before: &Record, is_past: bool) -> Result<Meeting, String> {
     if let Change::Reserve(record) | Change::Usage(record) = &event.change {
         return begins(record, before, is_past);
@@ -31,7 +31,7 @@ pub(super) fn meet(event: &Event, before: &Record, is_past: bool) -> Result<Meet
     }
     let is_other_life = head.born_at_ms != booked.born_at_ms;
     if !is_open && (is_other_life || (head.late && head.step <= booked.step)) {
-        return Ok(if consumed_beyond(before, units) { Meeting::Rise } else { Meeting::LedgerState });
+        return Ok(if consumed_beyond(before, units) { Meeting::Rise } else { Meeting::Booked });
     }
     if head.step > booked.step {
         return Ok(Meeting::Next);
@@ -43,14 +43,14 @@ pub(super) fn meet(event: &Event, before: &Record, is_past: bool) -> Result<Meet
             .zip(&before.units)
             .all(|(now, was)| now.held == was.held && now.consumed <= was.consumed);
     if same || passed {
-        Ok(Meeting::LedgerState)
+        Ok(Meeting::Booked)
     } else {
         Err("it differs from what is booked as this step".into())
     }
 }
 
-/// Work that is recorded after it was done is the same work when it comes again, and so is a job of which something was consumed; a
-/// job that came to nothing is done now. Past the horizon it is another job.
+/// Usage that comes again is a repeat, and so is a job that consumed something. A job that consumed nothing begins
+/// anew, and after the horizon every job does.
 fn begins(record: &Record, before: &Record, is_past: bool) -> Result<Meeting, String> {
     if record.body.tenant != before.body.tenant {
         return Err("another tenant's request with this id is booked".into());
@@ -60,7 +60,7 @@ fn begins(record: &Record, before: &Record, is_past: bool) -> Result<Meeting, St
     let is_other_life = record.head.born_at_ms != before.head.born_at_ms;
     match (is_same, is_resolved && is_other_life) {
         (true, true) if is_past || !has_consumed(before) => Ok(Meeting::NewLife),
-        (true, _) => Ok(Meeting::LedgerState),
+        (true, _) => Ok(Meeting::Booked),
         (false, true) => Ok(Meeting::NewLife),
         (false, false) => Err("another request with this id is booked".into()),
     }

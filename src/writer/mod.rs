@@ -1,8 +1,8 @@
-//! The bridge from the gate's outboxes to the ledger: the books' one entrance, exactly once.
+//! Books the events of the gate's outboxes in the ledger, exactly once.
 //!
 //! [`Writer`] reads the outboxes from their cursors, books many partitions' events in one transaction ([`apply`]),
-//! publishes the new positions to the gate and trims what is behind a safety tail. What exactly a batch does is decided
-//! purely ([`batch`]); the cursor moved in the same transaction as the entries is what makes it exactly once.
+//! publishes the new positions to the gate and trims each outbox down to a safety tail. A pure function decides what a
+//! batch does ([`batch`]). Booking is exactly once because the cursor moves in the entries' transaction.
 
 mod abandoned;
 mod apply;

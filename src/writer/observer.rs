@@ -1,15 +1,15 @@
-//! What the writer tells those who watch it.
+//! What the writer reports to its observer.
 
 use std::time::Duration;
 
 use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::Reconciliation;
 
-/// Something that a person or the memory check has to know.
+/// A fault to report to an operator or to the memory check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Alarm {
-    /// The entry at the cursor is missing or another one: the partition's memory went back. Nothing more is booked of
-    /// it until it has a new epoch.
+    /// The entry at the cursor is missing or differs: the partition's memory went back. Nothing more of it is booked
+    /// until it has a new epoch.
     Amnesia {
         /// Which partition.
         partition: Partition,
@@ -22,18 +22,18 @@ pub enum Alarm {
         partition: Partition,
         /// The last event before.
         after: OutboxId,
-        /// The first event behind.
+        /// The first event after.
         found: OutboxId,
     },
-    /// What the outbox holds of the cursor's epoch does not follow what was booked: it is never booked, and the partition
-    /// goes on with its new epoch.
+    /// The tail of the cursor's epoch does not continue what was booked: it is abandoned, and the partition goes on
+    /// with its new epoch.
     GivenUp {
         /// Which partition.
         partition: Partition,
         /// The last event booked of the epoch.
         cursor: OutboxId,
     },
-    /// The gate may have lost its memory, or begun an epoch that is not known here; told until it is checked.
+    /// The gate may have lost its memory, or begun an unknown epoch; reported until the node is checked.
     Doubt {
         /// The partition that shows it.
         partition: Partition,
@@ -51,7 +51,7 @@ pub enum Alarm {
     },
 }
 
-/// Told by the writer as it goes; every method may be left as it is.
+/// Receives the writer's reports; every method has a default that does nothing.
 pub trait WriterObserver: Send + Sync + 'static {
     /// A transaction with so many events was committed after this time.
     fn committed(&self, events: usize, took: Duration) {
@@ -61,7 +61,7 @@ pub trait WriterObserver: Send + Sync + 'static {
     fn booked(&self, places: &[(Partition, OutboxId)]) {
         let _ = places;
     }
-    /// Resolves while somebody waits for the books: events are then booked as they come.
+    /// Resolves while a caller waits for the books: events are then booked without gathering.
     fn wanted(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
@@ -69,7 +69,7 @@ pub trait WriterObserver: Send + Sync + 'static {
     fn judged(&self, judged: &Reconciliation) {
         let _ = judged;
     }
-    /// Operations came again that the books already had: the gate has to give back what they moved.
+    /// Booked operations came again as new events: the gate has to give back what they moved.
     fn repeated(&self, operations: usize) {
         let _ = operations;
     }
@@ -77,15 +77,15 @@ pub trait WriterObserver: Send + Sync + 'static {
     fn alarm(&self, alarm: &Alarm) {
         let _ = alarm;
     }
-    /// So many events are known to wait behind the cursors, the oldest since this gate time (unix ms).
+    /// This many events are known to wait after the cursors, the oldest since this gate time (unix ms).
     fn lag(&self, events: usize, oldest_ms: Option<i64>) {
         let _ = (events, oldest_ms);
     }
-    /// A pass failed and is repeated after a pause.
+    /// A pass failed and is retried after a pause.
     fn failed(&self, error: &str) {
         let _ = error;
     }
 }
 
-/// Watches nothing.
+/// Ignores every report.
 impl WriterObserver for () {}

@@ -1,13 +1,13 @@
-//! How long events are let come together before they are booked: the more come, the longer.
+//! How long events gather before they are booked: longer under load.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// From so many events a second on, the wait is the longest.
+/// At this rate and above, the wait is longest.
 const BUSY_EVENTS_PER_SECOND: u32 = 5_000;
 
-/// How fast events have come of late.
+/// The recent rate of events.
 #[derive(Debug)]
 pub(super) struct Pace {
     since: Instant,
@@ -15,12 +15,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Nothing has come yet.
+    /// No events yet.
     pub(super) fn new(now: Instant) -> Self {
         Self { since: now, events_per_second: 0 }
     }
 
-    /// Notes that `events` have come since the last time, or since the start.
+    /// Notes that `events` have come since the last note, or since the start.
     pub(super) fn note(&mut self, events: usize, now: Instant) {
         let microseconds = now.duration_since(self.since).as_micros().max(1);
         let per_second = u128::try_from(events).unwrap_or(u128::MAX).saturating_mul(1_000_000) / microseconds;
@@ -28,7 +28,7 @@ impl Pace {
         self.since = now;
     }
 
-    /// The wait for more events: `quiet` where few come, up to `busy` in proportion.
+    /// The wait for more events: from `quiet` to `busy`, in proportion to the rate.
     pub(super) fn wait(&self, quiet: Duration, busy: Duration) -> Duration {
         let share = self.events_per_second.min(BUSY_EVENTS_PER_SECOND);
         quiet + busy.saturating_sub(quiet) * share / BUSY_EVENTS_PER_SECOND

@@ -1,4 +1,4 @@
-//! Where the writer stands in a partition, and what of its outbox comes next.
+//! The writer's position in a partition, and which events of its outbox come next.
 
 use super::apply::PartitionEvents;
 use super::batch::{Reading, follow};
@@ -13,15 +13,15 @@ pub(super) struct Position {
     pub(super) booked: OutboxId,
     booked_hash: Option<[u8; 32]>,
     pub(super) issued: Epoch,
-    /// The cursor at which amnesia was told, so that it is told once.
+    /// The cursor at which amnesia was reported, so that it is reported once.
     doubted: Option<OutboxId>,
-    /// The last epoch whose rest the ledger knows to be given up.
+    /// The last epoch whose tail is abandoned in the ledger.
     pub(super) given_up: Epoch,
     /// How many passes in a row met an epoch that the ledger has not issued.
     unknown_epochs: u8,
-    /// What it has booked that still stands in the outbox.
+    /// The booked events that the outbox still holds.
     pub(super) tail: Tail,
-    /// Up to where others booked before it: that their events are part of the tail is not known yet.
+    /// Up to where other writers booked, if the outbox has not been asked yet for their part of the tail.
     pub(super) inherited: Option<OutboxId>,
 }
 
@@ -42,10 +42,10 @@ impl Position {
         }
     }
 
-    /// Takes over what the ledger says: the epoch issued and the cursor.
+    /// Takes over the issued epoch and the cursor from the ledger.
     pub(super) fn renew(&mut self, issued: Epoch, cursor: &Cursor) {
         if self.booked != cursor.booked {
-            // Another writer went on, or Postgres went back: what was remembered of the tail no longer holds.
+            // Another writer went on, or Postgres went back: the remembered tail is no longer right.
             *self = Self::new(cursor.booked);
         }
         self.issued = issued;
@@ -59,7 +59,8 @@ impl Position {
         self.booked_hash = Some(hash);
     }
 
-    /// What of these comes next, and whether the rest of the cursor's epoch is given up for it; else the partition is in doubt, with an alarm the first time that is certain.
+    /// Returns the events to book next and whether the old epoch's tail is abandoned. Err: memory in doubt; the alarm
+    /// is set once, when certain.
     pub(super) fn take(
         &mut self,
         partition: Partition,
@@ -71,24 +72,25 @@ impl Position {
         match follow(booked, self.booked_hash.as_ref(), self.issued, events) {
             Reading::Next { events, gaps, gives_up } => {
                 self.unknown_epochs = 0;
-                // Full of what the old epoch should not hold: go on behind it.
+                // The page holds only events of the mistrusted old epoch: the next read begins after that epoch.
                 self.doubted = (is_full && events.is_empty()).then_some(booked);
                 Ok((PartitionEvents { partition, booked, events, gaps }, gives_up))
             }
             Reading::Amnesia => Err((self.doubted.replace(booked) != Some(booked)).then_some(amnesia)),
             Reading::UnknownEpoch(_) => {
-                // The first time it may have been issued just now; later the ledger itself has gone back.
+                // At first the epoch may just have been issued; if it stays unknown, the ledger itself went back.
                 self.unknown_epochs = self.unknown_epochs.saturating_add(1);
                 Err((self.unknown_epochs == UNKNOWN_EPOCHS_MAX).then_some(amnesia))
             }
         }
     }
 
-    /// From the cursor, the cursor included; behind what is given up, which is never booked though it should turn up again.
+    /// Where to read from: the cursor itself, or the epoch after an abandoned one, whose tail is never booked even if
+    /// it turns up again.
     pub(super) fn read_from(&self) -> OutboxId {
         match self.doubted {
             _ if self.has_given_up() => OutboxId { epoch: Epoch(self.given_up.0 + 1), sequence: 0 },
-            // The old epoch's rest is not to be trusted; a new one begins behind all of it.
+            // The old epoch's tail is mistrusted; the new epoch begins after all of it.
             Some(booked) if self.issued > booked.epoch => {
                 OutboxId { epoch: Epoch(booked.epoch.0 + 1), sequence: 0 }
             }
@@ -96,7 +98,7 @@ impl Position {
         }
     }
 
-    /// The place behind which an event is news.
+    /// Every event after this place is new.
     pub(super) fn done_with(&self) -> OutboxId {
         match self.has_given_up() {
             true => OutboxId { epoch: self.given_up, sequence: u64::MAX },

@@ -1,4 +1,4 @@
-//! Another try for events in quarantine, in order, one reservation at a time.
+//! Retries events in quarantine, in order, one reservation at a time.
 
 use diesel_async::AsyncPgConnection;
 use futures::FutureExt;
@@ -9,17 +9,17 @@ use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::chain::{self, Chain};
 use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, quarantine};
 
-/// How another try went.
+/// The result of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retried {
-    /// Events that are booked now, or proved to be booked already.
+    /// Events that are booked now, or were booked already.
     pub resolved: usize,
     /// Events that still wait.
     pub waiting: usize,
 }
 
-/// Tries the event at this place again, with every other waiting one of its reservation, in order. What cannot be
-/// booked stays, with all behind it.
+/// Retries the event at this place and every other waiting event of its reservation, in order. An event that cannot be
+/// booked stays, with all later ones.
 ///
 /// Errors: [`crate::ledger::Conflict::Missing`] when no such event waits.
 pub async fn retry(ledger: &Ledger, partition: Partition, id: OutboxId) -> Result<Retried, LedgerError> {

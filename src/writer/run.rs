@@ -1,4 +1,4 @@
-//! The loop: read the outboxes, book, tell, trim; by leases, so that two writers do not do the same work twice.
+//! The loop: read the outboxes, book, publish, trim. Leases keep two writers from doing the same work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::ledger::{Ledger, LedgerError};
 /// How the writer works.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
-    /// Who it is, in the leases: after a restart under the same name it goes on at once.
+    /// Its name in the leases: after a restart under the same name it goes on at once.
     pub owner: String,
-    /// For how long a lease is taken; renewed after a third of it.
+    /// How long a lease lasts; it is renewed after a third of that.
     pub lease_duration: Duration,
     /// The most events in one transaction.
     pub batch_events: usize,
     /// The longest wait for new events.
     pub idle_poll: Duration,
-    /// How long events are let come together once there is one, unless somebody waits for the books: a transaction costs
-    /// nearly the same for ten events as for one.
+    /// How long events gather after the first, unless a caller waits for the books: ten events cost nearly the same as
+    /// one.
     pub gather: Duration,
-    /// The same where thousands come a second; in between, in proportion.
+    /// The same at thousands of events a second; in between, in proportion.
     pub gather_busy: Duration,
     /// The pause after a failure.
     pub pause: Duration,
-    /// Booked events are kept in the outbox for so long ...
+    /// How long booked events stay in the outbox.
     pub safety_tail: Duration,
-    /// ... and at most so many bytes of them over all partitions of the node, the largest partition's giving way first.
+    /// The most bytes of booked events over all partitions of the node; the largest tail is trimmed first.
     pub safety_tail_bytes: u64,
-    /// How long a stop goes on booking what waits.
+    /// How long a stop keeps booking what waits.
     pub flush_timeout: Duration,
 }
 
@@ -61,20 +61,20 @@ impl Default for WriterOptions {
     }
 }
 
-/// What one pass came to.
+/// The result of one pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pass {
     /// What was booked.
     pub applied: Applied,
-    /// Whether more waits, so that the next pass should follow at once.
+    /// Whether more events wait, so that the next pass follows at once.
     pub more: bool,
-    /// Whether only the partitions were read that had news.
+    /// Whether only partitions with new events were read.
     pub partial: bool,
-    /// Whether a partition waits for a new epoch, or for news of one.
+    /// Whether a partition waits for a new epoch, or to learn of one.
     pub doubted: bool,
 }
 
-/// Books the events of the partitions it has leases of.
+/// Books the events of the partitions that it holds leases on.
 pub struct Writer<O: Outbox, W: WriterObserver> {
     pub(super) outbox: O,
     pub(super) ledger: Ledger,
@@ -82,12 +82,12 @@ pub struct Writer<O: Outbox, W: WriterObserver> {
     options: WriterOptions,
     fail_points: Arc<FailPoints>,
     pub(super) partitions: BTreeMap<Partition, Position>,
-    /// How many partitions the node has, those of other writers among them.
+    /// How many partitions the node has, including those of other writers.
     partitions_of_node: usize,
     pub(super) leased_until: Option<Instant>,
-    /// Booked positions that the gate was not told yet.
+    /// Booked positions not yet published to the gate.
     undelivered: BTreeMap<Partition, OutboxId>,
-    /// How many partitions had more than was read of them last time.
+    /// How many partitions had more events than the last pass read.
     busy: usize,
     pace: Pace,
     /// The only partitions to read in the next pass; none reads all.
@@ -100,7 +100,7 @@ pub struct Writer<O: Outbox, W: WriterObserver> {
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// The fewest events asked of a partition.
 const SHARE_MIN: usize = 16;
-/// Among how many partitions a batch is shared when none is known to be busy.
+/// Among how many partitions a batch is shared when none is busy.
 const IDLE_SHARES: usize = 8;
 
 pub(super) enum Failure {
@@ -151,8 +151,8 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         self.fail_points.clone()
     }
 
-    /// Books until `stop` is done, then what still waits, and gives its leases back; both within bounds, whatever hangs.
-    /// Whatever fails is told and tried again.
+    /// Books until `stop` resolves, then books what still waits and gives its leases back, both within bounded time.
+    /// Failures are reported and retried.
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let stopping = watch::Sender::new(false);
         let flush_timeout = self.options.flush_timeout;
@@ -168,7 +168,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
             }
         };
         match finished {
-            // Killed is killed: nothing is given back.
+            // A killed writer gives no lease back.
             Some(Err(Killed)) => return,
             Some(Ok(())) => {}
             None => {
@@ -183,7 +183,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         }
     }
 
-    /// Pass after pass until asked to stop; then until nothing waits any more.
+    /// Runs passes until asked to stop, then until nothing waits.
     async fn book(&mut self, mut stopping: watch::Receiver<bool>) -> Result<(), Killed> {
         loop {
             let pause = match self.try_pass().await {
@@ -191,7 +191,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
                 Ok(pass) if *stopping.borrow() && pass.applied.booked.is_empty() && !pass.partial => {
                     return Ok(());
                 }
-                // Others have every lease, or what rings the gate's bell cannot be booked yet.
+                // Other writers hold every lease, or the events that wait cannot be booked yet.
                 Ok(pass) if pass.doubted || self.partitions.is_empty() => self.options.pause,
                 Ok(_) if *stopping.borrow() => Duration::ZERO,
                 Ok(_) => self.wait_for_events(&mut stopping).await,
@@ -204,18 +204,18 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // One that stops already sleeps out its pause.
+                // A writer that is stopping already sleeps through its pause.
                 Ok(()) = stopping.changed() => {}
             }
         }
     }
 
-    /// Returns when there may be something to book, after a pause to be made, or when asked to stop.
+    /// Waits for events to book or for a stop. Returns the pause to make before the next pass.
     async fn wait_for_events(&mut self, stopping: &mut watch::Receiver<bool>) -> Duration {
         let after: Vec<_> = self.partitions.iter().map(|(p, at)| (*p, at.done_with())).collect();
         let gather = self.pace.wait(self.options.gather, self.options.gather_busy);
         let gathering = async {
-            // A gate that cannot say is asked again by the next pass, which tells of it.
+            // The next pass asks again, and reports the failure.
             let Ok(news) = self.outbox.wait(&after, self.options.idle_poll).await else {
                 return (self.options.pause, None);
             };
@@ -233,9 +233,9 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         pause
     }
 
-    /// One pass over the partitions: what can be read now is booked, told and trimmed.
+    /// One pass over the partitions: books what can be read now, publishes the positions and trims.
     ///
-    /// Errors: a sentence; nothing is half done, and the next pass goes on.
+    /// Errors: a sentence. Nothing is half done, and the next pass goes on.
     pub async fn pass(&mut self) -> Result<Pass, String> {
         self.try_pass().await.map_err(|failure| match failure {
             Failure::Killed => "killed at a fail point".into(),
@@ -274,7 +274,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         Ok(pass)
     }
 
-    /// Best effort: what could not be told is told with the next pass.
+    /// Publishes positions, best effort: the next pass publishes what failed now.
     async fn publish(&mut self, applied: &Applied) {
         self.undelivered.extend(applied.booked.iter().map(|(partition, id, _)| (*partition, *id)));
         let positions: Vec<_> = self.undelivered.iter().map(|(partition, id)| (*partition, *id)).collect();
@@ -292,7 +292,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         }
     }
 
-    /// Takes the leases that are free and reads the positions of partitions that are new here.
+    /// Takes free leases and reads the positions of newly held partitions.
     async fn renew_leases(&mut self) -> Result<(), Failure> {
         if self.leased_until.is_some_and(|until| Instant::now() < until) {
             return Ok(());
@@ -314,14 +314,14 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         Ok(())
     }
 
-    /// How many events to ask of each partition: a batch's worth shared by those that are busy.
+    /// How many events to read of each partition: one batch, shared by the busy partitions.
     fn share(&self) -> usize {
         let sharing = if self.busy == 0 { self.partitions.len().min(IDLE_SHARES) } else { self.busy };
         (self.options.batch_events / sharing.max(1)).max(SHARE_MIN)
     }
 
-    /// While somebody waits only those that have news; but all of them again and again, because what an outbox has lost is no
-    /// news.
+    /// Only the partitions with new events while a caller waits; now and then all, because a loss in an outbox wakes
+    /// nobody.
     fn places_to_read(&mut self) -> Vec<(Partition, OutboxId)> {
         let is_due = self.read_all_at.is_none_or(|at| at.elapsed() >= self.options.idle_poll);
         match self.news.take().filter(|_| !is_due) {
@@ -336,7 +336,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         }
     }
 
-    /// Reads each partition from its cursor on, and holds what comes against what was booked.
+    /// Reads each partition from its cursor on, and compares the result with what was booked.
     async fn read(&mut self) -> Result<(Vec<PartitionEvents>, Pass), Failure> {
         let from = self.places_to_read();
         let count = self.share() + 1;
@@ -365,14 +365,14 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
                 }
                 Err(alarm) => {
                     pass.doubted = true;
-                    // Ask again soon whether there is a new epoch.
+                    // Read the epochs again soon.
                     self.leased_until = None;
                     alarms.extend(alarm.map(|alarm| (partition, position.booked, alarm)));
                 }
             }
         }
         for (partition, booked, alarm) in alarms {
-            // One that was overtaken reads from where another has trimmed: nothing is lost.
+            // An overtaken writer reads where another has trimmed: nothing is lost.
             if self.ledger.cursor_row(partition).await?.booked == booked {
                 self.watch.alarm(&alarm);
             }
@@ -425,8 +425,8 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         }
     }
 
-    /// Drops what is older than the safety tail, and the oldest of the largest tails while all together are too large. The
-    /// last booked event always stays.
+    /// Drops events older than the safety tail, and the oldest of the largest tails while all tails together are too
+    /// large. The last booked event always stays.
     async fn trim(&mut self) -> Result<(), Failure> {
         self.inherit().await?;
         let now = Instant::now();
@@ -442,7 +442,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
             dropped.insert(*partition, last);
         }
         for (partition, last) in dropped {
-            // The event that is named stays: trimming up to the cursor keeps the last booked one.
+            // Trimming keeps the event it names, so trimming up to the cursor keeps the last booked event.
             let below = self.partitions.get(&partition).map_or(last, |position| last.min(position.booked));
             self.outbox.trim(partition, below).await?;
         }
@@ -453,15 +453,15 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         self.partitions.values().map(|position| position.tail.bytes()).sum()
     }
 
-    /// This writer's part of what the node's tails may take, by the partitions that it holds.
+    /// This writer's share of the bytes for tails, in proportion to the partitions that it holds.
     fn tail_bytes_max(&self) -> u64 {
         let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX).max(1);
         let each = self.options.safety_tail_bytes / wide(self.partitions_of_node);
-        let rest = self.options.safety_tail_bytes % wide(self.partitions_of_node);
-        each.saturating_mul(wide(self.partitions.len())).saturating_add(rest)
+        let remainder = self.options.safety_tail_bytes % wide(self.partitions_of_node);
+        each.saturating_mul(wide(self.partitions.len())).saturating_add(remainder)
     }
 
-    /// Finds out what stands in the outboxes of partitions that others booked before.
+    /// Asks the gate for the tails that other writers left in the outboxes.
     async fn inherit(&mut self) -> Result<(), Failure> {
         let inherited =
             self.partitions.iter().filter_map(|(partition, at)| Some((*partition, at.inherited?)));
@@ -470,9 +470,9 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
             return Ok(());
         }
         let now = Instant::now();
-        for (partition, standing) in self.outbox.standing(&inherited).await? {
+        for (partition, stretches) in self.outbox.standing(&inherited).await? {
             if let Some(position) = self.partitions.get_mut(&partition) {
-                position.tail.inherit(&standing, now);
+                position.tail.inherit(&stretches, now);
                 position.inherited = None;
             }
         }

@@ -1,4 +1,4 @@
-//! The safety tail: booked events that still stand in an outbox, so that a Postgres that failed over can be caught up.
+//! The safety tail: booked events that stay in an outbox, so that a Postgres that failed over can book them again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 use crate::domain::ids::OutboxId;
 
-/// What is booked within this time is one stretch: a tail of a quarter of an hour stays short.
+/// Events booked within this time form one stretch, so the list for a quarter of an hour stays short.
 const STRETCH: Duration = Duration::from_secs(1);
 
-/// A stretch of booked events that still stands in the outbox, as the gate reports it.
+/// A stretch of booked events in the outbox, as the gate reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailStretch {
     /// Its last event.
     pub last: OutboxId,
-    /// How much older that is than the newest booked event.
+    /// How much older its last event is than the newest booked one.
     pub age: Duration,
     /// The size of its events, in bytes.
     pub bytes: u64,
@@ -36,7 +36,7 @@ struct Stretch {
 }
 
 impl Tail {
-    /// Adds events that were booked just now, up to `last`.
+    /// Adds events booked just now, up to `last`.
     pub(super) fn keep(&mut self, last: OutboxId, bytes: u64, now: Instant) {
         self.bytes += bytes;
         match self.stretches.back_mut() {
@@ -48,16 +48,16 @@ impl Tail {
         }
     }
 
-    /// Adds what another writer has booked before, oldest first, in front of everything else.
-    pub(super) fn inherit(&mut self, standing: &[TailStretch], now: Instant) {
-        for stretch in standing.iter().rev() {
+    /// Puts stretches that another writer booked, oldest first, before all others.
+    pub(super) fn inherit(&mut self, stretches: &[TailStretch], now: Instant) {
+        for stretch in stretches.iter().rev() {
             self.bytes += stretch.bytes;
             let booked_at = now.checked_sub(stretch.age).unwrap_or(now);
             self.stretches.push_front(Stretch { last: stretch.last, booked_at, bytes: stretch.bytes });
         }
     }
 
-    /// Drops what is older than `age`. Answers the last event dropped.
+    /// Drops stretches older than `age`. Returns the last event dropped.
     pub(super) fn drop_older(&mut self, now: Instant, age: Duration) -> Option<OutboxId> {
         let mut dropped = None;
         while self.stretches.front().is_some_and(|oldest| now.duration_since(oldest.booked_at) >= age) {
@@ -66,7 +66,7 @@ impl Tail {
         dropped
     }
 
-    /// Drops the oldest stretch. Answers its last event.
+    /// Drops the oldest stretch. Returns its last event.
     pub(super) fn drop_oldest(&mut self) -> Option<OutboxId> {
         let oldest = self.stretches.pop_front()?;
         self.bytes -= oldest.bytes;
