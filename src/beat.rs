@@ -1,8 +1,8 @@
-//! Work that goes on until a stop: turn after turn, with a pause between them.
+//! Loops of work that run until a stop: turn after turn, with a pause between them.
 
 use std::time::Duration;
 
-/// Works until `stop` resolves; what is under way then is given up.
+/// Runs `work` until `stop` resolves, and drops it then.
 pub async fn until(stop: impl Future<Output = ()>, work: impl Future<Output = ()>) {
     tokio::select! {
         () = work => {}
@@ -10,7 +10,7 @@ pub async fn until(stop: impl Future<Output = ()>, work: impl Future<Output = ()
     }
 }
 
-/// Takes a turn, pauses for as long as it says, and takes the next, until `stop` resolves.
+/// Takes turns until `stop` resolves; each turn returns the pause before the next.
 pub async fn turns<T: Future<Output = Duration>>(
     stop: impl Future<Output = ()>,
     mut turn: impl FnMut() -> T,
@@ -24,7 +24,7 @@ pub async fn turns<T: Future<Output = Duration>>(
     until(stop, turning).await;
 }
 
-/// Takes a turn every `beat`, counted from the end of the last one, until `stop` resolves.
+/// Takes turns until `stop` resolves, with a pause of `beat` after each.
 pub async fn every<T: Future<Output = ()>>(
     beat: Duration,
     stop: impl Future<Output = ()>,

@@ -8,8 +8,8 @@ use std::{
     time::Instant,
 };
 
-/// The wall clock of an installation: the system's, or one that moves only when told. Cheap to clone; clones of a
-/// test clock share its time.
+/// The wall clock of an installation: the system's, or a test clock that moves only when it is set. Cheap to clone;
+/// clones of a test clock share its time.
 #[derive(Debug, Clone)]
 pub struct Clock(Source);
 
@@ -22,15 +22,15 @@ enum Source {
 /// Why a clock could not be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
-    /// The system's clock is not ours to move.
+    /// The system's clock cannot be set.
     #[error("the clock is the system's: only a service started with --test-clock can move it")]
     NotATestClock,
     /// A test clock never goes back.
     #[error("the clock stands at {now_ms} ms and moves forwards only: {asked_ms} ms is before that")]
     Backwards {
-        /// Where the clock stands, in milliseconds since 1970 UTC.
+        /// The clock's time, in milliseconds since 1970 UTC.
         now_ms: i64,
-        /// Where it was asked to go.
+        /// The time asked for.
         asked_ms: i64,
     },
 }
@@ -42,7 +42,7 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// A clock that stands at `start_ms` (milliseconds since 1970 UTC) until it is advanced.
+    /// A clock that shows `start_ms` (milliseconds since 1970 UTC) until it is advanced.
     #[must_use]
     pub fn test(start_ms: i64) -> Self {
         Self(Source::Test(Arc::new(AtomicI64::new(start_ms))))
@@ -68,14 +68,14 @@ impl Clock {
         if asked_ms < now_ms { Err(ClockError::Backwards { now_ms, asked_ms }) } else { Ok(()) }
     }
 
-    /// Whether this clock moves only when told.
+    /// Whether this is a test clock.
     #[must_use]
     pub const fn is_test(&self) -> bool {
         matches!(self.0, Source::Test(_))
     }
 
-    /// A point of the steady clock, for measuring how long something took. Always real, also under a test clock:
-    /// timeouts and latencies are about the machine.
+    /// A point of the monotonic clock, for measuring durations. It is real even under a test clock: timeouts and
+    /// latencies are about the machine.
     #[must_use]
     pub fn monotonic() -> Instant {
         Instant::now()

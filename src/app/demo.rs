@@ -10,7 +10,7 @@ const DEMO: &str = include_str!("../../config/demo-policy.toml");
 /// The tenant that the demo policy makes and the printed curl line uses.
 pub(super) const DEMO_TENANT: &str = "acme";
 
-/// Writes the demo policy unless any meter exists already: a policy that somebody made is never touched.
+/// Writes the demo policy unless a meter exists: a policy that somebody made is never touched.
 pub(super) async fn write_demo_policy(operations: &Operations) -> Answer<bool> {
     let one = crate::operations::requests::Page { limit: 1, after: None };
     if !operations.list_policy(DefinitionKind::Meter, one).await?.data.is_empty() {

@@ -1,4 +1,4 @@
-//! Which installation a command speaks of: the one that is named, or the only one there is.
+//! Chooses the installation that a command is about: the one that is named, or the only one there is.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::{gate, ledger};
 /// The directory of `tollgate up` unless it is named.
 pub const DEFAULT_DATA_DIR: &str = ".tollgate";
 
-/// Which installation a command speaks of.
+/// The installation that a command is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// An embedded one, running or stopped.
     Embedded {
-        /// The directory it is under.
+        /// Its data directory.
         data_dir: PathBuf,
-        /// What configures all but its servers.
+        /// The configuration file for everything but its servers.
         config: Option<PathBuf>,
     },
     /// The configured servers.
@@ -29,12 +29,12 @@ pub enum Target {
 /// Why no installation could be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InstallationError {
-    /// An embedded directory and servers, and only one can be meant.
+    /// Both an embedded directory and servers are named; only one can be meant.
     #[error("the embedded directory `{}` is named, and servers are configured too: {}", .data_dir.display(), .servers.join(", "))]
     NamedTwice {
         /// The directory.
         data_dir: PathBuf,
-        /// What names the servers.
+        /// The settings that name the servers.
         servers: Vec<String>,
     },
     /// `up` has servers of its own.
@@ -60,7 +60,7 @@ impl InstallationError {
         }
     }
 
-    /// Whether the command line itself contradicts the configuration.
+    /// Whether the command line contradicts the configuration.
     pub fn is_contradiction(&self) -> bool {
         matches!(self, Self::NamedTwice { .. } | Self::ServersOfItsOwn(_))
     }
@@ -97,7 +97,7 @@ impl Target {
     }
 }
 
-/// Refuses a directory in which no `tollgate up` has run, so that none is made there by asking.
+/// Refuses a directory in which no `tollgate up` has run, so that a question never creates one.
 fn check_data_dir(data_dir: &Path) -> Result<(), InstallationError> {
     if !data_dir.exists() {
         Err(InstallationError::Missing(data_dir.to_owned()))
@@ -108,7 +108,7 @@ fn check_data_dir(data_dir: &Path) -> Result<(), InstallationError> {
     }
 }
 
-/// Refuses servers that are configured where `up` would run its own.
+/// Refuses configured servers, because `up` runs its own.
 pub(super) fn check_no_servers(config: Option<&Path>) -> anyhow::Result<()> {
     let servers = Named::of_process(config)?.servers;
     anyhow::ensure!(servers.is_empty(), InstallationError::ServersOfItsOwn(servers));
@@ -125,7 +125,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Those of these settings.
+    /// The servers of these settings.
     pub fn of(settings: &Settings) -> Self {
         Self {
             redis: gate::address_of(settings.redis.url.expose_secret()),
@@ -140,12 +140,12 @@ impl fmt::Display for Servers {
     }
 }
 
-/// Says on standard error which installation the command speaks of.
+/// Names the command's installation on standard error.
 pub fn say_installation(installation: impl fmt::Display) {
     eprintln!("installation: {installation}");
 }
 
-/// The words for an embedded one.
+/// Describes an embedded installation.
 pub(super) fn embedded_in(data_dir: &Path) -> String {
     let path = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned());
     format!("the embedded one in {}", path.display())

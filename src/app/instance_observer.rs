@@ -1,4 +1,4 @@
-//! What the instance does with what its writer tells: metrics, log lines, and callers that wait for the books.
+//! Turns the writer's reports into metrics and log lines, and wakes callers that wait for the books.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::writer::{Alarm, WriterObserver};
 
 const DOUBT_AGAIN: Duration = Duration::from_secs(1);
 
-/// Watches the writer of this instance.
+/// The observer of this instance's writer.
 pub(super) struct InstanceObserver {
     operations: Arc<Operations>,
     gate: Arc<Gate>,
     positions: Arc<Positions>,
     repeated: Arc<Notify>,
-    /// Held while the node is checked on the writer's behalf.
+    /// Locked while the node is checked for the writer.
     checking: Arc<Mutex<()>>,
 }
 
 impl InstanceObserver {
-    /// Tells `operations`' metrics, the gate and those who wait on `positions`; rings `repeated`.
+    /// Reports to `operations`' metrics and to the gate, wakes those who wait on `positions`, and rings `repeated`.
     pub(super) fn new(
         operations: Arc<Operations>,
         gate: Arc<Gate>,
@@ -36,7 +36,8 @@ impl InstanceObserver {
         Self { operations, gate, positions, repeated, checking: Arc::default() }
     }
 
-    /// An instance that only books meets a new epoch here alone: without the check its positions would never be published again.
+    /// An instance that only books learns of a new epoch here alone: without the check its positions would never be
+    /// published again.
     fn check_memory(&self, partition: Partition, reason: &str) {
         let Ok(checking) = self.checking.clone().try_lock_owned() else { return };
         let (operations, reason) = (self.operations.clone(), reason.to_owned());

@@ -1,4 +1,4 @@
-//! What an operator asks of an installation, running or stopped: status, inspect, verify, quarantine.
+//! An operator's commands on an installation, running or stopped: status, inspect, verify, quarantine.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::embedded::Embedded;
 use crate::ledger::{Damage, Ledger, QuarantineStatus, Quarantined, VerifyOptions};
 use crate::settings::{Environment, Settings};
 
-/// An installation reached for one command, with the servers it may have had to start.
+/// An installation reached for one command, with the servers that had to be started for it.
 pub(super) struct Reached {
     pub(super) app: App,
     settings: Settings,
@@ -46,7 +46,7 @@ impl Reached {
         Ok(Self { app, settings, embedded })
     }
 
-    /// The same, by the installation's own clock where it may run on a test clock.
+    /// The same, on the installation's test clock if it runs on one.
     async fn by_its_clock(mut self) -> anyhow::Result<Self> {
         let may_be_test = self.embedded.is_some() || self.settings.environment == Environment::Sandbox;
         if let Some(clock) = if may_be_test { test_clock_of(&self.app).await? } else { None } {
@@ -65,10 +65,10 @@ impl Reached {
     }
 }
 
-/// No sweep is so far from the time of Redis unless a test clock leads it.
+/// The sweep is this far from Redis's time only under a test clock.
 const FAR_MS: u64 = 3_600_000;
 
-/// The test clock that leads the gate, where one does: it stands where the gate was swept last.
+/// The gate's test clock, if it runs on one: its time is that of the gate's last sweep.
 async fn test_clock_of(app: &App) -> anyhow::Result<Option<Clock>> {
     let host = Clock::system();
     app.gate.look(|| host.now_ms()).await?;
@@ -76,7 +76,7 @@ async fn test_clock_of(app: &App) -> anyhow::Result<Option<Clock>> {
     Ok(app.gate.swept_ms().await?.filter(|swept_ms| swept_ms.abs_diff(redis_ms) > FAR_MS).map(Clock::test))
 }
 
-/// Where the servers are and how they stand, as rows of name and value.
+/// The servers' addresses and state, as rows of name and value.
 pub async fn status(target: Target) -> anyhow::Result<Vec<(String, String)>> {
     let mut rows = Vec::new();
     if let Target::Embedded { data_dir, .. } = &target {
@@ -102,7 +102,7 @@ pub async fn status(target: Target) -> anyhow::Result<Vec<(String, String)>> {
         rows.push(("started by process".into(), servers.started_by.to_string()));
     }
     let reached = Reached::reach(target).await?;
-    rows.extend(standing(&reached).await?);
+    rows.extend(state_rows(&reached).await?);
     reached.leave().await?;
     Ok(rows)
 }
@@ -122,7 +122,7 @@ fn service_rows(data_dir: &Path) -> Vec<(String, String)> {
     row("url", "url").into_iter().chain(row("metrics url", "ops_url")).collect()
 }
 
-async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
+async fn state_rows(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
     let host = Clock::system();
     let standings = reached.app.gate.look(|| host.now_ms()).await?;
     let event_bytes = reached.app.gate.waiting(&standings).await?.event_bytes.unwrap_or_default();
@@ -169,7 +169,8 @@ async fn standing(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> {
     Ok(rows)
 }
 
-/// For how many seconds the outboxes still have what was booked: each partition that has less than the others, then those.
+/// How many seconds of booked events the outboxes still hold: a row for each partition with less than the others, then
+/// one for the others.
 async fn tails(app: &App) -> anyhow::Result<Vec<(String, String)>> {
     let tails = app.operations.tails().await?;
     let longest = tails.iter().map(|(_, covered)| *covered).max().unwrap_or_default();
@@ -198,8 +199,9 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
     let reached = Reached::reach(target).await?.by_its_clock().await?;
     let options = VerifyOptions { rebuild };
     let books = crate::ledger::verify(&reached.app.ledger, options).await?;
-    let told = books.checks.iter().flat_map(|check| &check.warnings);
-    let mut warnings: Vec<_> = told.map(|warning| format!("{}: {}", warning.what, warning.detail)).collect();
+    let warned = books.checks.iter().flat_map(|check| &check.warnings);
+    let mut warnings: Vec<_> =
+        warned.map(|warning| format!("{}: {}", warning.what, warning.detail)).collect();
     let mut checks: Vec<_> = books
         .checks
         .into_iter()

@@ -1,4 +1,4 @@
-//! What the command line asks of the app.
+//! What the command line passes to the app.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub enum Role {
     Http,
     /// Books events.
     Writer,
-    /// Wakes by clock.
+    /// Runs the work that time triggers.
     Jobs,
 }
 
@@ -50,9 +50,9 @@ pub struct ServeOptions {
 pub struct VerifyReport {
     /// One line per check.
     pub checks: Vec<CheckLine>,
-    /// Remarkable, but not wrong: gaps, open quarantine.
+    /// Worth attention, but no fault: gaps, open quarantine.
     pub warnings: Vec<String>,
-    /// What is as it should be, and worth knowing when the figures are read.
+    /// No fault, but needed to read the figures.
     pub notes: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ pub struct CheckLine {
     pub checked: u64,
     /// What is wrong, by name.
     pub faults: Vec<String>,
-    /// Why it was not done.
+    /// Why it was skipped.
     pub skipped: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub enum QuarantineAction {
         /// Its place in the outbox.
         event: OutboxId,
     },
-    /// Give one up for good.
+    /// Discard one for good.
     Discard {
         /// Its partition.
         partition: Partition,
@@ -123,12 +123,12 @@ pub enum ParkedAction {
     },
 }
 
-/// What an action on parked calls came to.
+/// The result of an action on parked calls.
 #[derive(Debug, Clone)]
 pub struct ParkedReport {
     /// The calls still in conflict.
     pub conflicts: Vec<ParkedLine>,
-    /// What is booked as usage of now for the call that was settled, a sentence for each meter.
+    /// The usage booked now for the settled call, a sentence for each meter.
     pub booked: Vec<String>,
 }
 
@@ -147,7 +147,7 @@ pub struct ParkedLine {
     pub taken_at: String,
     /// What it said was used.
     pub said: String,
-    /// What of that the books do not have.
+    /// What of that is not booked.
     pub missing: String,
     /// Why the gate does not take it.
     pub reason: String,

@@ -1,4 +1,4 @@
-//! What an operator decides about parked calls that the gate will never take.
+//! An operator's commands on parked calls that the gate will never take.
 
 use super::installation::Target;
 use super::operator::Reached;

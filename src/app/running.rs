@@ -47,7 +47,7 @@ pub enum AppError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] http::ListenError),
-    /// The ledger's schema is behind this version.
+    /// The ledger's schema lacks migrations of this version.
     #[error("the ledger's schema lacks {0} migrations: run `tollgate migrate` first")]
     SchemaBehind(usize),
     /// A setting cannot be used.
@@ -64,7 +64,7 @@ impl AppError {
         Self::Ledger { address: Servers::of(settings).postgres, source }
     }
 
-    /// What to do next, where that is known.
+    /// What to do next, if that is known.
     pub fn remedy(&self) -> Option<String> {
         use crate::gate::GateError;
         use crate::ledger::LedgerError;
@@ -98,14 +98,14 @@ pub struct App {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     patience: StopPatience,
-    /// Rung when the writer met operations that came again.
+    /// Rung when the writer has met repeats.
     repeated: Arc<Notify>,
     fail_points: Arc<FailPoints>,
 }
 
 /// How long each part of a stop may take.
 struct StopPatience {
-    /// Calls are still taken, while readiness says no.
+    /// Calls are still taken, while `/readyz` says 503.
     grace: Duration,
     /// Calls under way.
     calls: Duration,
@@ -123,7 +123,7 @@ impl StopPatience {
     }
 }
 
-/// What ending takes by itself: closing connections, giving leases back.
+/// Time for the ending itself: closing connections, giving leases back.
 const STOP_SLACK: Duration = Duration::from_millis(750);
 
 /// The 32 bytes everything is keyed with, from the secret's text.
@@ -368,7 +368,7 @@ impl App {
     }
 
     /// Stops in order: unready, no new calls, calls under way to their end, then the writer books what waits, and the
-    /// jobs end. Each part has its time and no more, whatever hangs.
+    /// jobs end. Each part has its time limit, whatever hangs.
     pub async fn stop(mut self) {
         self.operations.begin_stop();
         self.stop_http().await;

@@ -27,7 +27,7 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
     }
     let clock = options.test_clock.map_or_else(Clock::system, |start| Clock::test(start.as_millisecond()));
     let app = App::start(&settings, clock, &options.roles).await?;
-    // Without it nobody could make the first key of an installation.
+    // The first key of an installation cannot be made through the API.
     if let Some(given) = key_from_environment(&["TOLLGATE_ADMIN_KEY"]) {
         app.operations.ensure_admin_key(Some(given.expose_secret())).await?;
     }
@@ -72,7 +72,7 @@ pub(super) fn load(
     Ok(Settings::of_process(config.as_deref(), listen.into_iter().collect())?)
 }
 
-/// SIGINT and SIGTERM, heard from when this is made: one that comes before its wait begins is not lost, and does not end
+/// SIGINT and SIGTERM, caught from construction on: one that comes before the wait begins is not lost, and does not end
 /// the process out of order.
 pub(super) struct StopSignals {
     interrupt: Signal,
@@ -84,7 +84,7 @@ impl StopSignals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Resolves at the next one.
+    /// Resolves at the next signal.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

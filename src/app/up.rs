@@ -20,8 +20,8 @@ use crate::telemetry;
 /// The file in which a running `up` says where it serves, for the other commands.
 pub const SERVICE_FILE: &str = "service.json";
 
-/// How long the servers may take to end in order: with what the service itself takes, less than ten seconds. One that is
-/// killed after that loses nothing it had made durable.
+/// How long the servers may take to end in order: with the service's own stop, less than ten seconds. A server killed
+/// after that loses nothing that it had made durable.
 const SERVERS_PATIENCE: Duration = Duration::from_millis(2_500);
 
 /// Starts private servers, migrates, writes the demo policy, and serves until SIGINT or SIGTERM. Prints the ready line,
@@ -32,7 +32,7 @@ pub async fn up(options: UpOptions) -> anyhow::Result<()> {
     check_no_servers(options.config.as_deref())?;
     let data_dir = options.data_dir.clone();
     let embedded = tokio::task::spawn_blocking(move || Embedded::start(&data_dir)).await??;
-    // A killed run leaves its own behind.
+    // A killed run leaves its announcement.
     withdraw(embedded.path());
     let outcome = serve_embedded(&options, &embedded).await;
     withdraw(embedded.path());
@@ -71,7 +71,7 @@ fn announce(app: &App, data_dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the announcement back; there may be none.
+/// Removes the announcement, if there is one.
 fn withdraw(data_dir: &Path) {
     let _ = fs::remove_file(data_dir.join(SERVICE_FILE));
 }

@@ -119,7 +119,7 @@ pub struct Serve {
     /// Where to listen; absent: as configured.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// A clock that moves only by `PUT /v1/admin/clock`; only where the configuration names a sandbox.
+    /// A clock that moves only by `PUT /v1/admin/clock`; only if the configuration names a sandbox.
     #[arg(long, value_name = "START", num_args = 0..=1, default_missing_value = "now", value_parser = instant_or_now)]
     pub test_clock: Option<Timestamp>,
 }
@@ -145,8 +145,8 @@ pub enum ConfigCommand {
 /// Which installation an operator's command is about.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
-    /// The embedded installation's directory; absent: the configured servers, or `.tollgate` where none are configured. A
-    /// configuration file besides is read for all but the servers.
+    /// The embedded installation's directory; absent: the configured servers, or `.tollgate` if none are configured.
+    /// With it, a configuration file is read for all but the servers.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }
@@ -193,7 +193,7 @@ pub enum QuarantineCommand {
     },
 }
 
-/// Where an event stands: its partition and its place in that outbox.
+/// An event's place: its partition and its id in that outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventPlace {
     /// The partition.
@@ -211,7 +211,7 @@ pub struct Connect {
     /// The API key; better in TOLLGATE_KEY, where other users of this machine cannot see it.
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub key: Option<String>,
-    /// The embedded service's directory; absent: `.tollgate` where it exists and no servers are configured.
+    /// The embedded service's directory; absent: `.tollgate` if it exists and no servers are configured.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data_dir: Option<PathBuf>,
 }

@@ -25,7 +25,7 @@ pub(super) struct Client {
     url: String,
 }
 
-/// An answer, whatever its status.
+/// An answer with any status.
 #[derive(Debug)]
 pub(super) struct Reply {
     /// The HTTP status.
@@ -49,7 +49,7 @@ impl Unanswered {
         Self { why: "no answer in time".to_owned() }
     }
 
-    /// For the innermost reason: what lies around it says only that a call failed.
+    /// Uses the innermost reason: the outer ones say only that a call failed.
     pub(super) fn because_of(error: &dyn std::error::Error) -> Self {
         let mut cause = error;
         while let Some(deeper) = cause.source() {
@@ -120,7 +120,7 @@ impl Client {
         Err(problem::failure(&format!("{method} {path}"), reply.status, &reply.body))
     }
 
-    /// One call with retries; answers whatever the service says at last.
+    /// One call with retries; returns the last answer.
     pub(super) async fn reply(
         &self,
         method: Method,
@@ -197,7 +197,7 @@ impl Waits {
         let longest_ms = (FIRST_WAIT_MS << self.count.min(10)).min(LONGEST_WAIT_MS);
         self.count = self.count.saturating_add(1);
         let own = Duration::from_millis(rand::random_range(longest_ms / 2..=longest_ms));
-        // A service that asks for minutes is asked again sooner: it may be another one by then.
+        // A service that asks for minutes is called again sooner: another instance may answer by then.
         asked.map_or(own, |asked| own.max(asked.min(Duration::from_secs(10))))
     }
 }

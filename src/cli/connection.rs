@@ -1,4 +1,4 @@
-//! Finding the service and the key: what was typed, then what is configured, then the embedded service.
+//! Finds the service and the key: from the arguments, then the configuration, then the embedded service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(super) enum Prefer {
 pub(super) struct Connection {
     /// Without a slash at its end.
     pub(super) url: String,
-    /// The whole text behind `Bearer `.
+    /// The whole text after `Bearer `.
     pub(super) key: SecretString,
 }
 
@@ -61,7 +61,7 @@ fn key_of_environment(prefer: Prefer) -> Option<String> {
 /// Where a service is.
 struct Service {
     url: String,
-    /// The directory it runs in, where it is embedded.
+    /// The directory it runs in, if it is embedded.
     data_dir: Option<PathBuf>,
 }
 
@@ -72,7 +72,7 @@ impl Service {
         }
         match Target::choose(connect.data_dir.clone(), config.map(Path::to_owned))? {
             Target::Embedded { data_dir, config: None } => Self::embedded(&data_dir),
-            // It would be read for nothing.
+            // Otherwise the file would be read for nothing.
             Target::Embedded { data_dir, config: Some(_) } => {
                 let shown = data_dir.display();
                 Err(Failure::new(format!(
@@ -88,7 +88,7 @@ impl Service {
         }
     }
 
-    /// The one that runs under `data_dir`.
+    /// The service that runs under `data_dir`.
     fn embedded(data_dir: &Path) -> Result<Self, Failure> {
         let shown = data_dir.display();
         let running = Embedded::running(data_dir).map_err(anyhow::Error::new)?;

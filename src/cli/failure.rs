@@ -44,7 +44,7 @@ pub struct Failure {
     pub exit: Exit,
     /// What went wrong.
     pub message: String,
-    /// What to do next, where that is known.
+    /// What to do next, if that is known.
     pub remedy: Option<String>,
 }
 
@@ -125,7 +125,7 @@ fn is_no_answer(cause: &(dyn std::error::Error + 'static)) -> bool {
     by_system || by_gate || by_ledger || by_either
 }
 
-/// The causes from the outermost on, without those that the one before already tells.
+/// The causes from the outermost on, without those that the previous one already names.
 fn said_once(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {

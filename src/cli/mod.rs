@@ -31,7 +31,7 @@ pub use replay::{Row, Trace, TraceFacts, job_key, tenant_number};
 
 use arguments::Command;
 
-/// How long what runs on in the background may hold up the end of the process.
+/// How long background work may delay the end of the process.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Runs the command that the process was started with and answers its exit code.
@@ -39,7 +39,7 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A closed pipe cannot be told anything.
+            // Nothing can be reported to a closed pipe.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
         }
@@ -59,7 +59,7 @@ fn run(arguments: Arguments) -> Result<Exit, Failure> {
         .build()
         .map_err(|error| Failure::new(format!("no threads could be started: {error}")))?;
     let exit = runtime.block_on(dispatch(arguments));
-    // A look-up of a name may hang in a thread of its own for as long as the system likes.
+    // A name look-up in a thread of its own may hang for a long time.
     runtime.shutdown_timeout(LEAVE_TIMEOUT);
     exit
 }

@@ -33,9 +33,9 @@ enum Kind {
     Number,
     /// Units of a meter, exact decimals: texts in JSON, as everywhere in the API.
     Amount,
-    /// Numbers where they are ones, else texts.
+    /// Numbers in JSON if they parse as numbers, otherwise texts.
     Any,
-    /// The same, and null where there is nothing.
+    /// The same, and null for an empty cell.
     Optional,
 }
 
@@ -116,7 +116,7 @@ impl Table {
     }
 }
 
-/// A table with a name, where a command prints several.
+/// A table with a name, if a command prints several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     /// Its name: one lower-case word.

@@ -22,7 +22,7 @@ pub enum ParkedCommand {
     Resolve {
         /// Its number, as the list shows it.
         number: i64,
-        /// What becomes of it.
+        /// How to settle it.
         #[arg(long = "as", value_enum)]
         choice: Choice,
         /// Why, for the audit log.

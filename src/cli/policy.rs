@@ -79,7 +79,7 @@ async fn stored(client: &Client) -> Result<Definitions, Failure> {
 struct File {
     path: PathBuf,
     text: String,
-    /// As it is written: what it leaves out stays out.
+    /// The file as written: fields left out stay out.
     policy: Value,
 }
 
@@ -130,7 +130,7 @@ impl File {
     }
 }
 
-/// A decoder knows the very line; the pure core knows the field.
+/// The decoder knows the line; the policy check knows the field.
 fn decoder_message(path: &Path, text: &str, error: &FieldError) -> String {
     let Err(decoder) = toml::from_str::<PolicyFile>(text) else { return error.to_string() };
     let before = decoder.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -145,7 +145,7 @@ async fn list<T: DeserializeOwned>(client: &Client, kind: DefinitionKind) -> Res
     let read = |mut object: Value| {
         if let Some(fields) = object.as_object_mut() {
             fields.remove("version");
-            // What is still to come follows from what was asked for last.
+            // `calendars` follows from the zone and anchor day that were asked for last.
             fields.remove("calendars");
         }
         let id = object.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -163,7 +163,7 @@ fn by_id<Id: Ord + Clone, T>(items: Vec<T>, id: impl Fn(&T) -> &Id) -> BTreeMap<
     items.into_iter().map(|item| (id(&item).clone(), Arc::new(item))).collect()
 }
 
-/// The line of the field that a pointer leads to, or of the nearest around it that the file has.
+/// The line of a pointer's field, or of the nearest enclosing field in the file.
 fn line_of(text: &str, pointer: &str) -> Option<usize> {
     let root = DeValue::Table(DeTable::parse(text).ok()?.into_inner());
     let (mut here, mut found) = (&root, None);

@@ -15,7 +15,7 @@ pub(super) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
             .remedy("pass --yes if you are sure"));
     }
     eprint!("{question} [y/N] ");
-    // Without the question on the screen the answer below is simply no.
+    // If the question cannot be shown, the answer is no.
     let _ = io::stderr().flush();
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);

@@ -40,7 +40,7 @@ pub struct Servers {
     pub started_by: u32,
 }
 
-/// A data directory that this process holds: nobody else starts servers in it until this is dropped.
+/// A data directory that this process holds: no other process starts servers in it until this is dropped.
 #[derive(Debug)]
 pub(super) struct DataDir {
     path: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct DataDir {
     _lock: File,
 }
 
-/// What came of trying to hold a data directory.
+/// The result of trying to hold a data directory.
 pub(super) enum Hold {
     /// It is ours.
     Ours(DataDir),
@@ -62,7 +62,7 @@ impl DataDir {
         let path = create_directory(path)?;
         let (lock, file) = open_lock(&path)?;
         let mut tried = Err(TryLockError::WouldBlock);
-        // Somebody who only looks whether it is held has it for a moment.
+        // A process that only checks the lock holds it for a moment.
         wait_until(LOOKING_PATIENCE, || {
             tried = file.try_lock();
             !matches!(tried, Err(TryLockError::WouldBlock))
@@ -96,13 +96,13 @@ impl DataDir {
         write_whole(&path, &text)
     }
 
-    /// Takes the announcement back.
+    /// Removes the announcement.
     pub(super) fn withdraw(&self) {
         let _never_announced = fs::remove_file(self.path.join(SERVERS));
     }
 }
 
-/// Whether a process holds the data directory `path`. Looks without holding it, so that lookers do not meet.
+/// Whether a process holds the data directory `path`. The check does not lock it, so that two checks do not meet.
 pub(super) fn is_held(path: &Path) -> Result<bool, EmbeddedError> {
     let (lock, file) = open_lock(path)?;
     match file.try_lock_shared() {
@@ -149,7 +149,7 @@ pub(super) fn read_secret(path: &Path) -> Result<SecretString, EmbeddedError> {
     Ok(SecretString::from(secret))
 }
 
-/// Writes a file that only we may read, so that it is either absent or whole whenever the machine stops.
+/// Writes a file that only we may read. After a crash of the machine it is either absent or whole.
 fn write_whole(path: &Path, content: &[u8]) -> Result<(), EmbeddedError> {
     let unfinished = path.with_extension("unfinished");
     let write = || {

@@ -61,7 +61,7 @@ pub enum EmbeddedError {
         /// The system's reason.
         source: io::Error,
     },
-    /// What a killed run left behind would not end.
+    /// A process left by a killed run did not end.
     #[error("a {server} of an earlier run still works in {} and would not end: end process {id} by hand", .directory.display())]
     Leftover {
         /// Which server.
@@ -89,7 +89,7 @@ pub enum EmbeddedError {
         "Postgres cannot run as root and neither a user `postgres` nor `nobody` exists: create one, or start as another user"
     )]
     NoServerUser,
-    /// `secret` or `servers.json` does not hold what it should.
+    /// `secret` or `servers.json` has wrong contents.
     #[error("{} is damaged ({reason}): restore it from a copy", .path.display())]
     Damaged {
         /// The file.

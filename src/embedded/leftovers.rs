@@ -1,4 +1,5 @@
-//! Finds processes by what they do, not by a number in a file: ids are reused, so a pid file alone proves nothing.
+//! Finds processes by their program and directory, not by a pid file: ids are reused, so a pid file alone proves
+//! nothing.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -30,7 +31,7 @@ pub(super) fn end_all(
         }
         tracing::warn!(server, directory = %directory.display(), processes = left.len(), "ending what an earlier run left");
         for pid in left {
-            // One that was paused could not act on the signal.
+            // A paused process cannot act on the signal.
             let _gone_already = kill(pid, signal).and_then(|()| kill(pid, Signal::SIGCONT));
         }
         wait_until(PATIENCE, || working_in(program, directory).is_empty());
@@ -66,7 +67,7 @@ pub(super) fn descendants(ancestor: Pid) -> Vec<Pid> {
 
 fn works_in(pid: Pid, program: &str, directory: &Path) -> bool {
     let named = fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == program);
-    // The working directory shows a server's own children too, but may be closed to us; the command line never is.
+    // The working directory also finds a server's children, but may be unreadable; the command line never is.
     named
         && (fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == directory)
             || names_directory(pid, directory))
@@ -97,7 +98,7 @@ pub(super) fn is_alive(pid: Pid) -> bool {
     stat(pid, 0).is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// A field of /proc/<pid>/stat behind the name: 0 is the state, 1 the parent.
+/// A field of /proc/<pid>/stat after the name: 0 is the state, 1 the parent.
 fn stat(pid: Pid, field: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // `id (name) state parent …`: the name may itself hold spaces and parentheses.

@@ -90,7 +90,7 @@ impl Embedded {
     /// # Errors
     /// The directory or its `servers.json` cannot be read.
     pub fn running(data_dir: &Path) -> Result<Option<Servers>, EmbeddedError> {
-        // What a killed run announced is not there any more.
+        // A killed run leaves an announcement of servers that are gone.
         if data_dir.exists() && data_dir::is_held(data_dir)? {
             data_dir::announced(data_dir)
         } else {

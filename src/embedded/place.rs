@@ -109,7 +109,7 @@ impl Drop for SocketDirectory {
 fn remove_noted(directory: &Path) {
     let note = directory.join(SOCKET_NOTE);
     let Ok(noted) = fs::read_to_string(&note).map(PathBuf::from) else { return };
-    // Only what create() could have made is removed, whatever the note says.
+    // Removes only a directory that create() could have made, even if the note names another.
     let ours = noted.is_absolute()
         && noted.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX));
     if ours {
@@ -165,7 +165,7 @@ pub(super) fn last_lines(path: &Path) -> String {
     read().unwrap_or_else(|error| format!("(the log could not be read: {error})"))
 }
 
-/// A path as it stands in a URL: everything but plain characters and `keep` is percent-encoded.
+/// A path for a URL: everything but plain characters and `keep` is percent-encoded.
 pub(super) fn percent_encoded(path: &Path, keep: &[u8]) -> String {
     use std::fmt::Write;
 

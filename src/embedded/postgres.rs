@@ -53,7 +53,7 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a private Postgres is to be like.
+/// Options of a private Postgres.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     /// Its directory: data, log and (if it is short and open enough) socket. Made if missing.
@@ -67,7 +67,7 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// The usual one: durable, a hundred sessions.
+    /// The defaults: durable, a hundred sessions.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), durable: true, connections_max: 100, settings: Vec::new() }
@@ -96,8 +96,8 @@ impl EmbeddedPostgres {
     /// Starts the server and waits until it answers; the first time, makes its cluster and the database `tollgate`.
     /// Blocks. What a killed run left in the directory is ended first.
     ///
-    /// # Errors
-    /// Postgres is not installed, the directory cannot be used, or the server does not come up (with the end of its log).
+    /// # Errors Postgres is not installed, the directory cannot be used, or the server does not start (with the end of
+    /// its log).
     pub fn start(options: PostgresOptions) -> Result<Self, EmbeddedError> {
         let directory = create_directory(&options.directory)?;
         let options = PostgresOptions { directory, ..options };
@@ -200,7 +200,7 @@ impl Cluster {
         Ok(Self { programs, data, log: directory.join("postgres.log"), user: server_user()? })
     }
 
-    /// Makes the cluster beside its final place, so that one cut short is never taken for a whole one.
+    /// Makes the cluster beside its final place, so that an interrupted one is never taken for a whole one.
     fn initialise(&self, durable: bool) -> Result<(), EmbeddedError> {
         let unfinished = self.data.with_extension("unfinished");
         if unfinished.exists() {
@@ -228,7 +228,8 @@ impl Cluster {
     }
 
     fn launch(&self, options: &PostgresOptions, sockets: &Path) -> Result<ServerProcess, EmbeddedError> {
-        // We hold the directory and nothing works in it, but the ids in these files may have been given to others.
+        // We hold the directory and no process works in it, but the ids in these files may belong to other processes
+        // now.
         for stale in
             [self.data.join("postmaster.pid"), sockets.join(SOCKET), sockets.join(format!("{SOCKET}.lock"))]
         {

@@ -87,14 +87,14 @@ impl ServerProcess {
         }
         self.signal_server(Signal::SIGKILL)?;
         let _reaped = self.child.wait();
-        // They are not our children, so they can be looked at but not waited for.
+        // They are not our children, so they can be listed but not waited for.
         if !wait_until(KILL_PATIENCE, || !started.iter().any(|&pid| leftovers::is_alive(pid))) {
             tracing::warn!(server = self.name, "a process that it started does not end");
         }
         Ok(())
     }
 
-    /// Stops the clock of the server and of every process that it started (SIGSTOP).
+    /// Pauses the server and every process that it started (SIGSTOP).
     pub(super) fn pause(&self) -> Result<(), EmbeddedError> {
         self.signal_server(Signal::SIGSTOP)?;
         for pid in leftovers::descendants(self.pid()) {
@@ -150,7 +150,7 @@ pub(super) fn run_to_end(mut command: Command, input: &str) -> Result<ExitStatus
     run().map_err(|source| EmbeddedError::Run { program, source })
 }
 
-/// Looks at `condition` until it holds or `patience` has passed; says whether it held.
+/// Checks `condition` until it holds or `patience` has passed; returns whether it held.
 pub(super) fn wait_until(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let started = Clock::monotonic();
     loop {

@@ -14,7 +14,7 @@ const REDIS_PACKAGES: &str =
 const POSTGRES_PACKAGES: &str =
     "postgresql (Debian, Ubuntu, Alpine), postgresql-server (Fedora) or postgresql@17 (Homebrew)";
 
-/// Directories that hold one Postgres each or, where the last part is `*`, one for each entry.
+/// Directories that hold one Postgres each or, if the last part is `*`, one for each entry.
 const POSTGRES_PLACES: [&str; 8] = [
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
@@ -27,7 +27,7 @@ const POSTGRES_PLACES: [&str; 8] = [
 ];
 const REDIS_PLACES: [&str; 4] = ["/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/usr/sbin"];
 
-/// `redis-server`, or `valkey-server` where only that is installed.
+/// `redis-server`, or `valkey-server` if only that is installed.
 pub(super) fn redis_server() -> Result<PathBuf, EmbeddedError> {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     if let Some(program) = FOUND.get() {

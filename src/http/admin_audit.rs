@@ -36,12 +36,12 @@ struct AuditRow {
     /// What kind of object was changed.
     #[schema(example = "limit")]
     object_kind: String,
-    /// Which one; null where there is only one of its kind.
+    /// Which one; null if there is only one of its kind.
     #[schema(example = "ocr-day")]
     object_id: Option<String>,
     /// The version that a change of policy made; null for other changes.
     version: Option<i64>,
-    /// The definition before a change of policy; null where there was none.
+    /// The definition before a change of policy; null if there was none.
     before: Option<Value>,
     /// The definition after a change of policy; null of a deletion.
     after: Option<Value>,
@@ -78,7 +78,7 @@ impl From<AuditRecord> for AuditRow {
         ("action" = Option<String>, Query, description = "Only such changes."),
         ("from" = Option<String>, Query, description = "RFC 3339, inclusive."),
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Changes, newest first.", body = List<AuditRow>))

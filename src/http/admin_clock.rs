@@ -11,7 +11,7 @@ use super::query::Time;
 use super::state::State;
 use crate::domain::instant::rfc3339;
 
-/// Where the clock is to stand.
+/// The time to set.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClockBody {
@@ -20,7 +20,7 @@ struct ClockBody {
     now: Time,
 }
 
-/// Where the clock stands.
+/// The clock's time.
 #[derive(Debug, Serialize, ToSchema)]
 struct Clock {
     /// RFC 3339.
@@ -28,7 +28,7 @@ struct Clock {
     now: String,
 }
 
-/// Move the test clock forwards; 404 where the service runs on real time.
+/// Move the test clock forwards; 404 if the service runs on real time.
 #[utoipa::path(
     tag = "admin",
     request_body(content = ClockBody),

@@ -1,4 +1,4 @@
-//! `/v1/admin/gate`: an operator's word about the gate.
+//! `/v1/admin/gate`: an operator's decisions about the gate.
 
 use actix_web::{HttpResponse, post, web};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::domain::instant::rfc3339;
 /// What became of it.
 #[derive(Debug, Serialize, ToSchema)]
 struct AcceptedTime {
-    /// Whether the instance that answers was in doubt until now; the others are told.
+    /// Whether the instance that answers was in doubt until now; the others are notified.
     was_in_doubt: bool,
     /// Redis's time now.
     #[schema(example = "2026-02-01T00:00:00.000Z")]

@@ -1,4 +1,4 @@
-//! `/v1/admin/jobs`: what time does by itself, and how it went.
+//! `/v1/admin/jobs`: the jobs and their last runs.
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::state::State;
 use crate::domain::instant::rfc3339;
 use crate::operations::answers::{JobState, LastRun};
 
-/// A job: what time does by itself.
+/// A job: work that runs at its time.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 struct JobAnswer {
     /// Its name.
@@ -19,9 +19,9 @@ struct JobAnswer {
     name: String,
     /// When it is due next, by the service's time.
     next_due: String,
-    /// When a run last ended well; null where none did.
+    /// When a run last ended well; null if none did.
     succeeded_at: Option<String>,
-    /// Its last run; null where there was none.
+    /// Its last run; null if there was none.
     last_run: Option<JobRunAnswer>,
 }
 
@@ -38,7 +38,7 @@ struct JobRunAnswer {
     finished_at: Option<String>,
     /// Whether it ended well; null while it runs.
     succeeded: Option<bool>,
-    /// What it came to, in words; null while it runs.
+    /// The outcome in words; null while it runs.
     outcome: Option<String>,
 }
 

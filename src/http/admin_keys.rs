@@ -31,7 +31,7 @@ struct CreateKeyBody {
     /// The tenant it is bound to: required for the role `tenant`, refused for `admin`.
     #[schema(value_type = Option<String>, example = "acme")]
     tenant: Option<TenantId>,
-    /// When it stops working (RFC 3339); never where absent.
+    /// When it stops working (RFC 3339); never if absent.
     #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-01T00:00:00Z")]
     expires_at: Option<Time>,
 }
@@ -93,7 +93,7 @@ impl From<KeyDetails> for KeyAnswer {
 #[utoipa::path(
     tag = "admin",
     params(
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Keys.", body = List<KeyAnswer>))

@@ -21,7 +21,7 @@ use crate::operations::requests::OverridesRequest;
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant's."),
         ("limit_id" = Option<String>, Query, description = "Only those of this limit."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Overrides, each with its `tenant`.", body = List<TenantOverride>))

@@ -30,7 +30,7 @@ fn checked(id: &str) -> Result<&str, Problem> {
     if sound { Ok(id) } else { Err(Problem::new(Code::NotFound, "There is no such object.")) }
 }
 
-/// Nothing can be made under such an id. All kinds of objects have the same.
+/// The problem for an invalid id, the same for all kinds of objects.
 pub(super) fn wrong_id(why: InvalidId) -> Problem {
     Problem::fields(vec![FieldError::new("/id", why.to_string())])
 }
@@ -112,7 +112,7 @@ macro_rules! policy_calls {
             #[utoipa::path(
                 tag = "admin", operation_id = $list_id,
                 params(
-                    ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+                    ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
                     ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
                 ),
                 responses((status = 200, description = "Definitions, each with its `version`.", body = List<$stored>))

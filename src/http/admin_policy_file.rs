@@ -28,10 +28,10 @@ use crate::operations::requests::ApplyRequest;
     "prune": ["limits"], "dry_run": true
 }))]
 pub(super) struct ApplyBody {
-    /// What is created and replaced. A list that stands here (`limits` of a plan) must name all that is stored in it, unless
-    /// `prune` says that the rest goes; an absent one is left as it is.
+    /// What is created and replaced. A list given here (`limits` of a plan) must name all its stored items, unless
+    /// `prune` lets others go; an absent list is left as it is.
     policy: PolicyFile,
-    /// What goes where the file does not name it. Tenants never do.
+    /// What is deleted if the file does not name it. Tenants never are.
     #[serde(default)]
     #[schema(value_type = Vec<Prune>)]
     prune: BTreeSet<Prune>,

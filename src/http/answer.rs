@@ -11,10 +11,10 @@ use super::problem::{Code, Problem};
 use super::shapes::{LimitAnswer, ReservationAnswer, ReserveAnswer};
 use crate::operations::answers::{Reservation, Reserved};
 
-/// Most answers of gate calls are no longer.
+/// Most answers of gate calls fit into this.
 const ANSWER_BYTES: usize = 1_024;
 
-/// An answer of a gate call, ready to stand alone or in a batch.
+/// An answer of a gate call, for a single call or an item of a batch.
 pub(super) struct GateAnswer {
     pub(super) status: StatusCode,
     /// JSON text.

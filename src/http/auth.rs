@@ -1,4 +1,5 @@
-//! Who calls: keys, roles and tenants. Deny by default, the same words whether a tenant exists or not.
+//! Authentication and authorisation: keys, roles and tenants. Denies by default, in the same words whether a tenant
+//! exists or not.
 
 use std::future::{Ready, ready};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,17 +21,17 @@ use crate::domain::ids::TenantId;
 use crate::operations::Recognised;
 use crate::operations::requests::Principal;
 
-/// Bad keys from one source before it is told to wait.
+/// Bad keys from one source before it has to wait.
 const FAILURES_BURST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
 /// Bad keys a second from one source that are answered 401 in the long run.
 const FAILURES_PER_SECOND: NonZeroU32 = NonZeroU32::MIN;
 
-/// Sources remembered at once, and how often the quiet ones are looked for while there are as many.
+/// The most sources remembered at once, and how often idle ones are dropped at that number.
 const SOURCES_MAX: usize = 10_000;
 const FORGET_EVERY: Duration = Duration::from_secs(1);
 
-/// Limits how often one source may try keys that do not work; a good key that is known here never passes here.
+/// Limits how often one source may try bad keys. A good key that this instance knows is never counted.
 pub(super) struct FailedKeys {
     limiter: DefaultKeyedRateLimiter<IpAddr>,
     forgot_at: Mutex<Instant>,
@@ -42,7 +43,7 @@ impl FailedKeys {
         Self { limiter: RateLimiter::keyed(quota), forgot_at: Mutex::new(Instant::now()) }
     }
 
-    /// Counts one more try from `source`; refused where there were too many.
+    /// Counts one more try from `source`; an error when there were too many.
     fn count(&self, source: IpAddr) -> Result<(), Problem> {
         self.limiter.check_key(&self.counted_as(source)).map_err(|until| {
             let wait = until.wait_time_from(DefaultClock::default().now());
@@ -56,7 +57,7 @@ impl FailedKeys {
         self.count(source).err().unwrap_or_else(Problem::unauthenticated)
     }
 
-    /// While as many sources as can be remembered are at it, all are counted as one: memory and work stay bounded.
+    /// At the most sources, all are counted as one until idle ones are dropped: memory and work stay bounded.
     fn counted_as(&self, source: IpAddr) -> IpAddr {
         if self.limiter.len() < SOURCES_MAX {
             return network(source);
@@ -71,7 +72,7 @@ impl FailedKeys {
     }
 }
 
-/// A source is an IPv4 address or an IPv6 network of 64 bits, within which addresses are free.
+/// A source is an IPv4 address or an IPv6 network of 64 bits, because a caller can use any address within it.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => {
@@ -82,7 +83,7 @@ fn network(source: IpAddr) -> IpAddr {
     }
 }
 
-/// What is known at once of the key that a request came with.
+/// What this instance knows of the request's key, without asking the ledger.
 pub(super) fn recognise(request: &ServiceRequest, state: &State, route: &Route) -> Recognised {
     match bearer(request.headers()) {
         Some(key) if route.access != Access::Open => state.operations.recognise(key),
@@ -90,7 +91,7 @@ pub(super) fn recognise(request: &ServiceRequest, state: &State, route: &Route) 
     }
 }
 
-/// Lets a request with a good key of the right role through, and leaves its principal for the handler.
+/// Admits a request with a good key of the right role, and stores the principal for the handler.
 pub(super) async fn authorise(
     request: &ServiceRequest,
     state: &State,
@@ -114,7 +115,7 @@ pub(super) async fn authorise(
     Ok(())
 }
 
-/// The principal of a key that only the ledger may know. The try counts before anybody is asked.
+/// The principal of a key that only the ledger may know. The try is counted before the ledger is asked.
 async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
     state.failed_keys.count(source::of(request, &state.options.trusted_proxies))?;
     let key = bearer(request.headers()).unwrap_or_default();
@@ -124,7 +125,7 @@ async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Princip
     Ok(principal)
 }
 
-/// The text behind `Bearer`, of the only `Authorization` header.
+/// The text after `Bearer` in the only `Authorization` header.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION);
     let (value, None) = (values.next()?, values.next()) else { return None };

@@ -1,4 +1,4 @@
-//! `/v1/batch`: up to a thousand gate calls in one, each standing alone.
+//! `/v1/batch`: up to a thousand independent gate calls in one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::reservations::Call;
 use super::state::State;
 use crate::operations::FieldError;
 
-/// Calls of one batch at most.
+/// The most calls of one batch.
 const ITEMS_MAX: usize = 1_000;
 
-/// Reservations of one batch that are worked on at once.
+/// How many reservations of one batch run at once.
 const CONCURRENT_MAX: usize = 32;
 
 /// One to a thousand calls.
@@ -37,7 +37,7 @@ struct BatchBody<'a> {
     items: Vec<&'a RawValue>,
 }
 
-/// What one call came to.
+/// The outcome of one call.
 #[derive(Debug, Serialize, ToSchema)]
 struct BatchResult {
     /// The status the call would have alone.
@@ -58,7 +58,7 @@ type Outcome = (u16, Vec<u8>);
 
 /// Make up to a thousand gate calls in one.
 ///
-/// Each item stands alone: the answer is 200 even where items fail. Items of one reservation run in order.
+/// Items are independent: the answer is 200 even if items fail. Items of one reservation run in order.
 #[utoipa::path(
     tag = "gate",
     request_body(content = BatchBody, example = json!({ "items": [
@@ -85,10 +85,10 @@ pub(super) async fn batch(
     Ok(HttpResponse::Ok().content_type("application/json").body(join(&outcomes)))
 }
 
-/// Items with their places in the batch.
+/// Items with their indexes in the batch.
 type Group = Vec<(usize, Result<Item, Problem>)>;
 
-/// The items that must run one after another, group by group; what is broken concerns nothing.
+/// Groups the items that must run one after another. A broken item is a group of its own.
 fn in_order_of_reservation(items: impl Iterator<Item = Result<Item, Problem>>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut group_of: HashMap<Target, usize> = HashMap::new();
@@ -105,7 +105,7 @@ fn in_order_of_reservation(items: impl Iterator<Item = Result<Item, Problem>>) -
 
 async fn run(call: Arc<Call>, groups: Vec<Group>, request_id: Arc<str>) -> Vec<Outcome> {
     let finished: Vec<Vec<(usize, Outcome)>> = futures::stream::iter(groups)
-        // Boxed: a call's future is large, and would be moved from hand to hand.
+        // Boxed: a call's future is large, and would be copied at each move.
         .map(|group| Box::pin(run_group(call.clone(), group, request_id.clone())))
         .buffer_unordered(CONCURRENT_MAX)
         .collect()
@@ -141,7 +141,7 @@ async fn run_item(call: &Call, item: Item) -> Result<GateAnswer, Problem> {
     }
 }
 
-/// The answer around texts that are JSON already.
+/// Joins outcomes, which are JSON texts already, into the answer.
 fn join(outcomes: &[Outcome]) -> Vec<u8> {
     let mut text = b"{\"results\":[".to_vec();
     for (index, (status, body)) in outcomes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! One item of a batch: read whole before any of them runs.
+//! One item of a batch. All items are parsed before any runs.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -32,13 +32,13 @@ pub(super) struct BatchItem<'a> {
     /// Required for every item.
     #[schema(value_type = Option<IdempotencyKey>)]
     idempotency_key: Option<IdempotencyKey>,
-    /// The body of the call as it would stand alone.
+    /// The body of the call, as for a single call.
     #[serde(borrow)]
     #[schema(value_type = Option<Object>)]
     body: Option<&'a RawValue>,
 }
 
-/// An item that is sound.
+/// A valid item.
 #[derive(Debug)]
 pub(super) enum Item {
     Reserve(IdempotencyKey, Box<ReserveBody>),
@@ -48,7 +48,7 @@ pub(super) enum Item {
     Extend(String, ExtendBody),
 }
 
-/// Items that name the same one concern one reservation: its id, or what the id derives from.
+/// What an item concerns: a reservation's id, or what the id derives from. Items with equal targets run in order.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
     Id(String),
@@ -56,7 +56,7 @@ pub(super) enum Target {
 }
 
 impl Item {
-    /// Reads a well-formed JSON text; pointers of what is wrong start at the item.
+    /// Parses a well-formed JSON text; pointers of errors start at the item.
     pub(super) fn read(text: &RawValue) -> Result<Self, Problem> {
         let item: BatchItem = json::typed(text.get())?;
         let Some(key) = item.idempotency_key else { return Err(Problem::key_required()) };
@@ -94,7 +94,7 @@ impl Item {
     }
 }
 
-/// Pointers of what is wrong in a body start at the item.
+/// Makes the pointers of a body's errors start at the item.
 pub(super) fn in_body(problem: Problem) -> Problem {
     problem.map_pointers(|pointer| Some(format!("/body{pointer}")))
 }

@@ -1,4 +1,4 @@
-//! The bodies of the gate's calls, and their way into requests that cannot be wrong.
+//! The bodies of the gate's calls, and their parsing into valid requests.
 
 mod checks;
 mod metadata;
@@ -35,18 +35,18 @@ pub(super) struct LineBody {
 
 type LineBodies = Option<Vec<Object<LineBody>>>;
 
-/// How the caller named amounts. The verbs know them as `lines`; errors name the field that was sent.
+/// How the caller named amounts. The verbs call them `lines`; errors name the field that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     AsLines,
-    /// The first of `lines`, without the list.
+    /// As one line, without the list.
     AsMeterAndAmount,
-    /// In this field; empty where no field names any.
+    /// In this field; empty if no field names any.
     As(&'static str),
 }
 
 impl Sent {
-    /// The problem in the caller's words.
+    /// The problem, with the names of the fields that were sent.
     pub(super) fn name(self, problem: Problem) -> Problem {
         problem.map_pointers(|pointer| match self {
             Self::AsLines => None,
@@ -160,7 +160,7 @@ pub(super) struct UsageBody {
 }
 
 impl UsageBody {
-    /// Whose units, where they are named.
+    /// Whose units, if they are named.
     pub(super) fn tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
     }
@@ -170,7 +170,7 @@ impl UsageBody {
         self.idempotency_key.clone()
     }
 
-    /// The reserve it stands for, and when it counts as acknowledged.
+    /// The reserve of the same work, and when the call counts as acknowledged.
     pub(super) fn into_parts(self) -> (ReserveBody, Ack) {
         let reserve = ReserveBody {
             tenant: self.tenant,
@@ -206,8 +206,8 @@ pub(super) struct ConsumeBody {
     /// The operation costed again.
     #[schema(value_type = Option<Object>)]
     attributes: Option<Map<String, Value>>,
-    /// Whether this resolves the reservation; `true` where absent. After its expiry a total that is not final leaves it expired
-    /// and open to larger ones, for as long as the meter takes late consumes.
+    /// Whether this resolves the reservation; `true` if absent. After the expiry, a total that is not final leaves
+    /// it expired and open to larger totals, as long as the meter takes late consumes.
     #[serde(rename = "final")]
     #[schema(default = true)]
     pub(super) is_final: Option<bool>,
@@ -248,7 +248,7 @@ impl ConsumeBody {
     }
 }
 
-/// What was used before the work was given up; nothing where absent.
+/// What was used before the work was given up; nothing if absent.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReleaseBody)]
@@ -292,7 +292,7 @@ impl ReleaseBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ExtendBody)]
 pub(super) struct ExtendBody {
-    /// 1 to 86400; 60 where absent.
+    /// 1 to 86400; 60 if absent.
     #[serde(default, deserialize_with = "ttl_seconds")]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 86_400, example = 60)]
     ttl_seconds: Option<u32>,

@@ -1,4 +1,4 @@
-//! Request bodies: content type, size and time are checked before a byte is parsed.
+//! Request bodies: content type, size and time are checked before parsing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pub(super) const BATCH_BYTES_MAX: usize = 1024 * 1024;
 /// The largest policy file: some ten thousand tenants.
 pub(super) const POLICY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How much of a body that is too large is read to its end, so that the caller sees the answer and not a reset.
+/// How much of a body that is too large is still read, so that the caller gets the answer and not a reset.
 const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 type Extraction<T> = Pin<Box<dyn Future<Output = Result<T, Problem>>>>;

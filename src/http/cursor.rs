@@ -8,7 +8,7 @@ use super::problem::Problem;
 
 const SIGNATURE_BYTES: usize = 16;
 
-/// A cursor longer than this was not made here.
+/// Longer cursors are refused: no service makes them.
 const CURSOR_CHARACTERS_MAX: usize = 2_048;
 
 /// Signs and checks cursors.
@@ -16,7 +16,7 @@ const CURSOR_CHARACTERS_MAX: usize = 2_048;
 pub(super) struct CursorKey([u8; 32]);
 
 impl CursorKey {
-    /// `secret` is the installation's own, so that every instance reads every other's cursors.
+    /// `secret` is the installation's, so that every instance reads every other's cursors.
     pub(super) fn new(secret: &[u8; 32]) -> Self {
         Self(blake3::derive_key("tollgate list cursors v1", secret))
     }

@@ -9,11 +9,11 @@ use utoipa_swagger_ui::Config;
 use super::problem::{Code, Problem};
 use super::state::State;
 
-/// Swagger UI sets styles on elements; nothing else runs or loads but what this service serves.
+/// Swagger UI sets styles on elements; apart from that, only what this service serves may run or load.
 const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
      img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// No validator: that would be somebody else's server.
+/// No validator: it would call a foreign server.
 static SWAGGER: LazyLock<Arc<Config<'static>>> =
     LazyLock::new(|| Arc::new(Config::new(["/openapi.json"]).validator_url("none")));
 
@@ -32,7 +32,7 @@ pub(super) fn browse() -> Resource {
     web::resource(["/docs", "/docs/{file:.*}"]).guard(guard::Get()).to(file)
 }
 
-/// Whoever opens the address in a browser is led to the page.
+/// Redirects a browser from the address to the page.
 pub(super) fn root() -> Resource {
     let lead =
         || async { HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, "/docs/")).finish() };

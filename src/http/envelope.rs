@@ -1,4 +1,4 @@
-//! What goes around every request: its route and id, a span, the key check, security headers, problem documents.
+//! The middleware around every request: its route and id, a span, the key check, security headers, problem documents.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The route of a path that is not served.
 const UNMATCHED: &str = "unmatched";
 
-/// The id of the request in hand, as logs and problems name it.
+/// The current request's id, as logs and problems name it.
 #[derive(Debug, Clone)]
 pub(super) struct RequestId(pub String);
 
@@ -62,7 +62,7 @@ async fn around(
         Found::Route(route) => (route.pattern, auth::recognise(&request, &state, route)),
         _ => (UNMATCHED, Recognised::Bad),
     };
-    // What is known is said at once: a field that is recorded later has the whole span written anew.
+    // Sets the known fields at once: each field recorded later formats the whole span again.
     let span = tracing::info_span!(
         "request",
         method = method.as_str(),
@@ -80,7 +80,7 @@ async fn around(
     Ok(response)
 }
 
-/// Refuses, or lets the handler answer. The request must not be cloned on its way in: routing wants it for itself.
+/// Refuses, or calls the handler. The request must not be cloned on its way in: routing needs the only reference.
 async fn answer(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -130,7 +130,7 @@ fn finished(response: ServiceResponse, state: &State, id: &str) -> ServiceRespon
     response
 }
 
-/// An error status that came without its error, from actix itself.
+/// An error status without an error value: it comes from actix itself.
 fn unexplained(response: &ServiceResponse) -> Option<Problem> {
     if response.headers().contains_key(header::CONTENT_TYPE) {
         return None;
@@ -162,7 +162,7 @@ fn write_standard_headers(headers: &mut HeaderMap, id: &str) {
     }
 }
 
-/// The caller's own id where it is a plain token, else a new one.
+/// The caller's id if it is a plain token, otherwise a new one.
 fn request_id(headers: &HeaderMap) -> String {
     headers
         .get(REQUEST_ID)

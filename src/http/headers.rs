@@ -7,7 +7,7 @@ use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::shapes::LimitAnswer;
 
-/// At most this many limits are named, the tightest first, so that headers stay small.
+/// The most limits named, the tightest first, so that headers stay small.
 const LIMITS_MAX: usize = 10;
 
 /// The largest integer a structured field may hold (RFC 9651: fifteen digits).
@@ -28,12 +28,12 @@ pub struct HeaderSwitches {
     pub x_rate_limit_trio: bool,
 }
 
-/// Milliseconds as whole seconds, rounded up, so that nobody comes back too early.
+/// Milliseconds as whole seconds, rounded up, so that no caller repeats too early.
 pub(super) fn seconds_rounded_up(wait_ms: i64) -> i64 {
     wait_ms.max(0).saturating_add(999) / 1000
 }
 
-/// Writes the headers that describe `limits`; none for no limits.
+/// Writes the headers that describe `limits`; nothing if there are none.
 pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], switches: HeaderSwitches) {
     let mut tightest: Vec<&LimitAnswer> = limits.iter().filter(|limit| is_plain(&limit.id)).collect();
     tightest.sort_by(|a, b| tightness(a, b));
@@ -73,7 +73,7 @@ fn tightness(a: &LimitAnswer, b: &LimitAnswer) -> Ordering {
         .then_with(|| a.id.cmp(&b.id))
 }
 
-/// Ids are validated on their way in; anything else has no place in a structured string.
+/// Ids are validated at the entrance; other characters do not belong in a structured string.
 fn is_plain(id: &str) -> bool {
     id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b))
 }

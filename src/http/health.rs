@@ -11,9 +11,9 @@ use super::query::Query;
 use super::state::State;
 use crate::operations;
 
-/// What `/metrics` answers with to those who ask for it ...
+/// The media type of `/metrics` for clients that ask for OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// ... and to everybody else.
+/// The media type of `/metrics` for all others.
 const OLDER_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Whether the service can work.
@@ -94,7 +94,7 @@ fn readiness(checks: &[operations::Readiness]) -> Readiness {
     }
 }
 
-/// The metrics: in OpenMetrics text where `Accept` names it and does not prefer plain text, else in the older text format of Prometheus.
+/// The metrics: OpenMetrics text if `Accept` names it and does not prefer plain text, otherwise the older format.
 #[utoipa::path(
     tag = "operator",
     responses((status = 200, description = "On the operator's listener only.", body = String, content_type = "text/plain"))
@@ -109,13 +109,13 @@ pub(super) async fn metrics(state: web::Data<State>, request: HttpRequest) -> Ht
     }
 }
 
-/// Whether OpenMetrics is named, and plain text not preferred to it.
+/// Whether `Accept` names OpenMetrics and does not prefer plain text.
 fn accepts_open_metrics(headers: &HeaderMap) -> bool {
     let text = weight(headers, &["text/plain", "text/*", "*/*"]).unwrap_or(0.0);
     weight(headers, &["application/openmetrics-text"]).is_some_and(|own| own > 0.0 && own >= text)
 }
 
-/// What `Accept` weighs the first of these media ranges that it names.
+/// The weight that `Accept` gives the first of these media ranges that it names.
 fn weight(headers: &HeaderMap, media: &[&str]) -> Option<f32> {
     media.iter().find_map(|media| {
         let lines = headers.get_all(header::ACCEPT).filter_map(|line| line.to_str().ok());

@@ -33,7 +33,7 @@ fn from_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     IdempotencyKey::parse(&text).map(Some).map_err(|_| malformed())
 }
 
-/// The text of a quoted string (RFC 9651), or the text itself where it is bare; none where a quote is left open.
+/// The text of a quoted string (RFC 9651), or the text itself if it is bare; none if a quote is left open.
 fn unquoted(text: &str) -> Option<String> {
     let Some(rest) = text.strip_prefix('"') else { return Some(text.to_owned()) };
     let mut plain = String::with_capacity(rest.len());

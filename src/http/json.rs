@@ -1,4 +1,4 @@
-//! Strict JSON: one pass refuses what is malformed (400), a second reads types and names what is wrong (422).
+//! Strict JSON: the first pass refuses malformed text (400), the second reads types and names wrong fields (422).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::operations::FieldError;
 /// How deep objects and arrays may be nested.
 const DEPTH_MAX: usize = 16;
 
-/// Messages quote what was sent; longer ones are cut.
+/// Messages quote what was sent; longer messages are cut.
 const MESSAGE_MAX: usize = 300;
 
 /// A JSON object read as `T`: structs alone would also accept an array of their fields.
@@ -40,7 +40,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A field that may be null: that is as if it were left out.
+/// A field that may be null, which means the same as leaving it out.
 pub(super) fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Deserialize<'de> + Default,
@@ -59,10 +59,10 @@ pub(super) fn well_formed(bytes: &[u8]) -> Result<&str, Problem> {
     Ok(text)
 }
 
-/// Reads a well-formed object, or such a part of a document, as `T`; a wrong type, value or unknown field is named by its
+/// Reads a well-formed object, or a part of a document, as `T`. Errors name a wrong type, value or unknown field by its
 /// JSON pointer from there.
 pub(super) fn typed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
-    // Keeping track of the path costs as much as reading: only what is wrong is read again for it.
+    // Tracking the path costs as much as reading: only a wrong body is read again with it.
     if let Ok(Object(value)) = serde_json::from_str(text) {
         return Ok(value);
     }
@@ -105,7 +105,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Walks a document without keeping it.
+/// Walks a document without storing it.
 #[derive(Clone, Copy)]
 struct Scan {
     depth: usize,
@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for Scan {
     }
 }
 
-/// A member's name, borrowed where it has no escapes.
+/// A member's name, borrowed if it has no escapes.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

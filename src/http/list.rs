@@ -12,14 +12,14 @@ use crate::domain::instant::rfc3339;
 use crate::operations::answers::Rows;
 use crate::operations::requests::Page;
 
-/// The list that a page belongs to: its path, its filters and whose view of it this is.
+/// Identifies the list of a page: its path, its filters and its view.
 pub(super) struct Listing {
     scope: String,
 }
 
 impl Listing {
-    /// Takes `limit` and `cursor` from the query, before any filter is taken.
-    /// `view` tells apart what different keys see at the same address; empty where all see the same.
+    /// Takes `limit` and `cursor` from the query, before any filter is taken. `view` separates lists that different
+    /// keys see at the same address; empty if all keys see the same.
     pub(super) fn begin(
         request: &HttpRequest,
         query: &mut Query,
@@ -33,7 +33,7 @@ impl Listing {
         Ok((Self { scope }, Page { limit, after }))
     }
 
-    /// Answers a page, with a cursor where rows follow.
+    /// Answers a page, with a cursor if more rows follow.
     pub(super) fn answer<T: Serialize>(
         &self,
         key: &CursorKey,

@@ -1,7 +1,8 @@
 //! HTTP: parse, call one operation, answer.
 //!
-//! A request passes the envelope (`envelope`: its id and span, the route table of `routes`, the key check of `auth`), a handler in the
-//! file of its resource, and one verb of [`crate::operations`]. Errors are problem documents, written in one place (`problem`).
+//! A request passes the envelope (`envelope`: its id and span, the route table of `routes`, the key check of `auth`), a
+//! handler in the file of its resource, and one verb of [`crate::operations`]. Errors are problem documents, written in
+//! one place (`problem`).
 
 mod admin_audit;
 mod admin_clock;

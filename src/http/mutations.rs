@@ -1,4 +1,4 @@
-//! Mutations run to their end, whoever hangs up or stops waiting.
+//! Mutations run to their end, even if their caller hangs up or stops waiting.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -12,8 +12,8 @@ use tracing::Instrument;
 
 use super::problem::{Code, Problem};
 
-/// Runs mutations where their caller waits, hands them to the runtime that outlives the servers when it no longer does,
-/// and knows how many are running.
+/// Runs a mutation in its caller's task while the caller waits, hands it to the runtime that outlives the servers when
+/// the caller leaves, and counts the running ones.
 pub(super) struct Mutations {
     runtime: Handle,
     running: watch::Sender<usize>,
@@ -22,15 +22,14 @@ pub(super) struct Mutations {
 }
 
 impl Mutations {
-    /// Must be called within the runtime that outlives the servers.
-    /// A caller waits at most `request_timeout` for an answer. At most `running_max` run at once: what callers began and
-    /// left behind would else pile up without end.
+    /// Must be called within the runtime that outlives the servers. A caller waits at most `request_timeout` for an
+    /// answer. At most `running_max` run at once: otherwise mutations of callers that left could pile up.
     pub(super) fn new(request_timeout: Duration, running_max: usize) -> Self {
         Self { runtime: Handle::current(), running: watch::Sender::new(0), running_max, request_timeout }
     }
 
-    /// Begins `work` at once and waits for its answer; it goes on where the caller does not wait. It comes boxed: it is
-    /// large, and whatever holds it on its way here would be moved as often.
+    /// Begins `work` at once and waits for its answer; the work goes on if the caller leaves. It is boxed because it is
+    /// large and would be copied at each move.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: Pin<Box<dyn Future<Output = T> + Send>>,
@@ -53,7 +52,7 @@ impl Mutations {
         }
     }
 
-    /// Waits until none is running, at most for `patience`; answers whether none is.
+    /// Waits until no mutation runs, at most for `patience`; returns whether none runs.
     pub(super) async fn idle(&self, patience: Duration) -> bool {
         let mut running = self.running.subscribe();
         let idle = running.wait_for(|count| *count == 0);
@@ -61,8 +60,8 @@ impl Mutations {
     }
 }
 
-/// Work that is polled by whoever waits for it, without a task of its own: a switch between threads costs more than most
-/// calls. Let go of before its end, it goes on in the runtime.
+/// Work that its waiter polls, without a task of its own: a switch between threads costs more than most calls. Dropped
+/// before its end, it goes on in the runtime.
 struct Attached<'a, T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     running: Option<Running>,
@@ -93,7 +92,7 @@ impl<T: Send + 'static> Drop for Attached<'_, T> {
         let Some(rest) = self.work.take() else { return };
         let running = self.running.take();
         let rest = async move {
-            // Its answer has nobody left to go to.
+            // Nobody waits for its answer any more.
             drop(rest.await);
             drop(running);
         };
@@ -101,21 +100,21 @@ impl<T: Send + 'static> Drop for Attached<'_, T> {
     }
 }
 
-/// The work broke off.
+/// The work panicked.
 struct Panicked;
 
 /// Counts one running mutation for as long as it lives, panics included.
 struct Running(watch::Sender<usize>);
 
 impl Running {
-    /// Unless as many run already.
+    /// Counts one more; none if the most are running already.
     fn begin(count: watch::Sender<usize>, running_max: usize) -> Option<Self> {
         let began = count.send_if_modified(|running| {
             let has_room = *running < running_max;
             *running += usize::from(has_room);
             has_room
         });
-        // Not before it is counted: its end counts it out again.
+        // Made only after counting: its drop counts down.
         began.then(|| Self(count))
     }
 }

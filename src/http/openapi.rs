@@ -96,7 +96,7 @@ fn complete(operation: &mut Operation, route: &Route) {
 /// Calls that may not find what they name, although their path names nothing.
 const NAMES_OUTSIDE_PATH: [&str; 3] = ["/v1/admin/clock", "/v1/admin/overrides", "/v1/reports/usage"];
 
-/// The problems a call can answer with, by what it takes and touches.
+/// The problems a call can answer with, by its parameters and the servers it needs.
 fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static str)> {
     if route.access == Access::Open {
         return Vec::new();

@@ -118,7 +118,7 @@ pub(super) struct ProblemDocument {
     /// Which fields are wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<FieldError>,
-    /// How long to wait, rounded up to seconds; absent where waiting does not help.
+    /// How long to wait, rounded up to seconds; absent if waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<i64>,
     /// How long to wait in milliseconds.
@@ -139,7 +139,7 @@ pub(super) struct ProblemDocument {
     allow: Option<String>,
 }
 
-/// A fault on its way to the caller.
+/// A problem with the headers and fields to send.
 #[derive(Debug, Clone)]
 pub(super) struct Problem(Box<ProblemDocument>);
 
@@ -219,7 +219,7 @@ impl Problem {
         self
     }
 
-    /// With its fields' pointers changed: a verb names fields by its request, the caller sent another shape.
+    /// With changed field pointers: a verb names the fields of its request, and the caller sent another shape.
     pub(super) fn map_pointers(mut self, change: impl Fn(&str) -> Option<String>) -> Self {
         for error in &mut self.0.errors {
             if let Some(pointer) = change(&error.pointer) {
@@ -393,7 +393,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The body is written by the envelope, which knows the request's id.
+/// The envelope writes the body, because it knows the request's id.
 impl ResponseError for Problem {
     fn status_code(&self) -> StatusCode {
         self.status()

@@ -14,13 +14,13 @@ use crate::domain::instant::Instant;
 
 const NOT_A_TIME: &str = "must be an RFC 3339 time such as 2027-01-31T00:00:00Z";
 
-/// Rows of a page when the caller does not say.
+/// Rows of a page if the caller names no number.
 const LIMIT_DEFAULT: u32 = 100;
 
-/// Rows of a page at most.
+/// The most rows of a page.
 const LIMIT_MAX: u32 = 1_000;
 
-/// Parameters not yet taken. Whatever is left at [`Query::finish`] is unknown.
+/// Parameters not yet taken. Those left at [`Query::finish`] are unknown.
 #[derive(Debug)]
 pub(super) struct Query {
     parameters: Vec<(String, String)>,
@@ -47,7 +47,7 @@ impl Query {
         Ok(Self { parameters })
     }
 
-    /// The text of a parameter, where it is given.
+    /// The text of a parameter, if it is given.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
         let at = self.parameters.iter().position(|(given, _)| given == name)?;
         Some(self.parameters.swap_remove(at).1)
@@ -103,7 +103,7 @@ impl Query {
         }
     }
 
-    /// `limit`: 1 to 1000 rows, 100 where absent.
+    /// `limit`: 1 to 1000 rows, 100 if absent.
     pub(super) fn limit(&mut self) -> Result<u32, Problem> {
         let Some(text) = self.text("limit") else { return Ok(LIMIT_DEFAULT) };
         text.parse()
@@ -132,7 +132,7 @@ impl Query {
         pairs.join("&")
     }
 
-    /// Refuses whatever has not been taken.
+    /// Refuses parameters that nobody has taken.
     pub(super) fn finish(self) -> Result<(), Problem> {
         match self.parameters.first() {
             None => Ok(()),
@@ -141,7 +141,7 @@ impl Query {
     }
 }
 
-/// An instant in a body, as unix milliseconds: RFC 3339, of which digits finer than a millisecond are cut off.
+/// An instant in a body, as unix milliseconds: RFC 3339; digits finer than a millisecond are cut off.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Time(pub i64);
 

@@ -35,13 +35,13 @@ const STATES: &[(&str, ReconciliationState)] = &[
     tag = "reports",
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant."),
-        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month where absent."),
-        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now where absent."),
-        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of `zone`; one row per group where absent."),
+        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month if absent."),
+        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
+        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of `zone`; one row per group if absent."),
         ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, `tenant`, `plan`, separated by commas."),
-        ("zone" = Option<String>, Query, description = "The zone of days and months over all tenants, such as `Europe/Berlin`; UTC where absent."),
+        ("zone" = Option<String>, Query, description = "The zone of days and months over all tenants, such as `Europe/Berlin`; UTC if absent."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Usage, newest first.", body = List<UsageRow>))
@@ -73,13 +73,13 @@ pub(super) async fn report_usage(
     listing.answer(&state.cursor_key, rows.map(UsageRow::from))
 }
 
-/// What comparing the gate's counters with the books came to: every difference, and each tenant's latest clean comparison.
+/// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.
 #[utoipa::path(
     tag = "reports",
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant."),
         ("state" = Option<String>, Query, description = "`clean`, `drift`, `repaired` or `refused`."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Reconciliations, newest first.", body = List<ReconciliationRow>))

@@ -17,10 +17,10 @@ use crate::domain::ids::IdempotencyKey;
 use crate::operations::requests::{ConsumeRequest, ExtendRequest, ReleaseRequest};
 use crate::operations::{OperationError, Operations};
 
-/// What to do about a reservation that is not there.
+/// Advice for a reservation that does not exist.
 const RECORD_AS_USAGE: &str = "If work was done, record it with POST /v1/usage under a key of its own.";
 
-/// The one way from a caller's call to the verbs: shared by the calls that stand alone and by those of a batch.
+/// Calls the verbs, for single calls and for items of a batch alike.
 pub(super) struct Call {
     pub(super) operations: Arc<Operations>,
     pub(super) caller: Caller,
@@ -77,7 +77,7 @@ fn missing(error: OperationError) -> Problem {
     if problem.code() == "not_found" { problem.advise(RECORD_AS_USAGE) } else { problem }
 }
 
-/// A header that has no effect here must still be sound.
+/// The header has no effect here, but must still be valid.
 fn check_key(headers: &HeaderMap) -> Result<(), Problem> {
     idempotency::key_of(headers, None).map(|_| ())
 }
@@ -114,8 +114,8 @@ pub(super) async fn reserve(
 
 /// Consume what was really used.
 ///
-/// Amounts are totals for the reservation so far, never increments, so that a retry is harmless. Without a body what is held
-/// is consumed.
+/// Amounts are totals for the reservation so far, never increments, so that a retry is harmless. Without a body, what
+/// is held is consumed.
 #[utoipa::path(
     tag = "gate",
     params(("id" = String, Path, description = "The reservation.")),
@@ -138,9 +138,9 @@ pub(super) async fn consume(
 
 /// Give a hold back.
 ///
-/// It needs no body, unless something was used before the work was given up. A repeat that names nothing says nothing about
-/// what was used: the answer of a released reservation is repeated, whatever was incurred. One that expired and was charged
-/// by a release is consumed: only a release that names the same is its repeat, any other is 409.
+/// It needs no body, unless something was used before the work was given up. A repeat that names no amount gets the
+/// answer of the released reservation, whatever was incurred. A reservation that expired and was then charged by a
+/// release is consumed: only a release with the same amounts is its repeat, any other is 409.
 #[utoipa::path(
     tag = "gate",
     params(("id" = String, Path, description = "The reservation.")),

@@ -62,7 +62,7 @@ pub(super) enum Surface {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) method: Method,
-    /// Segments in braces stand for any one segment; `{tail}` stands for all the rest, also none.
+    /// A segment in braces matches any one segment; `{tail}` matches all that remain, also none.
     pub(super) pattern: &'static str,
     pub(super) access: Access,
     pub(super) surface: Surface,
@@ -76,7 +76,7 @@ const fn open(pattern: &'static str, surface: Surface) -> Route {
     Route { method: Method::GET, pattern, access: Access::Open, surface }
 }
 
-/// The whole surface, the busiest first. What is not here is not served.
+/// All routes, the busiest first. Nothing else is served.
 pub(super) static ROUTES: &[Route] = &[
     route(Method::POST, "/v1/reservations", Access::Gate),
     route(Method::POST, "/v1/reservations/{id}/consume", Access::Gate),
@@ -175,7 +175,7 @@ pub(super) fn ops(config: &mut ServiceConfig<'_>) {
     config.service(health::metrics).service(health::livez).service(health::readyz);
 }
 
-/// What a method and path come to.
+/// The result of matching a method and path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Route(&'static Route),
@@ -189,7 +189,7 @@ pub(super) fn find(method: &Method, path: &str, surface: Surface) -> Found {
     let mut allowed = Vec::new();
     for route in ROUTES {
         if (route.surface == surface || route.surface == Surface::Both) && matches(route.pattern, path) {
-            // What GET answers, HEAD answers without its body.
+            // HEAD takes the route of GET; its answer has no body.
             let heads = *method == Method::HEAD && route.method == Method::GET;
             if route.method == *method || heads {
                 return Found::Route(route);

@@ -60,7 +60,7 @@ impl ListenError {
 /// Starts both servers; once `shutdown` resolves they stop accepting and finish what is running.
 ///
 /// Must be called within the multi-threaded runtime that outlives them: mutations run there to their end.
-/// Fails where an address cannot be bound.
+/// Fails if an address cannot be bound.
 pub async fn serve(
     operations: Arc<Operations>,
     options: HttpOptions,
@@ -90,7 +90,7 @@ async fn run(
         let deadline = Instant::now() + state.options.shutdown_timeout;
         state.close_connections();
         futures::future::join_all(handles.iter().map(ServerHandle::pause)).await;
-        // Before the workers end: what their callers left behind waits by the workers' timers.
+        // Before the workers end: mutations whose callers left still use the workers' timers.
         state.idle(deadline).await;
         futures::future::join_all(handles.iter().map(|handle| handle.stop(true))).await;
         deadline
@@ -128,7 +128,7 @@ fn bind(
     Ok((server.run(), bound))
 }
 
-/// Rounded up: actix knows whole seconds only, and none at all would cut off every call.
+/// Rounded up: actix takes whole seconds only, and zero would cut off every call.
 fn whole_seconds(timeout: Duration) -> u64 {
     timeout.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX)
 }

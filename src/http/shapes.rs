@@ -1,4 +1,4 @@
-//! The shapes of the gate's answers: what the verbs answer, as the API writes it.
+//! The shapes of the gate's answers: the verbs' results as the API writes them.
 
 mod reports;
 
@@ -28,7 +28,7 @@ pub(super) struct LimitAnswer {
     pub(super) meter: String,
     /// `tenant` or `subject`.
     pub(super) scope: &'static str,
-    /// The subject it counts for, where the scope is `subject`.
+    /// The subject it counts for, if the scope is `subject`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<SubjectAnswer>,
     /// How it counts, such as `calendar`.
@@ -112,7 +112,7 @@ pub(super) struct ReserveAnswer {
     /// Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
-    /// `reserved`; on a replay whatever it is now. Absent in a dry run.
+    /// `reserved`; on a replay the status as it is now. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ReservationState>)]
     pub(super) status: Option<&'static str>,
@@ -123,7 +123,7 @@ pub(super) struct ReserveAnswer {
     pub(super) tenant: String,
     /// The subjects named, by kind.
     pub(super) subjects: BTreeMap<String, String>,
-    /// The operation, where one was named.
+    /// The operation, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) operation: Option<String>,
     /// What is held, by meter.
@@ -195,7 +195,7 @@ pub(super) struct ReservationAnswer {
     pub(super) lines: Vec<ConsumedLineAnswer>,
     /// When it was made.
     pub(super) created_at: String,
-    /// When it was consumed, released or expired, where that is known.
+    /// When it was consumed, released or expired, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resolved_at: Option<String>,
     /// When the hold ends or ended.
@@ -204,13 +204,13 @@ pub(super) struct ReservationAnswer {
     pub(super) limits: Vec<LimitAnswer>,
     /// Excess, lateness, near limits.
     pub(super) warnings: Vec<WarningAnswer>,
-    /// The operation, where known.
+    /// The operation, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) operation: Option<String>,
-    /// The subjects named, where known.
+    /// The subjects named, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subjects: Option<BTreeMap<String, String>>,
-    /// The caller's metadata, where known.
+    /// The caller's metadata, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(super) metadata: Option<serde_json::Value>,
@@ -219,7 +219,7 @@ pub(super) struct ReservationAnswer {
 /// A limit that refuses.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(super) struct RefusedBy {
-    /// The limit and where it stands.
+    /// The limit with its current figures.
     #[serde(flatten)]
     pub(super) limit: LimitAnswer,
     /// `consumed`: used up; `reserved`: only held by running work.
@@ -229,10 +229,10 @@ pub(super) struct RefusedBy {
     pub(super) needed: String,
     /// How much is missing.
     pub(super) shortfall: String,
-    /// How long to wait; absent where waiting does not help.
+    /// How long to wait; absent if waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retry_after_ms: Option<i64>,
-    /// When a hold in this window ends, where one is known.
+    /// When a hold in this window ends, if one is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_hold_ends_at: Option<String>,
     /// In words.
@@ -342,7 +342,7 @@ impl From<Reserved> for ReserveAnswer {
     fn from(reserved: Reserved) -> Self {
         let hold = reserved.hold;
         let (limits, mut warnings) = limits_and_warnings(&reserved.limits);
-        // They are news with a new hold only.
+        // Warnings are new only with a new hold.
         if reserved.replayed || reserved.allowed == Some(false) {
             warnings.clear();
         }
@@ -408,7 +408,7 @@ fn lines(record: &Record) -> impl Iterator<Item = (&LineRule, &LineUnits)> {
 fn consumed_line(record: &Record, line: &LineRule, units: &LineUnits) -> ConsumedLineAnswer {
     let write = |units| amount(units, line.decimals);
     let is_resolved = record.head.state != ReservationState::Reserved;
-    // A usage holds nothing, and goes beyond nothing.
+    // Usage holds nothing, so it has no excess.
     let is_usage = units.held == Units::ZERO && !record.head.late && record.head.step == 1;
     ConsumedLineAnswer {
         meter: line.meter.to_string(),

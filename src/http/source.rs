@@ -1,4 +1,4 @@
-//! Where a request came from: the address of its connection, or the one that trusted proxies say they forward for.
+//! Where a request came from: the address of its connection, or the one that trusted proxies forward for.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use actix_web::dev::ServiceRequest;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
-/// More proxies in a row than anybody has.
+/// The most proxies in a row that are followed.
 const HOPS_MAX: usize = 32;
 /// A longer `Forwarded` line is not read.
 const FORWARDED_BYTES_MAX: usize = 4 * 1024;
@@ -14,14 +14,14 @@ const FORWARDED_BYTES_MAX: usize = 4 * 1024;
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Where `request` came from, through the proxies of `trusted` networks.
+/// The source of `request`, through the proxies of `trusted` networks.
 pub(super) fn of(request: &ServiceRequest, trusted: &[IpNet]) -> IpAddr {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
     through(peer.to_canonical(), request.headers(), trusted)
 }
 
-/// Only a trusted proxy's word counts. Which of the two headers it writes is not known, and the other may be the caller's
-/// own: where both are there and differ, neither counts.
+/// Only a trusted proxy's headers count. The proxy writes one of the two, and the caller may have written the other: if
+/// both are there and differ, neither counts.
 fn through(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     if !is_trusted(peer, trusted) {
         return peer;
@@ -37,8 +37,8 @@ fn through(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     }
 }
 
-/// From the last hop back to the first one that is not a trusted proxy. What cannot be read ends the walk at the proxy that
-/// wrote it.
+/// Walks from the last hop back to the first one that is not a trusted proxy. An unreadable hop ends the walk at the
+/// proxy that wrote it.
 fn walk(peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>, trusted: &[IpNet]) -> IpAddr {
     let mut source = peer;
     for hop in hops.take(HOPS_MAX) {
@@ -55,7 +55,7 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// A header's lines, the last one first; none where it is absent.
+/// A header's lines, the last one first; none if it is absent.
 fn lines<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -64,7 +64,7 @@ fn lines<'a>(
     (!lines.is_empty()).then(|| lines.into_iter().rev())
 }
 
-/// Bytes that are no text are read as nothing, which is no address.
+/// Bytes that are not text become an empty text, which is no address.
 fn text(line: &HeaderValue) -> &str {
     line.to_str().unwrap_or_default()
 }
@@ -79,8 +79,8 @@ fn address(text: &str) -> Option<IpAddr> {
         .map(|ip| ip.to_canonical())
 }
 
-/// The addresses that the elements of a `Forwarded` line (RFC 7239) are for; none for an element that names no address, and
-/// a single none for a line that cannot be read.
+/// The `for` addresses of the elements of a `Forwarded` line (RFC 7239); none for an element without an address, and a
+/// single none for an unreadable line.
 fn forwarded_hops(line: &HeaderValue) -> Vec<Option<IpAddr>> {
     let line = text(line);
     if line.len() > FORWARDED_BYTES_MAX {
@@ -101,7 +101,7 @@ fn elements(mut rest: &str) -> Option<Vec<Option<IpAddr>>> {
     }
 }
 
-/// Pairs with semicolons between them, of which `for` comes at most once; and what follows.
+/// Parses pairs separated by semicolons, with at most one `for`; returns what follows.
 fn element(mut rest: &str) -> Option<(Option<IpAddr>, &str)> {
     let mut is_for = None;
     loop {
@@ -123,7 +123,7 @@ fn element(mut rest: &str) -> Option<(Option<IpAddr>, &str)> {
 
 type Value<'a> = Option<(String, &'a str)>;
 
-/// A value in quotes and what follows it; the outer none where it is not in quotes, the inner one where they stay open.
+/// A value in quotes and what follows it. The outer none: not in quotes; the inner none: the quotes stay open.
 fn quoted(text: &str) -> Option<Value<'_>> {
     let inside = text.strip_prefix('"')?;
     let mut value = String::new();

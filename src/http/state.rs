@@ -20,7 +20,7 @@ use tokio::time::Instant;
 /// One answered request, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observation {
-    /// The route's pattern, `unmatched` where there is none: never a path with ids in it.
+    /// The route's pattern, `unmatched` if there is none: never a path with ids in it.
     pub route: &'static str,
     /// The answer's status.
     pub status: u16,
@@ -54,7 +54,7 @@ pub struct HttpOptions {
     pub trusted_proxies: Vec<IpNet>,
     /// Older rate limit headers.
     pub headers: HeaderSwitches,
-    /// Told of every answered request.
+    /// Called for every answered request.
     pub observe: Observe,
 }
 
@@ -112,7 +112,7 @@ impl State {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Waits until no mutation is running, at most until then; answers whether none is.
+    /// Waits until no mutation runs, at most until then; returns whether none runs.
     pub(super) async fn idle(&self, deadline: Instant) -> bool {
         self.mutations.idle(deadline.saturating_duration_since(Instant::now())).await
     }

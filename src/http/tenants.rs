@@ -27,7 +27,7 @@ const STATES: &[(&str, ReservationState)] = &[
     ("expired", ReservationState::Expired),
 ];
 
-/// What is left: quotas and limits as they stand now.
+/// What is left now of quotas and limits.
 #[utoipa::path(
     tag = "tenant",
     params(
@@ -56,12 +56,12 @@ pub(super) async fn read_quota(
     tag = "tenant",
     params(
         ("tenant" = String, Path, description = "The tenant."),
-        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the period where absent."),
-        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now where absent."),
-        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of the tenant's zone; one row per group where absent."),
+        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the period if absent."),
+        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
+        ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of the tenant's zone; one row per group if absent."),
         ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, separated by commas."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Usage, newest first.", body = List<UsageRow>))
@@ -99,7 +99,7 @@ pub(super) async fn list_usage(
         ("to" = Option<String>, Query, description = "RFC 3339, exclusive."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
         ("reservation" = Option<String>, Query, description = "Only those of this reservation."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Entries, newest first.", body = List<EntryRow>))
@@ -135,7 +135,7 @@ pub(super) async fn list_entries(
     params(
         ("tenant" = String, Path, description = "The tenant."),
         ("status" = Option<String>, Query, description = "`reserved`, `consumed`, `released` or `expired`."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 where absent."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
     responses((status = 200, description = "Reservations, newest first.", body = List<ReservationAnswer>))

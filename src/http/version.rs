@@ -27,7 +27,7 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Precondition, Problem> {
     }
 }
 
-/// What must hold of an object that is put: what `If-Match` asks for, or with `If-None-Match: *` that there is none.
+/// The precondition of a PUT: the version that `If-Match` names, or with `If-None-Match: *` that no object exists.
 pub(super) fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem> {
     let matching = if_match(headers)?;
     let mut values = headers.get_all(header::IF_NONE_MATCH);
@@ -49,7 +49,7 @@ pub(super) fn no_precondition(headers: &HeaderMap) -> Result<(), Problem> {
     no_if_none_match(headers)
 }
 
-/// Refuses `If-None-Match` on a call that is for what is there.
+/// Refuses `If-None-Match` on a call that needs an existing object.
 pub(super) fn no_if_none_match(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.contains_key(header::IF_NONE_MATCH) {
         return Err(Problem::invalid("If-None-Match is not served for this call; leave it out."));
@@ -57,7 +57,7 @@ pub(super) fn no_if_none_match(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// An object with its `version` and `ETag`: 201 where it is new, else 200.
+/// An object with its `version` and `ETag`: 201 if it is new, otherwise 200.
 pub(super) fn versioned(answer: StoredDefinition) -> Result<HttpResponse, Problem> {
     let status = if answer.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut definition = answer.definition;

@@ -1,4 +1,4 @@
-//! The heads of the hash chains, anchored outside the ledger.
+//! Anchors the heads of the hash chains outside the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Figures that are looked up now and then, shown in the metrics.
+//! Gauges that are read from the ledger now and then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::operations::Operations;
 
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Shows how many events wait in quarantine, how many calls are parked, how the jobs do and how far back the outboxes still
-/// have what was booked, again and again, until `stop` resolves.
+/// Updates the gauges until `stop` resolves: events in quarantine, parked calls, the age of each job's last success,
+/// and how far back the outboxes' tails reach.
 pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
     let look = || async {
         if let Err(error) = show(&operations, &ledger).await {

@@ -1,5 +1,5 @@
-//! What time does: due reservations expire, parked calls reach the gate, the gate is watched and compared with the
-//! ledger, and jobs run when they are due. Cron only wakes; rows decide.
+//! Work that time triggers: due reservations expire, parked calls are redelivered, the gate is watched and compared
+//! with the ledger, and jobs run when they are due. Cron only wakes an instance; rows of the ledger decide what is due.
 
 mod anchors;
 mod gauges;

@@ -1,4 +1,4 @@
-//! Parked calls, brought to the gate as soon as it answers again.
+//! Redelivers parked calls as soon as the gate answers again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::clock::Clock;
 use crate::operations::Operations;
 
 const BEAT: Duration = Duration::from_millis(250);
-/// What a lost notice would leave behind is found this late.
+/// A parked call whose notice was lost is found within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Replays what is known to wait, beat by beat, and looks for what is not known, until `stop` resolves. Any number of
+/// Redelivers the calls known to wait, and looks for unknown ones now and then, until `stop` resolves. Any number of
 /// instances may do so at once.
 pub async fn redeliver_parked(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
     let replaying = async {

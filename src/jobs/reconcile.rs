@@ -1,4 +1,4 @@
-//! Reconciliation: a checkpoint of every tenant that the gate knows, in turn; drifts are repaired, repeats taken back.
+//! Reconciliation: takes a checkpoint of every warm tenant in turn, repairs drifts, and undoes repeats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ const UNDO_BEAT: Duration = Duration::from_secs(5);
 /// The longest pause between two tenants, so that a stop or a lost lease is noticed soon.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How tenants are gone through.
+/// How fast the round over the tenants goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReconcileOptions {
-    /// Each tenant once in so long.
+    /// The time in which each tenant is compared once.
     pub interval: Duration,
     /// The shortest pause between two tenants.
     pub pause_min: Duration,
 }
 
 /// Takes a checkpoint of each warm tenant, round after round, until `stop` resolves. The round has a lease, which only
-/// saves work: a checkpoint more is compared like any other.
+/// saves work: an extra checkpoint does no harm.
 pub async fn reconcile_tenants(
     operations: Arc<Operations>,
     ledger: Ledger,
@@ -41,7 +41,7 @@ pub async fn reconcile_tenants(
     let look_again = (options.interval / 10).clamp(Duration::from_millis(100), Duration::from_secs(10));
     let reconciling = async {
         let mut reconciler = Reconciler { operations, lease: &lease, options, tenants: 0 };
-        // Instances that start together do not begin together.
+        // A random pause, so that instances that start together do not begin together.
         tokio::time::sleep(look_again * rand::random_range(0..100) / 100).await;
         loop {
             let began = Instant::now();
@@ -66,7 +66,7 @@ struct Reconciler<'a> {
     operations: Arc<Operations>,
     lease: &'a Lease,
     options: ReconcileOptions,
-    /// How many were warm in the last round: they are spread over this one.
+    /// How many tenants were warm in the last round: this round is spread over as many.
     tenants: u32,
 }
 
@@ -78,7 +78,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// One tenant that cannot be compared keeps no other from it; only where a server is away the round ends.
+    /// Passes over a tenant that cannot be compared; the round ends only when a server is away.
     async fn pass_over(&self, tenant: &TenantId, error: OperationError) -> Answer<()> {
         if error.is_server_away() {
             return Err(error);
@@ -115,8 +115,8 @@ impl Reconciler<'_> {
     }
 }
 
-/// Repairs what the writers find, until `stop` resolves. Any number of instances: a drift is one's at a time, and a
-/// counter takes a checkpoint's delta once.
+/// Repairs the drifts that the writers find, until `stop` resolves. Any number of instances may do so: each drift is
+/// claimed by one, and a counter accepts a checkpoint's delta once.
 pub async fn repair_drifts(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
     let repair = || async {
         match operations.repair_drifts().await {
@@ -131,12 +131,12 @@ pub async fn repair_drifts(operations: Arc<Operations>, stop: impl Future<Output
     turns(stop, repair).await;
 }
 
-/// Has the gate take back operations that came again, when `wake` rings and now and then, until `stop` resolves.
+/// Undoes repeats at the gate when `wake` rings, and now and then, until `stop` resolves.
 pub async fn undo_repeats(operations: Arc<Operations>, wake: Arc<Notify>, stop: impl Future<Output = ()>) {
     let undo = || async {
         match operations.undo_repeats().await {
             Ok(0) => {
-                // Woken or not, the next look says what there is.
+                // The next turn looks for repeats, woken or not.
                 let _ = tokio::time::timeout(UNDO_BEAT, wake.notified()).await;
                 Duration::ZERO
             }

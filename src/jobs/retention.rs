@@ -1,4 +1,4 @@
-//! Retention: what nobody has to be recognised by any more leaves the tables that are asked all day. Never the books.
+//! Retention: rows that no repeat can ask for any more leave the busy tables. Entries are never touched.
 
 use crate::ledger::Ledger;
 use crate::operations::Answer;
@@ -7,8 +7,9 @@ const DAY_MS: i64 = 86_400_000;
 const KEPT_DAYS: i64 = 90;
 const CHUNK: usize = 1_000;
 
-/// Archives reservations resolved longer ago than the horizon, and drops old runs of jobs, settled comparisons, repeats of
-/// past epochs, rows of batches that later ones prove, damages and leases that ended; chunk by chunk, each a short transaction. A step that fails holds up no other. Answers what it came to, in words.
+/// Archives reservations resolved before the horizon, and drops old job runs, settled comparisons, repeats of past
+/// epochs, batch rows that later batches prove, damages and ended leases. Each chunk is a short transaction, and a step
+/// that fails does not stop the next. Returns the outcome in words.
 pub(super) async fn clear(
     now_ms: i64,
     longest_late_ms: i64,
@@ -17,7 +18,7 @@ pub(super) async fn clear(
 ) -> Answer<String> {
     let horizon_ms = i64::try_from(horizon_days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
     let resolved_before_ms = now_ms.saturating_sub(horizon_ms).max(0);
-    // What expired stays for as long as it may be consumed late.
+    // An expired reservation stays for as long as it may be consumed late.
     let expired_before_ms = resolved_before_ms.min(now_ms.saturating_sub(longest_late_ms)).max(0);
     let archived = ledger.archive_reservations(resolved_before_ms, expired_before_ms, CHUNK).await;
     let steps = [

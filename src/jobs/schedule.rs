@@ -1,4 +1,4 @@
-//! The schedule: cron only rings, once a second in UTC; the ledger's rows say what is due and who has claimed it.
+//! The schedule: cron wakes it once a second; the ledger's rows say what is due and who has claimed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::telemetry::labels::Job;
 
 /// Every second.
 const BELL: &str = "* * * * * *";
-/// The rows are looked at after this long also where the bell stays silent.
+/// The rows are read after this time even if nothing rings.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(6);
 /// How soon a failed run is followed by another, in ms of the service's time.
 const RETRY_AFTER_MS: i64 = 10_000;
 
-/// Runs what is due until `stop` resolves; runs under way are then given back. Any number of instances may do so: each run
-/// is claimed by one, and taken over by another when its owner dies.
+/// Runs due jobs until `stop` resolves, then gives unfinished runs back. Any number of instances may do so: each run is
+/// claimed by one, and another takes it over when its owner dies.
 ///
-/// Errors: the bell could not be hung up.
+/// Errors: cron could not be started.
 pub async fn run_jobs(
     operations: Arc<Operations>,
     ledger: Ledger,
@@ -57,7 +57,7 @@ struct Runner {
 
 impl Runner {
     async fn run_what_is_due(self: Arc<Self>) {
-        // Ends with this future, and the runs in it.
+        // Dropping this future ends the runs in it.
         let mut running = JoinSet::new();
         let mut planned = false;
         loop {
@@ -77,12 +77,12 @@ impl Runner {
                     }
                 }
             }
-            // It rang, or should have.
+            // Rung, or the longest silence is over: look again.
             let _ = tokio::time::timeout(SILENCE_MAX, self.operations.jobs_rung()).await;
         }
     }
 
-    /// Everything is due at a start: what was missed is made good at once.
+    /// Makes every job due at a start, so that missed runs are made good at once.
     async fn plan(&self) -> Result<(), LedgerError> {
         let now_ms = self.operations.now_ms();
         let due: Vec<_> = work::ALL.iter().map(|job| (work::name(*job), now_ms)).collect();

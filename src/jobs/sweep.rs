@@ -1,4 +1,4 @@
-//! The expiry sweep: its own short beat, because a hold must return within a second or two of its expiry.
+//! The expiry sweep. It has a short beat of its own, because a hold must return within a second or two of its expiry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 const LEASE: &str = "sweep";
 const LEASE_DURATION: Duration = Duration::from_secs(2);
 const RENEW_EVERY: Duration = Duration::from_millis(600);
-/// A ledger that takes longer to say whose turn it is counts as away.
+/// A ledger that takes longer to grant or refuse the lease counts as away.
 const LEASE_PATIENCE: Duration = Duration::from_millis(600);
 
-/// Sweeps all partitions, beat by beat, until `stop` resolves. Instances take turns by a lease, so that it is done once;
-/// while the ledger cannot tell whose turn it is, each sweeps: a reservation expires in one script, however many try.
+/// Sweeps all partitions, beat by beat, until `stop` resolves. A lease lets one instance sweep at a time. While the
+/// ledger is away every instance sweeps, which is safe: a reservation expires in one script, however many try.
 pub async fn sweep_due(operations: Arc<Operations>, ledger: Ledger, stop: impl Future<Output = ()>) {
     let lease = Lease::new(ledger, LEASE, format!("sweep/{}", uuid::Uuid::now_v7()), LEASE_DURATION);
     let ours = AtomicBool::new(true);
@@ -29,7 +29,7 @@ pub async fn sweep_due(operations: Arc<Operations>, ledger: Ledger, stop: impl F
     };
     let sweep = || async {
         let swept = if ours.load(Ordering::Acquire) { sweep_all(&operations).await } else { Ok(()) };
-        // A faulty gate is not pressed.
+        // A gate that fails gets a longer pause.
         swept.map_or_else(
             |error| {
                 tracing::debug!(%error, "the sweep could not go on");
@@ -42,7 +42,8 @@ pub async fn sweep_due(operations: Arc<Operations>, ledger: Ledger, stop: impl F
     lease.give_back().await;
 }
 
-/// One round over all partitions, and over what leaps of the sweep left behind. A partition that fails keeps no other from it.
+/// Sweeps all partitions once, and the due lists that leaps of the sweep passed over. A partition that fails does not
+/// stop the others.
 async fn sweep_all(operations: &Operations) -> Answer<()> {
     let (mut leaps, mut failed) = (Vec::new(), None);
     for partition in Partition::all(operations.partitions()) {
@@ -55,7 +56,7 @@ async fn sweep_all(operations: &Operations) -> Answer<()> {
     failed.map_or(behind, Err)
 }
 
-/// Expires all that is due in a partition; answers the leap behind which there is more.
+/// Expires all that is due in a partition. Returns the bucket to which the sweep leapt, if earlier due lists are left.
 async fn sweep(operations: &Operations, partition: Partition) -> Answer<Option<i64>> {
     loop {
         let report = operations.expire_due(partition).await?;

@@ -1,4 +1,4 @@
-//! The watch over the gate: its own short beat, in every instance whatever its roles.
+//! The watch over the gate, with a short beat of its own, in every instance whatever its roles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::gate::BreakerState;
 use crate::operations::Operations;
 
 const BEAT: Duration = Duration::from_millis(200);
-/// A node that has answered once is asked again at once, so that calls need not wait for the next beat.
+/// The pause before the second look that closes the breaker, so that calls need not wait for the next beat.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Looks at the gate beat by beat until `stop` resolves: closes the breaker, checks the clock, counts the backlog. A look
-/// at a node that is frozen takes a response timeout, and the next follows it.
+/// Looks at the gate beat by beat until `stop` resolves: closes the breaker, checks the clock, measures the backlog. A
+/// look at a frozen node takes a response timeout, and the next look follows at once.
 pub async fn watch_gate(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
     let look = || async {
         let began = Clock::monotonic();

@@ -1,4 +1,4 @@
-//! The jobs themselves: how often each is due, and what it does.
+//! How often each job is due, and what it does.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::ledger::jobs::{PERIODS, RESTORE};
 use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Job;
 
-/// What the jobs need to know of the configuration.
+/// The settings that the jobs need.
 #[derive(Debug, Clone)]
 pub struct JobOptions {
-    /// For how long a resolved reservation is kept where repeats are recognised, in days.
+    /// How long repeats of a resolved reservation are recognised, in days.
     pub idempotency_horizon_days: u64,
 }
 
@@ -20,10 +20,10 @@ pub(super) const ALL: [Job; 5] = [Job::Restore, Job::Periods, Job::Partitions, J
 
 const MINUTE_MS: i64 = 60_000;
 const MONTHS_AHEAD_MS: i64 = 62 * 24 * 60 * MINUTE_MS;
-/// How often a run tries again by itself while a server does not answer.
+/// How many times a run is tried while a server does not answer.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long sealing keys waits for the books to have what the gate had when it began.
+/// How long sealing keys waits until everything that the gate had admitted when it began is booked.
 const BOOKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A job's name in the ledger.
@@ -42,7 +42,7 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
     ALL.into_iter().find(|job| name(*job) == found)
 }
 
-/// The next time at which the job is due. Times missed before are not made up for one by one.
+/// The next time at which the job is due. Missed times are not made good one by one.
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
         Job::Restore => MINUTE_MS,
@@ -52,7 +52,7 @@ pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
 }
 
-/// Runs it to its end. Answers what it came to, or why it failed, in words.
+/// Runs the job to its end. Returns the outcome, or why it failed, in words.
 pub(super) async fn run(
     job: Job,
     operations: &Operations,

@@ -1,4 +1,4 @@
-//! What must hold of values and between them, beyond their types.
+//! Rules for values beyond their types, alone and together.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! The settings, and the only reader of the environment.
 //!
-//! `config/base.toml` (in the binary, with every key) is followed by the file of `--config`, by variables
-//! `TOLLGATE__SECTION__KEY`, by what the command line says, and for secrets by the files that `…_file` keys name.
-//! A key that is not in `config/base.toml` is refused wherever it stands.
+//! `config/base.toml` (in the binary, with every key) comes first; then the file of `--config`, variables
+//! `TOLLGATE__SECTION__KEY`, the command line, and for secrets the files that `…_file` keys name. A key that is not in
+//! `config/base.toml` is refused in every source.
 
 mod checks;
 mod named;
@@ -76,7 +76,7 @@ pub struct HttpSettings {
     pub request_timeout_ms: u64,
     /// How long a kept connection may be silent before it is closed, in milliseconds.
     pub keep_alive_ms: u64,
-    /// How long calls are still taken after a request to stop, while readiness says no, in milliseconds.
+    /// How long calls are still taken after a request to stop, while `/readyz` says 503, in milliseconds.
     pub shutdown_grace_ms: u64,
     /// How long calls may go on after that, in milliseconds.
     pub shutdown_timeout_ms: u64,
@@ -168,9 +168,9 @@ pub struct WriterSettings {
     pub batch_events: usize,
     /// The wait before looking again when there is nothing to book, in milliseconds.
     pub idle_poll_ms: u64,
-    /// How long events are let come together once there is one, in milliseconds.
+    /// How long events gather after the first, in milliseconds.
     pub gather_ms: u64,
-    /// The same where 5,000 and more come a second, in milliseconds.
+    /// The same at 5,000 events a second and more, in milliseconds.
     pub gather_busy_ms: u64,
     /// How long booked events stay in the outbox, in seconds.
     pub safety_tail_seconds: u64,
@@ -188,7 +188,7 @@ pub struct LedgerSettings {
     pub ack_timeout_ms: u64,
     /// The longest wait for a cold tenant's restore, in milliseconds.
     pub restore_wait_ms: u64,
-    /// For how long a resolved reservation is kept where its repeats are recognised, in days.
+    /// How long repeats of a resolved reservation are recognised, in days.
     pub idempotency_horizon_days: u64,
     /// How many calls taken while the gate is away may wait for it.
     pub parked_calls_max: u64,
@@ -208,15 +208,15 @@ pub struct ReconciliationSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicySettings {
-    /// What happens to a tenant that nobody has made.
+    /// What happens to an unknown tenant.
     pub unknown_tenant: UnknownTenant,
-    /// What becomes of work on a meter that leaves it to the configuration.
+    /// What happens to work without a limit, on a meter that leaves it to the configuration.
     pub without_limit: WithoutLimit,
-    /// How often the policy is looked at besides being told, in milliseconds.
+    /// How often changes of policy are polled besides the notices, in milliseconds.
     pub poll_ms: u64,
 }
 
-/// What happens to a tenant that nobody has made.
+/// What happens to an unknown tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub enum UnknownTenant {
@@ -226,7 +226,7 @@ pub enum UnknownTenant {
     Plan(String),
 }
 
-/// What becomes of a tenant's work on a meter on which it has neither limit nor quota.
+/// What happens to a tenant's work on a meter without limit and quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WithoutLimit {
@@ -357,7 +357,7 @@ fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D:
     String::deserialize(deserializer).map(SecretString::from)
 }
 
-/// Networks separated by commas; an address stands for itself.
+/// Networks separated by commas; an address is a network of one.
 fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());

@@ -1,15 +1,16 @@
-//! What the configuration names, read before it is checked as a whole: by this a command chooses its installation.
+//! The servers and addresses that the configuration names, read before it is checked as a whole, to choose a command's
+//! installation.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use super::sources::{Effective, Inputs, SECRETS, SettingsError};
 
-/// Where the configuration says that things are.
+/// The servers and addresses of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// The keys that name a server or the installation's secret, each with its source:
-    /// `redis.url (from TOLLGATE__REDIS__URL)`. Empty where the configuration names no installation.
+    /// `redis.url (from TOLLGATE__REDIS__URL)`. Empty if the configuration names no installation.
     pub servers: Vec<String>,
     /// Where http is to listen.
     pub listen: SocketAddr,
@@ -21,7 +22,7 @@ impl Named {
     /// # Errors
     /// As [`super::Settings::load`], except that nothing need be complete.
     pub fn load(inputs: &Inputs<'_>) -> Result<Self, SettingsError> {
-        // That a secret has a file is enough: this machine need not be able to read it.
+        // A secret's file need not be readable here: that it is named is enough.
         let read_secret = |_: &Path| Ok(String::new());
         let effective = Effective::gather(&Inputs { read_secret: &read_secret, ..inputs.clone() })?;
         let servers = SECRETS.into_iter().filter_map(|key| effective.named_by(key)).collect();

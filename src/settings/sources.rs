@@ -1,4 +1,4 @@
-//! Putting the sources of settings together, key by key, with where each value came from.
+//! Merges the sources of settings, key by key, and keeps each value's origin.
 
 use std::{collections::BTreeMap, fmt, io, path::Path};
 
@@ -10,20 +10,20 @@ use crate::domain::field_error::in_plain_words;
 
 /// Every key, with its default.
 const BASE: &str = include_str!("../../config/base.toml");
-/// What a variable's name begins with; `__` stands between section and key.
+/// The prefix of a variable's name; `__` separates section and key.
 pub(super) const ENVIRONMENT_PREFIX: &str = "TOLLGATE__";
 /// Keys whose values are never shown. Each may instead name a file, in the key with this suffix.
 pub(super) const SECRETS: [&str; 3] = ["redis.url", "postgres.url", "installation.secret"];
 const FILE_SUFFIX: &str = "_file";
 
-/// Everything that settings are made from.
+/// All sources of settings.
 #[derive(Clone)]
 pub struct Inputs<'a> {
     /// The name and text of the file given by `--config`.
     pub file: Option<(String, String)>,
     /// Variables; those that do not begin with `TOLLGATE__` are passed over.
     pub environment: Vec<(String, String)>,
-    /// What the command line says, as (key, value).
+    /// Values of the command line, as (key, value).
     pub command_line: Vec<(String, String)>,
     /// Reads the file that a `…_file` key names.
     pub read_secret: &'a dyn Fn(&Path) -> io::Result<String>,
@@ -44,7 +44,7 @@ pub struct Problem {
     pub key: String,
     /// What is wrong and what to do about it.
     pub message: String,
-    /// The file in which it stands.
+    /// The file in which it was found.
     pub file: Option<String>,
     /// The line of that file, from 1.
     pub line: Option<usize>,
@@ -66,7 +66,7 @@ impl Problem {
         Self { key: key.to_owned(), message: message.into(), file, line }
     }
 
-    /// One that stands in no file.
+    /// A problem without a file.
     pub(super) fn new(key: &str, message: impl Into<String>) -> Self {
         Self { key: key.to_owned(), message: message.into(), file: None, line: None }
     }
@@ -122,7 +122,7 @@ impl fmt::Debug for Effective {
 }
 
 impl Effective {
-    /// Lays the sources over each other, refusing keys that the base does not have and values of another type.
+    /// Merges the sources in order; refuses keys that the base does not have and values of another type.
     pub(super) fn gather(inputs: &Inputs<'_>) -> Result<Self, SettingsError> {
         let mut effective = Self::default();
         for (key, value) in flattened(parsed("config/base.toml", BASE)?) {
@@ -166,8 +166,8 @@ impl Effective {
         }
         serde_path_to_error::deserialize(table).map_err(|error| {
             let key = error.path().to_string();
-            let told = error.inner().to_string();
-            let message = in_plain_words(told.lines().next().unwrap_or_default());
+            let text = error.inner().to_string();
+            let message = in_plain_words(text.lines().next().unwrap_or_default());
             SettingsError { problems: vec![self.problem(&key, &message)] }
         })
     }
@@ -192,7 +192,7 @@ impl Effective {
         outer.into_iter().chain(inner).map(row).collect()
     }
 
-    /// The secret `key`, or the key of its file, with where it was set; `None` where nothing but the default is known.
+    /// The secret `key`, or the key of its file, with where it was set; `None` if nothing but the default is known.
     pub(super) fn named_by(&self, key: &str) -> Option<String> {
         let file_key = format!("{key}{FILE_SUFFIX}");
         [file_key.as_str(), key].into_iter().find_map(|key| {
@@ -291,14 +291,14 @@ fn described(known: &Value) -> &'static str {
 fn parsed(name: &str, text: &str) -> Result<Table, SettingsError> {
     text.parse::<Table>().map_err(|error| {
         let line = error.span().map(|span| line_at(text, span.start));
-        // The message alone: the rest of the error would quote the line, which may hold a secret.
+        // The message alone: the full error quotes the line, which may contain a secret.
         let message = format!("not valid TOML: {}", error.message());
         let origin = Origin::File { name: name.to_owned(), line };
         SettingsError { problems: vec![Problem::at(&origin.to_string(), message, &origin)] }
     })
 }
 
-/// The line that each `section.key` of a file stands on, from 1.
+/// The line of each `section.key` of a file, from 1.
 fn lines_of_keys(text: &str) -> BTreeMap<String, usize> {
     fn walk(table: &DeTable<'_>, before: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
         for (key, value) in table {
@@ -347,7 +347,7 @@ fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a String>) -> &'a str {
     known.min_by_key(|candidate| edits_between(key, candidate)).map_or("", String::as_str)
 }
 
-/// How many letters have to be added, removed or replaced to make `from` of `to`.
+/// The edit distance: how many letters to add, remove or replace to turn one text into the other.
 fn edits_between(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (done, letter) in from.bytes().enumerate() {

@@ -5,7 +5,7 @@ pub(super) trait Label: Copy + 'static {
     const NAME: &'static str;
     const ALL: &'static [Self];
 
-    /// As it stands in the metrics' text.
+    /// Its text in the metrics.
     fn text(self) -> &'static str;
     /// Its place in `ALL`.
     fn index(self) -> usize;
@@ -75,7 +75,7 @@ label! {
     Script, "script" {
         /// Hold amounts.
         Reserve = "reserve",
-        /// Count what was admitted while the gate was away.
+        /// Apply an admission granted while the gate was away.
         Record = "record",
         /// Record what was used.
         Consume = "consume",
@@ -87,7 +87,7 @@ label! {
         Expire = "expire",
         /// Read.
         Peek = "peek",
-        /// Take over what the ledger knows.
+        /// Take over a restore from the ledger.
         Restore = "restore",
         /// Take a new epoch.
         Adopt = "adopt",
@@ -95,11 +95,11 @@ label! {
         Capacity = "capacity",
         /// Take the writer's position.
         Publish = "publish",
-        /// Tell how counters stand.
+        /// Append a checkpoint of the counters.
         Checkpoint = "checkpoint",
-        /// Take what a counter lacks.
+        /// Add what a checkpoint found missing in a counter.
         Repair = "repair",
-        /// Take back what was done twice.
+        /// Undo a repeat.
         Undo = "undo",
     }
 }
@@ -119,7 +119,7 @@ label! {
 }
 
 label! {
-    /// What the ledger said of a key that the gate did not know.
+    /// The ledger's answer about a key that the gate did not know.
     Asked, "found" {
         /// It was used before.
         Known = "known",
@@ -129,7 +129,7 @@ label! {
 }
 
 label! {
-    /// What a checkpoint's comparison came to.
+    /// The result of comparing a checkpoint with the books.
     Judged, "result" {
         /// Every counter equals the books.
         Clean = "clean",
@@ -157,7 +157,7 @@ label! {
 }
 
 label! {
-    /// What became of a repair.
+    /// The outcome of a repair.
     Repaired, "outcome" {
         /// The counter equals the books again.
         Done = "done",
@@ -189,7 +189,7 @@ label! {
 label! {
     /// Something that an operator has to know of.
     Alarm, "alarm" {
-        /// A partition's memory is not to be trusted.
+        /// A partition's memory is in doubt.
         Memory = "memory",
         /// Events are missing between two that came.
         Gap = "gap",
@@ -213,7 +213,7 @@ label! {
 label! {
     /// A job that is run when it is due.
     Job, "job" {
-        /// What a new epoch made the gate forget is restored.
+        /// Restores what the gate forgot with a new epoch.
         Restore = "restore",
         /// Periods are opened a day ahead.
         Periods = "periods",

@@ -54,7 +54,7 @@ struct Handles {
     job_ages: Cells<Job, Seconds>,
 }
 
-/// What waits to be booked, and what became of it.
+/// Events that wait to be booked, and those that were.
 struct Booking {
     outbox_entries: Gauge,
     outbox_bytes: Gauge,
@@ -196,7 +196,7 @@ impl Metrics {
     }
 
     /// Observes a request. `route` is the pattern that matched (`/v1/reservations/{id}`), never the path itself;
-    /// `None` where no route matched.
+    /// `None` if no route matched.
     pub fn http_request(&self, route: Option<&str>, status: u16, took: Duration) {
         let route = ("route", route.unwrap_or("unmatched").to_owned());
         let class = (StatusClass::NAME, StatusClass::of(status).text().to_owned());
@@ -210,7 +210,7 @@ impl Metrics {
         self.0.booking.outbox_oldest.set(oldest_age.as_secs_f64());
     }
 
-    /// Sets for how long a partition's booked events are still in its outbox.
+    /// Sets how many seconds of booked events a partition's outbox still holds.
     pub fn outbox_tail(&self, partition: &str, covered: Duration) {
         let tail = self.0.booking.outbox_tails.get_or_create(&[("partition", partition.to_owned())]);
         tail.set(covered.as_secs_f64());
@@ -237,7 +237,7 @@ impl Metrics {
         self.0.booking.quarantine_open.set(saturating(events));
     }
 
-    /// Shows how much was passed over lately because it cannot be read.
+    /// Sets how many damaged items were passed over lately.
     pub fn damaged_items(&self, items: u64) {
         self.0.booking.damaged.set(saturating(items));
     }
@@ -264,7 +264,7 @@ impl Metrics {
         self.0.key_asks.with(found, |counter| counter.inc());
     }
 
-    /// Sets what the filters of keys take, and up to when all keys are in them (unix ms).
+    /// Sets the size of the key filters, and up to when all keys are in them (unix ms).
     pub fn key_filters(&self, bytes: usize, sealed_ms: Option<i64>) {
         self.0.key_filter_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         let sealed = Duration::from_millis(sealed_ms.unwrap_or_default().unsigned_abs());
@@ -302,7 +302,7 @@ impl Metrics {
         self.0.drifts.with(kind, |counter| counter.inc());
     }
 
-    /// Counts what became of a counter that differed.
+    /// Counts the outcome of a repair.
     pub fn repaired(&self, outcome: Repaired) {
         self.0.repairs.with(outcome, |counter| counter.inc());
     }

@@ -1,5 +1,4 @@
-//! What the service tells about itself: log lines and metrics. Neither ever holds a secret, and no metric names a
-//! tenant or a subject.
+//! Log lines and metrics. Neither ever contains a secret, and no metric names a tenant or a subject.
 
 mod handles;
 pub mod labels;
@@ -54,7 +53,7 @@ fn is_pretty(format: LogFormat, terminal: bool) -> bool {
     }
 }
 
-/// A panic of any thread or task becomes a log line, with the place and, where RUST_BACKTRACE asks for it, the way.
+/// Logs a panic of any thread or task, with its place and, if RUST_BACKTRACE asks for it, a backtrace.
 fn log_panics() {
     panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

@@ -1,7 +1,7 @@
 //! The older Prometheus text format (0.0.4), for readers that do not know OpenMetrics.
 
-/// OpenMetrics text in the older format: a counter is named with its `_total`, an info is a gauge, and there are neither
-/// units nor a mark at the end.
+/// Converts OpenMetrics text to the older format: counters are named with `_total`, an info is a gauge, and there are
+/// neither units nor an end mark.
 pub(super) fn older(open_metrics: &str) -> String {
     let mut older = String::with_capacity(open_metrics.len());
     let mut help = None;

@@ -24,7 +24,7 @@ pub(super) struct Target {
     pub(super) url: String,
     host: String,
     port: u16,
-    /// What stands before every path.
+    /// The prefix of every path.
     prefix: String,
     headers: HeaderMap,
     timeout: Duration,
@@ -43,7 +43,7 @@ impl Target {
         ]);
         Ok(Self {
             url: connection.url.clone(),
-            // An address of version 6 stands in brackets there, and without them everywhere else.
+            // The URL has an IPv6 address in brackets; everything else needs it without.
             host: url.host_str().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned(),
             port: url.port_or_known_default().ok_or_else(wrong)?,
             prefix: url.path().trim_end_matches('/').to_owned(),
@@ -72,7 +72,7 @@ impl Target {
         stream.set_nodelay(true).map_err(|error| Unanswered::because_of(&error))?;
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|error| Unanswered::because_of(&error))?;
-        // How it ends is told to whoever waits for an answer on it.
+        // The call that waits on the connection reports how it ended.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -101,7 +101,7 @@ impl Caller {
         timeout(within, self.exchange(request)).await.map_err(|_| Unanswered::late())?
     }
 
-    /// A connection whose answer did not come is not kept: the next answer on it might be this one.
+    /// A connection without an answer is dropped: the next answer on it might be this call's.
     async fn exchange(&mut self, request: Request<String>) -> Result<Reply, Unanswered> {
         let mut sender = self.ready().await?;
         let reply = send(&mut sender, request).await?;
@@ -109,7 +109,7 @@ impl Caller {
         Ok(reply)
     }
 
-    /// The open connection, or a new one where the service has closed it.
+    /// The open connection, or a new one if the service has closed it.
     async fn ready(&mut self) -> Result<SendRequest<String>, Unanswered> {
         if let Some(mut sender) = self.open.take()
             && sender.ready().await.is_ok()

@@ -1,4 +1,4 @@
-//! Running the jobs: workers take rows in order, send their calls, and repeat what was not answered.
+//! Runs the jobs: workers take rows in order, send their calls, and retry unanswered ones.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) struct Drive {
 
 /// A finished run.
 pub(super) struct Done {
-    /// What it added up.
+    /// Its totals.
     pub(super) tally: Tally,
     /// How long it took.
     pub(super) elapsed: Duration,

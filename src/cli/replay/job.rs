@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::trace::{Row, TraceFacts};
 use super::{AckName, ReplayArguments};
 
-/// The meters of a replay, in the order in which figures about them stand.
+/// The meters of a replay, in the order of their figures.
 pub(super) const METERS: [&str; 3] = ["llm.request", "llm.input_token", "llm.output_token"];
 /// The kind of the subject under which a run's usage is found again in the ledger.
 pub(super) const SUBJECT_KIND: &str = "session";
@@ -29,7 +29,7 @@ pub(super) fn tenant_id(number: u16) -> String {
     format!("replay-{number:03}")
 }
 
-/// Sixteen hexadecimal digits: enough to tell traces apart.
+/// Sixteen hexadecimal digits: enough to distinguish traces.
 fn short(hash: &[u8; 32]) -> String {
     hash[..8].iter().fold(String::with_capacity(16), |mut text, byte| {
         // Writing to a text cannot fail.

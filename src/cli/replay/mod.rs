@@ -2,7 +2,7 @@
 //!
 //! Each row is one job: it reserves one request, its input tokens and an estimate of its output tokens, and consumes
 //! what the trace says was used. A job's key derives from the file's content, its row and the run's name, so that a
-//! repeated or resumed run changes nothing twice. At the end the ledger's figures stand beside the trace's.
+//! repeated or resumed run changes nothing twice. At the end it prints the ledger's figures beside the trace's.
 
 mod answer;
 mod caller;

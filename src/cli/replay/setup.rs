@@ -1,4 +1,4 @@
-//! Making the meters and tenants of a replay, where the key may.
+//! Makes the meters and tenants of a replay, if the key may.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::domain::ids::PlanId;
 /// How long a new policy may take to reach the instance that answers.
 const LIVE_TRIES: u32 = 50;
 
-/// Makes what is missing and puts the tenants on `plan`, if one is named. What exists otherwise stays as it is.
-/// A key that may not do so is fine without a plan: somebody else has prepared the service.
+/// Makes what is missing and puts the tenants on `plan`, if one is named. What exists otherwise stays as it is. Without
+/// a plan a key without that right is accepted: the service is taken as prepared.
 pub(super) async fn prepare(client: &Client, tenants: u16, plan: Option<&PlanId>) -> Result<(), Failure> {
     let mut is_changed = false;
     for meter in METERS {

@@ -9,7 +9,7 @@ use super::tally::{Tally, UnitSums};
 use super::trace::TraceFacts;
 use crate::cli::output::{Section, Table};
 
-/// Jobs, calls, meters, and failures where there were any.
+/// Jobs, calls, meters, and failures if there were any.
 pub(super) fn sections(facts: &TraceFacts, done: &Done, booked: &UnitSums) -> Vec<Section> {
     let mut sections = vec![
         Section { name: "jobs", table: jobs(facts, done) },

@@ -18,7 +18,7 @@ const TOKENS_MAX: u64 = 1_000_000_000;
 pub struct Row {
     /// Its number, from 1; the header does not count.
     pub number: u64,
-    /// When it was made, in microseconds (UTC where the trace names no zone).
+    /// When it was made, in microseconds (UTC if the trace names no zone).
     pub at_us: i64,
     /// Its input tokens.
     pub input_tokens: u64,
@@ -37,7 +37,7 @@ pub struct TraceFacts {
     pub output_tokens: u64,
     /// When the first call was made, in microseconds.
     pub first_us: i64,
-    /// A hash of the file's content: the same bytes are the same trace, whatever the file is called.
+    /// A hash of the file's content, which identifies the trace under any file name.
     pub hash: [u8; 32],
 }
 

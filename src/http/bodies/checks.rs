@@ -1,4 +1,4 @@
-//! What a field may hold, alone and beside others; every fault is named by its field.
+//! Checks of fields, alone and together; every fault is named by its field.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const ATTRIBUTES_MAX: usize = 50;
 const TEXT_CHARACTERS_MAX: usize = 255;
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// The three ways of naming the work, of which a call uses one.
+/// The three ways of naming the work; a call uses exactly one.
 pub(super) struct WorkForms {
     pub(super) operation: Option<OperationId>,
     pub(super) attributes: Option<Map<String, Value>>,
@@ -31,7 +31,7 @@ pub(super) struct WorkForms {
 }
 
 impl WorkForms {
-    /// The work; nothing where a fault was noted.
+    /// The work; nothing if a fault was noted.
     pub(super) fn work(self, faults: &mut Vec<FieldError>) -> Option<Work> {
         let by_line = self.meter.is_some() || self.amount.is_some();
         if by_line && self.lines.is_some() {
@@ -149,14 +149,14 @@ pub(super) fn check_text(text: Option<&str>, pointer: &str, faults: &mut Vec<Fie
     }
 }
 
-/// A life in seconds, if it is given: whoever sends no whole number is told what it may be.
+/// A life in seconds, if it is given; the error says which numbers are allowed.
 pub(super) fn ttl_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let Some(given) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
     let wrong = || D::Error::custom(format!("must be a whole number from 1 to {TTL_SECONDS_MAX}"));
     given.as_u64().map(|seconds| Some(u32::try_from(seconds).unwrap_or(u32::MAX))).ok_or_else(wrong)
 }
 
-/// How long a hold is asked to live; nothing where a fault was noted.
+/// How long a hold is asked to live; nothing if a fault was noted.
 pub(super) fn checked_ttl(seconds: Option<u32>, faults: &mut Vec<FieldError>) -> Option<HoldSeconds> {
     HoldSeconds::new(seconds?).map_err(|message| faults.push(FieldError::new("/ttl_seconds", message))).ok()
 }

@@ -1,4 +1,4 @@
-//! The caller's own notes: kept as JSON, so a number that would come back as another is refused.
+//! The caller's notes, stored as JSON: a number that would come back changed is refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::operations::FieldError;
 const KEYS_MAX: usize = 50;
 pub(super) const BYTES_MAX: usize = 8 * 1024;
 
-/// Notes as they were sent, with what is wrong with them.
+/// The notes as sent, with their faults.
 #[derive(Debug, Clone, Default)]
 pub(in crate::http) struct Metadata {
     notes: Map<String, Value>,
@@ -47,7 +47,7 @@ impl Metadata {
     }
 }
 
-/// Finds numbers that would not come back as they were sent. The text is well-formed and not nested deeply.
+/// Finds numbers that would come back changed. The text is well-formed and not deeply nested.
 fn find_inexact(text: &str, pointer: &str, inexact: &mut Vec<String>) {
     match text.bytes().next() {
         Some(b'{') => {
@@ -72,7 +72,8 @@ fn find_inexact(text: &str, pointer: &str, inexact: &mut Vec<String>) {
     }
 }
 
-/// The value of a JSON number: whether it is negative, its digits without zeros around them, and the power of ten of the last.
+/// The value of a JSON number: its sign, its digits without leading and trailing zeros, and the power of ten of the
+/// last digit.
 fn decimal(text: &str) -> Option<(bool, String, i64)> {
     let (is_negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (mantissa, power) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));

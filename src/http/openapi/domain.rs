@@ -1,4 +1,4 @@
-//! The schemas of what the domain and the verbs define and know nothing of: `domain.json` has them by name.
+//! The schemas of domain types, by name, from `domain.json`: the domain itself knows nothing of schemas.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

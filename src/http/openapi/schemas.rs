@@ -1,4 +1,4 @@
-//! What all schemas have in common, said once: times, rows of lists, ids that stand in the path.
+//! What all schemas share: times, rows of lists, ids in the path.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{ArrayBuilder, SchemaType};
@@ -51,7 +51,7 @@ fn mark_times(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// Times stand under such names only.
+/// All times have such names.
 fn is_time(field: &str) -> bool {
     let ends = ["_at", "_start", "_end", "_due", "scheduled_for"];
     ends.iter().any(|end| field.ends_with(end))

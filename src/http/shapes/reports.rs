@@ -1,4 +1,4 @@
-//! What is read: quotas, usage, the books and their comparison with the gate, in pages.
+//! The shapes of reads: quotas, usage, entries, and comparisons of the gate with the books.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -76,18 +76,18 @@ pub(in crate::http) struct UsageRow {
     /// Start of the hour, day or month; absent without granularity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) start: Option<String>,
-    /// Whose, where grouped by tenant.
+    /// Whose, if grouped by tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) tenant: Option<String>,
-    /// The plan, where grouped by plan.
+    /// The plan, if grouped by plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) plan: Option<String>,
     /// The meter.
     pub(in crate::http) meter: String,
-    /// The operation, where grouped by operation; empty for none.
+    /// The operation, if grouped by operation; empty for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) operation: Option<String>,
-    /// The subject, where grouped by subject.
+    /// The subject, if grouped by subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) subject: Option<SubjectAnswer>,
     /// Used up.
@@ -109,7 +109,7 @@ pub(in crate::http) struct ReconciliationRow {
     pub(in crate::http) id: String,
     /// Whose counters.
     pub(in crate::http) tenant: String,
-    /// When the gate told its counters (gate time).
+    /// When the checkpoint was taken (gate time).
     pub(in crate::http) taken_at: String,
     /// When the ledger compared them.
     pub(in crate::http) judged_at: String,
@@ -133,7 +133,7 @@ pub(in crate::http) struct ReconciliationRow {
 pub(in crate::http) struct DifferenceAnswer {
     /// The limit, or `quota:` and the meter.
     pub(in crate::http) limit: String,
-    /// Whose use it counts, where it is one subject's.
+    /// Whose use it counts, if it is one subject's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) subject: Option<SubjectAnswer>,
     /// The meter.
