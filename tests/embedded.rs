@@ -278,7 +278,7 @@ async fn every_test_gets_its_own_clone_of_a_template_that_is_made_once() {
     assert_eq!(MADE.load(Ordering::SeqCst), 1);
 }
 
-/// The settings that use these servers, without what the shell of the tests says.
+/// The settings that use these servers, without the variables of the tests' shell.
 fn settings_of(embedded: &Embedded) -> Settings {
     let command_line = embedded.settings();
     let read_secret = |_: &Path| Err(std::io::Error::other("tests have no secret files"));

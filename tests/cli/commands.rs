@@ -88,7 +88,7 @@ fn help_documents_the_exit_codes_and_completion_knows_the_commands() {
 }
 
 #[test]
-fn a_time_that_is_none_is_told_how_times_are_written() {
+fn an_invalid_time_is_refused_with_the_expected_format() {
     for words in [
         ["report", "usage", "--from", "2026-01-01"],
         ["report", "usage", "--to", "yesterday"],

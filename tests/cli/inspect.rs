@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::app::*;
 
-/// The command's exit code and what it prints on both ways.
+/// The command's exit code, standard output and standard error.
 async fn inspect(app: &TestApp, words: &[&str]) -> (i32, String, String) {
     let mut command = super::tollgate(&[&["inspect"][..], words].concat());
     command.envs(app.variables());
@@ -74,7 +74,7 @@ async fn every_key_of_the_gate_is_printed_as_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_foreign_missing_or_damaged_is_said_to_be_and_nothing_is_written() {
+async fn a_foreign_missing_or_damaged_key_is_reported_and_nothing_is_written() {
     let app = spawn_app().await;
     app.without_limits().await;
     app.hold(1).await;

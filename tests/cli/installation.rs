@@ -9,7 +9,7 @@ use crate::support::process::Up;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// Where nobody listens, as `address:port`.
+/// An address where nobody listens, as `address:port`.
 fn deserted() -> String {
     deserted_url().trim_start_matches("http://").to_owned()
 }
@@ -22,7 +22,7 @@ fn configured<'a>(command: &'a mut Command, redis: &str, postgres: &str) -> &'a 
         .env("TOLLGATE__INSTALLATION__SECRET", SECRET)
 }
 
-/// A directory in which `tollgate up` has once run, stopped, as far as choosing it goes.
+/// A directory that looks like that of a stopped `tollgate up`.
 fn with_stopped_installation() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join(".tollgate");
@@ -39,7 +39,7 @@ fn files_of(data_dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn servers_given_by_configuration_are_spoken_of_and_not_the_embedded_directory_beside_them() {
+fn configured_servers_are_used_and_not_the_embedded_directory_beside_them() {
     let (redis, postgres) = (deserted(), deserted());
     for words in [&["verify"][..], &["verify", "--rebuild"], &["status"], &["quarantine", "list"]] {
         let beside = with_stopped_installation();

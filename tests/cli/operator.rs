@@ -146,7 +146,7 @@ fn config_check_prints_json_and_names_file_and_line() {
 }
 
 #[test]
-fn a_setting_that_stands_in_no_file_has_neither_file_nor_line_and_is_told_in_plain_words() {
+fn a_wrong_setting_outside_files_is_named_without_file_and_line() {
     let mut check = tollgate(&["config", "check", "--output", "json"]);
     let (code, out, error) = run(check.env("TOLLGATE__REDIS__RESPONSE_TIMEOUT_MS", "-5"));
     assert_eq!(code, 1, "{out}{error}");

@@ -1,4 +1,4 @@
-//! The README: what it tells people to run does what it says.
+//! The README: its commands and programs do what it says.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! A stand-in for the service that misbehaves on command: it answers the calls of a replay from memory, and drops
-//! connections, answers 503 or loses units where a test tells it to. What a replay makes of the real service is
-//! tested elsewhere.
+//! connections, answers 503 or loses units when a test asks for it. Other tests replay against the real service.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! The books far behind the gate: what adds to the outbox waits, what frees a hold goes on.
+//! The books far behind the gate: calls that add to the outbox wait, calls that free a hold go on.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn until_overloaded(mut call: impl AsyncFnMut(u32) -> Answered) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_its_bounds_only_what_frees_goes_on_until_a_writer_has_caught_up() {
+async fn above_the_bounds_of_the_backlog_only_calls_that_free_units_go_on_until_a_writer_has_caught_up() {
     let app = an_app()
         .with("gate.backlog_events_max", "6")
         .with("gate.backlog_events_hard_max", "30")

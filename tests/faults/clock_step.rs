@@ -1,4 +1,4 @@
-//! Redis's clock steps: a proxy before it changes what TIME says to the watch.
+//! Redis's clock steps: a proxy changes the answer of TIME to the watch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,7 +18,7 @@ use crate::support::wait::wait_for;
 /// How an answer of TIME begins; ten digits of seconds follow.
 const TIME: &[u8] = b"*2\r\n$10\r\n";
 
-/// Passes everything on, and adds `ahead_s` to what TIME answers. Answers its URL.
+/// A proxy that adds `ahead_s` to the answer of TIME. Returns its URL.
 async fn skewed(app: &TestApp, ahead_s: Arc<AtomicI64>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -187,7 +187,7 @@ async fn an_instance_that_started_in_doubt_trusts_redis_clock_once_it_agrees_wit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_replayed_while_redis_clock_is_not_trusted() {
+async fn nothing_is_redelivered_while_redis_clock_is_not_trusted() {
     let app = an_app().without_jobs().start().await;
     app.with_day_of("100").await;
     let ahead_s = Arc::new(AtomicI64::new(0));

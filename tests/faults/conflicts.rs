@@ -31,7 +31,7 @@ async fn conflict_while(app: &TestApp, id: &str) -> i64 {
     number[0].parse().unwrap()
 }
 
-/// What the operator is told of the only conflict.
+/// The row of the only conflict, as the operator sees it.
 fn listed(app: &TestApp) -> Value {
     let listed = app.command(&["parked", "list", "--output", "json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();

@@ -93,7 +93,7 @@ async fn sixty_four_callers_with_ten_thousand_attempts_never_exceed_a_limit_and_
 async fn one_attempt(app: &TestApp, attempt: u64) -> u64 {
     let user = format!("user-{}", attempt % 3);
     let body = pages("3").by(user);
-    // A machine under load may answer 503: the same call again is what a client does, and it is harmless.
+    // A machine under load may answer 503: a client repeats the call, which is harmless.
     let mut reserved = app.post_keyed(RESERVATIONS, &format!("attempt-{attempt}"), body.clone()).await;
     while reserved.status == 503 {
         reserved = app.post_keyed(RESERVATIONS, &format!("attempt-{attempt}"), body.clone()).await;

@@ -106,7 +106,7 @@ async fn a_damaged_record_stops_no_expiry_is_reported_and_expires_once_it_is_men
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_whose_state_is_damaged_keeps_no_other_from_expiring_and_being_told_of_its_next_period() {
+async fn a_tenant_whose_state_is_damaged_does_not_stop_expiry_and_next_periods_of_others() {
     let app = at_noon(an_app().without_jobs()).await;
     for tenant in TENANTS {
         hold(&app, tenant).await;
@@ -129,7 +129,7 @@ async fn a_tenant_whose_state_is_damaged_keeps_no_other_from_expiring_and_being_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_loss_a_tenant_that_cannot_be_restored_keeps_no_other_waiting() {
+async fn after_a_loss_a_tenant_that_cannot_be_restored_does_not_make_others_wait() {
     let app = spawn_app().await;
     with_tenants(&app).await;
     for tenant in TENANTS {
@@ -212,7 +212,7 @@ async fn a_row_that_does_not_read_holds_up_its_own_events_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_loss_an_open_hold_that_does_not_read_keeps_the_rest_of_its_tenant_from_nothing() {
+async fn after_a_loss_an_undecodable_open_hold_does_not_stop_the_restore_of_its_tenant() {
     let app = at_noon(an_app()).await;
     let limits = json!([{ "id": "own", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "day", "capacity": "50" }]);
     app.define("tenants/acme", json!({ "plan": "plan", "limits": limits })).await;

@@ -1,4 +1,5 @@
-//! Postgres frozen under a running service: the gate goes on, and what waits for the books is told so.
+//! Postgres frozen under a running service: the gate goes on, and calls that wait for the books get an answer that says
+//! so.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use tollgate::app::Role;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
-/// Two seconds of silence, and what a loaded machine adds: less than two waits in a row.
+/// Two seconds of silence, plus a loaded machine's delay: less than two waits in a row.
 const PATIENCE: Duration = Duration::from_millis(3_500);
 
 async fn app() -> TestApp {
@@ -24,8 +25,8 @@ async fn app() -> TestApp {
     app
 }
 
-/// Waits until the instance has followed the last change of policy: a tenant is read again after a change of it, which
-/// needs the very Postgres that is to be frozen.
+/// Waits until the instance has applied the last change of policy: it reads a changed tenant again, which needs the
+/// Postgres that is to be frozen.
 async fn news_is_taken(app: &TestApp) {
     let version = app.app().ledger.policy_version().await.unwrap();
     let line = format!("tollgate_policy_version {version}");
@@ -70,7 +71,7 @@ async fn a_tenant_read_after_its_change_is_not_forgotten_for_the_notice_of_that_
     let notice = r#"{"kind":"tenant","id":"newcomer","version":1}"#;
     late.execute("SELECT pg_notify('tollgate_changes', $1)", &[&notice]).await.unwrap();
     connection.abort();
-    // Told by another instance: what this one changes it knows without a notice.
+    // Changed by another instance: this one needs no notice of its own changes.
     let second = app.another_instance_with(&[Role::Http]).await;
     let put = app.client().put(format!("{}/v1/admin/tenants/later", second.url())).bearer_auth(app.key());
     assert_eq!(put.json(&json!({ "plan": "plan" })).send().await.unwrap().status(), 201);

@@ -154,7 +154,7 @@ async fn while_redis_is_frozen_every_call_is_answered_in_time_and_afterwards_no_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_calls_at_once_than_may_wait_for_redis_are_told_so_at_once() {
+async fn more_calls_than_may_wait_for_redis_are_refused_at_once() {
     let app = an_app()
         .with("redis.concurrent_calls_max", "2")
         .with("redis.response_timeout_ms", "5000")

@@ -1,4 +1,5 @@
-//! The gate frozen, killed or emptied under a running service: what is taken meanwhile, and what the gate has afterwards.
+//! The gate frozen, killed or emptied under a running service: the calls that are taken meanwhile, and the gate's state
+//! afterwards.
 
 use std::time::Duration;
 
@@ -149,7 +150,7 @@ async fn work_that_its_limits_allow_goes_on_while_the_gate_is_killed_and_is_coun
     assert_eq!((read.text("/status"), &read.body["degraded"]), ("consumed", &json!(true)));
 
     app.redis.restart().unwrap();
-    // A call of the tenant lets what waits go first.
+    // A call of the tenant lets parked calls go first.
     let now = wait_for("the gate answers", PATIENCE, async || {
         let now = app.post_keyed(RESERVATIONS, "job", long("30")).await;
         (now.status == 200 && app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(now)
@@ -192,7 +193,7 @@ async fn a_limit_or_a_quota_that_denies_and_an_unknown_reservation_are_answered_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_that_was_not_noted_as_done_is_repeated_without_effect() {
+async fn a_redelivery_that_was_not_noted_as_done_is_repeated_without_effect() {
     let app = app().await;
     limited(&app, "allow", json!([])).await;
     let known = hold(&app, "10").await;
@@ -218,7 +219,7 @@ async fn a_replay_that_was_not_noted_as_done_is_repeated_without_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_instances_replay_at_once_and_everything_counts_once() {
+async fn two_instances_redeliver_at_once_and_everything_counts_once() {
     let mut app = app().await;
     limited(&app, "allow", json!([])).await;
     let other = app.another_instance().await;
@@ -241,7 +242,7 @@ async fn two_instances_replay_at_once_and_everything_counts_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_that_came_back_empty_is_told_what_was_taken_while_it_was_away() {
+async fn calls_taken_while_the_gate_was_away_reach_a_gate_that_came_back_empty() {
     let mut app = app().await;
     limited(&app, "allow", json!([])).await;
     let known = hold(&app, "10").await;
@@ -358,7 +359,7 @@ async fn units_taken_while_the_gate_was_away_belong_to_the_month_in_which_they_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parked_call_is_replayed_as_it_was_taken_whatever_policy_says_since() {
+async fn a_parked_call_is_redelivered_as_it_was_taken_after_any_change_of_policy() {
     let app = app().await;
     limited(&app, "allow", json!([])).await;
     hold(&app, "1").await;
@@ -430,7 +431,7 @@ async fn with_gate_and_ledger_away_nothing_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_gate_will_never_take_is_kept_and_told() {
+async fn a_call_that_the_gate_will_never_take_is_kept_and_reported() {
     let app = app().await;
     limited(&app, "allow", json!([])).await;
     let id = hold(&app, "10").await;

@@ -1,4 +1,4 @@
-//! Memory lost in the middle of a call: wherever in it that is, what the ledger knows is not done again.
+//! Memory lost at any moment of a call: booked work is not done again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,8 +22,8 @@ fn empty(redis_url: &str) {
     redis::cmd("FLUSHALL").exec(&mut client.get_connection().unwrap()).unwrap();
 }
 
-/// A way to Redis that empties it between the answer to a request about a reservation and its arrival: the request with
-/// which `left` comes to nothing.
+/// A proxy to Redis that empties it between the answer to a request about a reservation and its arrival: the request
+/// that brings `left` to zero.
 async fn emptying(app: &TestApp, left: Arc<AtomicI64>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -82,7 +82,7 @@ async fn wherever_in_a_repeated_call_the_memory_goes_the_call_is_done_once() {
             .await
         };
         answered().await.expect(201);
-        // Now only the ledger knows of it.
+        // Now only the ledger has it.
         empty(&app.redis.url());
         left.store(moment, Ordering::SeqCst);
         let again = answered().await;

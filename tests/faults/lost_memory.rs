@@ -67,7 +67,7 @@ async fn after_flushall_the_limits_of_every_partition_hold_whichever_is_asked_fi
     app.drained().await;
     for first in 0..tenants.len() {
         app.redis.flush().await;
-        // Once the first has been asked, nothing but its own epoch tells that a partition has lost its memory.
+        // After the first was asked, only a partition's own epoch shows that it has lost its memory.
         for tenant in tenants.iter().cycle().skip(first).take(tenants.len()) {
             app.post_keyed(USAGE, "too-much", usage(tenant, "20")).await.expect(429);
         }
@@ -116,7 +116,7 @@ async fn after_flushall_a_consume_that_a_cap_had_cut_is_still_a_repeat_when_it_c
         let first = app.post(&path, consume.clone()).await.expect(200);
         assert_ne!(first.text("/lines/0/uncharged"), "", "{first:?}");
         app.redis.flush().await;
-        // There is room again for what was cut, but it was answered.
+        // There is room again for the units that were cut, but the consume was answered without them.
         app.release(other.text("/id")).await.expect(200);
         let again = app.post(&path, consume).await.expect(200);
         assert_eq!(again.body["replayed"], true, "{again:?}");
@@ -261,7 +261,7 @@ async fn a_ledger_set_back_beyond_the_outbox_and_a_restarted_redis_leave_nobody_
         assert_eq!(app.post_keyed(USAGE, key, body).await.status, 201);
     }
     app.stop().await;
-    // The event that the ledger believes to have booked last is no longer in the outbox, the one behind it is.
+    // The event that the ledger has booked last is no longer in the outbox, the one after it is.
     let mut connection = app.redis.connection().await;
     let keys: Vec<String> =
         redis::cmd("KEYS").arg("tg1:*:outbox").query_async(&mut connection).await.unwrap();
@@ -410,7 +410,7 @@ async fn waiting_for_locks(app: &TestApp) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_writer_has_in_hand_when_the_memory_goes_is_in_the_restored_counters_or_never_booked() {
+async fn events_that_a_writer_holds_when_memory_is_lost_are_in_the_restored_counters_or_never_booked() {
     let app = spawn_app().await;
     with_limits(&app).await;
     assert_eq!(use_pages(&app, "booked", "10").await, (201, false));

@@ -38,7 +38,7 @@ fn asks(app: &TestApp, found: &str) -> u64 {
     metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
 }
 
-/// One job of each kind, resolved: path, key, body, and how it stands.
+/// One job of each kind, resolved: path, key, body, and state.
 async fn jobs(app: &TestApp) -> Vec<(&'static str, &'static str, Value, Answered, &'static str)> {
     let short = |amount: u32| {
         let mut body = pages(amount);
@@ -147,7 +147,7 @@ async fn an_instance_that_lacks_a_filter_asks_for_every_key_and_admits_none_whil
     app.use_pages("new", 2).await.expect(201);
     app.drained().await;
     forget(&app).await;
-    // Nobody has sealed for a day: an instance without jobs, and without news of those that have them.
+    // No key is sealed for a day: an instance without jobs, and without notices of those that have them.
     let lacking = app.another_instance_with(&[Role::Http, Role::Writer]).await;
     let post = async |key: &str, amount: u32| {
         let request = app.client().post(format!("{}{USAGE}", lacking.url())).bearer_auth(app.key());
@@ -268,7 +268,7 @@ async fn a_job_admitted_wrongly_is_billed_once_whenever_it_is_consumed() {
         }
         app.drained().await;
         forget(&app).await;
-        // Not sealed yet, so that nobody knows the key.
+        // Not sealed yet, so that no filter has the key.
         app.post_keyed(RESERVATIONS, key, pages(5)).await.expect(201);
         if waits {
             app.drained().await;
@@ -304,7 +304,7 @@ async fn usage_that_waits_in_quarantine_is_not_acknowledged_by_the_ledger_once_t
     // The writer reads nothing before it has the cursor.
     client.batch_execute("BEGIN; SELECT FROM cursors FOR UPDATE").await.unwrap();
     let used = app.use_pages("job", 5).await.expect(201);
-    // Its event waits behind one that cannot be booked.
+    // Its event waits after one that cannot be booked.
     let waits = format!(
         "INSERT INTO quarantine (partition, epoch, sequence, reservation_id, tenant, event, reason) \
          SELECT partition, 9, 9, '{}', tenant, 'torn', 'a test' FROM reservations LIMIT 1; COMMIT",

@@ -1,4 +1,5 @@
-//! What was parked reaches the gate: whatever expired, filled up or fell behind meanwhile, and without anybody waiting for the whole of it.
+//! Redelivery: parked calls reach the gate whatever expired, filled up or fell behind meanwhile, and no caller waits
+//! for all of them.
 
 use std::time::{Duration, Instant};
 
@@ -144,7 +145,7 @@ async fn a_default_consume_is_charged_as_it_was_answered_although_the_gate_had_g
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_calls_than_are_replayed_at_once_all_reach_the_gate() {
+async fn more_calls_than_are_redelivered_at_once_all_reach_the_gate() {
     let mut app = impatient().start().await;
     limited(&app, "allow", json!([])).await;
     app.redis.kill9().unwrap();
@@ -160,7 +161,7 @@ async fn more_calls_than_are_replayed_at_once_all_reach_the_gate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_books_are_behind_nobody_waits_for_them_once_the_gate_was_told() {
+async fn while_the_books_are_behind_nobody_waits_for_them_once_calls_are_delivered() {
     let app = impatient().without_writer().start().await;
     limited(&app, "allow", json!([])).await;
     let frozen = app.redis.freeze();

@@ -1,4 +1,4 @@
-//! What stays in the outboxes behind the writer, so that a Postgres that failed over can be caught up.
+//! The safety tail: booked events stay in the outboxes, so that a Postgres that failed over can book them again.
 
 use std::time::Duration;
 

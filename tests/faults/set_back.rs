@@ -1,4 +1,4 @@
-//! Postgres fails over to a replica that lacked the last commits: what an instance has in memory follows the ledger back.
+//! Postgres fails over to a replica that lacked the last commits: an instance's memory returns to the ledger's state.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::wait::wait_for;
 
 const PLAN: &str = "/v1/admin/plans/plan";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Triggers that refuse what a replica simply does not have.
+/// Disables the triggers that refuse edits of the books: a replica simply lacks the rows.
 const AS_A_REPLICA: &str = "SET session_replication_role = replica";
 
 /// By which capacity an instance decides.
@@ -29,7 +29,7 @@ async fn version(app: &TestApp) -> u64 {
     app.app().ledger.policy_version().await.unwrap()
 }
 
-/// Takes the policy back to what it was at this version, and then does what is `given` with it.
+/// Sets the policy back to this version, and then runs the statements `given`.
 async fn set_back(app: &TestApp, version: u64, given: &str) {
     let statements = format!(
         "{AS_A_REPLICA}; BEGIN; \
@@ -81,14 +81,14 @@ async fn a_ledger_that_was_set_back_below_the_policy_in_memory_is_followed_at_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_was_lost_and_given_anew_is_read_anew_although_nothing_told_of_it() {
+async fn a_policy_version_that_was_lost_and_issued_again_is_read_again_without_a_notice() {
     let app = spawn_app().await;
     app.with_day_of("1000").await;
     let caller = app.caller();
     let kept = version(&app).await;
     app.put(PLAN, json!({ "limits": json!([day_of("2000")]) })).await;
     decides_by(&caller, "2000").await;
-    // Another instance made the next version of it.
+    // Another instance has written the next version.
     let next = format!(
         "UPDATE policy_objects SET version = version + 1, \
              definition = replace(definition::text, '\"1000\"', '\"10\"')::jsonb WHERE kind = 'plan'; \
@@ -162,7 +162,7 @@ async fn a_revoked_key_stops_although_its_change_took_the_number_of_one_that_was
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_revocation_and_a_lost_key_are_followed_although_nothing_told_of_it() {
+async fn a_lost_revocation_and_a_lost_key_are_noticed_without_a_notice() {
     let app = spawn_app().await;
     app.without_limits().await;
     let here = app.caller();

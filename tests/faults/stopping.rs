@@ -52,7 +52,7 @@ async fn a_stop_under_load_cuts_no_accepted_call_off_and_leaves_nothing_unbooked
     for caller in callers {
         caller.await.unwrap();
     }
-    // No writer is started again: what is booked, the stop has booked.
+    // No writer is started again: everything booked was booked by the stop.
     let books = app.another_with(&[], &[]).await;
     let usage = books.ledger.cursors().await.unwrap();
     let events: u64 = usage

@@ -1,4 +1,4 @@
-//! `verify` must find what was tampered with, and name it.
+//! `verify` must find and name every manipulation.
 
 use std::collections::BTreeMap;
 

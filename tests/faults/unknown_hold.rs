@@ -1,4 +1,5 @@
-//! A hold that the books have open and a warm gate does not know: told to the gate once, alone, so that it ends as any other.
+//! A hold that is open in the books and that a warm gate does not know: it is restored once, alone, and ends as any
+//! other.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -66,7 +67,7 @@ async fn restored_without_it(app: &TestApp, ttl_seconds: u32, torn: &[String]) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_whose_consume_was_discarded_is_told_once_and_what_is_consumed_then_is_billed() {
+async fn a_hold_whose_consume_was_discarded_is_restored_once_and_a_later_consume_is_billed() {
     let app = app_with(an_app()).await;
     let id = hold(&app, 3600).await;
     app.drained().await;
@@ -99,7 +100,7 @@ async fn a_hold_whose_consume_was_discarded_is_told_once_and_what_is_consumed_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_booked_behind_the_restore_of_its_tenant_is_known_again_at_its_next_call() {
+async fn a_hold_booked_after_the_restore_of_its_tenant_is_restored_at_its_next_call() {
     let app = app_with(an_app()).await;
     let id = restored_without_it(&app, 3600, &[]).await;
     let before = restores(&app);
@@ -115,7 +116,7 @@ async fn a_hold_booked_behind_the_restore_of_its_tenant_is_known_again_at_its_ne
 
 /// Moves the clock on from `noon` until the hold has expired in the books.
 async fn expires(app: &TestApp, noon: jiff::Timestamp) {
-    // What is told late falls due with the next stretch of time.
+    // A hold restored late falls due with the next bucket.
     let passed_seconds = Cell::new(300);
     wait_for("it expires in the books", PATIENCE, async || {
         passed_seconds.set(passed_seconds.get() + 5);
@@ -138,7 +139,7 @@ async fn a_forgotten_hold_expires_although_nobody_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_that_cannot_be_restored_keeps_no_forgotten_hold_of_another_open() {
+async fn a_tenant_that_cannot_be_restored_does_not_keep_forgotten_holds_of_others_open() {
     let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
     let options = an_app().at_ms(noon.as_millisecond());
     let app = app_with(options).await;
@@ -152,7 +153,7 @@ async fn a_tenant_that_cannot_be_restored_keeps_no_forgotten_hold_of_another_ope
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_restore_of_a_subject_broke_off_its_holds_expire_although_nobody_calls() {
+async fn holds_of_a_subject_whose_restore_was_interrupted_expire_although_nobody_calls() {
     let noon: jiff::Timestamp = "2026-03-10T12:00:00Z".parse().unwrap();
     let options = an_app().at_ms(noon.as_millisecond());
     let app = app_with(options).await;
@@ -162,7 +163,7 @@ async fn where_the_restore_of_a_subject_broke_off_its_holds_expire_although_nobo
     let body = json!({ "tenant": "acme", "meter": "page", "amount": "5", "ttl_seconds": 60, "subjects": { "user": "ada" } });
     app.post(RESERVATIONS, body).await.expect(201);
     app.drained().await;
-    // As whoever lets it wait leaves it when it is killed before it tells it.
+    // The state after an instance was killed between suspending and restoring.
     let (gate, tenant) = (&app.app().gate, TenantId::parse("acme").unwrap());
     let ada = Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("ada").unwrap() };
     let (partition, hash) = (gate.partition_of(&tenant), gate.subject_hash(&tenant, &ada));

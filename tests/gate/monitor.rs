@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use super::server::Server;
 
-/// What a server tells of its commands from now on.
+/// The commands that a server runs from now on.
 pub struct Monitor(BufReader<UnixStream>);
 
 impl Monitor {

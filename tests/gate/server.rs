@@ -20,7 +20,7 @@ pub enum Mode {
 /// Servers that all tests share: each test keeps to a partition of its own.
 static SHARED: [OnceLock<Arc<Server>>; 2] = [const { OnceLock::new() }; 2];
 
-/// A running redis-server and the partitions of it that are taken.
+/// A running redis-server and its partitions that are taken.
 pub struct Server {
     redis: TestRedis,
     next_partition: AtomicU16,

@@ -1,4 +1,4 @@
-//! What the ledger tells the gate, and the gate's answers taken apart.
+//! The ledger's restores for the gate, and the gate's decoded answers.
 
 use tollgate::domain::reservation::Record;
 use tollgate::gate::{
@@ -8,7 +8,7 @@ use tollgate::gate::{
 use super::asks::{field, units};
 use super::world::WINDOW;
 
-/// What the ledger tells of a counter.
+/// A counter as the ledger restores it.
 pub fn restored_counter(name: &[u8; 8], consumed: i64, reserved: i64) -> RestoredCounter {
     RestoredCounter {
         field: field(name),

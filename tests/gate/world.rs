@@ -1,4 +1,4 @@
-//! A gate with one warm tenant under a clock of the test's own, and short words for what tests do with it.
+//! A gate with one warm tenant on a test clock, and short names for what tests do with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl World {
         self.gate.restore_counters(self.partition, self.epoch(), &self.tenant, state, now_ms).await.unwrap()
     }
 
-    /// Tells what this subject has used.
+    /// Restores this subject's use.
     pub async fn tell_subject(&self, subject: &Subject, state: WarmState) -> RestoreOutcome {
         let (hash, now_ms) = (self.hash(subject), Some(START_MS));
         let call = self.gate.restore_subject(self.partition, self.epoch(), &self.tenant, hash, state, now_ms);
@@ -298,7 +298,7 @@ impl World {
         self.gate.expire(self.partition, Some(now_ms), count).await.unwrap()
     }
 
-    /// Sweeps what a leap has left behind; answers how many expired.
+    /// Sweeps the due lists that a leap passed over; returns how many holds expired.
     pub async fn sweep_behind(&self, now_ms: i64, leap: i64) -> u32 {
         let lists = self.gate.due_lists().await.unwrap().into_iter();
         let buckets: Vec<_> =
@@ -306,7 +306,7 @@ impl World {
         self.gate.expire_behind(self.partition, Some(now_ms), leap, &buckets).await.unwrap().expired
     }
 
-    /// How a counter stands at this time.
+    /// A counter's figures at this time.
     pub async fn reading_at(&self, now_ms: i64, check: &Counter) -> CounterReading {
         let call = PeekCall {
             partition: self.partition,

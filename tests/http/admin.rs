@@ -48,7 +48,7 @@ async fn what_is_referred_to_is_not_deleted() {
 }
 
 #[tokio::test]
-async fn a_number_that_is_none_is_told_its_field_and_which_ones_there_are() {
+async fn an_invalid_number_is_refused_with_its_field_and_the_allowed_range() {
     let app = spawn_app().await;
     for wrong in [json!(null), json!(7), json!("2"), json!(-1)] {
         let answer = app.put("/v1/admin/meters/page", json!({ "unit": "page", "decimals": wrong })).await;

@@ -1,4 +1,4 @@
-//! `/v1/batch`: each item stands alone.
+//! `/v1/batch`: items are independent.
 
 use serde_json::{Value, json};
 

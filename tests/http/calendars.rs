@@ -1,4 +1,4 @@
-//! A tenant's zone and anchor day change at the end of its open period, on a clock that moves only when it is told.
+//! A tenant's zone and anchor day change at the end of its open period, on a test clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn consumed(windows: &[(String, String)]) -> Vec<&str> {
 #[case::to_the_10th("UTC", 10, "2026-04-10T00:00:00Z", ["2026-04-01T01:00:00Z", "2026-04-02T00:00:00Z", "2026-04-06T00:00:00Z", "2026-05-01T00:00:00Z"])]
 #[case::to_the_31st("UTC", 31, "2026-04-30T00:00:00Z", ["2026-04-01T01:00:00Z", "2026-04-02T00:00:00Z", "2026-04-06T00:00:00Z", "2026-05-01T00:00:00Z"])]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_zone_or_anchor_leaves_what_is_open_and_holds_from_the_end_of_the_period(
+async fn a_change_of_zone_or_anchor_takes_effect_at_the_end_of_the_open_period(
     #[case] zone: &str,
     #[case] anchor_day: u8,
     #[case] period_end: &str,
@@ -175,7 +175,7 @@ async fn a_put_leaves_the_zone_and_the_anchor_that_it_does_not_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_to_come_is_shown_and_may_be_changed_again_or_withdrawn() {
+async fn a_pending_change_of_calendar_is_shown_and_can_be_changed_or_withdrawn() {
     let app = in_utc_at("2026-03-10T12:00:00Z").await;
     assert_eq!(use_pages(&app, "20").await, 201);
     change(&app, "Europe/Berlin", 15).await;
@@ -227,7 +227,7 @@ async fn a_period_that_is_opened_already_ends_where_the_last_change_before_it_sa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_opens_a_period_by_an_older_calendar_opens_the_one_that_holds() {
+async fn a_period_opened_by_an_older_calendar_ends_where_the_current_calendar_says() {
     let app = in_utc_at("2026-03-31T12:00:00Z").await;
     assert_eq!(use_pages(&app, "20").await, 201);
     change(&app, "UTC", 10).await;

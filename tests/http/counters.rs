@@ -39,7 +39,7 @@ fn pair(consumed: &str, reserved: &str) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_made_with_a_limit_of_the_same_id_leaves_anothers_counter_alone() {
+async fn a_new_tenant_with_a_limit_of_the_same_id_leaves_another_tenants_counter_alone() {
     let app = spawn_app().await;
     app.without_limits().await;
     put_tenant(&app, "a", json!([own("month")])).await;
@@ -256,7 +256,7 @@ async fn a_change_of_a_limit_under_a_storm_neither_loses_nor_doubles_units() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_meets_a_new_counter_restores_its_tenant_once() {
+async fn many_calls_that_meet_a_new_counter_restore_its_tenant_once() {
     let app = Arc::new(spawn_app().await);
     app.without_limits().await;
     put_tenant(&app, "acme", json!([own("month")])).await;

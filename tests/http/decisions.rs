@@ -54,7 +54,7 @@ async fn all_lines_pass_or_nothing_moves() {
 }
 
 #[tokio::test]
-async fn a_best_effort_is_told_to_wait_as_long_as_it_may_be_granted_a_part() {
+async fn a_refused_best_effort_waits_until_a_part_can_be_granted() {
     let app = spawn_app().await;
     let limits = json!([
         { "id": "hour", "meter": "page", "window": "hour", "capacity": "10" },
@@ -112,7 +112,7 @@ async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
         .collect();
     assert_eq!(by, ["hour", "month", "quota:page"], "{refused:?}");
     for one in refused.body["refused_by"].as_array().unwrap() {
-        // Six are free of consumption, two of them of holds too: only running work stands in the way.
+        // Six are not consumed, and two of these are not held either: only running work prevents the reserve.
         assert_eq!(
             (&one["cause"], &one["needed"], &one["shortfall"]),
             (&json!("reserved"), &json!("5"), &json!("3")),
@@ -176,7 +176,7 @@ async fn what_exceeds_the_hold_is_recorded_capped_or_rejected_as_the_meter_says(
     let path = reservation(&id, "consume");
     app.post(&path, json!({ "amount": "3" })).await.is_problem(422, "validation_failed");
     app.post(&path, json!({ "amount": "2" })).await.expect(200);
-    // Capped at the hold and what is left beside it: 8 of 10 are consumed, 1 is held, 1 is left.
+    // Capped at the hold and the units left: 8 of 10 are consumed, 1 is held, 1 is left.
     app.define("meters/page", meter("cap")).await;
     let id = app.hold("1").await;
     let path = reservation(&id, "consume");
@@ -213,7 +213,7 @@ async fn an_operation_costs_its_weights_times_its_factors_within_its_clamp() {
     }
     let unknown = json!({ "tenant": "acme", "operation": "submit", "attributes": { "colour": 1 } });
     assert_eq!(app.post(RESERVATIONS, unknown).await.expect(422).pointers(), ["/attributes/colour"]);
-    // Costed again by the rule of the reserve, whatever it is now.
+    // Costed again by the rule at the reserve, not by the current one.
     let body = json!({ "tenant": "acme", "operation": "submit", "attributes": { "pages": 4 } });
     let id = app.held(body).await;
     app.define("operations/submit", json!({ "costs": [{ "meter": "page", "weights": { "pages": "10" } }] }))
@@ -251,7 +251,7 @@ async fn decimals_are_exact_and_more_of_them_than_the_meter_has_are_refused() {
 }
 
 #[tokio::test]
-async fn a_meter_without_limit_is_unlimited_or_denied_as_it_says_and_else_as_configured() {
+async fn a_meter_without_limit_follows_its_own_setting_or_the_configuration() {
     for configured in ["unlimited", "deny"] {
         let app = an_app().with("policy.without_limit", configured).start().await;
         app.without_limits().await;
@@ -307,7 +307,7 @@ async fn a_consume_acknowledged_by_the_ledger_is_in_the_books_and_without_a_writ
 }
 
 #[tokio::test]
-async fn what_waits_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_booked() {
+async fn an_event_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_booked() {
     let app = spawn_app().await;
     app.with_day_of("100").await;
     let id = app.hold("5").await;

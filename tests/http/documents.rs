@@ -1,4 +1,4 @@
-//! The contract as served, the headers of every answer, and what is not there.
+//! The contract as served, the headers of every answer, and unknown paths.
 
 use crate::support::app::*;
 use reqwest::Method;

@@ -1,5 +1,5 @@
-//! What callers meet at the edge: fields that are null, methods beside GET, bodies left out, formats, and errors that name
-//! the field that was sent.
+//! Requests at the edge of the contract: fields that are null, methods beside GET, bodies left out, formats, and errors
+//! that name the field that was sent.
 
 use reqwest::header::ACCEPT;
 use reqwest::{Method, redirect};
@@ -94,7 +94,7 @@ async fn metadata_comes_back_as_it_was_sent_or_is_refused() {
 }
 
 #[tokio::test]
-async fn if_match_with_a_star_is_for_what_is_there() {
+async fn if_match_with_a_star_needs_an_existing_object() {
     let app = with_policy().await;
     let path = "/v1/admin/meters/page";
     let star = async |method: Method, path: &str| {
@@ -196,7 +196,7 @@ async fn an_error_names_the_field_that_was_sent() {
 }
 
 #[tokio::test]
-async fn an_id_that_nothing_can_have_is_named_when_it_is_to_be_made_and_not_found_when_read() {
+async fn an_invalid_id_is_named_in_a_put_and_not_found_in_a_get() {
     let app = spawn_app().await;
     for kind in ["tenants", "plans", "meters", "operations", "limits", "overrides"] {
         let path = format!("/v1/admin/{kind}/{}", "x".repeat(65));

@@ -1,4 +1,4 @@
-//! Limits by windows of one length, on a clock that moves only when it is told.
+//! Limits by windows of one length, on a test clock.
 
 use serde_json::{Value, json};
 

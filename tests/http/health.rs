@@ -42,7 +42,7 @@ async fn metrics_are_on_the_operators_listener_and_name_no_tenant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_tells_that_redis_takes_no_writes() {
+async fn readiness_reports_that_redis_takes_no_writes() {
     let app = spawn_app().await;
     let anyone = app.caller().with_key(None);
     let mut redis = app.redis.connection().await;

@@ -66,7 +66,7 @@ async fn a_meter_whose_first_use_is_not_booked_yet_keeps_its_decimals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_meter_that_is_used_while_its_change_waits_for_another_keeps_its_decimals() {
+async fn a_meter_used_while_its_change_waits_for_another_change_keeps_its_decimals() {
     let app = ten_a_day().await;
     let (other, watch) = (connect(&app).await, connect(&app).await);
     other.batch_execute("BEGIN; UPDATE policy_version SET version = version").await.unwrap();
@@ -83,7 +83,7 @@ async fn a_meter_that_is_used_while_its_change_waits_for_another_keeps_its_decim
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_meter_that_nothing_was_used_of_takes_other_decimals_and_goes() {
+async fn an_unused_meter_can_change_its_decimals_and_be_deleted() {
     let app = ten_a_day().await;
     app.define("meters/second", json!({ "unit": "second" })).await.expect(201);
     reserve(&app, "8").await.expect(201);
@@ -93,7 +93,7 @@ async fn a_meter_that_nothing_was_used_of_takes_other_decimals_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_whose_first_hold_is_not_booked_yet_stays() {
+async fn a_tenant_whose_first_hold_is_not_booked_yet_is_not_deleted() {
     let app = ten_a_day().await;
     app.define("tenants/unused", json!({ "plan": "plan" })).await.expect(201);
     let held_up = hold_up_the_writer(&app).await;
@@ -112,7 +112,7 @@ async fn a_tenant_whose_first_hold_is_not_booked_yet_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_in_quarantine_is_a_use() {
+async fn an_event_in_quarantine_counts_as_use_of_its_tenant_and_meter() {
     let app = ten_a_day().await;
     let waits = "INSERT INTO quarantine (partition, epoch, sequence, tenant, event, reason) \
                  VALUES (0, 9, 9, 'acme', 'record \\004page', 'test')";

@@ -1,4 +1,4 @@
-//! Two instances on the same servers: what one is told, the other knows within a second.
+//! Two instances on the same servers: a change made at one reaches the other within a second.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::support::app::*;
 
-/// The promise, measured from the answer of the instance that was told.
+/// The promised time, counted from the answer of the instance that made the change.
 const A_SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn a_changed_policy_is_live_on_another_instance_within_a_second() {
+async fn a_changed_policy_takes_effect_on_another_instance_within_a_second() {
     let app = spawn_app().await;
     let day_of = |capacity: &str| json!([day_of(capacity)]);
     app.with_plan(day_of("10"), json!([])).await;
@@ -35,7 +35,7 @@ async fn a_changed_policy_is_live_on_another_instance_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_change_is_live_within_a_second_although_others_come_without_a_pause() {
+async fn a_change_takes_effect_within_a_second_while_others_come_without_a_pause() {
     let app = spawn_app().await;
     let limits = |capacity: &str| json!([day_of(capacity)]);
     app.with_plan(limits("10"), json!([])).await;

@@ -1,4 +1,4 @@
-//! Keys that somebody made up: who tries them waits, and nobody else does.
+//! Made-up keys: who tries them waits, and other callers do not.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ async fn blocked(client: &Client) -> i64 {
     client.query_one(query, &[]).await.unwrap().get(0)
 }
 
-/// A tenant that the gate knows, with room for whatever a test uses.
+/// A warm tenant with room for everything that a test uses.
 async fn warm(app: &TestApp) {
     app.with_day_of("1000").await;
     let page = pages("1").with("ack", "ledger");

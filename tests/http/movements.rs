@@ -153,7 +153,7 @@ async fn each_release_books_its_line_of_the_table() {
 }
 
 #[tokio::test]
-async fn an_expiry_gives_the_rest_back_and_a_late_consume_is_charged_from_what_is_available() {
+async fn an_expiry_returns_the_hold_and_a_late_consume_is_charged_from_the_available_units() {
     let app = at_noon().await;
     let untouched = app.hold("5").await;
     let partly = app.hold("5").await;

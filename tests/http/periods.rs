@@ -1,4 +1,4 @@
-//! Turns of hour, day and month, on a clock that moves only when it is told.
+//! Turns of hour, day and month, on a test clock.
 
 use serde_json::{Value, json};
 

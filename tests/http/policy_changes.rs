@@ -54,7 +54,7 @@ fn delete(app: &TestApp, path: &str) -> tokio::task::JoinHandle<Answered> {
 }
 
 #[tokio::test]
-async fn two_changes_of_a_tenant_at_once_both_stand() {
+async fn two_changes_of_a_tenant_at_once_both_take_effect() {
     let app = spawn_app().await;
     app.without_limits().await;
     let watch = connect(&app).await;
@@ -93,7 +93,7 @@ async fn a_tenant_made_twice_at_once_is_made_once_and_changed_once() {
 }
 
 #[tokio::test]
-async fn the_first_call_of_a_tenant_leaves_it_as_it_is_being_made() {
+async fn the_first_call_of_a_tenant_does_not_replace_one_that_is_being_made() {
     let app = an_app().with("policy.unknown_tenant", "plan").start().await;
     app.with_day_of("10").await;
     app.define("plans/large", json!({ "limits": json!([day_of("1000")]) })).await;
@@ -180,8 +180,8 @@ async fn a_tenant_that_cannot_be_resolved_is_an_alarm_and_blocks_nobody_else() {
     app.finish().await;
 }
 
-/// As a client does: what still runs when its caller is sent away is asked for again until it is done. A change that is given
-/// up is not.
+/// Repeats a change as a client does, while the answer says that it still runs. A change that is given up is not
+/// repeated.
 async fn done<F: Future<Output = Answered>>(change: impl Fn() -> F) -> Answered {
     let still_runs =
         |answer: &Answered| answer.status == 503 && answer.text("/detail").contains("still running");

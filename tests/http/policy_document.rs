@@ -1,4 +1,4 @@
-//! docs/POLICY.md says of every field of a policy what the contract says of it.
+//! docs/POLICY.md describes every field of a policy as the contract does.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn references(schema: &Value) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// A field's schema with what it refers to, as far as bounds and words stand there.
+/// A field's schema with the schemas that it refers to, for their bounds and words.
 fn parts<'a>(contract: &'a Value, schema: &'a Value) -> Vec<&'a Value> {
     let of = |name: &String| &contract["components"]["schemas"][name.as_str()];
     let scalars =

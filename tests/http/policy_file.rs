@@ -84,7 +84,7 @@ async fn a_file_is_applied_under_one_version() {
 }
 
 #[tokio::test]
-async fn what_was_looked_at_is_what_is_done_or_nothing() {
+async fn an_apply_makes_exactly_the_changes_of_its_diff_or_none() {
     let app = spawn().await;
     let body = |more: Value| {
         let mut body =

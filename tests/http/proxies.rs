@@ -1,4 +1,4 @@
-//! Callers behind a proxy are told apart, if it is one that is trusted.
+//! Callers behind a trusted proxy are distinguished.
 
 use reqwest::Method;
 
@@ -40,7 +40,7 @@ async fn one_caller_behind_a_trusted_proxy_does_not_make_the_others_wait() {
 }
 
 #[tokio::test]
-async fn nobody_else_says_where_a_call_came_from() {
+async fn only_trusted_proxies_say_where_a_call_came_from() {
     let app = behind_a_proxy().await;
     let stranger = app.caller().at_address(STRANGER);
     for number in 0..TRIES {

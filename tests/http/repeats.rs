@@ -1,4 +1,4 @@
-//! Repeats: the same key with the same meaning is answered as the first time, whatever has become of policy since.
+//! Repeats: the same key with the same request is answered as the first time, after any change of policy.
 
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ async fn a_repeat_is_answered_before_policy_is_asked() {
             if let Ok(status) = new.parse::<u16>() {
                 assert_eq!(fresh.status, status, "what is new is judged by policy: {fresh:?}");
             }
-            // What is held goes back, so that the next change finds room.
+            // The hold is released, so that the next change finds room.
             if *path == RESERVATIONS {
                 let release = reservation(first.text("/id"), "release");
                 app.post(&release, json!({})).await.expect(200);
@@ -91,7 +91,7 @@ async fn a_repeat_is_answered_before_policy_is_asked() {
 }
 
 #[tokio::test]
-async fn a_default_is_the_same_meaning_named_or_left_out_also_once_policy_has_another() {
+async fn a_default_makes_the_same_request_named_or_left_out_even_after_policy_changes_it() {
     let app = spawn_app().await;
     with_costs_and_day_of(&app, "1000").await;
     let ttl = |seconds: u32| pages("1").with("ttl_seconds", seconds);

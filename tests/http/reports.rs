@@ -45,7 +45,7 @@ async fn a_bound_finance_key_sees_its_tenant_only() {
 }
 
 #[tokio::test]
-async fn a_report_from_before_there_was_anything_has_all_that_there_is() {
+async fn a_report_from_before_the_first_use_has_every_row() {
     let app = with_policy().await;
     app.use_pages("k", "2").await.expect(201);
     for path in ["/v1/reports/usage", "/v1/tenants/acme/usage", "/v1/tenants/acme/entries"] {

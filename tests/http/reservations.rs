@@ -183,7 +183,7 @@ async fn an_extend_moves_the_expiry_and_only_later() {
 }
 
 #[tokio::test]
-async fn a_release_that_names_nothing_repeats_one_whatever_that_incurred() {
+async fn a_release_without_amounts_repeats_any_earlier_release() {
     let app = with_policy().await;
     let path = format!("/v1/reservations/{}/release", app.hold("50").await);
     app.post(&path, json!({ "incurred": "40" })).await.expect(200);

@@ -1,4 +1,4 @@
-//! What a repeated call answers, and what reads answer again and again: the first answer, with the status and limits of now.
+//! The answers of repeated calls and of repeated reads: the first answer, with the current status and limits.
 
 use serde_json::{Value, json};
 
@@ -24,14 +24,14 @@ fn job() -> Value {
     json!({ "tenant": "acme", "subject": "ada", "operation": "scan", "attributes": {}, "metadata": { "job": "1" } })
 }
 
-/// A body without what says that it is a repeat.
+/// A body without its sign of a repeat.
 fn said(answer: &Answered) -> Value {
     let mut body = answer.body.clone();
     body["replayed"] = json!(null);
     body
 }
 
-/// The names of the limits in the headers, with what is left of each.
+/// The names of the limits in the headers, with the remaining units of each.
 fn left(answer: &Answered) -> Vec<String> {
     let all = answer.header("ratelimit").split(", ").map(|one| one.split(";t=").next().unwrap().to_owned());
     all.collect()

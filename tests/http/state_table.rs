@@ -1,4 +1,4 @@
-//! The state table of reservations, line by line, on a clock that moves only when it is told.
+//! The state table of reservations, line by line, on a test clock.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn carries(answer: &Answered, status: u16, code: &str, state: &str) {
 }
 
 #[tokio::test]
-async fn a_reserved_one_is_consumed_released_or_extended() {
+async fn an_open_reservation_is_consumed_released_or_extended() {
     let app = at_noon().await;
     for (verb, body, status) in [
         ("consume", json!({ "amount": "2" }), "consumed"),
@@ -82,7 +82,7 @@ async fn a_reserved_one_is_consumed_released_or_extended() {
 }
 
 #[tokio::test]
-async fn a_consumed_one_answers_the_same_total_again_and_refuses_the_rest() {
+async fn a_consumed_reservation_repeats_its_total_and_rejects_any_other_call() {
     let app = at_noon().await;
     let id = held(&app, "page", "5").await;
     app.resolve(&id, "consume", json!({ "amount": "3" })).await.expect(200);
@@ -103,7 +103,7 @@ async fn a_consumed_one_answers_the_same_total_again_and_refuses_the_rest() {
 }
 
 #[tokio::test]
-async fn a_released_one_answers_a_release_again_and_refuses_the_rest() {
+async fn a_released_reservation_repeats_its_release_and_rejects_any_other_call() {
     let app = at_noon().await;
     let id = held(&app, "page", "5").await;
     app.resolve(&id, "release", json!({ "reason": "cancelled" })).await.expect(200);
@@ -117,7 +117,7 @@ async fn a_released_one_answers_a_release_again_and_refuses_the_rest() {
 }
 
 #[tokio::test]
-async fn a_released_one_refuses_a_release_that_says_otherwise_what_was_incurred() {
+async fn a_released_reservation_rejects_a_release_with_another_incurred_amount() {
     let app = at_noon().await;
     for (first, other) in
         [(json!({}), "2"), (json!({ "incurred": "1" }), "2"), (json!({ "incurred": "2" }), "1")]
@@ -134,11 +134,11 @@ async fn a_released_one_refuses_a_release_that_says_otherwise_what_was_incurred(
 }
 
 #[tokio::test]
-async fn an_expired_one_is_consumed_late_and_charged_once() {
+async fn an_expired_reservation_is_consumed_late_and_charged_once() {
     let app = at_noon().await;
     let id = expired(&app, "page").await;
     assert_eq!(counted(&app).await, both("0", "0"));
-    // Nothing named means what was held.
+    // A consume without amounts means the held amount.
     let late = app.resolve(&id, "consume", json!({})).await.expect(200);
     assert_eq!((late.text("/status"), late.text("/lines/0/consumed")), ("consumed", "5"), "{late:?}");
     assert_eq!((&late.body["late"], &late.body["final"]), (&json!(true), &json!(true)));
@@ -155,7 +155,7 @@ async fn an_expired_one_is_consumed_late_and_charged_once() {
 }
 
 #[tokio::test]
-async fn an_expired_one_takes_larger_totals_until_a_final_one_closes_it() {
+async fn an_expired_reservation_takes_larger_totals_until_a_final_one_closes_it() {
     let app = at_noon().await;
     let id = expired(&app, "page").await;
     let part =
@@ -197,7 +197,7 @@ async fn a_late_part_takes_no_larger_total_once_it_is_too_late() {
 }
 
 #[tokio::test]
-async fn an_expired_one_is_gone_where_the_meter_takes_no_late_consume() {
+async fn an_expired_reservation_is_gone_if_the_meter_takes_no_late_consume() {
     let app = at_noon().await;
     let id = expired(&app, "strict").await;
     for (verb, body) in [
@@ -211,7 +211,7 @@ async fn an_expired_one_is_gone_where_the_meter_takes_no_late_consume() {
 }
 
 #[tokio::test]
-async fn an_expired_one_is_gone_once_it_is_too_late() {
+async fn an_expired_reservation_is_gone_once_it_is_too_late() {
     let app = at_noon().await;
     let id = expired(&app, "page").await;
     app.move_clock(AFTER_LATENESS).await;
@@ -223,7 +223,7 @@ async fn an_expired_one_is_gone_once_it_is_too_late() {
 }
 
 #[tokio::test]
-async fn releasing_an_expired_one_changes_nothing_unless_something_was_incurred() {
+async fn releasing_an_expired_reservation_changes_nothing_unless_something_was_incurred() {
     let app = at_noon().await;
     let id = expired(&app, "page").await;
     let released = app.resolve(&id, "release", json!({})).await.expect(200);
@@ -240,7 +240,7 @@ async fn releasing_an_expired_one_changes_nothing_unless_something_was_incurred(
 }
 
 #[tokio::test]
-async fn an_expired_one_is_not_extended() {
+async fn an_expired_reservation_is_not_extended() {
     let app = at_noon().await;
     let id = expired(&app, "page").await;
     carries(&app.resolve(&id, "extend", json!({})).await, 410, "reservation_expired", "expired");

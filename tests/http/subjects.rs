@@ -1,4 +1,4 @@
-//! Subjects that the gate does not know: who is asked of the ledger, and what stays of them in Redis.
+//! Subjects that the gate does not know: which of them are restored from the ledger, and what stays of them in Redis.
 
 use std::time::{Duration, Instant};
 
@@ -171,7 +171,7 @@ async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
     let extend = reservation(held.text("/id"), "extend");
     let extended = app.post(&extend, json!({ "ttl_seconds": 36_000 })).await.expect(200);
     lives_until(&mut redis, expiry_of(&extended)).await;
-    // What is told from the ledger ends too.
+    // Restored state ends too.
     app.drained().await;
     app.redis.flush().await;
     app.get("/v1/tenants/acme/quota?subject=ada&kind=user").await.expect(200);

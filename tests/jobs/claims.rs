@@ -49,7 +49,7 @@ async fn days_that_were_missed_are_made_good_by_one_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_owners_run_is_taken_over_and_what_it_still_says_is_refused() {
+async fn a_dead_owners_run_is_taken_over_and_its_later_writes_are_refused() {
     let (_database, ledger) = planned("a").await;
     let dead = ledger.claim_job(&["a"], "one", Duration::ZERO, NOON_MS).await.unwrap().unwrap();
     let taken = ledger.claim_job(&["a"], "other", LEASE, NOON_MS).await.unwrap().unwrap();
@@ -79,7 +79,7 @@ async fn an_epoch_issued_during_a_restore_makes_another_one_due_at_the_same_inst
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_job_runs_at_the_start_and_is_listed_with_how_it_went() {
+async fn every_job_runs_at_the_start_and_is_listed_with_its_outcome() {
     let app = spawn_app().await;
     let list = wait_for("every job has run", Duration::from_secs(30), async || {
         let list = app.get("/v1/admin/jobs").await.expect(200).body["data"].clone();

@@ -1,4 +1,4 @@
-//! What time does by itself: jobs claimed from rows, what they do, and the sweep after a leap.
+//! Work that time triggers: jobs claimed from rows, what they do, and the sweep after a leap.
 
 mod claims;
 mod instances;

@@ -66,7 +66,7 @@ async fn the_turn_of_a_month_needs_no_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_restored_on_the_last_day_is_told_of_both_periods() {
+async fn a_tenant_restored_on_the_last_day_gets_both_periods() {
     let app = at("2026-03-31T12:00:00Z").await;
     assert_eq!(use_pages(&app, "a", "10").await, 201);
     app.move_clock("2026-03-31T12:06:00Z").await;

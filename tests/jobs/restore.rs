@@ -49,7 +49,8 @@ async fn an_instance_that_only_answers_calls_leaves_the_restore_to_one_with_jobs
     with_holds(&app, 2).await;
     app.drained().await;
     app.redis.flush().await;
-    // The instance without jobs meets the loss and issues the epochs; then it restores one tenant, as it is asked for it.
+    // The instance without jobs meets the loss and issues the epochs; then it restores the one tenant that it is asked
+    // for.
     app.get("/v1/tenants/quiet0/quota").await.expect(200);
     let worker = app.another_instance_with(&[tollgate::app::Role::Jobs]).await;
     all_expired(&app).await;
@@ -61,7 +62,7 @@ async fn an_instance_that_only_answers_calls_leaves_the_restore_to_one_with_jobs
 async fn a_restore_of_open_holds_waits_for_a_writer_that_is_behind() {
     let mut app = an_app().without_writer().without_jobs().start().await;
     with_holds(&app, 3600).await;
-    // Not emptied: the outbox keeps what the ledger does not know yet.
+    // Not emptied: the outbox keeps the events that are not booked yet.
     app.redis.restart().unwrap();
     let operations = app.app().operations.clone();
     wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;
@@ -89,7 +90,7 @@ async fn a_restore_of_open_holds_ends_when_memory_is_lost_again_and_the_next_one
     let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
     app.drained().await;
     writer.stop().await;
-    // Nobody books these any more: what the restore waits for is lost with them.
+    // These are never booked: the restore waits for events that are lost.
     let usage = pages("1").of("quiet0");
     app.post_keyed(USAGE, "lost", usage).await.expect(201);
     app.redis.restart().unwrap();
@@ -126,7 +127,8 @@ async fn with_holders(app: &TestApp, holders: usize) -> String {
     ids.last().unwrap().clone()
 }
 
-/// Restores what holds name. A restore that meets a connection of before the restart begins again, as the job does.
+/// Restores the tenants and subjects that holds name. A restore on a connection from before the restart begins again,
+/// as the job does.
 async fn restore_all(operations: &Operations) {
     while let Err(failed) = operations.restore_open_holds().await {
         assert!(matches!(failed, OperationError::GateUnavailable(_)), "{failed:?}");
@@ -189,7 +191,7 @@ async fn user_counts(app: &TestApp, number: usize) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subjects_come_back_with_what_they_held_before_their_limit_was_made_and_its_end_counts() {
+async fn restored_subjects_count_holds_from_before_their_limit_and_the_ends_of_these() {
     const HOLDERS: usize = 250;
     let mut app = an_app().without_jobs().start().await;
     app.without_limits().await;

@@ -211,7 +211,7 @@ fn all_filters_together_take_two_bytes_a_key_and_answer_in_a_microsecond() {
     let knows = |key: &u64| filters.iter().any(|filter| filter.contains(*key));
     let asks = fresh.iter().filter(|key| knows(key)).count();
     assert!(asks * 1000 <= fresh.len() * 5, "{asks} of {} fresh keys ask", fresh.len());
-    // The quickest of several rounds: what others do on this machine is no cost of the filters'.
+    // The quickest of several rounds: the load of other processes is no cost of the filters.
     let round = |keys: &[u64]| {
         let started = Instant::now();
         let known = keys.iter().filter(|key| knows(key)).count();

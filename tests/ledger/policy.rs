@@ -46,7 +46,7 @@ async fn put_objects(ledger: &Ledger, write: PolicyWrite) -> Result<PolicyWritte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policy_is_written_together_versioned_and_told_to_listeners() {
+async fn policy_is_written_together_versioned_and_notified_to_listeners() {
     let (database, ledger) = ledger().await;
     let mut notices = Ledger::listen(&database.url);
     assert_eq!(notices.next().await, Some(Noticed::Connected));

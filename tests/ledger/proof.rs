@@ -1,4 +1,4 @@
-//! The proof has teeth: whatever is changed behind the ledger's back is found and named.
+//! The proof has teeth: every change made by hand is found and named.
 
 use tollgate::ledger::{Ledger, VerifyOptions, verify};
 

@@ -40,7 +40,7 @@ fn ask(subject: Option<&str>, operations: Option<&[&str]>, hours: i64) -> Counte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_is_told_with_its_holds_and_counters_as_of_one_instant() {
+async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
     let (_database, ledger, open) = used().await;
     let acme = tenant("acme");
     let mut budget = ask(None, None, 2);

@@ -21,7 +21,7 @@ fn listed(all: Vec<String>) -> String {
     if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
 }
 
-/// What the compiler does not know of them: that they fit the tables of the migrations, and which types they bind and read.
+/// Checks what the compiler cannot: that the statements fit the migrated tables, and which types they bind and read.
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::disallowed_methods, reason = "a switch of the test itself")]
 async fn every_statement_in_a_file_fits_the_tables_and_takes_and_gives_what_the_snapshot_says() {

@@ -119,7 +119,7 @@ impl TestApp {
         self.app = Some(app);
     }
 
-    /// Starts one more instance on the same servers: it answers calls, and neither books nor sweeps.
+    /// Starts another instance on the same servers, which answers calls and neither books nor sweeps.
     pub async fn another_instance(&self) -> App {
         self.another_instance_with(&[Role::Http]).await
     }
@@ -142,8 +142,8 @@ impl TestApp {
         }
     }
 
-    /// Makes commands that serve on the same servers in a process of its own, by a test clock that starts where this one is
-    /// by then; the answer needs nothing of this.
+    /// Returns a function that makes commands to serve on the same servers in a process of their own, on a test clock
+    /// that starts at this one's time; the function does not borrow the app.
     pub fn serving(&self, roles: &'static str, listen: String) -> impl Fn() -> Command + Send + use<> {
         let (variables, clock) = (self.variables(), self.clock.clone());
         move || {
@@ -191,7 +191,8 @@ impl TestApp {
         .await;
     }
 
-    /// Ends the test's use of the app: everything is booked, the books balance, gate equals ledger.
+    /// Ends the test's use of the app: checks that everything is booked, the books balance, and the gate equals the
+    /// ledger.
     pub async fn finish(mut self) {
         self.is_checked = true;
         if !self.roles.contains(&Role::Writer) {
@@ -204,13 +205,13 @@ impl TestApp {
         self.stop().await;
     }
 
-    /// Ends the test's use of an app that cannot be drained or must not balance, because of `why`.
+    /// Ends the test's use of an app without these checks, because of `why`.
     pub fn leave_unbalanced(mut self, why: &str) {
         assert!(!why.is_empty(), "say why");
         self.is_checked = true;
     }
 
-    /// The books balance, and the gate equals them.
+    /// Checks that the books balance and that the gate equals them.
     pub async fn check_books(&self) {
         let app = self.app();
         let report = verify(&app.ledger, VerifyOptions { rebuild: true }).await.expect("verify runs");

@@ -1,4 +1,4 @@
-//! Calling the service over HTTP: with one key, at one instance or at whichever answers.
+//! Calls the service over HTTP: with one key, at one instance or at the first that answers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -70,12 +70,12 @@ async fn try_answered(response: Response) -> Result<Answered, reqwest::Error> {
     Ok(Answered { status, body, headers })
 }
 
-/// A client that goes straight to where it is sent, whatever proxy the shell names.
+/// A client that ignores the shell's proxy settings.
 pub fn http_client(timeout: Duration) -> Client {
     Client::builder().no_proxy().timeout(timeout).build().unwrap()
 }
 
-/// One key's way to the service.
+/// A client of the service with one key.
 #[derive(Clone)]
 pub struct Caller {
     client: Client,
@@ -84,7 +84,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The way of this key to the service at this URL.
+    /// A client with this key for the service at this URL.
     pub fn of(key: &str, url: impl Into<String>, timeout: Duration) -> Self {
         Self { client: http_client(timeout), url: url.into(), key: Some(key.to_owned()) }
     }
@@ -94,7 +94,7 @@ impl Caller {
         &self.client
     }
 
-    /// Where it leads.
+    /// The service's URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -104,17 +104,17 @@ impl Caller {
         self.key.as_deref().unwrap_or_default()
     }
 
-    /// The same way with another key, or none.
+    /// The same client with another key, or none.
     pub fn with_key(&self, key: Option<&str>) -> Self {
         Self { key: key.map(str::to_owned), ..self.clone() }
     }
 
-    /// The same way to another instance.
+    /// The same client for another instance.
     pub fn at(&self, url: impl Into<String>) -> Self {
         Self { url: url.into(), ..self.clone() }
     }
 
-    /// The same way from another address of this machine.
+    /// The same client from another address of this machine.
     pub fn at_address(&self, address: [u8; 4]) -> Self {
         let client = Client::builder().no_proxy().local_address(IpAddr::from(address)).build().unwrap();
         Self { client, ..self.clone() }
@@ -192,14 +192,14 @@ impl Caller {
         }
     }
 
-    /// Makes a key and answers with the way it opens.
+    /// Makes a key and returns a client with it.
     pub async fn make_key(&self, role: &str, tenant: Option<&str>) -> Self {
         let key = json!({ "name": role, "role": role, "tenant": tenant });
         self.with_key(Some(self.post("/v1/admin/keys", key).await.expect(201).text("/key")))
     }
 }
 
-/// Calls services as their users would: the next one where one does not answer.
+/// Calls services as their users do: it takes the next one if one does not answer.
 #[derive(Clone)]
 pub struct Callers {
     callers: Arc<[Caller]>,
@@ -207,7 +207,7 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// One that calls with this key, the first address first.
+    /// A caller with this key that tries the addresses in order.
     pub fn of(key: &str, addresses: impl IntoIterator<Item = String>) -> Self {
         let caller = Caller::of(key, String::new(), Duration::from_secs(15));
         let callers = addresses.into_iter().map(|address| caller.at(format!("http://{address}")));
@@ -220,7 +220,7 @@ impl Callers {
         Self { callers, turn: self.turn.clone() }
     }
 
-    /// One call: the answer's status and body, or nothing where nobody answered.
+    /// One call: the answer's status and body, or none if no service answered.
     pub async fn call(
         &self,
         method: Method,

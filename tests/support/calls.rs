@@ -1,4 +1,4 @@
-//! What tests define and call over and over, in short words: tenant `acme` on plan `plan`, its pages and reservations.
+//! Short names for what tests define and call often: tenant `acme` on plan `plan`, its pages and reservations.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub fn pages(amount: impl ToString) -> Value {
     json!({ "tenant": "acme", "meter": "page", "amount": amount.to_string() })
 }
 
-/// What a body says besides.
+/// Further fields of a body.
 pub trait Body {
     /// One more field.
     fn with(self, field: &str, value: impl Into<Value>) -> Value;
@@ -75,7 +75,8 @@ impl TestApp {
         answer
     }
 
-    /// Writes a small policy: meters `page` and `token`, the given limits and quotas on plan `plan`, tenant `acme` on it.
+    /// Writes a small policy: meters `page` and `token`, plan `plan` with the given limits and quotas, tenant `acme` on
+    /// it.
     pub async fn with_plan(&self, limits: Value, quotas: Value) {
         for meter in ["page", "token"] {
             let definition = json!({ "unit": meter, "without_limit": "unlimited" });
@@ -115,7 +116,7 @@ impl TestApp {
         self.resolve(id, "consume", json!({ "amount": amount })).await
     }
 
-    /// Gives all that a reservation holds back.
+    /// Releases a reservation.
     pub async fn release(&self, id: &str) -> Answered {
         self.resolve(id, "release", json!({})).await
     }

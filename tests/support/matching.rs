@@ -1,4 +1,4 @@
-//! Checking what a value is like.
+//! Checks a value against a pattern.
 
 /// Checks that a value has this pattern, and shows it where it has not.
 macro_rules! assert_matches {

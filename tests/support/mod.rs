@@ -1,4 +1,4 @@
-//! What the tests stand on.
+//! What all tests share.
 
 pub mod app;
 pub mod caller;

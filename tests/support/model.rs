@@ -1,4 +1,4 @@
-//! The gate as a pure model on domain types: what the scripts must do, said once more and in the plainest way.
+//! A pure model of the gate on domain types: what the scripts must do, in the simplest form.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tollgate::domain::amount::{UNITS_MAX, Units};
 use tollgate::domain::period::Window;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
 
-/// A call's answer, as far as callers can tell it apart.
+/// A call's answer, as far as callers can distinguish it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Done: state, lines, expiry, whether late.
@@ -17,7 +17,7 @@ pub enum Answer {
     Replayed(ReservationState, Vec<LineUnits>),
     /// Refused by these counters.
     Refused(Vec<usize>),
-    /// Another meaning of the key.
+    /// The key was used for another request.
     KeyReused,
     /// Not known.
     Unknown,
@@ -93,13 +93,13 @@ impl Counter {
         self.weights.iter().zip(amounts).map(|(weight, amount)| weight * amount).sum()
     }
 
-    /// Whether the ledger can tell what it counted.
+    /// Whether the ledger can restore it.
     pub fn is_restorable(&self) -> bool {
         self.parameters.window().is_some()
     }
 }
 
-/// A reservation as it stands.
+/// A reservation's current state.
 #[derive(Debug, Clone)]
 pub struct Hold {
     /// Where it is.
@@ -115,7 +115,7 @@ pub struct Hold {
     meaning: u8,
 }
 
-/// More than the holds of any sequence come to.
+/// More than the sum of all holds of any sequence.
 const MORE_THAN_IS_HELD: i64 = 1_000_000;
 
 /// How a reserve treats what does not fit.
@@ -133,10 +133,10 @@ pub enum Mode {
 #[derive(Debug, Clone)]
 pub struct Model {
     rules: Vec<Rule>,
-    /// The counters, as they stand.
+    /// The counters.
     pub counters: Vec<Counter>,
     holds: BTreeMap<u8, Hold>,
-    /// Everything told to the ledger.
+    /// The events of the outbox.
     pub told: Vec<Told>,
     bucket_ms: i64,
 }
@@ -228,7 +228,7 @@ impl Model {
         granted
     }
 
-    /// Consumes these totals; none stands for the larger of held and consumed.
+    /// Consumes these totals; none means the larger of held and consumed.
     pub fn consume(&mut self, now_ms: i64, id: u8, totals: Option<&[i64]>, is_final: bool) -> Answer {
         let Some(hold) = self.holds.get(&id).cloned() else { return Answer::Unknown };
         let default: Vec<i64> = hold.lines.iter().map(|line| line.held.max(line.consumed).get()).collect();
@@ -252,7 +252,7 @@ impl Model {
         self.settle("consume", id, state, late, &totals, uncharged)
     }
 
-    /// Releases with this much incurred per line; none stands for nothing more than is consumed.
+    /// Releases with this much incurred per line; none means nothing beyond what is consumed.
     pub fn release(&mut self, now_ms: i64, id: u8, incurred: Option<&[i64]>) -> Answer {
         let Some(hold) = self.holds.get(&id).cloned() else { return Answer::Unknown };
         let default: Vec<i64> = hold.lines.iter().map(|line| line.consumed.get()).collect();
@@ -321,7 +321,7 @@ impl Model {
         due
     }
 
-    /// The gate loses its memory, and is told again what the ledger knows.
+    /// The gate loses its memory and is restored from the ledger.
     pub fn lose_memory(&mut self) {
         for counter in self.counters.iter_mut().filter(|counter| !counter.is_restorable()) {
             counter.cell = None;
@@ -344,8 +344,8 @@ impl Model {
         self.holds.get(&id)
     }
 
-    /// As consumes and releases are judged while the gate is away: no counter is known, so that a cap leaves no more than
-    /// the hold, as if every line had a full one.
+    /// How consumes and releases are decided while the gate is away: no counter is known, so a cap charges at most the
+    /// hold, as if every counter were full.
     pub fn without_counters(&self) -> Self {
         let full = |line| {
             let weights = (0..self.rules.len()).map(|at| i64::from(at == line)).collect();

@@ -1,4 +1,4 @@
-//! How a test's instance is to be, and its start.
+//! Options of a test's instance, and its start.
 
 use tollgate::app::Role;
 use tollgate::clock::Clock;
@@ -7,7 +7,7 @@ use tollgate::settings::{Inputs, Settings};
 use super::app::{TestApp, database, own_database};
 use super::services::{self, TestDatabase, TestRedis};
 
-/// How a test's instance differs from the ordinary one.
+/// How a test's instance differs from the default.
 #[derive(Default)]
 pub struct AppOptions {
     /// Where the test clock starts, unix ms; none for the system's clock.
@@ -24,12 +24,12 @@ pub struct AppOptions {
     admin_key: Option<&'static str>,
 }
 
-/// An instance like any other, unless it is told to differ.
+/// The options of the default instance.
 pub fn an_app() -> AppOptions {
     AppOptions::default()
 }
 
-/// Starts an ordinary instance.
+/// Starts the default instance.
 pub async fn spawn_app() -> TestApp {
     an_app().start().await
 }
@@ -41,13 +41,13 @@ impl AppOptions {
         self
     }
 
-    /// By a test clock that starts at this RFC 3339 time.
+    /// On a test clock that starts at this RFC 3339 time.
     pub fn at(self, now: &str) -> Self {
         let now: jiff::Timestamp = now.parse().expect("a time");
         self.at_ms(now.as_millisecond())
     }
 
-    /// By a test clock that starts at this unix time in ms.
+    /// On a test clock that starts at this unix time in ms.
     pub fn at_ms(self, now_ms: i64) -> Self {
         Self { test_clock_ms: Some(now_ms), ..self }
     }
@@ -100,7 +100,7 @@ pub(super) fn given(
         ("redis.url".to_owned(), redis.url()),
         ("postgres.url".to_owned(), database.url.clone()),
         ("postgres.pool_size".to_owned(), "6".to_owned()),
-        // Whatever the service does, it must be able to do it as the role that may only add to the books.
+        // The service must do everything as the role that can only add to the books.
         ("postgres.role".to_owned(), "tollgate_service".to_owned()),
         ("installation.secret".to_owned(), "0123456789abcdef0123456789abcdef0123456789abcdef".to_owned()),
         ("http.listen".to_owned(), "127.0.0.1:0".to_owned()),
@@ -115,7 +115,7 @@ pub(super) fn given(
     given
 }
 
-/// The same, read.
+/// The same settings, loaded.
 pub(super) fn settings_of(given: Vec<(String, String)>) -> Settings {
     let read_secret = |_: &std::path::Path| Err(std::io::Error::other("tests have no secret files"));
     let inputs =

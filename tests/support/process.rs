@@ -10,7 +10,7 @@ use super::services;
 /// How long a service may take to start, or a call to be done.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A number that a long run of a test is told.
+/// A number that configures a long run of a test.
 #[allow(clippy::disallowed_methods, reason = "how a long run is told its length and its seed")]
 pub fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -57,7 +57,7 @@ impl Up {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = lines.find_map(|line| line.ok()?.strip_prefix("ready ").map(str::to_owned));
-        // What it prints later must find a reader.
+        // Its later output must be read, or the process would block.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url: ready.expect("it says ready") }
     }
@@ -85,7 +85,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts what `command` makes and waits until it serves, again where it ends before that. Blocks.
+    /// Starts what `command` makes and waits until it serves; starts it again if it ends before that. Blocks.
     pub fn start(mut command: impl FnMut() -> Command) -> Self {
         let started = Instant::now();
         loop {

@@ -50,7 +50,7 @@ impl TestDatabase {
         (Self { name: String::new(), url: server.url(), server: Some(Arc::new(server)) }, log)
     }
 
-    /// Freezes its own server until the answer is dropped.
+    /// Freezes its own server until the returned guard is dropped.
     pub fn freeze(&self) -> Frozen {
         let server = self.server.clone().expect("a server of its own");
         server.pause().expect("it is frozen");
@@ -58,7 +58,7 @@ impl TestDatabase {
     }
 }
 
-/// A frozen server goes on when this is dropped, also by a test that fails.
+/// Lets a frozen server go on when dropped, also in a test that fails.
 pub struct Frozen(Box<dyn Fn() + Send>);
 
 impl Drop for Frozen {
@@ -79,18 +79,18 @@ impl TestRedis {
         client.get_multiplexed_async_connection().await.expect("a connection")
     }
 
-    /// Freezes the server until the answer is dropped.
+    /// Freezes the server until the returned guard is dropped.
     pub fn freeze(&self) -> Frozen {
         self.server.pause().expect("it is frozen");
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.server.id()).unwrap());
         Frozen(Box::new(move || {
-            // One that was killed meanwhile needs no more.
+            // A server that was killed meanwhile need not go on.
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT);
         }))
     }
 }
 
-/// Tells the databases of a run apart.
+/// Distinguishes the databases of a run.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A directory of the run, removed on drop unless the test fails.

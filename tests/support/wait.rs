@@ -7,7 +7,7 @@ use std::{
 
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Looks at `condition` until it gives a value; panics with `description` when `patience` has passed.
+/// Checks `condition` until it gives a value; panics with `description` when `patience` has passed.
 pub async fn wait_for<T>(
     description: &str,
     patience: Duration,

@@ -217,7 +217,7 @@ async fn a_discard_says_what_it_leaves_unbilled_and_is_audited_with_it_and_its_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_in_quarantine_is_booked_in_order_once_it_can_be() {
+async fn events_in_quarantine_are_booked_in_order_once_they_can_be() {
     let (database, ledger) = ledger().await;
     let acme = tenant("acme");
     let mut work = Work::new(&acme, "job-1", &[("ocr.page", 600)]);
@@ -242,7 +242,7 @@ async fn what_waits_in_quarantine_is_booked_in_order_once_it_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_decode_goes_to_quarantine_and_the_partition_goes_on() {
+async fn an_undecodable_event_goes_to_quarantine_and_the_partition_goes_on() {
     let (database, ledger) = ledger().await;
     let acme = tenant("acme");
     let good = Work::new(&acme, "job-1", &[("ocr.page", 600)]);
@@ -291,7 +291,7 @@ async fn a_missing_month_is_made_and_never_blamed_on_the_event() {
     book(&ledger, &acme, "1-0", vec![Work::new(&acme, "job-1", &[("ocr.page", 600)]).reserve()])
         .await
         .unwrap();
-    // Gone behind the writer's back, which takes it for known.
+    // Dropped without the writer's knowledge, which takes it for known.
     crate::ledger::as_owner(
         &database,
         "ALTER TABLE entries DETACH PARTITION entries_2025_12; DROP TABLE entries_2025_12",
@@ -326,7 +326,7 @@ async fn reservations_are_looked_up_by_index_however_small_the_table_was_at_firs
         // A table of one page is read faster as a whole, and Postgres now knows that it is one.
         as_owner(&database, "ANALYZE reservations").await.unwrap();
     }
-    // Connections tell what they read when they end.
+    // Postgres publishes a connection's statistics when it ends.
     drop(ledger);
     let told = wait_for("the connections have ended", Duration::from_secs(20), async || {
         let told = rows(&database, LOOKUPS).await;

@@ -148,7 +148,7 @@ impl WriterObserver for Alarms {
     }
 }
 
-/// Alarms of a writer for whose books somebody waits all the time.
+/// Alarms of a writer while a caller always waits for the books.
 #[derive(Clone, Default)]
 pub(super) struct Impatient(pub(super) Alarms);
 
@@ -160,7 +160,7 @@ impl WriterObserver for Impatient {
     async fn wanted(&self) {}
 }
 
-/// Outboxes of which one has news whenever the writer waits.
+/// Outboxes of which one has a new event whenever the writer waits.
 pub(super) struct Busy {
     pub(super) hand: Hand,
     pub(super) tenant: TenantId,

@@ -1,5 +1,5 @@
-//! The same id once more, after the gate had forgotten it: whatever of it the books meet, and in whichever batches, nothing waits
-//! in quarantine, and what was done is billed once.
+//! The same id once more, after the gate had forgotten it: whatever events arrive, and in whichever batches, nothing
+//! goes to quarantine, and the work is billed once.
 
 use tollgate::domain::reservation::ReservationState;
 
@@ -70,7 +70,7 @@ fn life(id: &str, day: i64, meaning: u8, steps: &[Step]) -> Vec<Vec<u8>> {
 const CUTS: [usize; 3] = [1, 2, 100];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operation_that_was_admitted_again_is_billed_once_whatever_its_two_lives_came_to() {
+async fn an_operation_that_was_admitted_again_is_billed_once_whatever_its_two_outcomes() {
     let (database, ledger) = ledger().await;
     let acme = tenant("acme");
     let mut billed = 0;
@@ -102,7 +102,7 @@ async fn an_operation_that_was_admitted_again_is_billed_once_whatever_its_two_li
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_came_to_nothing_is_done_in_its_second_life() {
+async fn a_job_that_consumed_nothing_is_booked_in_its_second_life() {
     let (database, ledger) = ledger().await;
     let acme = tenant("acme");
     let events = [life("job", 0, 9, &[Expire]), life("job", 2, 9, &[])].concat();
@@ -117,7 +117,7 @@ async fn a_job_that_came_to_nothing_is_done_in_its_second_life() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_the_horizon_the_same_request_is_another_job_whatever_its_first_life_came_to() {
+async fn after_the_horizon_the_same_request_is_another_job_whatever_the_outcome_of_the_first() {
     let (database, ledger) = ledger().await;
     let acme = tenant("acme");
     let mut billed = 0;

@@ -83,7 +83,7 @@ async fn two_writers_share_the_work_and_book_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_was_overtaken_takes_what_another_has_trimmed_for_no_loss() {
+async fn an_overtaken_writer_reports_no_loss_for_events_that_another_has_trimmed() {
     let (database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());
     work(&hand);
@@ -138,7 +138,7 @@ async fn the_outbox_is_trimmed_up_to_the_last_booked_event_which_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_memory_is_told_once_and_nothing_is_booked_before_a_new_epoch() {
+async fn lost_memory_is_reported_once_and_nothing_is_booked_before_a_new_epoch() {
     let (database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());
     let acme = tenant("acme");
@@ -167,7 +167,7 @@ async fn lost_memory_is_told_once_and_nothing_is_booked_before_a_new_epoch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_outbox_lost_is_noticed_while_news_of_another_keeps_the_writer_busy() {
+async fn a_loss_in_one_outbox_is_noticed_while_events_of_another_keep_the_writer_busy() {
     let (_database, ledger) = ledger().await;
     let (hand, watch) = (Hand::default(), Impatient::default());
     let (acme, globex) = (tenant("acme"), tenant("globex"));
@@ -193,7 +193,7 @@ async fn what_one_outbox_lost_is_noticed_while_news_of_another_keeps_the_writer_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rest_that_is_never_booked_is_given_up_and_nobody_waits_for_it() {
+async fn a_tail_that_is_never_booked_is_abandoned_and_nobody_waits_for_it() {
     let (_database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());
     let acme = tenant("acme");
@@ -223,7 +223,7 @@ async fn a_rest_that_is_never_booked_is_given_up_and_nobody_waits_for_it() {
     assert_proven(&ledger).await;
 }
 
-/// One event of epoch 1 is booked, the next one stands behind it, and epoch 2 is issued.
+/// One event of epoch 1 is booked, the next one waits after it, and epoch 2 is issued.
 async fn with_a_rest() -> (TestDatabase, Ledger, Hand, Partition) {
     let (database, ledger) = ledger().await;
     let (hand, acme) = (Hand::default(), tenant("acme"));
@@ -236,7 +236,7 @@ async fn with_a_rest() -> (TestDatabase, Ledger, Hand, Partition) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_lost_of_an_old_epoch_is_given_up_although_nothing_happens_in_the_new_one() {
+async fn the_lost_tail_of_an_old_epoch_is_abandoned_even_without_events_in_the_new_one() {
     let (_database, ledger, hand, place) = with_a_rest().await;
     hand.lose_last(place);
     ledger.raise_epochs(&[(place, Epoch(2))], "node-1").await.unwrap();
@@ -263,7 +263,7 @@ async fn what_is_lost_of_an_old_epoch_is_given_up_although_nothing_happens_in_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rest_that_still_stands_is_booked_before_its_epoch_is_given_up() {
+async fn a_tail_that_the_outbox_still_holds_is_booked_before_its_epoch_is_settled() {
     let (database, ledger, hand, place) = with_a_rest().await;
     hand.adopt(place, 2);
     let mut writer = writer(&hand, &ledger, &Alarms::default());
@@ -276,7 +276,7 @@ async fn a_rest_that_still_stands_is_booked_before_its_epoch_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_given_up_is_never_booked_though_another_had_read_it_or_it_turns_up_again() {
+async fn an_abandoned_tail_is_never_booked_even_if_another_writer_read_it_or_it_turns_up_again() {
     let (database, ledger, hand, place) = with_a_rest().await;
     let lost = hand.lose_last(place);
     hand.adopt(place, 2);
@@ -297,7 +297,7 @@ async fn what_was_given_up_is_never_booked_though_another_had_read_it_or_it_turn
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rest_of_an_old_epoch_is_booked_before_the_new_one() {
+async fn the_tail_of_an_old_epoch_is_booked_before_the_new_one() {
     let (database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());
     let acme = tenant("acme");
@@ -316,7 +316,7 @@ async fn the_rest_of_an_old_epoch_is_booked_before_the_new_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gap_is_recorded_and_told_and_the_partition_goes_on() {
+async fn a_gap_is_recorded_and_reported_and_the_partition_goes_on() {
     let (database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());
     let acme = tenant("acme");
@@ -333,7 +333,7 @@ async fn a_gap_is_recorded_and_told_and_the_partition_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consume_whose_partial_one_was_lost_still_ends_at_its_total() {
+async fn a_final_consume_after_a_lost_partial_one_is_booked_with_its_total() {
     let (database, ledger) = ledger().await;
     let (hand, alarms) = (Hand::default(), Alarms::default());
     let acme = tenant("acme");

@@ -1,4 +1,5 @@
-//! What the writer leaves in the outboxes behind it: so much for the whole node, whoever booked it.
+//! The safety tails that writers leave in the outboxes: one bound for the whole node, whichever writer booked the
+//! events.
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ async fn one_bound_holds_for_all_partitions_and_the_largest_gives_way_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_goes_on_for_another_counts_what_that_one_left() {
+async fn a_writer_that_takes_a_partition_over_counts_the_safety_tail_of_the_former_one() {
     let (_database, ledger) = ledger().await;
     let hand = Hand::default();
     for round in 0..6 {

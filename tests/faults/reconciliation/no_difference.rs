@@ -1,4 +1,4 @@
-//! What looks like a difference and is none: what the ledger told, what was done again, what a change of policy leaves.
+//! Apparent differences that are none: restored counters, repeats, and counters after a change of policy.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::app::*;
 use crate::support::wait::wait_for;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_ledger_told_after_a_loss_of_memory_is_compared_at_once() {
+async fn counters_restored_after_a_loss_of_memory_are_compared_at_once() {
     let app = app_with(before_the_turn()).await;
     app.move_clock("2026-02-01T12:00:00Z").await;
     let hold = pages("7").by("ada").lasting(3600);
@@ -97,7 +97,7 @@ async fn a_repeat_whose_epoch_ended_before_it_was_given_back_is_no_drift() {
             connection.keys::<_, Vec<String>>(format!("tg1:{{{}*}}:meta", cursor.partition)).await.unwrap();
         let _: () = connection.hset(&meta[0], "epoch", "0").await.unwrap();
     }
-    // The next instance finds the memory in doubt, and books the rest of the old epoch under the new one.
+    // The next instance finds the memory in doubt, and books the tail of the old epoch under the new one.
     let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
     let judged = wait_for("the checkpoint is judged", Duration::from_secs(30), async || {
         app.app().ledger.reconciliation(&acme(), taken.id, taken.place).await.unwrap()

@@ -12,7 +12,7 @@ use super::{BEFORE_THE_TURN_MS, all, app_with, before_the_turn, metric, tamper, 
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
-/// Callers that work on until told to stop.
+/// Callers that work until they are stopped.
 pub(in crate::faults) struct Traffic {
     stop: Arc<AtomicBool>,
     next: Arc<AtomicU64>,

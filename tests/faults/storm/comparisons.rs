@@ -1,4 +1,4 @@
-//! Every tenant compared every second under full load: nothing is found that is not there, and what is there is found.
+//! Every tenant compared every second under full load: no false difference, and every real one is found.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ async fn tamper(app: &TestApp, tenant: &TenantId, by: i64) {
     command.exec_async(&mut connection).await.unwrap();
 }
 
-/// Takes the tenant's latest event out of its outbox.
+/// Deletes the tenant's latest event from its outbox.
 async fn delete_latest_event(app: &TestApp, tenant: &TenantId) {
     let mut connection = app.redis.connection().await;
     let outboxes: Vec<String> = connection.keys("tg1:*:outbox").await.unwrap();

@@ -16,14 +16,14 @@ use crate::support::wait::wait_for;
 const TENANTS: u64 = 8;
 const CALLERS: u64 = 8;
 
-/// A port behind which another server may come to stand: connections end when it does.
+/// A port whose target server can be replaced; connections end when it is.
 struct Forwarder {
     port: u16,
     target: watch::Sender<Option<PathBuf>>,
 }
 
 impl Forwarder {
-    /// Passes everything on to the target, or nothing to nobody while there is none.
+    /// Forwards everything to the target, or nothing while there is none.
     async fn to(target: Option<PathBuf>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -50,7 +50,7 @@ impl Forwarder {
     }
 }
 
-/// Says a command to a server and answers what it answers.
+/// Sends a command to a server and returns the answer.
 fn say<T: redis::FromRedisValue>(redis: &EmbeddedRedis, words: &[&str]) -> T {
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap()

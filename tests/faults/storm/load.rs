@@ -1,4 +1,4 @@
-//! Callers that reserve and consume without a pause, repeat what is not answered, and know exactly what they did.
+//! Callers that reserve and consume without a pause, repeat unanswered calls, and count exactly what they did.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::support::wait::wait_for;
 
 /// What a job consumes of the three units that it holds.
 const UNITS_PER_JOB: u64 = 2;
-/// How long a caller pauses who was told to come again.
+/// How long a caller pauses after an answer that asks to retry.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the callers of a load have seen.

@@ -25,12 +25,12 @@ const METERS: [&str; 3] = ["llm.request", "llm.input_token", "llm.output_token"]
 /// A limit and a quota for each meter of a wide plan.
 const COUNTERS: usize = 2 * METERS.len();
 /// How long after the servers are back an active tenant may wait for its first right answer, on a machine that does
-/// nothing else; the other tests of a run are something else.
+/// nothing else; other tests of a run are load.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(3);
 const FIRST_ANSWER_AMONG_OTHERS_MAX: Duration = Duration::from_secs(30);
 /// What a replay's holds last at most, and the sweep after that.
 const HOLDS_GONE_WITHIN: Duration = Duration::from_secs(120);
-/// What a replay ends with when the ledger does not have what was acknowledged.
+/// The exit code of a replay when the ledger lacks acknowledged work.
 const DIFFERS: i32 = 3;
 /// What it ends with when no service answers.
 const UNREACHABLE: i32 = 4;
@@ -55,7 +55,7 @@ struct ReplayStorm {
     random: StdRng,
     /// How long each first right answer took.
     first_answers: BTreeMap<Fault, Vec<Duration>>,
-    /// What every run is told.
+    /// The arguments of every run.
     options: &'static [&'static str],
 }
 
@@ -92,7 +92,7 @@ impl ReplayStorm {
             Fault::ServiceKilled => {
                 let mut service = storm.service.take().unwrap();
                 service.kill();
-                // At the address of the first, where the replay goes on calling.
+                // At the address of the first, which the replay goes on calling.
                 storm.service = Some(storm.serve(&service.address).await);
             }
             Fault::RedisEmptied => {
@@ -101,7 +101,7 @@ impl ReplayStorm {
             }
         }
         let back = Instant::now();
-        // What the gate alone has acknowledged may go with its memory; what the ledger has may not.
+        // Work that only the gate has acknowledged may be lost with its memory; booked work may not.
         let usage = json!({ "tenant": "replay-001", "meter": "probe", "amount": "1", "ack": "ledger" });
         let caller = storm.caller();
         caller.insist(Method::POST, "/v1/usage", Some(&format!("probe-{number}")), usage).await;
@@ -117,7 +117,7 @@ impl ReplayStorm {
         command
     }
 
-    /// Replays the trace as run after run, until told to stop; the last run is finished. Answers what each run said.
+    /// Replays the trace, run after run, until it is stopped; the last run is finished. Returns the output of each run.
     fn replay_until(&self, stop: Arc<AtomicBool>, may_differ: bool) -> JoinHandle<Vec<Value>> {
         let commands: Vec<_> = (1..10_000).map(|run| self.replay(run)).collect();
         tokio::task::spawn_blocking(move || {
@@ -132,7 +132,7 @@ impl ReplayStorm {
         })
     }
 
-    /// Hits the servers at random moments while the trace is replayed; answers what each run of it said.
+    /// Hits the servers at random moments while the trace is replayed; returns the output of each run.
     async fn rage(&mut self, faults: &[Fault], rounds: u64, may_differ: bool) -> Vec<Value> {
         // Its first run puts the tenants on the plan.
         let mut told = vec![tables_of(&mut self.replay(0), may_differ)];
@@ -141,7 +141,7 @@ impl ReplayStorm {
         for round in 0..rounds {
             for (at, fault) in faults.iter().enumerate() {
                 let pause_ms = self.random.random_range(20..400);
-                // The moment of the fault is what is random: there is no condition to wait for.
+                // The moment of the fault is random: there is no condition to wait for.
                 tokio::time::sleep(Duration::from_millis(pause_ms)).await;
                 self.strike(*fault, round * faults.len() as u64 + at as u64).await;
             }
@@ -165,7 +165,7 @@ impl ReplayStorm {
         }
     }
 
-    /// Checked last, because of what a storm shows its time matters least.
+    /// Checked last, because time matters least of a storm's results.
     fn answered_in_time(&self) {
         for (fault, took) in &self.first_answers {
             let mut took = took.clone();
@@ -225,7 +225,7 @@ fn acknowledged(told: &[Value], meter: &str) -> Decimal {
         .sum()
 }
 
-/// A trace, and what it adds up to.
+/// A trace and its totals.
 fn made_up_trace(random: &mut StdRng) -> (String, [u64; 3]) {
     let mut text = String::from("TIMESTAMP,ContextTokens,GeneratedTokens\n");
     let mut sums = [ROWS, 0, 0];

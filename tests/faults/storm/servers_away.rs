@@ -146,7 +146,8 @@ async fn comparing_storm() -> Storm {
     storm
 }
 
-/// From now on a comparison of every tenant finds gate and ledger equal, and none ever found anything else.
+/// Checks that a new comparison of every tenant finds gate and ledger equal, and that no earlier one found a
+/// difference.
 async fn compared_clean(storm: &Storm) {
     let now = storm.rows("SELECT extract(epoch FROM clock_timestamp())::text AS now").await.remove(0);
     let clean = format!(

@@ -1,5 +1,5 @@
-//! Two services on the same servers, under load: what one is told the other knows, and when one is killed the other goes
-//! on with everything.
+//! Two services on the same servers, under load: a change at one reaches the other, and when one is killed the other
+//! goes on with everything.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ async fn capacity_is(caller: &Callers, capacity: &str) -> bool {
     quota.is_some_and(|(status, quota)| status == 200 && quota["limits"][0]["capacity"] == capacity)
 }
 
-/// One change of a plan, an override and a key each, told to one of them; answers the slowest time until both knew.
+/// Changes a plan, an override and a key at one of them; returns the longest time until both had a change.
 async fn news(both: &[Callers; 2], round: u64) -> Duration {
     let told = &both[usize::try_from(round % 2).unwrap()];
     let capacity = (1_000 + round).to_string();
@@ -84,7 +84,7 @@ async fn news(both: &[Callers; 2], round: u64) -> Duration {
     plan.max(override_).max(key)
 }
 
-/// Waits until the other has booked everything: what comes behind it in each partition is booked.
+/// Waits until the other has booked everything: a later event of each partition is booked.
 async fn taken_over(caller: &Callers, round: u64) -> Duration {
     let killed = Instant::now();
     let key = format!("after-{round}");
@@ -100,7 +100,7 @@ async fn taken_over(caller: &Callers, round: u64) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_of_two_services_is_told_both_know_and_a_killed_one_is_replaced_by_the_other() {
+async fn two_services_share_keys_and_policy_and_a_killed_one_is_replaced_by_the_other() {
     let mut storm = Storm::begin(Vec::new()).await;
     prepare(&storm, TENANTS).await;
     let mut books = writer(&storm, None).await;

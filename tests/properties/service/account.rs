@@ -1,4 +1,4 @@
-//! One tenant's side of a sequence, without a service: which calls its steps are, and what the model has them answered.
+//! One tenant's side of a sequence, without a service: the calls of its steps, and the model's answers to them.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub(super) struct Request {
     pub(super) body: Value,
 }
 
-/// An answer of the API, as far as the model can say: what it has in addition does not matter.
+/// An answer of the API, as far as the model determines it: further fields do not matter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) status: u16,

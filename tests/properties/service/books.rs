@@ -1,4 +1,4 @@
-//! The books at the end of a sequence: what the model says, to the unit, and proven.
+//! The books at the end of a sequence: equal to the model, to the unit, and proven.
 
 use tollgate::domain::reservation::ReservationState;
 
@@ -7,10 +7,10 @@ use super::world::World;
 use crate::ledger::rows;
 use crate::support::process::PATIENCE;
 
-/// What a tenant's meter comes to: consumed, reserved, available.
+/// The balances of a tenant's meter: consumed, reserved, available.
 type Sums = [i64; 3];
 
-/// The books have what the tenants' models have, and nothing twice, and nothing besides.
+/// Checks that the books have exactly what the tenants' models have, nothing twice and nothing else.
 pub(super) async fn hold(world: &World, tenants: &[Tenant]) {
     world.app.drained().await;
     for tenant in tenants {

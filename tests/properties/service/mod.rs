@@ -29,7 +29,7 @@ const SETTLE_MS: i64 = 10_000;
 /// How many sequences one world sees.
 const SEQUENCES_OF_A_WORLD: u64 = 8;
 
-/// Tells how to repeat a sequence that fails, and what it has done.
+/// Prints how to repeat a sequence that fails, and its steps.
 struct ToldOnFailure(u64, Journal);
 
 impl Drop for ToldOnFailure {

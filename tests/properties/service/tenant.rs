@@ -17,12 +17,12 @@ use crate::support::model::{Hold, Model};
 use crate::support::process::PATIENCE;
 use crate::support::wait::wait_for;
 
-/// How long a caller pauses who got no answer, or was told to come again.
+/// How long a caller pauses after no answer, or after one that asks to retry.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long the books may take before a call that may be lost is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(300);
 
-/// What happened so far, told when the sequence fails.
+/// The log of the sequence, printed when it fails.
 #[derive(Clone)]
 pub(super) struct Journal(Arc<Mutex<Vec<String>>>, Instant);
 
@@ -43,7 +43,7 @@ impl Journal {
 /// A tenant with its ways to the services.
 pub(super) struct Tenant {
     pub(super) account: Account,
-    /// The ids of its reservations, as far as it was told.
+    /// The ids of its reservations that it has received.
     ids: BTreeMap<u8, String>,
     caller: Callers,
     ledger: Ledger,
@@ -68,7 +68,7 @@ struct Answered {
 }
 
 impl Answered {
-    /// Whether it says that the books have it; what is parked is not in the books yet.
+    /// Whether the answer says that the call is booked; a parked call is not booked yet.
     fn is_of_the_books(&self) -> bool {
         self.status < 300 && self.body["ack"] == "ledger" && self.body["degraded"] == false
     }
@@ -244,7 +244,7 @@ impl Tenant {
         }
     }
 
-    /// Every read shows what the model has.
+    /// Checks that every read equals the model.
     pub(super) async fn check_reads(&self) {
         let (status, quota) = self.quota().await.unwrap();
         assert_eq!(status, 200, "{quota}");

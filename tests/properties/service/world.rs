@@ -1,4 +1,4 @@
-//! A service in a process of its own, a second instance and a writer in this one, and what strikes them.
+//! A service in a process of its own, a second instance and a writer in this one, and the faults that hit them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl World {
         let mut moments: Vec<_> = begins.chain(ends).collect();
         moments.sort_by_key(|(at_us, ..)| *at_us);
         for (at_us, begins, fault) in moments {
-            // The moment is what is random: there is no condition to wait for.
+            // The moment is random: there is no condition to wait for.
             sleep_until(moment(at_us)).await;
             journal.note(&format!("{fault:?} {}", if begins { "begins" } else { "ends" }));
             if begins { self.begin_fault(fault).await } else { self.end_fault(fault).await }
@@ -166,7 +166,8 @@ impl World {
         if let Some(starting) = self.starting.take() {
             self.service = starting.await.unwrap();
         }
-        // Those of the killed would end by themselves, but nobody need wait for that. Locked, because others take them.
+        // Leases of killed owners would end by themselves, but the test need not wait for that. Locked, because others
+        // take them.
         let free = "LOCK TABLE leases IN EXCLUSIVE MODE; DELETE FROM leases";
         as_owner(&self.app.database, free).await.unwrap();
     }
