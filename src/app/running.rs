@@ -13,7 +13,7 @@ use super::instance_observer::InstanceObserver;
 use super::options::Role;
 use crate::clock::Clock;
 use crate::domain::ids::PlanId;
-use crate::gate::{Gate, GateOptions};
+use crate::gate::{DUE_BUCKET_MS, Gate, GateOptions};
 use crate::http::{HeaderSwitches, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::operations::{Operations, OperationsOptions, Positions, follow_changes, watch_losses};
@@ -139,7 +139,7 @@ fn gate_options(settings: &Settings) -> GateOptions {
         connect_timeout: Duration::from_millis(settings.redis.connect_timeout_ms),
         concurrent_calls_max: settings.redis.concurrent_calls_max,
         partitions: settings.gate.partitions,
-        due_bucket_ms: milliseconds(settings.gate.due_bucket_ms),
+        due_bucket_ms: DUE_BUCKET_MS,
         tombstone_keyed_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
         tombstone_unkeyed_ms: milliseconds(settings.gate.tombstone_unkeyed_seconds.saturating_mul(1000)),
         allow_unsafe: settings.redis.allow_unsafe,

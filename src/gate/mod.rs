@@ -80,7 +80,7 @@ pub struct GateOptions {
     pub concurrent_calls_max: usize,
     /// The installation's number of partitions, 1 to 256; fixed at installation.
     pub partitions: u16,
-    /// The width of a due bucket, in ms; fixed at installation.
+    /// The width of a due bucket, in ms: [`DUE_BUCKET_MS`] of every service.
     pub due_bucket_ms: i64,
     /// How long a resolved reservation with an idempotency key is remembered, in ms.
     pub tombstone_keyed_ms: i64,
@@ -102,6 +102,9 @@ pub struct PartitionFacts {
     /// The last due bucket finished.
     pub swept: Option<i64>,
 }
+
+/// The width of a due bucket, in ms. Buckets are numbered by it in what the gate keeps, so no installation may change it.
+pub const DUE_BUCKET_MS: i64 = 1000;
 
 /// A client needs this long to notice that its answer is overdue; scripts are told not to run after the shorter time.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(5);

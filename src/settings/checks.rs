@@ -57,7 +57,6 @@ impl Found<'_> {
             ("postgres.checkout_timeout_ms", postgres.checkout_timeout_ms, 10, 60_000),
             ("postgres.statement_timeout_ms", postgres.statement_timeout_ms, 100, HOUR_MS),
             ("gate.partitions", u64::from(gate.partitions), 1, 256),
-            ("gate.due_bucket_ms", gate.due_bucket_ms, 100, 60_000),
             ("gate.tombstone_keyed_seconds", gate.tombstone_keyed_seconds, DAY_SECONDS, 30 * DAY_SECONDS),
             ("gate.tombstone_unkeyed_seconds", gate.tombstone_unkeyed_seconds, 1, 30 * DAY_SECONDS),
             ("gate.backlog_events_max", gate.backlog_events_max, 1, BACKLOG_EVENTS_MOST),

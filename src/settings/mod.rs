@@ -144,8 +144,6 @@ pub struct InstallationSettings {
 pub struct GateSettings {
     /// How many partitions tenants are spread over, 1 to 256.
     pub partitions: u16,
-    /// Reservations that expire within the same stretch are swept together, in milliseconds.
-    pub due_bucket_ms: u64,
     /// How long a resolved call with an idempotency key is remembered, in seconds.
     pub tombstone_keyed_seconds: u64,
     /// How long a resolved call without one is remembered, in seconds.

@@ -62,11 +62,11 @@ fn the_base_file_and_the_settings_have_the_same_keys() {
 #[test]
 fn a_later_source_wins() {
     let mut sources = with(&[("TOLLGATE__GATE__PARTITIONS", "8"), ("TOLLGATE__WRITER__IDLE_POLL_MS", "7")]);
-    sources.file = Some("environment = \"sandbox\"\n[gate]\npartitions = 4\ndue_bucket_ms = 500");
+    sources.file = Some("environment = \"sandbox\"\n[gate]\npartitions = 4\ntombstone_unkeyed_seconds = 500");
     sources.command_line = vec![("writer.idle_poll_ms", "9")];
     let settings = sources.load().unwrap();
     assert_eq!(settings.environment, Environment::Sandbox);
-    assert_eq!((settings.gate.partitions, settings.gate.due_bucket_ms), (8, 500));
+    assert_eq!((settings.gate.partitions, settings.gate.tombstone_unkeyed_seconds), (8, 500));
     assert_eq!(settings.writer.idle_poll_ms, 9);
 }
 
@@ -200,7 +200,7 @@ fn the_rendered_settings_are_toml_that_shows_origins_and_no_secret() {
     }
     let rendered = settings.render();
     assert!(rendered.contains("partitions = 8  # from TOLLGATE__GATE__PARTITIONS\n"), "{rendered}");
-    assert!(rendered.contains("due_bucket_ms = 1000\n"), "{rendered}");
+    assert!(rendered.contains("tombstone_unkeyed_seconds = 300\n"), "{rendered}");
     assert!(
         rendered.contains("secret = \"(hidden)\"  # from TOLLGATE__INSTALLATION__SECRET\n"),
         "{rendered}"
