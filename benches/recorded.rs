@@ -17,8 +17,7 @@ use tollgate::domain::period::Window;
 use tollgate::domain::policy::Level;
 use tollgate::domain::reservation::{Body, BodyDetails, CounterField, LineRule, OnExcess, OnLate};
 use tollgate::gate::{
-    ConsumeCall, DUE_BUCKET_MS, Gate, GateOptions, QuotaCapacity, ReserveCall, ReserveMode, RestorePage,
-    Totals, WarmState,
+    ConsumeCall, Gate, GateOptions, QuotaCapacity, ReserveCall, ReserveMode, RestorePage, Totals, WarmState,
 };
 
 use super::redis_alone::Calls;
@@ -105,7 +104,8 @@ fn gate_options(url: &str) -> GateOptions {
         response_timeout: Duration::from_secs(3600),
         connect_timeout: Duration::from_secs(5),
         partitions: 64,
-        due_bucket_ms: DUE_BUCKET_MS,
+        // The list in which the hold ends is among its words, too.
+        due_bucket_ms: DAY_MS,
         tombstone_keyed_ms: 86_400_000,
         tombstone_unkeyed_ms: 300_000,
         concurrent_calls_max: 4096,

@@ -8,11 +8,17 @@
 --          10 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE: record before, record stored, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
+--          By the plain path DONE: record before, record stored, '', cells, numbers and capacities of quotas
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    consume
+-- include prelude
 -- include plain/consume
 
-local plain = plain_consume()
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
+local plain = ARGV[9] == '1' and plain_consume(real, now, facts)
 if plain then
   return plain
 end
@@ -34,11 +40,11 @@ end
 -- include plan_moves
 
 -- read
-local call, answer = resolving()
+local call, answer = resolving(real, now, facts)
 if answer then
   return answer
 end
-local record, now = call.record, call.now
+local record = call.record
 local late, resolves = record.state == STATE_EXPIRED, ARGV[9] == '1'
 local totals, failure = read_totals(ARGV[6], record, function(line, named)
   if named and not resolves then

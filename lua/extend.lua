@@ -7,6 +7,7 @@
 --          COLD: record, tenant, holders, counters
 --          others about the record: record    ALARM: epoch found
 -- event    extend
+-- include prelude
 -- include resolving
 -- include out_of_time
 -- include states
@@ -20,11 +21,15 @@
 -- include outlive
 
 -- read
-local call, answer = resolving()
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
+local call, answer = resolving(real, now, facts)
 if answer then
   return answer
 end
-local record, now = call.record, call.now
+local record = call.record
 local expires_at = math.min(now + tonumber(ARGV[6]), record.latest_expiry)
 local due = due_list(call.prefix, expires_at, tonumber(ARGV[7]), tonumber(call.facts[2]))
 

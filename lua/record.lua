@@ -81,7 +81,7 @@ end
 -- write
 local record = {
   layout = layout_of(checks), state = is_usage and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch, degraded = true,
-  expires_at = expires_at, born_at = taken_at, latest_expiry = latest_expiry, sequence = 0, held = {}, consumed = {},
+  expires_at = expires_at, born_at = taken_at, latest_expiry = latest_expiry, sequence = 0, held = {}, consumed = {}, id = ARGV[4], body = ARGV[6],
 }
 for line = 1, line_count do
   record.held[line] = is_usage and 0 or amounts[line]

@@ -7,6 +7,7 @@
 --          DONE: record before, record stored, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    release, or consume when late
+-- include prelude
 -- include resolving
 -- include out_of_time
 -- include states
@@ -24,11 +25,15 @@
 -- include plan_moves
 
 -- read
-local call, answer = resolving()
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
+local call, answer = resolving(real, now, facts)
 if answer then
   return answer
 end
-local record, now = call.record, call.now
+local record = call.record
 local totals, failure, named = read_totals(ARGV[6], record, function(line)
   return record.consumed[line]
 end)

@@ -1,25 +1,25 @@
 #!lua
 -- reserve: holds amounts under all limits, or counts usage after the fact under the same limits; all of it or nothing.
--- KEYS     1 meta  2 outbox  3 reservation  4 tenant's state  5.. subjects' states
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 call (packed in gate/reserve.rs)  6 body
+-- KEYS     1 meta  2 outbox  3 reservation  4 list of the holds that are expected to end with it  5 tenant's state  6.. subjects' states
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes), 0, first 16 bytes of the record  5 call (packed in gate/reserve.rs)
+--          6 lines, as all is granted, and body
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED, KEY_REUSED: record, readings
 --          REFUSED: granted by a best effort, readings, refusing, waits in ms    COLD: tenant, holders, counters    ALARM: epoch found
+--          By the plain path DONE: expiry, '', '', cells, capacities of quotas    REFUSED: '', '', refusing, cells, capacities of quotas
 -- event    reserve or usage, with the whole record
+-- include prelude
 -- include plain/reserve
 
-local plain, refused = plain_reserve()
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
+local plain = plain_reserve(real, now, facts, 3, 4)
 if plain then
   return plain
 end
 
--- include plain/refusal
-
-if refused then
-  return plain_refusal(refused)
-end
-
--- include prelude
 -- include out_of_time
 -- include last_id
 -- include keys/prefix
@@ -41,27 +41,25 @@ end
 
 -- read
 local epoch, prefix = tonumber(ARGV[1]), key_prefix()
-local real, now, facts, alarm = prelude(ARGV[3])
-if alarm then
-  return alarm
-end
 local existing = read_record(redis.call('GET', KEYS[3]), epoch)
-local mode, flags, ttl, max_life, valid_from, valid_until, windows_end, tombstone, due_ms, line_count, at =
-  struct.unpack('<BBi8i8i8i8i8i8i8B', ARGV[5])
+local flags, mode, line_count, life, longest_life, valid_from, valid_until, windows_end, tombstone, due_ms, _, at =
+  struct.unpack('<BBBi8i8i8i8i8i8i8i8', ARGV[5])
 local amounts = {}
 for line = 1, line_count do
-  amounts[line], at = struct.unpack('<i8', ARGV[5], at)
+  local held, consumed = struct.unpack('<i8i8', ARGV[6], 16 * line - 15)
+  amounts[line] = held + consumed
 end
-local keyed, ledger_asked, may_be_known = flags % 2 == 1, flags % 4 >= 2, flags >= 4
+local body = string.sub(ARGV[6], 16 * line_count + 1)
+local keyed, ledger_asked, may_be_known = flags % 2 == 1, flags % 4 >= 2, flags % 8 >= 4
 local checks = read_checks(ARGV[5], at)
-local expires_at = mode == USAGE and now or now + math.min(ttl, max_life)
+local expires_at = now + life
 local due = due_list(prefix, expires_at, due_ms, tonumber(facts[2]))
-local holders = measure(state_keys(4), checks, epoch, now)
+local holders = measure(state_keys(5), checks, epoch, now)
 local cold = find_cold(holders, checks)
 
 -- check
 if existing then
-  local known = is_same_call(existing, ARGV[6]) and REPLAYED or KEY_REUSED
+  local known = is_same_call(existing, body) and REPLAYED or KEY_REUSED
   return { known, real, now, '', existing.raw, pack_readings(checks, is_known) }
 end
 local refused = out_of_time(real, now, facts[3])
@@ -101,8 +99,8 @@ for line = 1, line_count do
 end
 local record = {
   layout = layout_of(checks), state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
-  expires_at = expires_at, born_at = now, latest_expiry = mode == USAGE and now or now + max_life, sequence = 0,
-  held = held, consumed = consumed,
+  expires_at = expires_at, born_at = now, latest_expiry = now + longest_life, sequence = 0, held = held, consumed = consumed,
+  id = string.sub(ARGV[4], 1, 16), body = body,
 }
 for number = 1, #checks do
   local check = checks[number]

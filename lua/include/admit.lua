@@ -7,14 +7,14 @@
 -- include pack_record
 -- include keep_subjects
 -- include write_counters
--- Appends the event of a new record, stores that and the counters as they stand in memory, of windows that end by then.
+-- Appends the event of a new record, which has its id and body, stores it and the counters as they stand in memory, of windows that end by then.
 -- Returns the event's id.
 local function admit(record, due, tombstone, holders, checks, windows_end, now)
-  local reservation, body = KEYS[3], ARGV[6]
+  local reservation, body = KEYS[3], record.body
   local is_usage = record.state == STATE_CONSUMED
   local values, format = record_values(record)
   local kind = is_usage and EVENT_USAGE or EVENT_RESERVE
-  local id = append(KEYS[2], ARGV[1], pack_event(kind, record.born_at, ARGV[4], 0, values, format, body))
+  local id = append(KEYS[2], ARGV[1], pack_event(kind, record.born_at, record.id, 0, values, format, body))
   local sequence = sequence_of(id, ARGV[1])
   if is_usage then
     local core = string.sub(body, 1, struct.unpack('<I2', body, 17))

@@ -2,23 +2,29 @@
 -- include read_weights
 -- Reads the counters that a call is measured against, packed in gate/counters.rs.
 local function read_checks(blob, at)
-  local checks, count = {}, nil
-  count, at = struct.unpack('<B', blob, at)
+  local count, quotas, _, scopes_at = struct.unpack('<BBB', blob, at)
+  local checks, fields_at = {}, scopes_at + count
+  at = fields_at + 8 * count + 9 * quotas
   for number = 1, count do
-    local scope_index, field, since, capacity, flags, code, quota
-    scope_index, field, since, capacity, flags, code, at = struct.unpack('<Bc8i8i8BB', blob, at)
+    local field, quota = string.sub(blob, fields_at + 8 * number - 8, fields_at + 8 * number - 1), nil
+    local capacity, code
+    capacity, _, code, at = struct.unpack('<i8i8B', blob, at)
     if capacity < 0 then
       quota, capacity = 'q' .. field, nil
     end
     local check = {
-      weights = false, scope_index = scope_index, field = field, algorithm = algorithm_of(code), code = code, mark = 0, began = 0,
-      window_end = 0,
-      since = since, capacity = capacity, quota = quota, rate = flags >= 32, consumed = 0, reserved = 0, next_end = 0, missing = true,
-      current = false, later = false, known = false, moved = false,
+      weights = false, scope_index = string.byte(blob, scopes_at + number - 1), field = field, algorithm = algorithm_of(code), code = code,
+      mark = 0, began = 0, window_end = 0, since = 0, capacity = capacity, quota = quota, rate = false, consumed = 0, reserved = 0,
+      next_end = 0, missing = true, current = false, later = false, known = false, moved = false,
     }
     at = check.algorithm.read(check, blob, at)
-    check.weights, at = read_weights(blob, flags, at)
     checks[number] = check
+  end
+  for number = 1, count do
+    local check, flags = checks[number], nil
+    check.since, flags, at = struct.unpack('<i8B', blob, at)
+    check.rate = flags >= 32
+    check.weights, at = read_weights(blob, flags, at)
   end
   return checks
 end

@@ -1,4 +1,3 @@
--- include prelude
 -- include last_id
 -- include keys/prefix
 -- include find_record
@@ -6,11 +5,7 @@
 -- include cold_record
 -- What consume, release and extend read first: the reservation as far as the caller may know it, and its state hashes. Returns the call, or
 -- nothing and the answer.
-local function resolving()
-  local real, now, facts, alarm = prelude(ARGV[3])
-  if alarm then
-    return nil, alarm
-  end
+local function resolving(real, now, facts)
   local epoch, prefix = tonumber(ARGV[1]), key_prefix()
   local record = find_record(epoch, ARGV[5])
   if not record then

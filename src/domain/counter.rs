@@ -158,6 +158,7 @@ impl Counter {
             parameters,
             cap: is_capped.then_some(capacity),
             lines: self.lines.clone(),
+            is_quota: Some(self.is_quota()),
         }
     }
 

@@ -233,6 +233,8 @@ pub struct CounterRef {
     pub cap: Option<PlaceCapacity>,
     /// Which lines count, and with what weight.
     pub lines: Vec<(u8, i64)>,
+    /// Whether it is a quota's; none where the record does not say so.
+    pub is_quota: Option<bool>,
 }
 
 /// The part of a record that is packed once and never rewritten.

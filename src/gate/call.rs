@@ -34,7 +34,8 @@ pub(super) struct Reply {
 const UNKNOWN_ROOM: i64 = -9_007_199_254_740_992;
 
 impl Reply {
-    fn read(value: Value, epoch: Epoch) -> Result<(Self, i64), GateError> {
+    /// Reads an answer; and Redis's own time in it (unix ms).
+    pub(super) fn read(value: Value, epoch: Epoch) -> Result<(Self, i64), GateError> {
         let Value::Array(mut values) = value else { return Err(Undecodable("a script's answer").into()) };
         if values.len() < 4 {
             return Err(Undecodable("a script's answer").into());
@@ -46,6 +47,11 @@ impl Reply {
             id => id.parse().map_err(|_| Undecodable("an outbox id"))?,
         };
         Ok((Self { status, now_ms: integer(&values[2])?, id, epoch, rest }, integer(&values[1])?))
+    }
+
+    /// How many values of its own the status has.
+    pub(super) fn len(&self) -> usize {
+        self.rest.len()
     }
 
     /// The bytes at this place of the status's own values.

@@ -60,18 +60,16 @@ impl Gate {
         if call.counters.len() > CHECKPOINT_COUNTERS_MAX || call.subjects.len() > CHECKPOINT_SUBJECTS_MAX {
             return Err(malformed("more than 255 counters or 64 subjects"));
         }
-        check_counters(call.counters.iter().map(Count::read), call.subjects.len(), usize::from(u8::MAX))
-            .map_err(malformed)?;
+        let counts: Vec<_> =
+            call.counters.iter().map(|counter| Count::read(counter).without_capacity()).collect();
+        check_counters(&counts, call.subjects.len(), usize::from(u8::MAX)).map_err(malformed)?;
         let partition = call.partition;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|hash| self.keys.subject(partition, call.tenant, *hash)));
         let mut arguments = self.mutating(partition, call.now_ms)?;
         let mut packed = Vec::with_capacity(1 + 48 * call.counters.len());
-        pack_counters(
-            call.counters.iter().map(|counter| Count::read(counter).without_capacity()),
-            &mut packed,
-        );
+        pack_counters(&counts, &[], &mut packed);
         arguments.extend([call.id.as_bytes().to_vec(), packed]);
         arguments.extend([call.valid.0, call.valid.1].map(|ms| ms.to_string().into_bytes()));
         arguments.push(call.description.clone());

@@ -1,6 +1,7 @@
 //! Counters as the scripts are told of them.
 
 use crate::domain::algorithms::Parameters;
+use crate::domain::amount::Units;
 use crate::domain::codec::Write;
 use crate::domain::counter::Counter;
 use crate::domain::limit::Class;
@@ -61,13 +62,21 @@ impl<'a> Count<'a> {
     }
 }
 
+/// What amounts by line ask of a counter of these lines and weights; more than any has room for where that is too large to say.
+pub(super) fn need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
+    let of_line = |&(line, weight): &(u8, i64)| {
+        amounts.get(usize::from(line)).map_or(0, |amount| weight.saturating_mul(amount.get()))
+    };
+    lines.iter().map(of_line).fold(0, i64::saturating_add)
+}
+
 /// What scripts take for granted of the counters they are given.
-pub(super) fn check_counters<'a>(
-    counters: impl Iterator<Item = Count<'a>>,
+pub(super) fn check_counters(
+    counters: &[Count<'_>],
     subject_count: usize,
     line_count: usize,
 ) -> Result<(), &'static str> {
-    let mut seen = Vec::with_capacity(32);
+    let mut seen = Vec::with_capacity(counters.len());
     for counter in counters {
         if usize::from(counter.scope_index) > subject_count {
             return Err("a counter's subject is not among those named");
@@ -84,22 +93,41 @@ pub(super) fn check_counters<'a>(
     Ok(())
 }
 
-/// Layout: `B count`, then per counter `B scope_index  c8 field  i8 since  i8 capacity  B flags  B algorithm`, the algorithm's
-/// parameters, and per line `B line  [i8 weight]`. A capacity of -2 is the quota's, which stands under `q` and the field;
-/// flags = lines + 16 weighted + 32 rate.
-pub(super) fn pack_counters<'a>(counters: impl ExactSizeIterator<Item = Count<'a>>, out: &mut Vec<u8>) {
-    out.put_byte(u8::try_from(counters.len()).unwrap_or(u8::MAX));
+/// Layout, each part of all counters before the next part begins:
+/// ```text
+/// B counters  B quotas  B counters of subjects
+/// per counter: B scope_index
+/// per counter: c8 field; then per quota: c9 `q` and its field
+/// per counter: i8 capacity (-2: the quota's)  i8 need  B algorithm  its parameters
+/// per counter: i8 since  B flags  per line: B line [i8 weight]
+/// ```
+/// `need` is what the amounts of the lines ask of the counter; flags = lines + 16 weighted + 32 rate.
+pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut Vec<u8>) {
+    let quotas = || counters.iter().filter(|counter| counter.capacity == QUOTA_CAPACITY);
+    let of_subjects = counters.iter().filter(|counter| counter.scope_index > 0).count();
+    for number in [counters.len(), quotas().count(), of_subjects] {
+        out.put_byte(u8::try_from(number).unwrap_or(u8::MAX));
+    }
+    out.extend(counters.iter().map(|counter| counter.scope_index));
+    for counter in counters {
+        out.extend_from_slice(&counter.field.0);
+    }
+    for quota in quotas() {
+        out.put_byte(b'q');
+        out.extend_from_slice(&quota.field.0);
+    }
+    for counter in counters {
+        out.put_8(counter.capacity);
+        out.put_8(need(counter.lines, amounts));
+        out.put_byte(counter.parameters.code());
+        counter.parameters.encode(out);
+    }
     for counter in counters {
         let weighted = counter.lines.iter().any(|(_, weight)| *weight != 1);
         let lines = u8::try_from(counter.lines.len()).unwrap_or(u8::MAX);
         let is_rate = counter.class == Class::Rate;
-        out.put_byte(counter.scope_index);
-        out.extend_from_slice(&counter.field.0);
         out.put_8(counter.since_ms);
-        out.put_8(counter.capacity);
         out.put_byte(lines | if weighted { WEIGHTED } else { 0 } | if is_rate { RATE } else { 0 });
-        out.put_byte(counter.parameters.code());
-        counter.parameters.encode(out);
         for (line, weight) in counter.lines {
             out.put_byte(*line);
             if weighted {

@@ -7,6 +7,7 @@ mod anchor;
 mod backlog;
 pub mod breaker;
 mod call;
+mod cells;
 pub mod checkpoint;
 mod connections;
 mod counters;

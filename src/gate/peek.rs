@@ -100,14 +100,14 @@ impl Gate {
         if call.counters.len() > usize::from(u8::MAX) {
             return Err(malformed("more than 255 counters"));
         }
-        check_counters(call.counters.iter().map(Count::read), call.subjects.len(), usize::from(u8::MAX))
-            .map_err(malformed)?;
+        let counts: Vec<_> = call.counters.iter().map(Count::read).collect();
+        check_counters(&counts, call.subjects.len(), usize::from(u8::MAX)).map_err(malformed)?;
         let partition = call.partition;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|hash| self.keys.subject(partition, call.tenant, *hash)));
         let mut packed = Vec::with_capacity(1 + 48 * call.counters.len());
-        pack_counters(call.counters.iter().map(Count::read), &mut packed);
+        pack_counters(&counts, &[], &mut packed);
         let arguments = [self.epoch_argument(partition)?, time_argument(call.now_ms), packed];
         let reply = self.run(partition, Script::Peek, &keys, &arguments).await?;
         let cold = match reply.status {

@@ -59,8 +59,9 @@ impl Gate {
         if rest.counters.len() != call.lives.len() {
             return Err(malformed("the lives are not one for each of the body's counters"));
         }
-        let counts = || rest.counters.iter().zip(call.lives).map(|(place, life)| Count::at(place, life));
-        check_counters(counts(), rest.subjects.len(), call.record.units.len()).map_err(malformed)?;
+        let counts: Vec<_> =
+            rest.counters.iter().zip(call.lives).map(|(place, life)| Count::at(place, life)).collect();
+        check_counters(&counts, rest.subjects.len(), call.record.units.len()).map_err(malformed)?;
         let partition = call.id.partition();
         let mut keys =
             vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
@@ -69,7 +70,7 @@ impl Gate {
         let mut arguments = self.mutating(partition, call.now_ms)?;
         arguments.push(call.id.as_bytes().to_vec());
         let mut packed = self.pack_record_call(call, rest.keyed);
-        pack_counters(counts(), &mut packed);
+        pack_counters(&counts, &[], &mut packed);
         arguments.push(packed);
         arguments.push(body.encode());
         let reply = self.run(partition, Script::Record, &keys, &arguments).await?;

@@ -3,13 +3,13 @@
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::counter::Counter;
-use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{
-    Body, COUNTERS_MAX, CounterRef, LINES_MAX, Record, SUBJECTS_MAX, SubjectHash,
+    Body, COUNTERS_MAX, CounterRef, LINES_MAX, LineUnits, Record, ReservationState, SUBJECTS_MAX, SubjectHash,
 };
 
 use super::call::Reply;
+use super::cells::{Standing, fit};
 use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
 use super::scripts::Script;
@@ -165,22 +165,70 @@ pub enum ReserveOutcome {
 const KEYED: u8 = 1;
 const LEDGER_ASKED: u8 = 2;
 const MAY_BE_KNOWN: u8 = 4;
+const PLAIN: u8 = 8;
 
 impl Gate {
     /// Holds the call's amounts, counts them as usage, or says why not. One round trip.
     pub async fn reserve(&self, call: &ReserveCall<'_>) -> Result<ReserveOutcome, GateError> {
         check_call(call)?;
         let partition = call.partition;
+        let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+        let due_bucket = self.due_bucket(call);
         let mut keys =
             vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
+        keys.push(self.keys.due(partition, due_bucket));
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|(_, hash)| self.keys.subject(partition, call.tenant, *hash)));
-        let mut arguments = self.mutating(partition, call.now_ms)?;
-        arguments.push(call.id.as_bytes().to_vec());
-        arguments.push(pack_call(call, &self.options));
-        arguments.push(call.body.encode());
+        let mut arguments = self.mutating_in(epoch, call.now_ms);
+        let (front, lines_and_body) = call.body.encode_new(call.state(), epoch, &call.lines());
+        arguments.push([&call.id.as_bytes()[..], &[0], &front].concat());
+        arguments.push(pack_call(call, due_bucket, &self.options));
+        arguments.push(lines_and_body);
         let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
-        Ok(read_outcome(&reply, call.body.fingerprint)?)
+        Ok(read_outcome(&reply, call)?)
+    }
+
+    /// The bucket in which the hold ends, unless the call takes longer than expected.
+    fn due_bucket(&self, call: &ReserveCall<'_>) -> i64 {
+        let now_ms = call.now_ms.unwrap_or_else(|| self.redis_time_ms());
+        let (expires_at_ms, width_ms) = (now_ms.saturating_add(call.life_ms()), self.options.due_bucket_ms);
+        expires_at_ms.saturating_add(width_ms - 1).div_euclid(width_ms)
+    }
+}
+
+impl ReserveCall<'_> {
+    /// What an answer to this call says, in the epoch that it was asked in.
+    pub fn read(&self, answer: redis::Value, epoch: Epoch) -> Result<ReserveOutcome, GateError> {
+        Ok(read_outcome(&Reply::read(answer, epoch)?.0, self)?)
+    }
+
+    fn is_usage(&self) -> bool {
+        self.mode == ReserveMode::Usage
+    }
+
+    /// What the reservation becomes.
+    fn state(&self) -> ReservationState {
+        if self.is_usage() { ReservationState::Consumed } else { ReservationState::Reserved }
+    }
+
+    /// The lines, where all of it is granted.
+    fn lines(&self) -> Vec<LineUnits> {
+        let line = |units: &Units| match self.mode {
+            ReserveMode::Usage => LineUnits::new(Units::ZERO, *units),
+            _ => LineUnits::new(*units, Units::ZERO),
+        };
+        self.amounts.iter().map(line).collect()
+    }
+
+    /// How long the hold lasts at first; usage holds nothing.
+    fn life_ms(&self) -> i64 {
+        if self.is_usage() { 0 } else { self.ttl_ms.min(self.max_life_ms) }
+    }
+
+    /// Whether the script's plain path may decide it: all of it or nothing, under counters of the calendar.
+    fn is_plain(&self) -> bool {
+        matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
+            && self.counters.iter().all(|counter| counter.window().is_some())
     }
 }
 
@@ -202,59 +250,78 @@ fn check_call(call: &ReserveCall<'_>) -> Result<(), GateError> {
     if call.counters.len() > COUNTERS_MAX || !are_named {
         return malformed("the counters are not the body's");
     }
-    check_counters(call.counters.iter().map(Count::of), call.subjects.len(), call.amounts.len())
+    let counts: Vec<_> = call.counters.iter().map(Count::of).collect();
+    check_counters(&counts, call.subjects.len(), call.amounts.len())
         .map_err(|reason| GateError::Malformed { script: "reserve", reason })
 }
 
-/// Layout: `B mode  B flags  i8 ttl  i8 max_life  i8 valid_from  i8 valid_until  i8 subject_windows_end  i8 tombstone  i8 due_bucket
-/// B lines  i8 each`,
-/// then the counters as [`pack_counters`] has them.
-fn pack_call(call: &ReserveCall<'_>, options: &GateOptions) -> Vec<u8> {
+/// Layout: `B flags  B mode  B lines  i8 life  i8 longest life  i8 valid_from  i8 valid_until  i8 subject_windows_end  i8 tombstone
+/// i8 width of a due bucket  i8 expected due bucket`, then the counters as [`pack_counters`] has them.
+fn pack_call(call: &ReserveCall<'_>, due_bucket: i64, options: &GateOptions) -> Vec<u8> {
     let keyed = call.body.rest.as_ref().is_some_and(|rest| rest.keyed);
-    let mut out = Vec::with_capacity(64 + 8 * call.amounts.len() + 48 * call.counters.len());
+    let counts: Vec<_> = call.counters.iter().map(Count::of).collect();
+    let mut out = Vec::with_capacity(80 + 56 * counts.len());
+    let flags = [
+        (keyed, KEYED),
+        (call.ledger_asked, LEDGER_ASKED),
+        (call.may_be_known, MAY_BE_KNOWN),
+        (call.is_plain(), PLAIN),
+    ];
+    out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
     out.put_byte(match call.mode {
         ReserveMode::AllOrNothing => 0,
         ReserveMode::BestEffort => 1,
         ReserveMode::DryRun => 2,
         ReserveMode::Usage => 3,
     });
-    let flags = [(keyed, KEYED), (call.ledger_asked, LEDGER_ASKED), (call.may_be_known, MAY_BE_KNOWN)];
-    out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
-    out.put_8(call.ttl_ms);
-    out.put_8(call.max_life_ms);
+    out.put_byte(u8::try_from(call.amounts.len()).unwrap_or(u8::MAX));
+    out.put_8(call.life_ms());
+    out.put_8(if call.is_usage() { 0 } else { call.max_life_ms });
     out.put_8(call.valid.0);
     out.put_8(call.valid.1);
     out.put_8(call.subject_windows_end_ms);
     out.put_8(if keyed { options.tombstone_keyed_ms } else { options.tombstone_unkeyed_ms });
     out.put_8(options.due_bucket_ms);
-    out.put_byte(u8::try_from(call.amounts.len()).unwrap_or(u8::MAX));
-    for amount in &call.amounts {
-        out.put_8(amount.get());
-    }
-    pack_counters(call.counters.iter().map(Count::of), &mut out);
+    out.put_8(due_bucket);
+    pack_counters(&counts, &call.amounts, &mut out);
     out
 }
 
-fn read_outcome(reply: &Reply, fingerprint: Fingerprint) -> Result<ReserveOutcome, Undecodable> {
+fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome, Undecodable> {
     let now_ms = reply.now_ms;
     Ok(match reply.status {
-        Status::Done => ReserveOutcome::Admitted {
-            expires_at_ms: reply.integer(0)?,
-            granted: reply.units(1)?,
-            readings: reply.readings(2)?,
-            event: reply.id,
-            now_ms,
-        },
+        Status::Done => {
+            let (granted, readings) = if reply.bytes(1)?.is_empty() {
+                (call.amounts.clone(), readings(&Standing::of_all(reply, 3, call.counters)?, now_ms)?)
+            } else {
+                (reply.units(1)?, reply.readings(2)?)
+            };
+            let (expires_at_ms, event) = (reply.integer(0)?, reply.id);
+            ReserveOutcome::Admitted { granted, expires_at_ms, event, now_ms, readings }
+        }
         Status::Allowed => {
             ReserveOutcome::Allowed { granted: reply.units(0)?, readings: reply.readings(1)?, now_ms }
         }
         // The script compares bytes: a default that is named once and left out once is the same meaning all the same.
         Status::Replayed | Status::KeyReused => {
             let (record, readings) = (reply.record(0)?, reply.readings(1)?);
-            if reply.status == Status::Replayed || fingerprint.repeats(&record.body.fingerprint) {
+            if reply.status == Status::Replayed || call.body.fingerprint.repeats(&record.body.fingerprint) {
                 ReserveOutcome::Replayed { record, readings, now_ms }
             } else {
                 ReserveOutcome::KeyReused { record }
+            }
+        }
+        Status::Refused if reply.bytes(0)?.is_empty() => {
+            let standings = Standing::of_all(reply, 3, call.counters)?;
+            let wait = |index: usize| {
+                let standing = standings.get(index).ok_or(Undecodable("a counter's number"))?;
+                Ok((index, standing.wait_ms(&call.amounts, now_ms)))
+            };
+            ReserveOutcome::Refused {
+                now_ms,
+                readings: readings(&standings, now_ms)?,
+                refusing: reply.indexes(2)?.into_iter().map(wait).collect::<Result<_, _>>()?,
+                granted_by_line: fit(&call.amounts, &standings),
             }
         }
         Status::Refused => ReserveOutcome::Refused {
@@ -268,6 +335,10 @@ fn read_outcome(reply: &Reply, fingerprint: Fingerprint) -> Result<ReserveOutcom
         Status::AskLedger => ReserveOutcome::AskLedger { last_id: reply.id },
         _ => return Err(Undecodable("a status of reserve")),
     })
+}
+
+fn readings(standings: &[Standing<'_>], now_ms: i64) -> Result<Vec<CounterReading>, Undecodable> {
+    standings.iter().map(|standing| standing.reading(now_ms)).collect()
 }
 
 /// Which counters refuse, and for how long, from two values of the answer.

@@ -8,6 +8,7 @@ use crate::domain::reservation::{CounterRef, Head, LineUnits, Record, SubjectHas
 
 use super::Gate;
 use super::call::Reply;
+use super::cells::resolved_readings;
 use super::error::GateError;
 use super::reserve::CounterReading;
 use super::scripts::Script;
@@ -195,6 +196,13 @@ impl Gate {
     }
 }
 
+impl ResolveOutcome {
+    /// What an answer says, in the epoch that it was asked in.
+    pub fn read(answer: redis::Value, epoch: Epoch) -> Result<Self, GateError> {
+        Ok(read_outcome(&Reply::read(answer, epoch)?.0)?)
+    }
+}
+
 fn flag(is_set: bool) -> Vec<u8> {
     if is_set { b"1".to_vec() } else { b"0".to_vec() }
 }
@@ -273,8 +281,13 @@ fn read_places(
     reply: &Reply,
     at: usize,
 ) -> Result<Vec<(CounterRef, CounterReading)>, Undecodable> {
-    let places = record.body.rest.iter().flat_map(|rest| rest.counters.iter().cloned());
-    Ok(places.zip(reply.readings(at)?).collect())
+    let Some(rest) = &record.body.rest else { return Ok(Vec::new()) };
+    let readings = if reply.bytes(at)?.is_empty() {
+        resolved_readings(reply, at + 1, &rest.counters)?
+    } else {
+        reply.readings(at)?
+    };
+    Ok(rest.counters.iter().cloned().zip(readings).collect())
 }
 
 fn read_cold_record(reply: &Reply) -> Result<ColdRecord, Undecodable> {

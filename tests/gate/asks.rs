@@ -72,6 +72,8 @@ pub struct Ask {
     pub may_be_known: bool,
     /// Whether the ledger was asked.
     pub ledger_asked: bool,
+    /// Whether the record is a former version's, which does not say which counters are quotas.
+    pub is_former: bool,
     /// The clock.
     pub now_ms: i64,
 }
@@ -91,6 +93,7 @@ pub fn ask(key: &str, lines: Vec<Line>, checks: Vec<Counter>) -> Ask {
         valid: WINDOW,
         may_be_known: false,
         ledger_asked: false,
+        is_former: false,
         now_ms: START_MS,
     }
 }

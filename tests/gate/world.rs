@@ -11,7 +11,7 @@ use tollgate::domain::ids::{
     Subject, TenantId,
 };
 use tollgate::domain::reservation::{
-    Body, BodyDetails, LineRule, OnExcess, Record, ReservationState, SubjectHash,
+    Body, BodyDetails, CounterRef, LineRule, OnExcess, Record, ReservationState, SubjectHash,
 };
 use tollgate::gate::{
     ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions, HoldOutcome, PeekCall,
@@ -196,7 +196,7 @@ impl World {
             lines: ask.lines.iter().map(rule).collect(),
             rest: Some(BodyDetails {
                 subjects: self.subjects(ask),
-                counters: ask.checks.iter().map(|counter| counter.place(caps(ask, counter))).collect(),
+                counters: ask.checks.iter().map(|counter| place(ask, counter)).collect(),
                 keyed: ask.keyed,
                 operation: None,
                 policy_version: 1,
@@ -218,26 +218,28 @@ impl World {
 
     /// Reserves, and may fail.
     pub async fn try_reserve(&self, ask: &Ask) -> Result<ReserveOutcome, tollgate::gate::GateError> {
-        let body = self.body(ask);
-        self.gate
-            .reserve(&ReserveCall {
-                id: self.id(&ask.key),
-                partition: self.partition,
-                tenant: &self.tenant,
-                subjects: self.subjects(ask),
-                mode: ask.mode,
-                amounts: ask.lines.iter().map(|line| units(line.amount)).collect(),
-                body: &body,
-                counters: &ask.checks,
-                ttl_ms: ask.ttl_ms,
-                max_life_ms: ask.max_life_ms,
-                valid: ask.valid,
-                subject_windows_end_ms: WINDOW.1,
-                may_be_known: ask.may_be_known,
-                ledger_asked: ask.ledger_asked,
-                now_ms: Some(ask.now_ms),
-            })
-            .await
+        self.gate.reserve(&self.reserve_call(ask, &self.body(ask))).await
+    }
+
+    /// The call of an ask with this body.
+    pub fn reserve_call<'a>(&'a self, ask: &'a Ask, body: &'a Body) -> ReserveCall<'a> {
+        ReserveCall {
+            id: self.id(&ask.key),
+            partition: self.partition,
+            tenant: &self.tenant,
+            subjects: self.subjects(ask),
+            mode: ask.mode,
+            amounts: ask.lines.iter().map(|line| units(line.amount)).collect(),
+            body,
+            counters: &ask.checks,
+            ttl_ms: ask.ttl_ms,
+            max_life_ms: ask.max_life_ms,
+            valid: ask.valid,
+            subject_windows_end_ms: WINDOW.1,
+            may_be_known: ask.may_be_known,
+            ledger_asked: ask.ledger_asked,
+            now_ms: Some(ask.now_ms),
+        }
     }
 
     /// Reserves and expects it to be admitted.
@@ -345,6 +347,12 @@ impl World {
         let (_, events) = self.gate.read_outbox(&from, 100_000).await.unwrap().remove(0);
         events.iter().map(|(id, bytes)| Event::decode(*id, bytes).unwrap()).collect()
     }
+}
+
+/// Where the ask is counted, as its record says it.
+fn place(ask: &Ask, counter: &Counter) -> CounterRef {
+    let place = counter.place(caps(ask, counter));
+    CounterRef { is_quota: place.is_quota.filter(|_| !ask.is_former), ..place }
 }
 
 /// Whether a line that it counts is cut at what is left.

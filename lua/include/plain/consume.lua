@@ -1,74 +1,128 @@
 -- include statuses
 -- include states
 -- include kinds
--- include prelude
+-- include keys/prefix
+-- include keys/tenant
+-- include quota_capacity
 -- include plain/totals
 -- include plain/places
--- include plain/subjects
--- include plain/settle
--- What nearly every consume is: the final one of an open reservation, in time and never cut, of counters of the calendar whose hashes are warm.
--- Nothing where it is anything else: then nothing is written, and the script below decides.
-local function plain_consume()
-  if ARGV[9] ~= '1' then
-    return nil
-  end
+-- include plain/hashes
+-- What nearly every consume is: the final one of an open reservation, in time and never cut, of counters of the calendar, each of one line as it is, whose
+-- hashes are warm. Answers each counter's cell as it is written, '' where it has moved on, then the number and the capacity of each quota. Nothing
+-- where the call is anything else: then nothing is written.
+local function plain_consume(real, now, facts)
+  local call, unpack_from, pack, byte, reservation, epoch_text = redis.call, struct.unpack, struct.pack, string.byte, KEYS[3], ARGV[1]
   -- read
-  local real, now, facts, alarm = prelude(ARGV[3])
-  if alarm then
-    return alarm
-  end
-  local call, pack, reservation, epoch_text = redis.call, struct.pack, KEYS[3], ARGV[1]
-  local raw, epoch = call('GET', reservation), tonumber(epoch_text)
-  if not raw or real > tonumber(ARGV[2]) or (real > now and real or now) < tonumber(facts[3] or 0) then
+  local raw, epoch, floor = call('GET', reservation), tonumber(epoch_text), facts[3]
+  if not raw or real > tonumber(ARGV[2]) or (floor and (real > now and real or now) < tonumber(floor)) then
     return nil
   end
-  local layout, state, line_count, flags, step, of_epoch, expires_at, born_at, latest, before = struct.unpack('<BBBBI4i8i8i8i8i8', raw)
+  local layout, state, line_count, flags, step, of_epoch = unpack_from('<BBBBI4i8', raw)
   local is_degraded = flags == 4
   if layout ~= 1 or state ~= STATE_RESERVED or (flags ~= 0 and not is_degraded) or of_epoch ~= epoch then
     return nil
   end
   local body_at = 49 + 16 * line_count
-  local core_length, tenant, rules_at = struct.unpack('<I2Bc0', raw, body_at + 16)
+  local core_length, tenant, rules_at = unpack_from('<I2Bc0', raw, body_at + 16)
   if ARGV[5] ~= '' and ARGV[5] ~= tenant then
     return nil
   end
-  local freed, used, units, places_at = plain_totals(raw, line_count, rules_at)
+  local freed, used, lines, subjects_at = plain_totals(raw, line_count, rules_at)
   if not freed then
     return nil
   end
-  local list, count, wanted, asked_count, subjects, tail_at = plain_places(raw, places_at, tenant, freed, used)
-  if not list then
-    return nil
+  local counters_at = subjects_at + 1 + 13 * byte(raw, subjects_at)
+  local count = byte(raw, counters_at)
+  -- By counter: scope, field, window's start, flags and line.
+  local places = { unpack_from('<' .. string.rep('Bc8i8BB', count), raw, counters_at + 1) }
+  -- A record of an older version does not say which counters are quotas: each may be.
+  local marks = byte(raw, -1) == 128 and unpack_from('<I4', raw, #raw - 4) or 4294967295
+  local state_key, of_subjects, told, hashes = tenant_key(key_prefix(), tenant), false, nil, nil
+  -- Tables have room from the start: one that grows is built anew.
+  local wanted, last, capacity_at = { 'HMGET', state_key, 'h', unpack(places, 1, count) }, 3 + count, {}
+  for number = 1, count do
+    local place = 5 * number
+    if places[place - 1] ~= 1 then
+      return nil
+    end
+    wanted[3 + number] = places[place - 3]
+    if marks > 0 and math.floor(marks / 2 ^ (number - 1)) % 2 == 1 then
+      last = last + 1
+      wanted[last], capacity_at[number] = 'q' .. places[place - 3], last - 2
+    end
+    of_subjects = of_subjects or places[place - 4] > 0
   end
-  local values = call(unpack(wanted, 1, asked_count))
-  local header = values[1]
+  if of_subjects then
+    wanted, capacity_at = plain_places(raw, subjects_at + 1, tenant, places, count, capacity_at)
+    hashes = plain_hashes(wanted, epoch)
+    if not hashes then
+      return nil
+    end
+    told = hashes[0].told
+  else
+    told = call(unpack(wanted, 1, last))
+  end
+  local header = told[1]
   -- Behind 40 bytes a header lists counters that may count the record though it does not name them.
-  if not header or #header > 40 or struct.unpack('<i8', header) ~= epoch or (subjects and not plain_subjects(subjects, epoch)) then
+  if not header or #header > 40 or unpack_from('<i8', header) ~= epoch then
     return nil
   end
   -- check
-  local writes, written, readings = plain_settle(list, count, wanted[2], values, subjects, now)
-  if not writes then
-    return nil
+  local writes, written = { 'HSET', state_key, unpack(places, 1, 2 * count) }, 2
+  local answer, told_last = { DONE, real, now, '', raw, '', '', unpack(told, 1, count) }, 7 + count
+  for number = 1, count do
+    local place, cell, hash = 5 * number, told[number + 1], nil
+    if hashes then
+      hash = hashes[places[place - 4]]
+      hash.met = hash.met + 1
+      cell = hash.told[hash.met + 1]
+    end
+    if not cell then
+      return nil
+    end
+    local began, line = places[place - 2], places[place] + 1
+    local mark, consumed, reserved, next_end = unpack_from('<i8i8i8i8', cell)
+    if mark ~= began then
+      cell = ''
+    else
+      consumed, reserved = consumed + used[line], reserved - freed[line]
+      if reserved < 0 or consumed > 9e15 then
+        return nil
+      end
+      cell = pack('<i8i8i8i8', began, consumed, reserved, reserved == 0 and 0 or next_end)
+      if hash then
+        local list = hash.writes
+        list[#list + 1] = places[place - 3]
+        list[#list + 1] = cell
+      else
+        writes[written + 1], writes[written + 2] = places[place - 3], cell
+        written = written + 2
+      end
+    end
+    answer[7 + number] = cell
+    local capacity = capacity_at[number] and quota_capacity(told[capacity_at[number]], now)
+    if capacity then
+      answer[told_last + 1], answer[told_last + 2] = number - 1, capacity
+      told_last = told_last + 2
+    end
   end
   -- write
   flags = (is_degraded or ARGV[10] == '1') and 4 or 0
-  local format = line_count == 1 and 'BBBBI4i8i8i8i8i8i8i8' or 'BBBBI4i8i8i8i8i8' .. string.rep('i8i8', line_count)
-  local id = call('XADD', KEYS[2], epoch_text .. '-*', 'e', pack('<BBi8c0B' .. format, 1, EVENT_CONSUME, now, ARGV[4], 1,
-    1, STATE_CONSUMED, line_count, flags, step + 1, epoch, expires_at, born_at, latest, before, unpack(units, 1, 2 * line_count)))
-  units[2 * line_count + 1] = string.sub(raw, body_at, body_at + core_length - 1)
-  local stored = pack('<' .. format .. 'c0', 1, STATE_CONSUMED, line_count, flags, step + 1, epoch, expires_at, born_at, latest,
-    tonumber(string.sub(id, #epoch_text + 2)), unpack(units, 1, 2 * line_count + 1))
-  call('SET', reservation, stored, 'PX', string.byte(raw, tail_at + 1) == 1 and ARGV[7] or ARGV[8])
+  local head = string.sub(raw, 9, 40)
+  local id = call('XADD', KEYS[2], epoch_text .. '-*', 'e', pack('<BBi8c0BBBBBI4c0c0c0', 1, EVENT_CONSUME, now, ARGV[4], 1,
+    1, STATE_CONSUMED, line_count, flags, step + 1, head, string.sub(raw, 41, 48), lines))
+  local stored = pack('<BBBBI4c0i8c0c0', 1, STATE_CONSUMED, line_count, flags, step + 1, head, tonumber(string.sub(id, #epoch_text + 2)), lines,
+    string.sub(raw, body_at, body_at + core_length - 1))
+  local is_keyed = byte(raw, counters_at + 2 + 19 * count) == 1
+  call('SET', reservation, stored, 'PX', is_keyed and ARGV[7] or ARGV[8])
   if written > 2 then
     call(unpack(writes, 1, written))
   end
-  if subjects then
-    for _, told in pairs(subjects) do
-      if told.writes[3] then
-        call(unpack(told.writes))
-      end
+  for _, hash in pairs(hashes or {}) do
+    if hash.writes[3] then
+      call(unpack(hash.writes))
     end
   end
-  return { DONE, real, now, id, raw, stored, readings }
+  answer[4], answer[6] = id, stored
+  return answer
 end

@@ -1,79 +1,126 @@
 -- include statuses
 -- include states
--- include modes
--- include prelude
--- include keys/prefix
--- include due_list
--- include hash_end
--- include plain/checks
--- include plain/subjects
--- include plain/load
--- include plain/hold
 -- include kinds
--- What nearly every reserve is: new and in time, all of it or nothing, of counters of the calendar whose hashes are warm and whose windows are
--- current. Nothing where it is anything else: then nothing is written, and the script below decides; and what plain_refusal takes, where a
--- counter has no room for one line.
-local function plain_reserve()
+-- include modes
+-- include hash_end
+-- include quota_capacity
+-- include plain/wanted
+-- include plain/hashes
+-- What nearly every reserve is: new and in time, all of it or nothing, of counters of the calendar whose hashes are warm, each known to its hash and its
+-- window not over. Its keys begin at one place (reservation, due list, states), its arguments at another (head, call, body). Answers each counter's
+-- cell, as it is written or as it refuses, then the capacities of quotas. Nothing where the call is anything else: then nothing is written.
+local function plain_reserve(real, now, facts, key, argument)
+  local packed = ARGV[argument + 1]
+  if string.byte(packed) < 8 then
+    return nil
+  end
   -- read
-  local real, now, facts, alarm = prelude(ARGV[3])
-  if alarm then
-    return alarm
-  end
-  local call, pack, packed, reservation, epoch_text = redis.call, struct.pack, ARGV[5], KEYS[3], ARGV[1]
-  local mode, flags, ttl, max_life, valid_from, valid_until, windows_end, tombstone, due_ms, line_count, at =
-    struct.unpack('<BBi8i8i8i8i8i8i8B', packed)
-  local is_usage = mode == USAGE
-  if (mode ~= ALL_OR_NOTHING and not is_usage) or now < valid_from or now >= valid_until or real > tonumber(ARGV[2])
-    or (real > now and real or now) < tonumber(facts[3] or 0) or call('GET', reservation) then
+  local call, unpack_from, pack, epoch_text, reservation = redis.call, struct.unpack, struct.pack, ARGV[1], KEYS[key]
+  local flags, mode, line_count, life, longest_life, valid_from, valid_until, windows_end, tombstone, due_ms, bucket, count, quota_count, of_subjects, at =
+    unpack_from('<BBBi8i8i8i8i8i8i8i8BBB', packed)
+  local expires_at, swept, floor = now + life, tonumber(facts[2]), facts[3]
+  if now < valid_from or now >= valid_until or real > tonumber(ARGV[2]) or (floor and (real > now and real or now) < tonumber(floor))
+    or math.ceil(expires_at / due_ms) ~= bucket or bucket <= swept or call('GET', reservation) then
     return nil
   end
-  local first = struct.unpack('<i8', packed, at)
-  local amounts = line_count == 1 and { first } or { struct.unpack('<' .. string.rep('i8', line_count), packed, at) }
-  local expires_at = is_usage and now or now + (ttl < max_life and ttl or max_life)
-  local due = due_list(key_prefix(), expires_at, due_ms, tonumber(facts[2]))
-  local list, count, wanted, asked_count, subjects = plain_checks(packed, at + 8 * line_count, amounts)
-  if not list then
+  call('LLEN', KEYS[key + 1])
+  local epoch, asked, told, hashes = tonumber(epoch_text), nil, nil, nil
+  local fields = string.rep('c8', count) .. string.rep('c9', quota_count)
+  if of_subjects == 0 then
+    asked = { 'HMGET', KEYS[key + 2], 'h', unpack_from(fields, packed, at + count) }
+    told = call(unpack(asked, 1, 3 + count + quota_count))
+  else
+    local lives_until = ARGV[3] == '' and hash_end(math.max(windows_end, expires_at), now)
+    hashes = plain_hashes(plain_wanted(packed, at - 1, { unpack_from(fields, packed, at + count) }, count, key + 2), epoch, lives_until)
+    if not hashes then
+      return nil
+    end
+    asked, told = hashes[0].asked, hashes[0].told
+  end
+  if not told[1] then
     return nil
   end
-  local values, epoch = call(unpack(wanted, 1, asked_count)), tonumber(epoch_text)
-  if not values[1] then
-    return nil
-  end
-  local of_epoch, _, ask_until = struct.unpack('<i8i8i8', values[1])
-  local may_be_old = flags == 1 and now < ask_until or flags == 5
-  if of_epoch ~= epoch or may_be_old then
-    return nil
-  end
-  local lives_until = ARGV[3] == '' and subjects and hash_end(math.max(windows_end, expires_at), now)
-  if subjects and not plain_subjects(subjects, epoch, lives_until) then
+  local of_epoch, _, ask_until = unpack_from('<i8i8i8', told[1])
+  if of_epoch ~= epoch or (flags == 9 and now < ask_until) or flags == 13 then
     return nil
   end
   -- check
-  local is_known, fits = plain_load(list, count, values, subjects, now)
-  if not is_known or not fits then
-    return nil, is_known and line_count == 1 and { list = list, count = count, amount = first, real = real, now = now }
+  local is_usage, refusing, scopes_at, quotas, of_tenant = mode == USAGE, '', at - 1, 0, count - of_subjects
+  local names, cells, place, read = asked, told, 0, nil
+  -- Both have room from the start: a table that grows is built anew.
+  local writes, answer = { 'HSET', KEYS[key + 2], unpack(asked, 1, 2 * count) }, { DONE, real, now, '', expires_at, '', '', unpack(told, 1, count + quota_count) }
+  local list = writes
+  at = at + 9 * count + 9 * quota_count
+  for number = 1, count do
+    local capacity, need, began
+    capacity, need, began, at = unpack_from('<i8i8xi8xxxxxxxx', packed, at)
+    place = number
+    if hashes then
+      local hash = hashes[string.byte(packed, scopes_at + number)]
+      place = hash.met + 1
+      hash.met, names, cells, list = place, hash.asked, hash.told, hash.writes
+      read = read or {}
+      read[number] = cells[place + 1]
+    end
+    local cell = cells[place + 1]
+    if not cell then
+      return nil
+    end
+    local mark, consumed, reserved, next_end = unpack_from('<i8i8i8i8', cell)
+    if mark > began then
+      return nil
+    elseif mark < began then
+      consumed, reserved, next_end = 0, 0, 0
+    end
+    if capacity < 0 then
+      quotas = quotas + 1
+      capacity = quota_capacity(told[1 + of_tenant + quotas], now)
+      if not capacity then
+        return nil
+      end
+      answer[7 + count + quotas] = capacity
+    end
+    if need > 0 and need > capacity - consumed - reserved then
+      refusing = refusing .. string.char(number - 1)
+    elseif is_usage then
+      consumed = consumed + need
+    elseif need > 0 then
+      if reserved == 0 or expires_at < next_end then
+        next_end = expires_at
+      end
+      reserved = reserved + need
+    end
+    cell = pack('<i8i8i8i8', began, consumed, reserved, next_end)
+    list[2 * place + 1], list[2 * place + 2], answer[7 + number] = names[place + 3], cell, cell
+  end
+  if refusing ~= '' then
+    answer[1], answer[5], answer[7] = REFUSED, '', refusing
+    for number = 1, count do
+      answer[7 + number] = read and read[number] or told[number + 1]
+    end
+    return answer
   end
   -- write
-  local latest, state, body = is_usage and now or now + max_life, is_usage and STATE_CONSUMED or STATE_RESERVED, ARGV[6]
-  local event_format, record_format, units = '<BBi8c0BBBBBI4i8i8i8i8i8i8i8c0', '<BBBBI4i8i8i8i8i8i8i8c0', { first, 0, body }
-  if line_count > 1 then
-    local lines = string.rep('i8i8', line_count) .. 'c0'
-    event_format, record_format = '<BBi8c0BBBBBI4i8i8i8i8i8' .. lines, '<BBBBI4i8i8i8i8i8' .. lines
-  end
-  for line = 1, line_count do
-    units[2 * line - 1], units[2 * line] = is_usage and 0 or amounts[line], is_usage and amounts[line] or 0
-  end
-  units[2 * line_count + 1] = body
-  local id = call('XADD', KEYS[2], epoch_text .. '-*', 'e', pack(event_format, 1, is_usage and EVENT_USAGE or EVENT_RESERVE, now, ARGV[4], 0,
-    1, state, line_count, 0, 1, epoch, expires_at, now, latest, 0, unpack(units)))
-  local sequence = tonumber(string.sub(id, #epoch_text + 2))
+  local front, body, latest = ARGV[argument], ARGV[argument + 2], now + longest_life
+  local id = call('XADD', KEYS[2], epoch_text .. '-*', 'e',
+    pack('<BBi8c0i8i8i8i8c0', 1, is_usage and EVENT_USAGE or EVENT_RESERVE, now, front, expires_at, now, latest, 0, body))
+  local head, sequence = string.sub(front, 18), tonumber(string.sub(id, #epoch_text + 2))
   if is_usage then
-    units[2 * line_count + 1] = string.sub(body, 1, struct.unpack('<I2', body, 17))
-    call('SET', reservation, pack(record_format, 1, state, line_count, 0, 1, epoch, expires_at, now, latest, sequence, unpack(units)), 'PX', tombstone)
+    body = string.sub(body, 1, 16 * line_count + unpack_from('<I2', body, 16 * line_count + 17))
+    call('SET', reservation, pack('<c0i8i8i8i8c0', head, expires_at, now, latest, sequence, body), 'PX', tombstone)
   else
-    call('SET', reservation, pack(record_format, 1, state, line_count, 0, 1, epoch, expires_at, now, latest, sequence, unpack(units)))
-    call('RPUSH', due, string.sub(reservation, -32))
+    call('SET', reservation, pack('<c0i8i8i8i8c0', head, expires_at, now, latest, sequence, body))
+    call('RPUSH', KEYS[key + 1], string.sub(reservation, -32))
   end
-  local readings = plain_hold(list, count, subjects, expires_at, is_usage)
-  return { DONE, real, now, id, expires_at, line_count == 1 and pack('<i8', first) or pack('<' .. string.rep('i8', line_count), unpack(amounts)), readings }
+  if not hashes and count > 0 then
+    call(unpack(writes, 1, 2 * count + 2))
+  elseif hashes then
+    for _, hash in pairs(hashes) do
+      if hash.met > 0 then
+        call(unpack(hash.writes))
+      end
+    end
+  end
+  answer[4] = id
+  return answer
 end

@@ -1,8 +1,8 @@
--- Reads a final consume's totals against an open record, whose lines begin at the 49th byte: by line what is no longer held, what is used more, and the
--- units that the record has then. Returns where the rules of the lines end, too. Nothing where a total cannot be read, is refused or may be cut.
+-- Reads a final consume's totals against an open record, whose lines begin at the 49th byte: by line what is no longer held and what is used more, the
+-- record's lines as they are then, packed, and where the rules of the lines end. Nothing where a total cannot be read, is refused or may be cut.
 local function plain_totals(raw, line_count, at)
   local unpack_from, totals, total_at = struct.unpack, ARGV[6], 2
-  local named, freed, used, units = string.byte(totals, 1), { 0 }, { 0 }, { 0, 0, 0 }
+  local named, freed, used, lines = string.byte(totals), { 0 }, { 0 }, ''
   if named > 0 and named ~= line_count then
     return nil
   end
@@ -25,7 +25,7 @@ local function plain_totals(raw, line_count, at)
       return nil
     end
     freed[line], used[line] = most - consumed, total - consumed
-    units[2 * line - 1], units[2 * line] = held, total
+    lines = lines .. struct.pack('<i8i8', held, total)
   end
-  return freed, used, units, at
+  return freed, used, lines, at
 end

@@ -15,12 +15,15 @@
 //!                                                   the algorithm's parameters  per line as above
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
+//!           [I4 quotas  B 128]
 //! ```
 //! Head's `flags` = 1 late + 4 degraded + 8 a `cap` kept some uncharged, which follows the lines. (2 said so once, without the units.)
 //! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `flags` of a counter = number of lines (1 to 8),
 //! plus 16 when weights are given (else each is 1), plus 32 when the capacity is given (a line is `cap`).
 //! Layout 1 knows no algorithm but the calendar; a record is of layout 2 only where it needs another, so that an instance of a version
 //! that reads only layout 1 meets none as long as policy has no other.
+//! `quotas` has a bit for each counter that is a quota's, from the lowest on. Versions that do not know it leave it unread, and what they
+//! wrote ends with the metadata.
 //! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
 
 use super::*;
@@ -33,6 +36,11 @@ use crate::domain::period::Window;
 const LAYOUT: u8 = 1;
 const LAYOUT_OF_ANY_ALGORITHM: u8 = 2;
 const TAIL_LAYOUT: u8 = 1;
+/// Ends a record that says which counters are quotas; no metadata ends so.
+const MARKED: u8 = 128;
+/// A record's head, and what of it is known before the record is written.
+const HEAD_BYTES: usize = 48;
+const FRONT_BYTES: usize = 16;
 const WEIGHTED: u8 = 16;
 const CAPPED: u8 = 32;
 const QUOTA_CAPACITY: i64 = -2;
@@ -45,6 +53,33 @@ impl Body {
     fn layout(&self) -> u8 {
         let of_calendar = self.rest.as_ref().is_none_or(|rest| are_of_calendar(&rest.counters));
         if of_calendar { LAYOUT } else { LAYOUT_OF_ANY_ALGORITHM }
+    }
+
+    /// Packs a new record with this body in two parts, between which a script puts what it finds out: the first 16 bytes of
+    /// its head; its lines and the body.
+    pub fn encode_new(
+        &self,
+        state: ReservationState,
+        epoch: Epoch,
+        units: &[LineUnits],
+    ) -> (Vec<u8>, Vec<u8>) {
+        let head = Head {
+            state,
+            late: false,
+            degraded: false,
+            step: 1,
+            epoch,
+            expires_at_ms: 0,
+            born_at_ms: 0,
+            latest_expiry_ms: 0,
+            last_sequence: 0,
+        };
+        let mut front = head.encode(units);
+        let mut rest = front.split_off(HEAD_BYTES);
+        front.truncate(FRONT_BYTES);
+        front[0] = self.layout();
+        rest.extend_from_slice(&self.encode());
+        (front, rest)
     }
 
     /// Packs the body as scripts, records and events carry it. Lines, counters and subjects must be within their maxima.
@@ -134,6 +169,31 @@ impl BodyDetails {
         out.put_8(self.hour_start_ms);
         out.put_2(u16::try_from(self.metadata.len()).unwrap_or(u16::MAX));
         out.extend_from_slice(self.metadata.as_bytes());
+        self.encode_marks(out);
+    }
+
+    /// Says which counters are quotas, where that is known of all.
+    fn encode_marks(&self, out: &mut Vec<u8>) {
+        let bit = |(number, counter): (usize, &CounterRef)| Some(u32::from(counter.is_quota?) << number);
+        let bits: Option<Vec<u32>> = self.counters.iter().take(COUNTERS_MAX).enumerate().map(bit).collect();
+        if let Some(bits) = bits {
+            out.put_4(bits.into_iter().sum());
+            out.put_byte(MARKED);
+        }
+    }
+
+    fn decode_marks(&mut self, reader: &mut Reader<'_>) -> Result<(), Undecodable> {
+        if reader.rest().is_empty() {
+            return Ok(());
+        }
+        let marks = reader.u32()?;
+        if reader.u8()? != MARKED || !reader.rest().is_empty() {
+            return Err(Undecodable("marks of quotas"));
+        }
+        for (number, counter) in self.counters.iter_mut().take(COUNTERS_MAX).enumerate() {
+            counter.is_quota = Some(marks >> number & 1 == 1);
+        }
+        Ok(())
     }
 
     fn decode(reader: &mut Reader<'_>, layout: u8) -> Result<Self, Undecodable> {
@@ -159,7 +219,10 @@ impl BodyDetails {
         let length = usize::from(reader.u16()?);
         let metadata =
             std::str::from_utf8(reader.bytes(length)?).map_err(|_| Undecodable("metadata"))?.to_owned();
-        Ok(Self { subjects, counters, keyed, operation, policy_version, period_ms, hour_start_ms, metadata })
+        let mut details =
+            Self { subjects, counters, keyed, operation, policy_version, period_ms, hour_start_ms, metadata };
+        details.decode_marks(reader)?;
+        Ok(details)
     }
 }
 
@@ -243,7 +306,7 @@ fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterRef, Undec
         let line = reader.u8()?;
         lines.push((line, if flags & WEIGHTED == 0 { 1 } else { reader.i64()? }));
     }
-    Ok(CounterRef { scope_index, field, parameters, cap, lines })
+    Ok(CounterRef { scope_index, field, parameters, cap, lines, is_quota: None })
 }
 
 fn decode_capacity(reader: &mut Reader<'_>) -> Result<PlaceCapacity, Undecodable> {
@@ -357,102 +420,4 @@ impl Record {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn in_window(start_ms: i64, end_ms: i64) -> Parameters {
-        Parameters::Calendar(calendar::Parameters { window: Window { start_ms, end_ms } })
-    }
-
-    fn record() -> Record {
-        let meter = |name: &str, on_excess| LineRule {
-            meter: MeterId::parse(name).unwrap(),
-            decimals: Decimals::new(2).unwrap(),
-            on_excess,
-            on_late: OnLate::Reject,
-            late_within_seconds: 604_800,
-        };
-        let subject =
-            Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("a b/7").unwrap() };
-        Record {
-            head: Head {
-                state: ReservationState::Reserved,
-                late: false,
-                degraded: true,
-                step: 1,
-                epoch: Epoch(3),
-                expires_at_ms: 1_700_000_060_000,
-                born_at_ms: 1_700_000_000_000,
-                latest_expiry_ms: 1_700_086_400_000,
-                last_sequence: 12,
-            },
-            units: vec![
-                LineUnits {
-                    uncharged: Units::new(9).unwrap(),
-                    ..LineUnits::new(Units::new(600).unwrap(), Units::new(700).unwrap())
-                },
-                LineUnits::new(Units::new(5).unwrap(), Units::ZERO),
-            ],
-            body: Body {
-                fingerprint: Fingerprint([9; 16]),
-                tenant: TenantId::parse("acme").unwrap(),
-                lines: vec![meter("ocr.page", OnExcess::Cap), meter("llm.token", OnExcess::Record)],
-                rest: Some(BodyDetails {
-                    subjects: vec![(subject, SubjectHash(*b"=abcdefghijkl"))],
-                    counters: vec![
-                        CounterRef {
-                            scope_index: 0,
-                            field: CounterField(*b"abcdefgh"),
-                            parameters: in_window(1_699_999_200_000, 1_700_002_800_000),
-                            cap: Some(PlaceCapacity::Quota),
-                            lines: vec![(0, 1)],
-                        },
-                        CounterRef {
-                            scope_index: 1,
-                            field: CounterField(*b"ABCDEFGH"),
-                            parameters: in_window(0, 0),
-                            cap: None,
-                            lines: vec![(0, 5), (1, 1)],
-                        },
-                    ],
-                    keyed: true,
-                    operation: None,
-                    policy_version: 17,
-                    period_ms: (1_698_796_800_000, 1_701_388_800_000),
-                    hour_start_ms: 1_699_999_200_000,
-                    metadata: "{\"job\":\"ü\"}".into(),
-                }),
-            },
-        }
-    }
-
-    #[test]
-    fn a_record_reads_back_as_it_was_packed() {
-        let record = record();
-        assert_eq!(Record::decode(&record.encode()), Ok(record));
-    }
-
-    #[test]
-    fn a_tombstone_is_a_record_cut_after_its_core() {
-        let record = record();
-        let mut bytes = record.encode();
-        let body_at = 48 + 24 * 2;
-        let core = usize::from(u16::from_le_bytes([bytes[body_at + 16], bytes[body_at + 17]]));
-        bytes.truncate(body_at + core);
-        let tombstone = Record::decode(&bytes).unwrap();
-        assert_eq!(tombstone.body.rest, None);
-        assert_eq!(tombstone.body.lines, record.body.lines);
-    }
-
-    #[test]
-    fn damaged_records_are_refused_and_never_panic() {
-        let bytes = record().encode();
-        for end in 0..bytes.len() - 1 {
-            let cut = Record::decode(&bytes[..end]);
-            assert!(cut.is_err() || cut.unwrap().body.rest.is_none(), "cut at {end}");
-        }
-        let mut wrong = bytes;
-        wrong[0] = 2;
-        assert!(Record::decode(&wrong).is_err());
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! The plain path of `reserve` and `consume` against the scripts without it: the same calls, to the byte, on two servers.
+//! The plain path of `reserve` and `consume` against the scripts without it: the same calls on two servers. State and events are equal to the
+//! byte, and answers say the same.
 
 mod cases;
 
@@ -13,7 +14,8 @@ use tollgate::domain::ids::{Epoch, MeterId, TenantId};
 use tollgate::gate::scripts::Script;
 use tollgate::gate::status::Status;
 use tollgate::gate::{
-    ConsumeCall, ExtendCall, QuotaCapacity, ReleaseCall, RestorePage, RestoredCounter, Totals, WarmState,
+    ConsumeCall, ExtendCall, QuotaCapacity, ReleaseCall, ResolveOutcome, RestorePage, RestoredCounter,
+    Totals, WarmState,
 };
 
 use crate::gate::monitor::Monitor;
@@ -94,15 +96,11 @@ fn text(script: Script, has_plain_path: bool) -> String {
     if !matches!(script, Script::Reserve | Script::ConsumeFinal | Script::ConsumePart) {
         return text;
     }
-    let (call, taken) = if script == Script::Reserve {
-        ("plain_reserve()", "plain or refused")
-    } else {
-        ("plain_consume()", "plain")
-    };
-    let asked = format!(" = {call}\n");
-    assert_eq!(text.matches(&asked).count(), 1, "{script:?}");
-    let counted = format!("{asked}if {taken} then redis.call('INCR', '{DECIDED}') end\n");
-    text.replace(&asked, if has_plain_path { &counted } else { "\n" })
+    let is_asked = |line: &&str| line.starts_with("local plain = ");
+    assert_eq!(text.lines().filter(is_asked).count(), 1, "{script:?}");
+    let asked = text.lines().find(is_asked).unwrap();
+    let counted = format!("{asked}\nif plain then redis.call('INCR', '{DECIDED}') end");
+    text.replace(asked, if has_plain_path { &counted } else { "local plain" })
 }
 
 /// How often each script answered each status, by the plain path and without it.
@@ -121,7 +119,7 @@ struct Twins {
 
 impl Twins {
     /// Gives both what the gate has sent since; they answer alike and become alike.
-    fn follow(&mut self, case: &Case, now_ms: i64, is_late: bool) {
+    fn follow(&mut self, case: &Case, now_ms: i64, is_late: bool, ask: Option<&Ask>) {
         self.world.server.command(&["ECHO", MARK]);
         for mut words in self.monitor.until(MARK) {
             let script = match words[0].as_slice() {
@@ -138,7 +136,10 @@ impl Twins {
             }
             let before = self.twins[0].decided();
             let [plain, general] = self.twins.each_mut().map(|twin| twin.run(script, now_ms, &words[2..]));
-            assert_eq!(plain, general, "{script:?} {words:?}");
+            if plain != general {
+                let [plain, general] = [&plain, &general].map(|answer| self.said(script, ask, answer));
+                assert_eq!(plain, general, "{script:?} {words:?}");
+            }
             let status = match plain {
                 Value::Array(mut values) => redis::from_redis_value(values.swap_remove(0)).unwrap(),
                 _ => FAILED,
@@ -156,18 +157,31 @@ impl Twins {
 }
 
 impl Twins {
-    /// One step, by the gate; what it makes of the answer plays no part.
-    async fn take(&self, case: &Case, now_ms: i64, latest: &mut u8, step: &Step) {
+    /// What the service reads in an answer to a call that a plain path may decide.
+    fn said(&self, script: Script, ask: Option<&Ask>, answer: &Value) -> String {
+        let (world, answer) = (&self.world, answer.clone());
+        match (script, ask) {
+            (Script::Reserve, Some(ask)) => {
+                let body = world.body(ask);
+                format!("{:#?}", world.reserve_call(ask, &body).read(answer, world.epoch()).unwrap())
+            }
+            (Script::ConsumeFinal, _) => {
+                format!("{:#?}", ResolveOutcome::read(answer, world.epoch()).unwrap())
+            }
+            _ => format!("{answer:?}"),
+        }
+    }
+
+    /// One step, by the gate; what it makes of the answer plays no part. Answers what was asked for, where it is a reserve.
+    async fn take(&self, case: &Case, now_ms: i64, latest: &mut u8, step: &Step) -> Option<Ask> {
         let (world, now) = (&self.world, Some(now_ms));
         let key = |back: u8| latest.saturating_sub(back).to_string();
         match step {
             Step::Reserve { back, .. } => {
                 *latest += u8::from(*back == 0);
-                drop(
-                    world
-                        .try_reserve(&ask_of(case, now_ms, &latest.saturating_sub(*back).to_string(), step))
-                        .await,
-                );
+                let ask = ask_of(case, now_ms, &latest.saturating_sub(*back).to_string(), step);
+                drop(world.try_reserve(&ask).await);
+                return Some(ask);
             }
             Step::Consume { back, totals, is_tenth, is_final, was_parked, is_bound } => {
                 let key = key(*back);
@@ -225,6 +239,7 @@ impl Twins {
             }
             Step::Pass { .. } => {}
         }
+        None
     }
 }
 
@@ -252,6 +267,7 @@ fn ask_of(case: &Case, now_ms: i64, key: &str, step: &Step) -> Ask {
         },
         may_be_known: *known,
         ledger_asked: *asked,
+        is_former: case.is_former,
         now_ms,
         ..ask(key, lines, case.counters_at(counted_at_ms, *omitted))
     }
@@ -306,8 +322,8 @@ async fn play(servers: &[Arc<Server>; 3], case: &Case) -> Answers {
         if let Step::Pass { ms } = step {
             now_ms += ms;
         }
-        twins.take(case, now_ms, &mut latest, step).await;
-        twins.follow(case, now_ms, *is_late);
+        let ask = twins.take(case, now_ms, &mut latest, step).await;
+        twins.follow(case, now_ms, *is_late, ask.as_ref());
     }
     twins.answers
 }

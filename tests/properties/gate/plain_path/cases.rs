@@ -38,6 +38,8 @@ pub(super) struct Planned {
 pub(super) struct Case {
     /// Whether scripts ask Redis for the time.
     pub(super) is_by_redis_clock: bool,
+    /// Whether records are a former version's.
+    pub(super) is_former: bool,
     /// How long a window of the calendar is.
     pub(super) window_ms: i64,
     /// The rules of each line.
@@ -225,13 +227,14 @@ fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
 /// A world, and what happens in it.
 pub(super) fn cases() -> impl Strategy<Value = Case> {
     let line_count = prop_oneof![3 => Just(1_usize), 2 => 2..=3_usize, 1 => Just(METERS.len())];
-    (line_count, 0..=2_u8, proptest::bool::weighted(0.3), prop_oneof![Just(3_000), Just(60_000), Just(10_000_000)]).prop_flat_map(
-        |(line_count, subject_count, is_by_redis_clock, window_ms)| {
+    let clock = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.2));
+    (line_count, 0..=2_u8, clock, prop_oneof![Just(3_000), Just(60_000), Just(10_000_000)]).prop_flat_map(
+        |(line_count, subject_count, (is_by_redis_clock, is_former), window_ms)| {
             let excess = prop_oneof![6 => Just(OnExcess::Record), 1 => Just(OnExcess::Cap), 2 => Just(OnExcess::Reject)];
             let late = prop_oneof![Just(OnLate::Charge), Just(OnLate::Reject)];
             let rules = vec((0..2_u8, excess, late, 1..30_u32), line_count);
             (rules, counters(line_count, subject_count), steps()).prop_map(move |(rules, counters, steps)| Case {
-                is_by_redis_clock, window_ms, rules, counters, subject_count, steps,
+                is_by_redis_clock, is_former, window_ms, rules, counters, subject_count, steps,
             })
         },
     )

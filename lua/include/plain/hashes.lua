@@ -1,0 +1,17 @@
+-- Reads hashes of a call, by scope, as asked for. Returns of each what was asked and told, what is to be written, and how many of its counters were met.
+-- Nothing where one is not warm or, where that is given, a subject's does not live until then.
+local function plain_hashes(asked, epoch, lives_until)
+  local hashes = {}
+  for scope, wanted in pairs(asked) do
+    local told = redis.call(unpack(wanted))
+    local header = told[1]
+    if not header or struct.unpack('<i8', header) ~= epoch then
+      return nil
+    end
+    if lives_until and scope > 0 and (#header < 40 or struct.unpack('<i8', header, 33) < lives_until) then
+      return nil
+    end
+    hashes[scope] = { asked = wanted, told = told, writes = { 'HSET', wanted[2] }, met = 0 }
+  end
+  return hashes
+end

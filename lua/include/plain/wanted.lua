@@ -1,0 +1,11 @@
+-- What a call with counters of subjects asks of its hashes, by scope: their headers, counters and, of the tenant's, capacities of quotas.
+local function plain_wanted(packed, scopes_at, fields, count, tenant_key_at)
+  local wanted = { [0] = { 'HMGET', KEYS[tenant_key_at], 'h' } }
+  for number = 1, #fields - 1 do
+    local scope = number > count and 0 or string.byte(packed, scopes_at + number)
+    local list = wanted[scope] or { 'HMGET', KEYS[tenant_key_at + scope], 'h' }
+    wanted[scope] = list
+    list[#list + 1] = fields[number]
+  end
+  return wanted
+end

@@ -1,0 +1,111 @@
+use super::*;
+
+/// What says which counters are quotas.
+const MARKS_BYTES: usize = 5;
+
+fn in_window(start_ms: i64, end_ms: i64) -> Parameters {
+    Parameters::Calendar(calendar::Parameters { window: Window { start_ms, end_ms } })
+}
+
+fn record() -> Record {
+    let meter = |name: &str, on_excess| LineRule {
+        meter: MeterId::parse(name).unwrap(),
+        decimals: Decimals::new(2).unwrap(),
+        on_excess,
+        on_late: OnLate::Reject,
+        late_within_seconds: 604_800,
+    };
+    let subject =
+        Subject { kind: SubjectKind::parse("user").unwrap(), id: SubjectId::parse("a b/7").unwrap() };
+    Record {
+        head: Head {
+            state: ReservationState::Reserved,
+            late: false,
+            degraded: true,
+            step: 1,
+            epoch: Epoch(3),
+            expires_at_ms: 1_700_000_060_000,
+            born_at_ms: 1_700_000_000_000,
+            latest_expiry_ms: 1_700_086_400_000,
+            last_sequence: 12,
+        },
+        units: vec![
+            LineUnits {
+                uncharged: Units::new(9).unwrap(),
+                ..LineUnits::new(Units::new(600).unwrap(), Units::new(700).unwrap())
+            },
+            LineUnits::new(Units::new(5).unwrap(), Units::ZERO),
+        ],
+        body: Body {
+            fingerprint: Fingerprint([9; 16]),
+            tenant: TenantId::parse("acme").unwrap(),
+            lines: vec![meter("ocr.page", OnExcess::Cap), meter("llm.token", OnExcess::Record)],
+            rest: Some(BodyDetails {
+                subjects: vec![(subject, SubjectHash(*b"=abcdefghijkl"))],
+                counters: vec![
+                    CounterRef {
+                        scope_index: 0,
+                        field: CounterField(*b"abcdefgh"),
+                        parameters: in_window(1_699_999_200_000, 1_700_002_800_000),
+                        cap: Some(PlaceCapacity::Quota),
+                        lines: vec![(0, 1)],
+                        is_quota: Some(true),
+                    },
+                    CounterRef {
+                        scope_index: 1,
+                        field: CounterField(*b"ABCDEFGH"),
+                        parameters: in_window(0, 0),
+                        cap: None,
+                        lines: vec![(0, 5), (1, 1)],
+                        is_quota: Some(false),
+                    },
+                ],
+                keyed: true,
+                operation: None,
+                policy_version: 17,
+                period_ms: (1_698_796_800_000, 1_701_388_800_000),
+                hour_start_ms: 1_699_999_200_000,
+                metadata: "{\"job\":\"ü\"}".into(),
+            }),
+        },
+    }
+}
+
+#[test]
+fn a_record_reads_back_as_it_was_packed() {
+    let record = record();
+    assert_eq!(Record::decode(&record.encode()), Ok(record));
+}
+
+#[test]
+fn a_record_that_does_not_say_which_counters_are_quotas_reads_back_without_it() {
+    let mut record = record();
+    let said = record.encode();
+    record.body.rest.as_mut().unwrap().counters.iter_mut().for_each(|counter| counter.is_quota = None);
+    assert_eq!(record.encode(), said[..said.len() - MARKS_BYTES]);
+    assert_eq!(Record::decode(&record.encode()), Ok(record));
+}
+
+#[test]
+fn a_tombstone_is_a_record_cut_after_its_core() {
+    let record = record();
+    let mut bytes = record.encode();
+    let body_at = 48 + 24 * 2;
+    let core = usize::from(u16::from_le_bytes([bytes[body_at + 16], bytes[body_at + 17]]));
+    bytes.truncate(body_at + core);
+    let tombstone = Record::decode(&bytes).unwrap();
+    assert_eq!(tombstone.body.rest, None);
+    assert_eq!(tombstone.body.lines, record.body.lines);
+}
+
+#[test]
+fn damaged_records_are_refused_and_never_panic() {
+    let bytes = record().encode();
+    for end in (0..bytes.len()).filter(|end| *end != bytes.len() - MARKS_BYTES) {
+        let cut = Record::decode(&bytes[..end]);
+        assert!(cut.is_err() || cut.unwrap().body.rest.is_none(), "cut at {end}");
+    }
+    let mut wrong = bytes;
+    wrong[0] = 2;
+    assert!(Record::decode(&wrong).is_err());
+}
