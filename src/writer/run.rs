@@ -87,6 +87,8 @@ pub struct Writer<O: Outbox, W: WriterObserver> {
     pub(super) leased_until: Option<Instant>,
     /// Booked positions not yet published to the gate.
     undelivered: BTreeMap<Partition, OutboxId>,
+    /// Doubts about the memory of partitions whose cursor stood there, until they are reported.
+    doubts: Vec<(Partition, OutboxId, Alarm)>,
     /// How many partitions had more events than the last pass read.
     busy: usize,
     pace: Pace,
@@ -139,6 +141,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
             partitions_of_node: 0,
             leased_until: None,
             undelivered: BTreeMap::new(),
+            doubts: Vec::new(),
             busy: 0,
             pace: Pace::new(Instant::now()),
             news: None,
@@ -345,7 +348,7 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
         let mut pass = Pass { partial: from.len() < self.partitions.len(), ..Pass::default() };
         let mut parts = Vec::new();
         let mut room = self.options.batch_events * 2;
-        let (mut giving_up, mut silent, mut alarms) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut giving_up, mut silent) = (Vec::new(), Vec::new());
         for (partition, events) in read {
             let Some(position) = self.partitions.get_mut(&partition) else { continue };
             let is_full = events.len() >= count;
@@ -367,20 +370,27 @@ impl<O: Outbox, W: WriterObserver> Writer<O, W> {
                     pass.doubted = true;
                     // Read the epochs again soon.
                     self.leased_until = None;
-                    alarms.extend(alarm.map(|alarm| (partition, position.booked, alarm)));
+                    self.doubts.extend(alarm.map(|alarm| (partition, position.booked, alarm)));
                 }
             }
         }
-        for (partition, booked, alarm) in alarms {
-            // An overtaken writer reads where another has trimmed: nothing is lost.
-            if self.ledger.cursor_row(partition).await?.booked == booked {
-                self.watch.alarm(&alarm);
-            }
-        }
+        self.report_doubts().await?;
         self.abandon_mismatched_tails(giving_up).await?;
         self.give_up_lost(&silent).await?;
         self.tell_lag(&parts);
         Ok((parts, pass))
+    }
+
+    /// Each position doubts once, so a doubt is kept until the ledger has answered for it.
+    async fn report_doubts(&mut self) -> Result<(), LedgerError> {
+        while let Some((partition, booked, alarm)) = self.doubts.last() {
+            // An overtaken writer reads where another has trimmed: nothing is lost.
+            if self.ledger.cursor_row(*partition).await?.booked == *booked {
+                self.watch.alarm(alarm);
+            }
+            self.doubts.pop();
+        }
+        Ok(())
     }
 
     fn tell_lag(&self, parts: &[PartitionEvents]) {

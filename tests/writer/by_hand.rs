@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tollgate::domain::ids::{Epoch, OutboxId, Partition, TenantId};
 use tollgate::ledger::Ledger;
 use tollgate::writer::{
@@ -19,6 +21,7 @@ pub(super) struct Hand {
     streams: Arc<Mutex<BTreeMap<Partition, Vec<OutboxEntry>>>>,
     pub(super) published: Arc<Mutex<BTreeMap<Partition, OutboxId>>>,
     adopted: Arc<Mutex<BTreeMap<Partition, Epoch>>>,
+    at_next_read: Arc<Mutex<Option<BoxFuture<'static, ()>>>>,
 }
 
 impl Hand {
@@ -28,6 +31,11 @@ impl Hand {
         let last = stream.last().map(|(id, _)| *id).filter(|id| id.epoch.0 == epoch);
         let sequence = last.map_or(0, |id| id.sequence + 1);
         stream.push((at(&format!("{epoch}-{sequence}")), event));
+    }
+
+    /// What happens beside the next read.
+    pub(super) fn at_next_read(&self, happens: impl Future<Output = ()> + Send + 'static) {
+        *self.at_next_read.lock().unwrap() = Some(happens.boxed());
     }
 
     /// How many bytes the events of all partitions take.
@@ -71,6 +79,10 @@ impl Outbox for Hand {
         from: &[(Partition, OutboxId)],
         count: usize,
     ) -> Result<Vec<(Partition, Vec<OutboxEntry>)>, OutboxError> {
+        let happens = self.at_next_read.lock().unwrap().take();
+        if let Some(happens) = happens {
+            happens.await;
+        }
         let streams = self.streams.lock().unwrap();
         let read = |(partition, from): &(Partition, OutboxId)| {
             let stream = streams.get(partition).into_iter().flatten();

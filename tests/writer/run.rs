@@ -11,7 +11,7 @@ use tollgate::writer::{Alarm, FailPoint, FailPoints, PartitionEvents, Writer, Wr
 use super::apply::assert_proven;
 use super::by_hand::{Alarms, Busy, Hand, Impatient, drain, options, writer};
 use crate::ledger::events::{Work, at, partition, tenant};
-use crate::ledger::{ledger, rows};
+use crate::ledger::{as_owner, ledger, rows};
 use crate::support::services::TestDatabase;
 use crate::support::wait::wait_for;
 
@@ -164,6 +164,29 @@ async fn lost_memory_is_reported_once_and_nothing_is_booked_before_a_new_epoch()
         "what the lost epoch's numbers were reused for is not booked"
     );
     assert_proven(&ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_memory_is_reported_although_the_ledger_did_not_answer_when_it_was_noticed() {
+    let (database, ledger) = ledger().await;
+    let (database, alarms, hand) = (Arc::new(database), Alarms::default(), Hand::default());
+    let acme = tenant("acme");
+    let place = partition(&acme);
+    hand.append(place, 1, Work::new(&acme, "job-0", &[("ocr.page", 100)]).reserve());
+    let mut writer = writer(&hand, &ledger, &alarms);
+    drain(&mut writer).await;
+    hand.lose(place);
+    let of_the_pass = database.clone();
+    hand.at_next_read(async move {
+        as_owner(&of_the_pass, "ALTER TABLE cursors RENAME TO cursors_away").await.unwrap();
+    });
+    assert!(writer.pass().await.is_err());
+    assert_eq!(alarms.all(), []);
+    as_owner(&database, "ALTER TABLE cursors_away RENAME TO cursors").await.unwrap();
+    for _ in 0..2 {
+        writer.pass().await.unwrap();
+    }
+    assert_eq!(alarms.all(), [Alarm::Amnesia { partition: place, cursor: at("1-0") }]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
