@@ -14,6 +14,8 @@ use super::{Ledger, LedgerError};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations");
 /// The advisory lock under which schemas change, one instance at a time.
+/// A step that waits for a long transaction holds up everybody who comes after it.
+const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
 const LOCK: i64 = 0x746f_6c6c_6761;
 
 impl Ledger {
@@ -87,6 +89,7 @@ where
             .map_err(unavailable)?;
         // The lock is the connection's: it goes with it, also when this fails.
         connection.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await?;
+        connection.batch_execute(LOCK_TIMEOUT).await?;
         work(&mut Harness::new(connection))
     });
     task.await.map_err(|error| LedgerError::Unavailable(error.to_string()))?
@@ -99,5 +102,12 @@ fn names(
 }
 
 fn refused(error: Box<dyn std::error::Error + Send + Sync>) -> LedgerError {
-    LedgerError::Refused(format!("the schema cannot be changed: {error}"))
+    let error = error.to_string();
+    let hint = match error.contains("lock timeout") {
+        true => {
+            "; a dump, `tollgate verify` or another long transaction has a table that is to be changed: migrate again once it has ended"
+        }
+        false => "",
+    };
+    LedgerError::Refused(format!("the schema cannot be changed: {error}{hint}"))
 }

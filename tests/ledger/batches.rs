@@ -9,6 +9,9 @@ use crate::writer::apply::{assert_proven, book};
 
 const KEPT: &str = "SELECT count(*), min(number), max(number) FROM batches";
 
+/// What proves a dropped row need not have stood for a day.
+const WITHOUT_AGE: &str = "CREATE OR REPLACE FUNCTION batch_witness_age() RETURNS interval LANGUAGE sql IMMUTABLE AS $$ SELECT interval '0 s' $$";
+
 /// As many batches of one chain, an entry in each.
 async fn batches(count: usize) -> (TestDatabase, Ledger) {
     let (database, ledger) = ledger().await;
@@ -41,6 +44,10 @@ async fn rows_of_batches_that_a_later_one_proves_are_dropped_and_what_is_changed
         assert!(error.as_db_error().unwrap().message().contains("never edited"), "{recent}: {error:?}");
     }
 
+    assert_eq!(ledger.thin_batches(400).await.unwrap(), 0, "what proves them has not stood for a day");
+    let young = as_owner(&database, "DELETE FROM batches WHERE number = 500").await.unwrap_err();
+    assert!(young.as_db_error().unwrap().message().contains("never edited"), "{young:?}");
+    as_owner(&database, WITHOUT_AGE).await.unwrap();
     assert_eq!(ledger.thin_batches(400).await.unwrap(), 999, "chunk by chunk");
     assert_eq!(ledger.thin_batches(400).await.unwrap(), 0);
     assert_eq!(rows(&database, KEPT).await, ["4 1000 1003"]);
@@ -83,4 +90,19 @@ async fn rows_of_batches_that_a_later_one_proves_are_dropped_and_what_is_changed
         as_owner(&database, &format!("{replica}; {undo}")).await.unwrap();
         assert_eq!(chain_faults(&ledger).await, "[]", "{undo}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_only_appended_to_its_chain() {
+    let (database, ledger) = batches(3).await;
+    let head = ledger.chain_heads().await.unwrap()[0].0.number();
+    for number in [1_000, 5, 3, 2, 0] {
+        let insert = format!(
+            "INSERT INTO batches SELECT {head}, {number}, 1, hash, previous, now() FROM batches WHERE number = 1"
+        );
+        let error = as_owner(&database, &insert).await.unwrap_err();
+        let message = error.as_db_error().unwrap().message();
+        assert!(message.contains("does not follow the last one"), "{number}: {message}");
+    }
+    assert_proven(&ledger).await;
 }

@@ -53,6 +53,25 @@ async fn two_instances_migrate_at_once_and_each_step_is_applied_once() {
     assert!(one.is_empty() || other.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_cannot_have_its_table_says_so_soon_and_can_be_repeated() {
+    let database = bare().await;
+    Ledger::migrate(&database.url).await.unwrap();
+    let step = "2026-11-22-212000_keep_young_batches";
+    let down = fs::read_to_string(format!("migrations/{step}/down.sql")).unwrap();
+    let forget = "DELETE FROM __diesel_schema_migrations WHERE version = '20261122212000'";
+    as_owner(&database, &format!("{down}; {forget}")).await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute("BEGIN; LOCK TABLE batches IN ROW EXCLUSIVE MODE").await.unwrap();
+    let refused = Ledger::migrate(&database.url).await.unwrap_err().to_string();
+    assert!(refused.contains("lock timeout") && refused.contains("migrate again"), "{refused}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(Ledger::migrate(&database.url).await.unwrap(), ["20261122212000"]);
+    drop(client);
+    connection.await.unwrap().unwrap();
+}
+
 /// The newest steps down to this one, the newest first.
 fn newest_down_to(first: &str) -> Vec<String> {
     let all = Ledger::migrations().unwrap().into_iter();

@@ -2,8 +2,12 @@
 DELETE FROM batches
 WHERE chain = $1 AND number IN (
     SELECT number FROM batches
-    WHERE chain = $1 AND number % 1000 <> 0
-        AND number < (SELECT max(number) / 1000 * 1000 FROM batches WHERE chain = $1)
+    WHERE chain = $1 AND number % 1000 <> 0 AND number < (
+        SELECT number FROM batches
+        WHERE chain = $1 AND number % 1000 = 0 AND booked_at < now() - batch_witness_age()
+        ORDER BY number DESC
+        LIMIT 1
+    )
     ORDER BY number DESC
     LIMIT $2
 )
