@@ -79,7 +79,7 @@ end
 if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
 end
-local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT, now)
+local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, now)
 local granted, any = amounts, true
 if mode == BEST_EFFORT or refusing ~= '' then
   granted, any = fit(amounts, checks)
@@ -87,7 +87,7 @@ end
 if not any or (refusing ~= '' and mode ~= BEST_EFFORT) then
   return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits) }
 end
-if mode == DRY_RUN then
+if mode == DRY_RUN or mode == DRY_BEST_EFFORT then
   return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known) }
 end
 

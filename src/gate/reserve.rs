@@ -23,8 +23,10 @@ pub enum ReserveMode {
     AllOrNothing,
     /// Lines in order, each gets what fits after the lines before it.
     BestEffort,
-    /// Decides and writes nothing.
+    /// Decides as all or nothing and writes nothing.
     DryRun,
+    /// As a dry run of all or nothing, but whoever waits is satisfied with a part.
+    DryBestEffort,
     /// Writes an already consumed record: usage after the fact, refused like a reserve.
     Usage,
 }
@@ -273,6 +275,7 @@ fn pack_call(call: &ReserveCall<'_>, due_bucket: i64, options: &GateOptions) -> 
         ReserveMode::BestEffort => 1,
         ReserveMode::DryRun => 2,
         ReserveMode::Usage => 3,
+        ReserveMode::DryBestEffort => 4,
     });
     out.put_byte(u8::try_from(call.amounts.len()).unwrap_or(u8::MAX));
     out.put_8(call.life_ms());

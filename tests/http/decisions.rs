@@ -88,6 +88,9 @@ async fn a_refused_best_effort_waits_until_a_part_can_be_granted() {
     dry["dry_run"] = json!(true);
     let dry = app.post(RESERVATIONS, dry).await.expect(200);
     assert_eq!((&dry.body["allowed"], dry.text("/refused_by/0/id")), (&json!(false), "hour"), "{dry:?}");
+    let waits = |answer: &Answered| answer.body["refused_by"][0]["retry_after_ms"].as_i64();
+    let real = waits(&app.post(RESERVATIONS, ask(json!([page]))).await);
+    assert!(waits(&dry).is_some_and(|dry| (dry - real.unwrap()).abs() < 60_000), "{dry:?} but {real:?}");
     app.finish().await;
 }
 

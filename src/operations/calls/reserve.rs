@@ -68,7 +68,8 @@ impl Operations {
     /// status of now. `dry_run` decides and writes nothing.
     pub async fn reserve(&self, request: ReserveRequest) -> Answer<Reserved> {
         let mode = match (request.dry_run, request.mode) {
-            (true, _) => ReserveMode::DryRun,
+            (true, Mode::AllOrNothing) => ReserveMode::DryRun,
+            (true, Mode::BestEffort) => ReserveMode::DryBestEffort,
             (false, Mode::AllOrNothing) => ReserveMode::AllOrNothing,
             (false, Mode::BestEffort) => ReserveMode::BestEffort,
         };
@@ -145,7 +146,7 @@ impl Operations {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
         for _ in 0..ATTEMPTS_MAX {
-            self.may_admit(mode == ReserveMode::DryRun)?;
+            self.may_admit(request.dry_run)?;
             let (resolved, body) = self.resolve(entry, request, &prepared, at_ms)?;
             let valid = entry.windows(at_ms).valid();
             let gate_call = ReserveCall {

@@ -74,7 +74,7 @@ impl Operations {
         let now_ms = self.gate_now_ms();
         let (mut resolved, mut body) = self.resolve(entry, request, &prepared, now_ms)?;
         // By a clock that is not trusted it would be admitted into a wrong window.
-        if mode == ReserveMode::DryRun || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
+        if request.dry_run || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
             return Err(away.into());
         }
         keep_restorable(&mut resolved, &mut body);
