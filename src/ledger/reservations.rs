@@ -46,8 +46,8 @@ pub struct ReservationRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReservationChange {
     pub(crate) id: ReservationId,
-    /// Whether its row is the first of its life.
-    pub(crate) is_new: bool,
+    /// Where its row stands before; none where this is the first of its life.
+    pub(crate) booked: Option<ReservationState>,
     pub(crate) record: Record,
     pub(crate) subjects: Vec<i64>,
     pub(crate) resolved_at_ms: Option<i64>,
@@ -245,28 +245,64 @@ impl ToSql<prepared::Row, Pg> for BookedReservation<'_> {
     }
 }
 
-/// Writes reservations as they are after this transaction: new rows and changed ones. What is known to be new costs less than
-/// what has to be looked for.
+/// Writes reservations as they are after this transaction. Open ones and resolved ones have a table each.
 pub(crate) async fn write_many(
     connection: &AsyncPgConnection,
     changes: &[ReservationChange],
 ) -> Result<(), LedgerError> {
-    let (new, changed): (Vec<_>, Vec<_>) = changes.iter().partition(|change| change.is_new);
-    let insert = sql_query(include_str!("sql/insert_reservations.sql"));
+    let of = |kind: Write| changes.iter().filter(move |change| Write::of(change) == kind).collect::<Vec<_>>();
+    let open = sql_query(include_str!("sql/open_reservations.sql"));
+    let append = sql_query(include_str!("sql/append_reservations.sql"));
     let change = sql_query(include_str!("sql/change_reservations.sql"));
-    try_join!(write(connection, insert, &new), write(connection, change, &changed))?;
+    let resolve = sql_query(include_str!("sql/resolve_reservations.sql"));
+    let amend = sql_query(include_str!("sql/amend_reservations.sql"));
+    try_join!(
+        write(connection, open, of(Write::Open)),
+        write(connection, append, of(Write::Append)),
+        write(connection, change, of(Write::Change)),
+        write(connection, resolve, of(Write::Resolve)),
+        write(connection, amend, of(Write::Amend)),
+    )?;
     Ok(())
+}
+
+/// What becomes of a reservation's row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Write {
+    /// It is new, and open.
+    Open,
+    /// It is new, and resolved already.
+    Append,
+    /// It stays open.
+    Change,
+    /// It was open, and goes to the resolved ones.
+    Resolve,
+    /// It was resolved before.
+    Amend,
+}
+
+impl Write {
+    fn of(change: &ReservationChange) -> Self {
+        use ReservationState::Reserved;
+        match (change.booked, change.record.head.state) {
+            (None, Reserved) => Self::Open,
+            (None, _) => Self::Append,
+            (Some(Reserved), Reserved) => Self::Change,
+            (Some(Reserved), _) => Self::Resolve,
+            (Some(_), _) => Self::Amend,
+        }
+    }
 }
 
 async fn write(
     mut connection: &AsyncPgConnection,
     query: SqlQuery,
-    changes: &[&ReservationChange],
+    changes: Vec<&ReservationChange>,
 ) -> Result<(), LedgerError> {
     if changes.is_empty() {
         return Ok(());
     }
-    let rows = changes.iter().map(|change| BookedReservation::of(change)).collect::<Result<Vec<_>, _>>()?;
+    let rows = changes.into_iter().map(BookedReservation::of).collect::<Result<Vec<_>, _>>()?;
     Prepared(query.bind::<Array<prepared::Row>, _>(rows)).execute(&mut connection).await?;
     Ok(())
 }

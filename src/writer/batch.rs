@@ -342,11 +342,11 @@ impl Planner {
             self.plan.keys.push(event.reservation);
         }
         let planned = self.changed.get(&event.reservation).and_then(|at| self.plan.reservations.get(*at));
-        let is_new = planned
-            .map_or_else(|| !self.known.records.contains_key(&event.reservation), |planned| planned.is_new);
+        let known = self.known.records.get(&event.reservation).map(|record| record.head.state);
+        let booked = planned.map_or(known, |planned| planned.booked);
         let change = ReservationChange {
             id: event.reservation,
-            is_new: is_new || is_another_life,
+            booked: booked.filter(|_| !is_another_life),
             record,
             subjects,
             resolved_at_ms: resolved.then_some(event.gate_time_ms),

@@ -1,6 +1,7 @@
 use std::fs;
 
 use tollgate::ledger::{Ledger, LedgerOptions};
+use uuid::Uuid;
 
 use super::events::{HOUR_MS, Work, tenant};
 use super::{as_owner, bare, ledger, options, rows};
@@ -97,7 +98,9 @@ async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stay
     }
     book(&ledger, &acme, "1-0", events).await.unwrap();
     let entries = "SELECT * FROM entries ORDER BY operation_id, step, line, leg";
-    let booked = rows(&database, entries).await;
+    let reservations = "SELECT * FROM reservations ORDER BY id";
+    let booked = (rows(&database, entries).await, rows(&database, reservations).await);
+    assert_eq!(booked.1.len(), 4);
 
     for name in newest_down_to("2026-11-22-200000_leave_room_for_updates") {
         let down = fs::read_to_string(format!("{}/migrations/{name}/down.sql", env!("CARGO_MANIFEST_DIR")));
@@ -108,19 +111,53 @@ async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stay
     let before =
         ["2 btree (tenant, happened_at DESC) / btree (tenant, operation_id, step, line, leg, happened_at)"];
     assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, before);
+    let in_one_table =
+        "SELECT count(*) FROM reservations WHERE tableoid::regclass::text ~ '^reservations_[0-7]$'";
+    assert_eq!(rows(&database, in_one_table).await, ["4"]);
 
     Ledger::migrate(&database.url).await.unwrap();
     // Types that are made anew have other numbers.
     let ledger = Ledger::connect(options(&database)).await.unwrap();
     let after = ["1 btree (tenant, happened_at, operation_id, step, line, leg)"];
     assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, after);
-    assert_eq!(rows(&database, entries).await, booked);
+    assert_eq!((rows(&database, entries).await, rows(&database, reservations).await), booked);
+    assert_eq!(rows(&database, PLACES).await, ["reservations_open 2", "reservations_resolved 2"]);
     assert_proven(&ledger).await;
     ledger.ensure_month_partitions(HOUR_MS + 62 * 86_400_000, HOUR_MS + 62 * 86_400_000).await.unwrap();
     assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, after, "of a month made since, too");
     let ends: Vec<_> = jobs.iter_mut().skip(2).map(|job| job.release(&[0])).collect();
     book(&ledger, &acme, "1-6", ends).await.unwrap();
+    assert_eq!(rows(&database, PLACES).await, ["reservations_resolved 4"]);
     assert_proven(&ledger).await;
+}
+
+const PLACES: &str = "SELECT tableoid::regclass AS place, count(*) FROM reservations GROUP BY 1 ORDER BY 1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_instance_of_the_version_before_writes_of_reservations_goes_to_its_place() {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let work = Work::new(&acme, "job", &[("ocr.page", 600)]);
+    book(&ledger, &acme, "1-0", vec![work.reserve()]).await.unwrap();
+    // That version has one table, into which it puts new rows and changed ones, whatever their state.
+    let former = |change: &str| {
+        format!(
+            "INSERT INTO reservations AS r SELECT (json_populate_record(o, '{change}')).* FROM reservations o \
+             ON CONFLICT (partition, id, tenant) DO UPDATE SET state = excluded.state, step = excluded.step, \
+             resolved_at = excluded.resolved_at"
+        )
+    };
+    let standing = async |change: &str| {
+        as_owner(&database, &former(change)).await.unwrap();
+        rows(&database, "SELECT tableoid::regclass AS place, state, step FROM reservations ORDER BY 1").await
+    };
+    assert_eq!(standing(r#"{"step": 2}"#).await, ["reservations_open reserved 2"]);
+    let expired = r#"{"step": 3, "state": "expired", "resolved_at": "2026-01-01"}"#;
+    assert_eq!(standing(expired).await, ["reservations_resolved expired 3"]);
+    assert_eq!(standing(r#"{"step": 4, "state": "consumed"}"#).await, ["reservations_resolved consumed 4"]);
+    let another = format!(r#"{{"id": "{}", "state": "reserved", "step": 1}}"#, Uuid::nil());
+    let both = ["reservations_open reserved 1", "reservations_resolved consumed 4"];
+    assert_eq!(standing(&another).await, both);
 }
 
 #[tokio::test(flavor = "multi_thread")]

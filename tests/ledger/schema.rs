@@ -9,12 +9,12 @@ const COLUMNS: &str = "SELECT c.relname || '.' || a.attname AS name, \
     JOIN pg_type t ON t.oid = a.atttypid \
     CROSS JOIN LATERAL (SELECT replace(initcap(ltrim(t.typname, '_')), '_', '') AS word) w \
     CROSS JOIN LATERAL (SELECT CASE WHEN t.typname LIKE '\\_%' THEN format('Array<Nullable<%s>>', w.word) ELSE w.word END AS type) named \
-    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition \
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid) \
         AND c.relname <> '__diesel_schema_migrations' ORDER BY c.relname, a.attnum";
 
 const KEYS: &str = "SELECT c.relname || ' (' || string_agg(a.attname, ', ' ORDER BY k.place) || ')' AS key \
     FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid, unnest(i.indkey) WITH ORDINALITY AS k(number, place), pg_attribute a \
-    WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND NOT c.relispartition AND a.attrelid = c.oid AND a.attnum = k.number \
+    WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid) AND a.attrelid = c.oid AND a.attnum = k.number \
         AND c.relname <> '__diesel_schema_migrations' GROUP BY c.relname ORDER BY c.relname";
 
 const WRITE: &str =

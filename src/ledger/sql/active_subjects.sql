@@ -8,7 +8,7 @@ FROM (
         JOIN usage_hourly u ON u.tenant = $1 AND u.meter = m.meter AND u.hour_at >= $3
         WHERE u.subject <> 0
         UNION
-        SELECT unnest(r.subjects) FROM reservations r WHERE r.tenant = $1 AND r.state = 'reserved'
+        SELECT unnest(r.subjects) FROM reservations_open r WHERE r.tenant = $1
     ) a
     WHERE a.number > $5
     ORDER BY a.number

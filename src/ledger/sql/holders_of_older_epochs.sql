@@ -1,18 +1,18 @@
--- Reads only the index of open reservations, from tenant to tenant.
+-- By an index, from tenant to tenant.
 WITH issued AS (
     SELECT partition, max(epoch) AS epoch FROM epochs GROUP BY partition
 ), page AS (
     SELECT DISTINCT r.tenant
-    FROM reservations r JOIN issued e ON e.partition = r.partition AND r.epoch < e.epoch
-    WHERE r.state = 'reserved' AND r.tenant > $1 AND r.partition = ANY($3)
+    FROM reservations_open r JOIN issued e ON e.partition = r.partition AND r.epoch < e.epoch
+    WHERE r.tenant > $1 AND r.partition = ANY($3)
     ORDER BY r.tenant
     LIMIT $2
 )
 SELECT DISTINCT p.tenant, s.kind, s.id
 FROM page p
 LEFT JOIN LATERAL (
-    SELECT DISTINCT unnest(r.subjects) AS number FROM reservations r
-    WHERE r.tenant = p.tenant AND r.state = 'reserved'
+    SELECT DISTINCT unnest(r.subjects) AS number FROM reservations_open r
+    WHERE r.tenant = p.tenant
 ) n ON true
 LEFT JOIN LATERAL (
     -- One by one: of a page only few are named, of all that there may be.

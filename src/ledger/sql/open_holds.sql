@@ -1,1 +1,1 @@
-SELECT id, record FROM reservations WHERE tenant = $1 AND state = 'reserved' ORDER BY expires_at, id
+SELECT id, record FROM reservations_open WHERE tenant = $1 ORDER BY expires_at, id

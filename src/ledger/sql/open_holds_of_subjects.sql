@@ -1,7 +1,7 @@
 -- By the index of subjects, whatever the tenant holds besides.
 WITH named AS MATERIALIZED (
-    SELECT id, tenant, record FROM reservations
-    WHERE state = 'reserved' AND subjects <> '{}' AND subjects && (
+    SELECT id, tenant, record FROM reservations_open
+    WHERE subjects <> '{}' AND subjects && (
         SELECT array_agg(s.number) FROM unnest($2::text[], $3::text[]) AS w(kind, id)
         JOIN subjects s ON s.tenant = $1 AND s.kind = w.kind AND s.id = w.id
     )

@@ -1,6 +1,6 @@
 SELECT id, record
-FROM reservations
-WHERE tenant = $1 AND state = 'reserved'
+FROM reservations_open
+WHERE tenant = $1
     AND ($2::timestamptz IS NULL OR (expires_at, id) > ($2, $3))
     AND ($4::text[] IS NULL OR subjects <> '{}' AND subjects && (
         SELECT array_agg(s.number) FROM unnest($4::text[], $5::text[]) AS w(kind, id)

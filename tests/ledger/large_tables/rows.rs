@@ -23,9 +23,9 @@ pub fn fill(of: Partition) -> String {
     };
     let (acme, other) = ("'acme'".to_owned(), "'tenant-' || i % 10000".to_owned());
     [
-        without_indexes("reservations"),
-        format!("INSERT INTO reservations ({columns}) SELECT {} FROM generate_series(1, 980000) i", row("consumed", &acme)),
-        format!("INSERT INTO reservations ({columns}) SELECT {} FROM generate_series(1, 20000) i", row("reserved", &other)),
+        without_indexes("reservations_resolved"),
+        format!("INSERT INTO reservations_resolved ({columns}) SELECT {} FROM generate_series(1, 980000) i", row("consumed", &acme)),
+        format!("INSERT INTO reservations_open ({columns}) SELECT {} FROM generate_series(1, 20000) i", row("reserved", &other)),
         with_indexes(),
         format!("INSERT INTO reservations_archive ({columns}) SELECT {} FROM generate_series(1, 50000) i", row("consumed", &acme)),
         "INSERT INTO subjects (tenant, kind, id) SELECT 'acme', 'user', 'user-' || i FROM generate_series(1, 100000) i".into(),

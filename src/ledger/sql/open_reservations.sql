@@ -1,0 +1,6 @@
+-- New ones that are open.
+INSERT INTO reservations_open (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
+    keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
+SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
+    keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at
+FROM unnest($1::booked_reservation[])
