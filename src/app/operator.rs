@@ -197,7 +197,7 @@ async fn lost(ledger: &Ledger) -> anyhow::Result<Vec<String>> {
 /// Checks the books, and the gate against them. `rebuild` recomputes the derived tables and compares.
 pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyReport> {
     let reached = Reached::reach(target).await?.by_its_clock().await?;
-    let options = VerifyOptions { rebuild };
+    let options = VerifyOptions { rebuild, ..VerifyOptions::default() };
     let books = crate::ledger::verify(&reached.app.ledger, options).await?;
     let warned = books.checks.iter().flat_map(|check| &check.warnings);
     let mut warnings: Vec<_> =

@@ -35,7 +35,7 @@ async fn tamper(app: &TestApp, sql: &str) {
 }
 
 async fn faults(app: &TestApp) -> String {
-    let options = VerifyOptions { rebuild: true };
+    let options = VerifyOptions { rebuild: true, ..VerifyOptions::default() };
     let report = verify(&app.app().ledger, options).await.unwrap();
     let faults = report.checks.iter().flat_map(|check| {
         check.faults.iter().map(|fault| format!("{}: {} {}", check.name, fault.what, fault.detail))

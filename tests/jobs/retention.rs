@@ -84,7 +84,7 @@ async fn a_key_used_again_after_its_archival_is_archived_again_and_the_books_sta
     );
     let wrong = "UPDATE reservations_archive SET record = (SELECT record FROM reservations_archive ORDER BY born_at LIMIT 1)";
     as_owner(&database, wrong).await.unwrap();
-    let report = verify(&ledger, VerifyOptions { rebuild: false }).await?;
+    let report = verify(&ledger, VerifyOptions { rebuild: false, ..VerifyOptions::default() }).await?;
     assert!(!report.is_clean(), "one life that says too little is found");
     Ok(())
 }

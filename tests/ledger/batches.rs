@@ -24,7 +24,7 @@ async fn batches(count: usize) -> (TestDatabase, Ledger) {
 }
 
 async fn chain_faults(ledger: &Ledger) -> String {
-    let report = verify(ledger, VerifyOptions { rebuild: false }).await.unwrap();
+    let report = verify(ledger, VerifyOptions { rebuild: false, ..VerifyOptions::default() }).await.unwrap();
     let check = report.checks.iter().find(|check| check.name == "hash chains are intact").unwrap();
     format!("{:?}", check.faults)
 }

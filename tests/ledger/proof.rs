@@ -1,8 +1,10 @@
 //! The proof has teeth: every change made by hand is found and named.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tollgate::ledger::{Ledger, VerifyOptions, verify};
 
-use super::events::{Work, tenant, user};
+use super::events::{Work, partition, tenant, user};
 use super::{as_owner, ledger};
 use crate::support::services::TestDatabase;
 use crate::writer::apply::{assert_proven, book};
@@ -25,8 +27,8 @@ async fn tamper(database: &TestDatabase, statement: &str) {
 }
 
 /// The names of the checks that found something, with what they found.
-async fn found(ledger: &Ledger, rebuild: bool) -> String {
-    let report = verify(ledger, VerifyOptions { rebuild }).await.unwrap();
+async fn found(ledger: &Ledger, options: VerifyOptions) -> String {
+    let report = verify(ledger, options).await.unwrap();
     let faulty = report.checks.iter().filter(|check| !check.faults.is_empty());
     faulty.map(|check| format!("{}: {:?}\n", check.name, check.faults)).collect()
 }
@@ -79,11 +81,43 @@ async fn whatever_is_changed_behind_the_ledgers_back_is_found_and_named() {
     ] {
         let (database, ledger) = books().await;
         tamper(&database, &change).await;
-        for rebuild in [false, true] {
-            let found = found(&ledger, rebuild).await;
+        let at_once = VerifyOptions::default();
+        let in_parts = VerifyOptions { snapshot_bytes: 1, ..at_once };
+        let rebuilt = VerifyOptions { rebuild: true, ..at_once };
+        for options in [at_once, rebuilt, in_parts] {
+            let found = found(&ledger, options).await;
             for name in &names {
                 assert!(found.contains(name), "{change}\n{name}\n{found}");
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_booked_while_the_books_are_proven_part_by_part_is_no_fault() {
+    let (_database, ledger) = ledger().await;
+    let done = AtomicBool::new(false);
+    let bookings = async {
+        for number in 0..40 {
+            let newcomer = tenant(&format!("tenant-{number}"));
+            let mut work = Work::new(&newcomer, "job", &[("ocr.page", 600)]);
+            let last = ledger.cursor(partition(&newcomer)).await.unwrap();
+            let from = if last.epoch.0 == 0 { 0 } else { last.sequence + 1 };
+            let events = vec![work.reserve(), work.consume(&[100], true)];
+            book(&ledger, &newcomer, &format!("1-{from}"), events).await.unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    };
+    let proofs = async {
+        while !done.load(Ordering::Relaxed) {
+            for rebuild in [false, true] {
+                let report = verify(&ledger, VerifyOptions { rebuild, snapshot_bytes: 1 }).await.unwrap();
+                assert!(report.is_clean(), "{report:?}");
+            }
+        }
+    };
+    tokio::join!(bookings, proofs);
+    let report = verify(&ledger, VerifyOptions { rebuild: false, snapshot_bytes: 1 }).await.unwrap();
+    let checked: Vec<_> = report.checks.iter().map(|check| check.checked).collect();
+    assert_eq!(checked, [120, 40, 40, 40, 0, 40, 40, 4], "each thing once: {report:?}");
 }

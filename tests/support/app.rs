@@ -214,7 +214,9 @@ impl TestApp {
     /// Checks that the books balance and that the gate equals them.
     pub async fn check_books(&self) {
         let app = self.app();
-        let report = verify(&app.ledger, VerifyOptions { rebuild: true }).await.expect("verify runs");
+        let report = verify(&app.ledger, VerifyOptions { rebuild: true, ..VerifyOptions::default() })
+            .await
+            .expect("verify runs");
         for check in &report.checks {
             assert!(check.faults.is_empty(), "{}: {:?}", check.name, check.faults);
         }

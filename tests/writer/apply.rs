@@ -31,7 +31,7 @@ pub async fn book(
 /// The books prove themselves, and nothing waits.
 pub async fn assert_proven(ledger: &Ledger) {
     for rebuild in [false, true] {
-        let report = verify(ledger, VerifyOptions { rebuild }).await.unwrap();
+        let report = verify(ledger, VerifyOptions { rebuild, ..VerifyOptions::default() }).await.unwrap();
         assert!(report.is_clean(), "{report:#?}");
     }
 }

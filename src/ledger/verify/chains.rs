@@ -1,41 +1,42 @@
 //! The hash chains: every batch recomputed from its entries, every link, no number missing. Where a batch's row was dropped
 //! its entries say what it was, and the next row that is kept proves them.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{BigInt, SmallInt};
-use diesel::{QueryableByName, sql_query};
+use diesel::sql_query;
+use diesel::sql_types::{Array, BigInt, SmallInt, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 
+use super::part::{BatchNumbers, Part};
 use super::{Check, Fault};
-use crate::ledger::chain::{BatchHash, BatchRow, is_droppable};
+use crate::ledger::chain::{self, BatchHash, BatchRow, Chain, is_droppable};
 use crate::ledger::entries::EntryRow;
 use crate::ledger::{Ledger, LedgerError};
 
-#[derive(QueryableByName)]
-struct HeadRow {
-    #[diesel(sql_type = SmallInt)]
-    chain: i16,
-    #[diesel(sql_type = BigInt)]
-    number: i64,
-}
-
-/// By chain, the number of its last batch.
-type LastNumbers = BTreeMap<i16, i64>;
-
-/// `connection` sees one instant; the batches up to its heads never change, so they are read beside it.
-pub(super) async fn check(ledger: &Ledger, connection: &mut AsyncPgConnection) -> Result<Check, LedgerError> {
+/// `connection` sees one instant; the batches up to the part's heads never change, so they are read beside it. Those that were
+/// booked since are left to the next time: they may have entries of others.
+pub(super) async fn check(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    part: &Part,
+) -> Result<Check, LedgerError> {
     let mut check = Check::of("hash chains are intact");
-    let heads: Vec<HeadRow> = sql_query(include_str!("../sql/last_batches.sql")).load(connection).await?;
-    let heads: LastNumbers = heads.into_iter().map(|head| (head.chain, head.number)).collect();
-    let mut batches = Batches::new(ledger, &heads);
-    let query = sql_query(include_str!("../sql/entries_in_batches.sql"));
+    let now = chain::heads(connection, &part.chains()).await?;
+    let now: BatchNumbers = now.into_iter().map(|(chain, head)| (chain.number(), head.number)).collect();
+    let is_later = |row: &EntryRow| {
+        let of = |numbers: &BatchNumbers| numbers.get(&row.chain).copied().unwrap_or_default();
+        row.batch > of(&part.heads) && row.batch <= of(&now)
+    };
+    let mut batches = Batches::new(ledger, part);
+    let query =
+        sql_query(include_str!("../sql/entries_in_batches.sql")).bind::<Array<Text>, _>(&part.tenants);
     let mut rows = query.load_stream::<EntryRow>(connection).await?;
-    let mut walk = Walk { heads: &heads, open: None, last: None };
+    let mut walk = Walk { heads: &now, open: None, last: None };
     let mut next = batches.next().await?;
     while let Some(row) = rows.try_next().await? {
+        if is_later(&row) {
+            continue;
+        }
         let place = (row.chain, row.batch);
         if walk.open.as_ref().is_none_or(|open| open.place != place) {
             walk.close(&mut check);
@@ -63,7 +64,8 @@ pub(super) async fn check(ledger: &Ledger, connection: &mut AsyncPgConnection) -
 
 /// Where the walk over batches and their entries stands.
 struct Walk<'a> {
-    heads: &'a LastNumbers,
+    /// The last batches that there are by now.
+    heads: &'a BatchNumbers,
     open: Option<Open>,
     last: Option<Closed>,
 }
@@ -162,24 +164,26 @@ fn name((chain, number): (i16, i64)) -> String {
 
 const PAGE: i64 = 1_000;
 
-/// The rows of batches up to the heads, in order, a page at a time.
+/// The rows of a part's batches up to its heads, in order, a page at a time.
 struct Batches<'a> {
     ledger: &'a Ledger,
-    heads: &'a LastNumbers,
+    part: &'a Part,
+    chains: Vec<i16>,
     page: std::vec::IntoIter<BatchRow>,
     after: (i16, i64),
 }
 
 impl<'a> Batches<'a> {
-    fn new(ledger: &'a Ledger, heads: &'a LastNumbers) -> Self {
-        Self { ledger, heads, page: Vec::new().into_iter(), after: (-1, 0) }
+    fn new(ledger: &'a Ledger, part: &'a Part) -> Self {
+        let chains = part.chains().into_iter().map(Chain::number).collect();
+        Self { ledger, part, chains, page: Vec::new().into_iter(), after: (-1, 0) }
     }
 
     async fn next(&mut self) -> Result<Option<BatchRow>, LedgerError> {
         loop {
             for batch in self.page.by_ref() {
                 self.after = (batch.chain, batch.number);
-                if self.heads.get(&batch.chain).is_some_and(|head| batch.number <= *head) {
+                if self.part.heads.get(&batch.chain).is_some_and(|head| batch.number <= *head) {
                     return Ok(Some(batch));
                 }
             }
@@ -196,7 +200,8 @@ impl<'a> Batches<'a> {
         let query = sql_query(include_str!("../sql/batches_page.sql"))
             .bind::<SmallInt, _>(self.after.0)
             .bind::<BigInt, _>(self.after.1)
-            .bind::<BigInt, _>(PAGE);
+            .bind::<BigInt, _>(PAGE)
+            .bind::<Array<SmallInt>, _>(&self.chains);
         Ok(query.load(&mut connection).await?)
     }
 }

@@ -1,23 +1,33 @@
 //! The proof of the books: everything recomputed from the entries, and every difference named.
 //!
-//! All figures are compared as of one instant, so that traffic may flow; sums are made by the database and rows are
+//! The books are compared in parts, each as of one instant, so that traffic may flow; sums are made by the database and rows are
 //! streamed, so that memory stays bounded. The gate's counters are compared elsewhere.
 
 mod chains;
 mod figures;
+mod part;
 mod reservations;
 
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
 
+use self::part::Part;
 use super::{Ledger, LedgerError};
 
 /// What to verify.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// Whether to rebuild the derived tables into shadows first and compare those, row by row.
     pub rebuild: bool,
+    /// How many bytes of entries to look at as of one instant, about; at least those of a partition are.
+    pub snapshot_bytes: u64,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self { rebuild: false, snapshot_bytes: 256 << 20 }
+    }
 }
 
 /// One difference found.
@@ -80,6 +90,18 @@ impl VerifyReport {
     pub fn is_clean(&self) -> bool {
         self.checks.iter().all(|check| check.faults.is_empty())
     }
+
+    /// Adds what another part of the books came to.
+    fn add(&mut self, checks: Vec<Check>) {
+        if self.checks.is_empty() {
+            self.checks = checks;
+            return;
+        }
+        for (all, more) in self.checks.iter_mut().zip(checks) {
+            all.checked += more.checked;
+            more.faults.into_iter().for_each(|fault| all.fault(fault));
+        }
+    }
 }
 
 /// Proves the books of `ledger`, or names what is wrong. Writes nothing but shadows of its own session.
@@ -87,23 +109,52 @@ impl VerifyReport {
 /// Errors: the ledger does not answer. What it answers wrongly is a fault, not an error.
 pub async fn verify(ledger: &Ledger, options: VerifyOptions) -> Result<VerifyReport, LedgerError> {
     let mut connection = ledger.connection().await?;
-    // Large ledgers take longer than any service call may.
+    begin(&mut connection).await?;
+    let found = overview(ledger, &mut connection, options).await;
+    end(&mut connection).await?;
+    let (parts, warnings) = found?;
+    let mut report = VerifyReport::default();
+    for part in parts {
+        begin(&mut connection).await?;
+        let checks = run(ledger, &mut connection, &part, options).await;
+        end(&mut connection).await?;
+        report.add(checks?);
+    }
+    if let Some(last) = report.checks.last_mut() {
+        last.warnings = warnings;
+    }
+    Ok(report)
+}
+
+/// Begins a transaction that sees one instant. Large ledgers take longer than any service call may.
+async fn begin(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = 0; \
                  SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL work_mem = '64MB'";
-    AnsiTransactionManager::begin_transaction_sql(&mut *connection, begin).await?;
-    let checks = run(ledger, &mut connection, options).await;
-    AnsiTransactionManager::rollback_transaction(&mut *connection).await?;
-    Ok(VerifyReport { checks: checks? })
+    Ok(AnsiTransactionManager::begin_transaction_sql(connection, begin).await?)
+}
+
+async fn end(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
+    Ok(AnsiTransactionManager::rollback_transaction(connection).await?)
+}
+
+async fn overview(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    options: VerifyOptions,
+) -> Result<(Vec<Part>, Vec<Fault>), LedgerError> {
+    let parts = part::read(ledger, connection, options.snapshot_bytes).await?;
+    Ok((parts, figures::warnings(connection).await?))
 }
 
 async fn run(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
+    part: &Part,
     options: VerifyOptions,
 ) -> Result<Vec<Check>, LedgerError> {
-    let mut checks = figures::check(connection, options.rebuild).await?;
-    checks.push(reservations::check(connection).await?);
-    checks.push(chains::check(ledger, connection).await?);
-    checks.push(figures::check_positions(connection).await?);
+    let mut checks = figures::check(connection, part, options.rebuild).await?;
+    checks.push(reservations::check(connection, part).await?);
+    checks.push(chains::check(ledger, connection, part).await?);
+    checks.push(figures::check_positions(connection, part).await?);
     Ok(checks)
 }

@@ -7,6 +7,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::TryStreamExt;
 use rust_decimal::Decimal;
 
+use super::part::Part;
 use super::{Check, Fault};
 use crate::domain::amount::Units;
 use crate::domain::ids::MeterId;
@@ -31,9 +32,10 @@ struct Row {
     consumed: Option<Vec<Decimal>>,
 }
 
-pub(super) async fn check(connection: &mut AsyncPgConnection) -> Result<Check, LedgerError> {
+pub(super) async fn check(connection: &mut AsyncPgConnection, part: &Part) -> Result<Check, LedgerError> {
     let mut check = Check::of("reservations agree with their entries");
-    let query = sql_query(include_str!("../sql/reservations_with_entries.sql"));
+    let query =
+        sql_query(include_str!("../sql/reservations_with_entries.sql")).bind::<Array<Text>, _>(&part.tenants);
     let mut rows = query.load_stream::<Row>(connection).await?;
     while let Some(row) = rows.try_next().await? {
         check.checked += 1;

@@ -1,0 +1,1 @@
+DROP VIEW balances_by_entries, usage_by_entries;

@@ -1,1 +1,0 @@
-SELECT chain, max(number) AS number FROM batches GROUP BY chain

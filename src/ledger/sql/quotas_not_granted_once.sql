@@ -1,0 +1,10 @@
+SELECT concat_ws(' ', 'quota', tenant, meter, period_start AT TIME ZONE 'UTC') AS what,
+    concat('opened with ', coalesce(included, 0), ', entries grant ', coalesce(granted, 0)) AS detail
+FROM (SELECT * FROM quota_periods WHERE tenant = ANY($1)) q
+FULL JOIN (
+    SELECT tenant, meter, period_start, sum(amount) AS granted FROM entries
+    WHERE tenant = ANY($1) AND class = 'grant' AND credit = 'granted'
+    GROUP BY 1, 2, 3
+) g USING (tenant, meter, period_start)
+WHERE coalesce(included, 0) <> coalesce(granted, 0)
+LIMIT $2

@@ -1,0 +1,10 @@
+SELECT concat_ws(' ', 'balance', tenant, meter, to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS what,
+    concat('sources hold ', sources, ', places ', places) AS detail
+FROM (
+    SELECT *,
+        granted + rolled_in + carried_in + overage + adjusted AS sources,
+        available + reserved + consumed + lapsed + voided + rolled_out + carried_out + repaid AS places
+    FROM balances WHERE tenant = ANY($1)
+) b
+WHERE sources <> places OR reserved < 0 OR consumed < 0
+LIMIT $2
