@@ -9,7 +9,7 @@ use tollgate::clock::Clock;
 use tollgate::domain::amount::{Decimals, Units};
 use tollgate::domain::fingerprint::Fingerprint;
 use tollgate::domain::ids::{
-    Epoch, MeterId, OperationId, OutboxId, Partition, ReservationId, ReservationIds, TenantId,
+    Epoch, IdempotencyKey, MeterId, OperationId, OutboxId, Partition, ReservationId, ReservationIds, TenantId,
 };
 use tollgate::domain::reservation::{
     Body, BodyDetails, Head, LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState,
@@ -37,6 +37,23 @@ const FEW: usize = 10;
 /// How many transactions go by before one is measured: their plans are kept then.
 const WARM_UP: usize = 8;
 
+/// The reserve, what is consumed and what is given back.
+const ENTRIES_OF_A_JOB: i32 = 3;
+const MONTHS: &str =
+    "SELECT ensure_entries_month((now() - make_interval(months => n))::date) FROM generate_series(0, 1) n";
+/// In the order of time; in a chain of their own, as no batch has them.
+const ENTRIES: &str = "INSERT INTO entries SELECT 'tenant-' || (n % $2::integer), gen_random_uuid(), 1, 0, 0, 'page', \
+                       date_trunc('month', at), 'available', 'reserved', 3, 'usage', false, false, false, false, at, at, 'ocr', \
+                       date_trunc('hour', at), '{}', -1, n \
+                       FROM (SELECT n, now() - make_interval(secs => 2592000.0 * ($1::integer - n + 1) / $1::integer) AS at \
+                       FROM generate_series(1, $1::integer) n) AS month";
+const RESOLVED: &str = "INSERT INTO reservations_resolved (partition, id, tenant, state, step, epoch, sequence, record, fingerprint, keyed, \
+                        operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at) \
+                        SELECT n % 64, gen_random_uuid(), 'tenant-' || (n % $2::integer), 'consumed', 2, 1, 0, $3::bytea, '\\x00', true, \
+                        'ocr', 1, at, '{page}', '{}', at, at, at \
+                        FROM (SELECT n, now() - make_interval(secs => 2592000.0 * ($1::integer - n + 1) / $1::integer) AS at \
+                        FROM generate_series(1, $1::integer) n) AS month";
+
 /// Measures transactions of a thousand jobs, begun and ended in one or in two, and small ones.
 pub async fn measure(options: &Options, figures: &mut Figures) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -46,33 +63,12 @@ pub async fn measure(options: &Options, figures: &mut Figures) {
     let postgres = started.await.expect("a thread").expect("Postgres starts");
     let mut books = Books::open(&postgres, options.tenants).await;
     let rounds = options.events.div_ceil(2 * JOBS).max(1);
-
-    let (name, events) = ("booking: jobs begun and ended in one transaction, events", rounds * JOBS * 2);
-    let figure = books.measured(name, events, rounds, async |books| {
-        let jobs = books.begin(JOBS);
-        let events = jobs.iter().flat_map(|job| [job.begins(), job.ends()]).collect();
-        books.book(events).await
-    });
-    figures.add(figure.await);
-
-    let name = "booking: jobs begun in one and ended in another, events";
-    let figure = books.measured(name, events, rounds, async |books| {
-        let jobs = books.begin(JOBS);
-        let begun = books.book(jobs.iter().map(Job::begins).collect()).await;
-        begun + books.book(jobs.iter().map(Job::ends).collect()).await
-    });
-    figures.add(figure.await);
-
-    let rounds = rounds * 5;
-    let mut open = books.begin(FEW);
-    books.book(open.iter().map(Job::begins).collect()).await;
-    let name = "booking: transactions of 20 events";
-    let figure = books.measured(name, rounds, rounds, async |books| {
-        let begun = books.begin(FEW);
-        let ended = std::mem::replace(&mut open, begun);
-        books.book(open.iter().map(Job::begins).chain(ended.iter().map(Job::ends)).collect()).await
-    });
-    figures.add(figure.await);
+    books.jobs(rounds, "", figures).await;
+    if options.history > 0 {
+        books.fill(options.history).await;
+        books.is_keyed = true;
+        books.jobs(rounds, ", keyed, with a history", figures).await;
+    }
     drop(books);
     tokio::task::spawn_blocking(move || drop(postgres)).await.unwrap();
 }
@@ -83,6 +79,8 @@ struct Books {
     client: Client,
     server: u32,
     ids: ReservationIds,
+    /// Whether ids are those of calls with a key, which come in no order.
+    is_keyed: bool,
     tenants: usize,
     /// How many jobs were made so far.
     made: u64,
@@ -111,7 +109,52 @@ impl Books {
         }
         let client = connect(&postgres.url()).await;
         let ids = ReservationIds::new(&SECRET);
-        Self { ledger, client, server: postgres.id(), ids, tenants, made: 0, booked: BTreeMap::new() }
+        let (is_keyed, booked) = (false, BTreeMap::new());
+        Self { ledger, client, server: postgres.id(), ids, is_keyed, tenants, made: 0, booked }
+    }
+
+    /// A thousand jobs at a time, begun and ended in one transaction or in two; and small transactions.
+    async fn jobs(&mut self, rounds: usize, how: &str, figures: &mut Figures) {
+        let events = rounds * JOBS * 2;
+        let name = format!("booking: jobs begun and ended in one transaction, events{how}");
+        let figure = self.measured(&name, events, rounds, async |books| {
+            let jobs = books.begin(JOBS);
+            let events = jobs.iter().flat_map(|job| [job.begins(), job.ends()]).collect();
+            books.book(events).await
+        });
+        figures.add(figure.await);
+
+        let name = format!("booking: jobs begun in one and ended in another, events{how}");
+        let figure = self.measured(&name, events, rounds, async |books| {
+            let jobs = books.begin(JOBS);
+            let begun = books.book(jobs.iter().map(Job::begins).collect()).await;
+            begun + books.book(jobs.iter().map(Job::ends).collect()).await
+        });
+        figures.add(figure.await);
+
+        let rounds = rounds * 5;
+        let mut open = self.begin(FEW);
+        self.book(open.iter().map(Job::begins).collect()).await;
+        let name = format!("booking: transactions of 20 events{how}");
+        let figure = self.measured(&name, rounds, rounds, async |books| {
+            let begun = books.begin(FEW);
+            let ended = std::mem::replace(&mut open, begun);
+            books.book(open.iter().map(Job::begins).chain(ended.iter().map(Job::ends)).collect()).await
+        });
+        figures.add(figure.await);
+        self.book(open.iter().map(Job::ends).collect()).await;
+    }
+
+    /// Puts so many entries of the last month into the books, and the reservations of as many jobs as make them.
+    async fn fill(&self, entries: i32) {
+        eprintln!("filling a month with {entries} entries …");
+        self.client.batch_execute(MONTHS).await.unwrap();
+        let tenants = i32::try_from(self.tenants).expect("a number of tenants");
+        self.client.execute(ENTRIES, &[&entries, &tenants]).await.unwrap();
+        let jobs = entries / ENTRIES_OF_A_JOB;
+        let record = record(TenantId::parse("tenant-1").unwrap(), Clock::system().now_ms()).encode();
+        self.client.execute(RESOLVED, &[&jobs, &tenants, &record]).await.unwrap();
+        self.client.batch_execute("VACUUM ANALYZE entries, reservations_resolved; CHECKPOINT").await.unwrap();
     }
 
     /// A row of so many `things`, done in so many rounds; each round answers how long its bookings took.
@@ -150,7 +193,11 @@ impl Books {
         self.made += 1;
         let tenant = TenantId::parse(&tenant_of(self.made, self.tenants)).unwrap();
         let partition = Partition::of(&tenant, PARTITIONS);
-        let id = self.ids.fresh(partition, now_ms, self.made << 16);
+        let key = || IdempotencyKey::parse(&self.made.to_string()).unwrap();
+        let id = match self.is_keyed {
+            true => self.ids.derive(partition, &tenant, "reserve", &key()),
+            false => self.ids.fresh(partition, now_ms, self.made << 16),
+        };
         Job { id, record: record(tenant, now_ms) }
     }
 

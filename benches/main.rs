@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
-//!     [--year-of-entries 300000] [--trace FILE] [--before COMMAND]
+//!     [--year-of-entries 300000] [--history 0] [--trace FILE] [--before COMMAND]
 //!     [--only gate|'plain path'|ledger|booking|service|writer|replay|builds] [--no-write]
 //! ```
 
@@ -61,6 +61,9 @@ struct Options {
     /// Entries in the books while quotas are read, spread over the last year; 0 leaves the figure out.
     #[arg(long, default_value_t = 300_000)]
     year_of_entries: i32,
+    /// Entries of the last month in the books while keyed jobs are booked, such as 10000000; 0 leaves the figures out.
+    #[arg(long, default_value_t = 0)]
+    history: i32,
     /// The trace that is replayed, instead of one that is made up.
     #[arg(long)]
     trace: Option<PathBuf>,
