@@ -13,8 +13,9 @@ use crate::ledger::chain::{self, BatchHash, BatchRow, Chain, is_droppable};
 use crate::ledger::entries::EntryRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// `connection` sees one instant; the batches up to the part's heads never change, so they are read beside it. Those that were
-/// booked since are left to the next time: they may have entries of others.
+/// `connection` sees one instant. The batches up to the part's heads are read beside it: none changes, and retention drops
+/// only what a batch proves that has stood for a day. Batches booked since are left to the next time: they may have entries
+/// of other tenants.
 pub(super) async fn check(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
