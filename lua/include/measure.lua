@@ -49,7 +49,7 @@ local function measure(keys, counters, epoch, now, born_at)
     holder.next = at
     local raw = holder.warm and holder.values[at]
     counter.missing = not raw
-    counter.algorithm.load(counter, raw, born_at or now, not born_at)
+    counter.algorithm.load(counter, raw, born_at or now, not born_at, now)
     if counter.quota then
       at = tenant.next + 1
       tenant.next = at

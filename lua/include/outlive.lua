@@ -8,7 +8,8 @@ local function outlive(holder, needed_until, now, by_redis_clock)
   local expires_at = hash_end(needed_until, now)
   if by_redis_clock and expires_at > ends_at then
     local told = struct.pack('<i8i8', told_sequence(header), expires_at)
-    redis.call('HSET', holder.key, 'h', string.sub(header, 1, 24) .. told .. string.sub(header, 41))
+    holder.values[1] = string.sub(header, 1, 24) .. told .. string.sub(header, 41)
+    redis.call('HSET', holder.key, 'h', holder.values[1])
     redis.call('PEXPIREAT', holder.key, integer(expires_at))
   end
 end

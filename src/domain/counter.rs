@@ -129,10 +129,20 @@ impl Counter {
         self.window().filter(|_| self.class == Class::Quota)
     }
 
+    /// When all that is counted at `at_ms` has left it, at the latest (unix ms).
+    pub fn ends_at_ms(&self, at_ms: i64) -> i64 {
+        self.parameters.ends_at_ms(at_ms, self.capacity.get())
+    }
+
     /// When it forgets what it counts (unix ms); `told_ms` is what the gate says of it.
     pub fn resets_at_ms(&self, told_ms: Option<i64>, now_ms: i64) -> i64 {
         let of_calendar = self.window().map(|window| window.end_ms);
-        of_calendar.or(told_ms).unwrap_or_else(|| self.parameters.ends_at_ms(now_ms))
+        of_calendar.or(told_ms).unwrap_or_else(|| self.ends_at_ms(now_ms))
+    }
+
+    /// Whether the window that the gate tells of is over, where it counts by windows.
+    pub fn is_over(&self, told_ms: Option<i64>, now_ms: i64) -> bool {
+        self.parameters.has_windows() && self.resets_at_ms(told_ms, now_ms) <= now_ms
     }
 
     /// Whether the ledger can tell it and it was created inside the window it counts in.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::algorithms::{Algorithm, AlgorithmName, Fields, WindowSeconds};
+use super::algorithms::{Algorithm, AlgorithmName, Fields, SpanSeconds};
 use super::amount::Amount;
 use super::ids::{LimitId, MeterId, OperationId, SubjectKind};
 use super::instant::Instant;
@@ -29,6 +29,13 @@ pub enum Span {
     Calendar(WindowKind),
     /// A window of so many seconds.
     Seconds(u32),
+    /// No window: so much comes back in each so many seconds.
+    Refill {
+        /// How much.
+        refill: Amount,
+        /// How many seconds.
+        per_seconds: u32,
+    },
 }
 
 impl Span {
@@ -36,15 +43,23 @@ impl Span {
     pub fn word(self) -> Option<&'static str> {
         match self {
             Self::Calendar(kind) => Some(kind.as_str()),
-            Self::Seconds(_) => None,
+            Self::Seconds(_) | Self::Refill { .. } => None,
         }
     }
 
-    /// Its length where no calendar says it.
+    /// The length of a window that no calendar cuts.
     pub fn seconds(self) -> Option<u32> {
         match self {
-            Self::Calendar(_) => None,
             Self::Seconds(seconds) => Some(seconds),
+            Self::Calendar(_) | Self::Refill { .. } => None,
+        }
+    }
+
+    /// What comes back, and in each how many seconds, where no window ends.
+    pub fn refill(self) -> Option<(Amount, u32)> {
+        match self {
+            Self::Refill { refill, per_seconds } => Some((refill, per_seconds)),
+            Self::Calendar(_) | Self::Seconds(_) => None,
         }
     }
 }
@@ -54,6 +69,9 @@ impl std::fmt::Display for Span {
         match self {
             Self::Calendar(kind) => f.write_str(kind.as_str()),
             Self::Seconds(seconds) => write!(f, "window of {seconds} s"),
+            Self::Refill { refill, per_seconds } => {
+                write!(f, "bucket, which refills by {refill} every {per_seconds} s")
+            }
         }
     }
 }
@@ -200,12 +218,18 @@ pub(super) struct LimitFields {
     window: Option<WindowKind>,
     /// Algorithms with a window of their own: its length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    window_seconds: Option<WindowSeconds>,
+    window_seconds: Option<SpanSeconds>,
     /// Algorithms with a window of their own: whether windows begin at multiples of their length since 1970, and not
     /// with the first use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aligned: Option<bool>,
-    /// How much of the meter fits in a window.
+    /// `token_bucket`: how much comes back in each `per_seconds`. Its size is `capacity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refill: Option<Amount>,
+    /// Buckets: in how many seconds so much comes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    per_seconds: Option<SpanSeconds>,
+    /// How much of the meter fits in a window, or in a bucket.
     capacity: Amount,
     /// What it does when it is reached.
     #[serde(default)]
@@ -233,8 +257,9 @@ pub(super) struct LimitFields {
 impl TryFrom<LimitFields> for Limit {
     type Error = String;
     fn try_from(fields: LimitFields) -> Result<Self, String> {
-        let LimitFields { window, window_seconds, aligned, .. } = fields;
-        let algorithm = Algorithm::read(fields.algorithm, &Fields { window, window_seconds, aligned })?;
+        let LimitFields { window, window_seconds, aligned, refill, per_seconds, .. } = fields;
+        let of_algorithm = Fields { window, window_seconds, aligned, refill, per_seconds };
+        let algorithm = Algorithm::read(fields.algorithm, &of_algorithm)?;
         let default_class = if algorithm.is_restorable() { Class::Quota } else { Class::Rate };
         Ok(Self {
             id: fields.id,
@@ -257,7 +282,7 @@ impl TryFrom<LimitFields> for Limit {
 
 impl From<Limit> for LimitFields {
     fn from(limit: Limit) -> Self {
-        let Fields { window, window_seconds, aligned } = limit.algorithm.fields();
+        let Fields { window, window_seconds, aligned, refill, per_seconds } = limit.algorithm.fields();
         Self {
             id: limit.id,
             meter: limit.meter,
@@ -268,6 +293,8 @@ impl From<Limit> for LimitFields {
             window,
             window_seconds,
             aligned,
+            refill,
+            per_seconds,
             capacity: limit.capacity,
             kind: limit.kind,
             class: Some(limit.class),

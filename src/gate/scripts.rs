@@ -87,7 +87,7 @@ macro_rules! includes {
 
 includes! {
     "about_cold" "about_record" "add_new_counters" "admit" "append" "body_of" "cap_totals" "cell"
-    "clock" "cold_holders" "cold_record" "decreased_line" "due_list" "find_cold" "find_record" "fit"
+    "clock" "cold_holders" "cold_record" "decreased_line" "drain" "drain_wait" "due_list" "find_cold" "find_record" "fit"
     "hash_end" "held_in" "holder_keys" "integer" "is_current" "is_known" "is_same_call" "keep_subjects"
     "keys/due" "keys/known_subjects" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant"
     "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "measure"

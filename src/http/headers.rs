@@ -112,6 +112,8 @@ mod tests {
             algorithm: "calendar",
             window: Some("day"),
             window_seconds: None,
+            refill: None,
+            per_seconds: None,
             capacity: quota.to_string(),
             consumed: "0".into(),
             reserved: "0".into(),

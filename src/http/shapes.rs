@@ -39,15 +39,21 @@ pub(super) struct LimitAnswer {
     /// The length of a window that no calendar cuts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) window_seconds: Option<u32>,
-    /// At most this much in the window.
+    /// Buckets: how much comes back in each `per_seconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) refill: Option<String>,
+    /// Buckets: in how many seconds so much comes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) per_seconds: Option<u32>,
+    /// At most this much in the window, or in the bucket.
     pub(super) capacity: String,
-    /// Used up.
+    /// Used up; of a bucket, taken and not yet refilled, with what running work holds.
     pub(super) consumed: String,
     /// Held by running work.
     pub(super) reserved: String,
     /// What is left, at least 0.
     pub(super) remaining: String,
-    /// When the window ends (RFC 3339, UTC).
+    /// When the window ends, or the bucket is full again (RFC 3339, UTC).
     pub(super) resets_at: String,
     /// `hard`.
     pub(super) kind: &'static str,
@@ -282,6 +288,8 @@ impl From<&LimitStatus> for LimitAnswer {
             algorithm: counter.algorithm(),
             window: span.word(),
             window_seconds: span.seconds(),
+            refill: span.refill().map(|(refill, _)| refill.to_string()),
+            per_seconds: span.refill().map(|(_, per_seconds)| per_seconds),
             capacity: write(status.capacity),
             consumed: write(status.consumed),
             reserved: write(status.reserved),
@@ -293,7 +301,7 @@ impl From<&LimitStatus> for LimitAnswer {
             header: LimitHeader {
                 quota: status.capacity.get() / whole,
                 remaining: status.remaining.get() / whole,
-                window_seconds: status.window_seconds().unwrap_or_default(),
+                window_seconds: status.window_seconds(),
                 reset_seconds: seconds_rounded_up(status.resets_at_ms - status.as_of_ms),
             },
         }

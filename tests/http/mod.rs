@@ -32,6 +32,7 @@ mod retries;
 mod state_table;
 mod subjects;
 mod tenants;
+mod token_bucket;
 mod usage;
 
 use serde_json::json;

@@ -180,6 +180,22 @@ async fn a_subjects_state_ends_an_hour_after_its_windows_and_its_last_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_outlives_what_was_used_beyond_a_hold() {
+    let app = spawn_app().await;
+    let bucket = json!({
+        "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "algorithm": "token_bucket", "refill": "1",
+        "per_seconds": 3600, "capacity": "10",
+    });
+    app.with_plan(json!([bucket]), json!([])).await;
+    let held = app.post(RESERVATIONS, page_of("ada")).await.expect(201);
+    let consumed = app.consume(held.text("/id"), "30").await.expect(200);
+    let full_ms = consumed.text("/limits/0/resets_at").parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    let states = subjects_states(&mut app.redis.connection().await).await;
+    assert!((full_ms + HOUR_MS..=full_ms + HOUR_MS + ROUNDED_MS).contains(&states[0].1), "{states:?}, {full_ms}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn by_a_test_clock_no_state_ends_by_itself() {
     let app = an_app().at_ms(1_700_000_000_000).start().await;
     with_limits(&app).await;

@@ -14,4 +14,5 @@ mod reserve;
 mod restore;
 mod subjects;
 mod suspend;
+mod token_bucket;
 mod undo;

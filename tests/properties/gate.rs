@@ -1,8 +1,9 @@
 //! The gate against its model: every answer, every counter and every event, through duplicates, clock moves and lost memory.
 
-mod algorithms;
+pub(crate) mod algorithms;
 mod plain_path;
 mod sequences;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

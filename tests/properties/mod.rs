@@ -1,4 +1,4 @@
 //! Random sequences of calls, on the real thing and on a model of it.
 
-mod gate;
+pub(crate) mod gate;
 mod service;

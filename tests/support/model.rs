@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::domain::algorithms::cell::Cell;
+use tollgate::domain::algorithms::cell::{Cell, Loaded, Moment};
 use tollgate::domain::algorithms::{Parameters, calendar};
 use tollgate::domain::amount::{UNITS_MAX, Units};
 use tollgate::domain::period::Window;
@@ -75,18 +75,25 @@ impl Counter {
 
     /// What it counts at this time.
     pub fn at(&self, now_ms: i64) -> Cell {
-        self.parameters.load(self.cell, now_ms, true).cell
+        self.for_new_work(now_ms).cell
     }
 
     /// How much fits at this time.
     pub fn room(&self, now_ms: i64) -> i64 {
-        self.parameters.room(&self.at(now_ms), self.capacity)
+        self.room_in(&self.at(now_ms))
     }
 
-    /// What it counts of a reservation that was made then; nothing where it does not count that any more.
-    fn of(&self, born_at_ms: i64) -> Option<Cell> {
-        let loaded = self.parameters.load(self.cell, born_at_ms, false);
-        loaded.is_current.then_some(loaded.cell)
+    fn room_in(&self, cell: &Cell) -> i64 {
+        self.parameters.room(cell.consumed, cell.reserved, self.capacity)
+    }
+
+    fn for_new_work(&self, now_ms: i64) -> Loaded {
+        self.parameters.load(self.cell.as_ref(), Moment::new_work(now_ms))
+    }
+
+    /// What it counts of a reservation that was made then.
+    fn of(&self, born_at_ms: i64, now_ms: i64) -> Loaded {
+        self.parameters.load(self.cell.as_ref(), Moment::work_of(born_at_ms, now_ms))
     }
 
     fn weigh(&self, amounts: &[i64]) -> i64 {
@@ -192,13 +199,13 @@ impl Model {
         let lines: Vec<LineUnits> = granted.iter().map(line).collect();
         let expires_at_ms = if usage { now_ms } else { now_ms + ttl_ms.min(max_life_ms) };
         for counter in &mut self.counters {
-            let (mut cell, moved) = (counter.at(now_ms), counter.weigh(&granted));
+            let (mut loaded, moved) = (counter.for_new_work(now_ms), counter.weigh(&granted));
             if usage {
-                counter.parameters.charge(&mut cell, moved);
+                counter.parameters.charge(&mut loaded, moved);
             } else {
-                counter.parameters.hold(&mut cell, moved, expires_at_ms);
+                counter.parameters.hold(&mut loaded, moved, expires_at_ms);
             }
-            counter.cell = Some(cell);
+            counter.cell = Some(loaded.cell);
         }
         let state = if usage { ReservationState::Consumed } else { ReservationState::Reserved };
         let hold = Hold {
@@ -249,7 +256,7 @@ impl Model {
         }
         let (totals, uncharged) = self.cap(now_ms, &hold, totals);
         let state = if is_final { ReservationState::Consumed } else { hold.state };
-        self.settle("consume", id, state, late, &totals, uncharged)
+        self.settle(now_ms, "consume", id, state, late, &totals, uncharged)
     }
 
     /// Releases with this much incurred per line; none means nothing beyond what is consumed.
@@ -276,14 +283,14 @@ impl Model {
                     return refusal;
                 }
                 let (totals, uncharged) = self.cap(now_ms, &hold, totals);
-                return self.settle("consume", id, ReservationState::Consumed, true, &totals, uncharged);
+                return self.settle(now_ms, "consume", id, ReservationState::Consumed, true, &totals, uncharged);
             }
             ReservationState::Reserved => {}
         }
         if let Some(line) = decreased(&hold, &totals) {
             return Answer::AmountDecreased(line);
         }
-        self.settle("release", id, ReservationState::Released, false, &totals, vec![0; totals.len()])
+        self.settle(now_ms, "release", id, ReservationState::Released, false, &totals, vec![0; totals.len()])
     }
 
     /// Moves the expiry.
@@ -316,7 +323,7 @@ impl Model {
             let lines = self.holds[id].lines.clone();
             let totals: Vec<i64> = lines.iter().map(|line| line.consumed.get()).collect();
             let uncharged = lines.iter().map(|line| line.uncharged.get()).collect();
-            self.settle("expire", *id, ReservationState::Expired, false, &totals, uncharged);
+            self.settle(now_ms, "expire", *id, ReservationState::Expired, false, &totals, uncharged);
         }
         due
     }
@@ -386,12 +393,12 @@ impl Model {
                 continue;
             }
             for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
-                let loaded = counter.parameters.load(counter.cell, hold.born_at_ms, false);
+                let loaded = counter.of(hold.born_at_ms, now_ms);
                 if !counter.parameters.is_open(&loaded, now_ms) {
                     continue;
                 }
                 let before = (0..line).map(|at| counter.weights[at] * (totals[at] - free(at)).max(0));
-                let left = counter.parameters.room(&loaded.cell, counter.capacity);
+                let left = counter.room_in(&loaded.cell);
                 let room = left - before.sum::<i64>();
                 let more = room.div_euclid(counter.weights[line]).max(0);
                 let most = hold.lines[line].held.get().max(free(line) + more);
@@ -404,6 +411,7 @@ impl Model {
 
     fn settle(
         &mut self,
+        now_ms: i64,
         kind: &'static str,
         id: u8,
         state: ReservationState,
@@ -419,16 +427,20 @@ impl Model {
             (line.consumed, line.uncharged) = (units(total), units(uncharged));
         }
         for counter in &mut self.counters {
-            let Some(mut cell) = counter.of(before.born_at_ms) else { continue };
+            let mut loaded = counter.of(before.born_at_ms, now_ms);
+            if !loaded.is_current {
+                continue;
+            }
             let (mut freed, mut used) = (0, 0);
             for (line, weight) in counter.weights.iter().enumerate() {
                 used += weight * (totals[line] - before.lines[line].consumed.get());
                 freed += weight * (outstanding(&before, line) - outstanding(&after, line));
             }
             let (parameters, settled) = (counter.parameters, used.min(freed));
-            parameters.settle(&mut cell, settled);
-            parameters.charge(&mut cell, used - settled);
-            parameters.give_back(&mut cell, freed - settled);
+            parameters.settle(&mut loaded, settled);
+            parameters.charge(&mut loaded, used - settled);
+            parameters.give_back(&mut loaded, freed - settled);
+            let mut cell = loaded.cell;
             // Made at the very time at which the memory was lost, it may have been lost with it.
             if cell.reserved < 0 && !counter.is_restorable() {
                 (cell.reserved, cell.next_end) = (0, 0);

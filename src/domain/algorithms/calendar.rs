@@ -3,8 +3,9 @@
 //! Exact: at most the capacity in each window, and the ledger can tell what was counted. Around the turn of a window
 //! up to twice the capacity may be used within a short time. 32 bytes a counter.
 
-use super::cell::{Cell, Loaded};
+use super::cell::{Cell, Loaded, Moment};
 use super::{Counting, Definition, Fields};
+use crate::domain::amount::Decimals;
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::limit::Span;
 use crate::domain::period::{Window, WindowKind, Windows};
@@ -45,7 +46,7 @@ impl Definition for Calendar {
         Span::Calendar(self.window)
     }
 
-    fn parameters(&self, windows: &Windows) -> Parameters {
+    fn parameters(&self, windows: &Windows, _: Decimals) -> Parameters {
         Parameters { window: windows.get(self.window) }
     }
 }
@@ -64,7 +65,11 @@ impl Counting for Parameters {
         Some(self.window)
     }
 
-    fn ends_at_ms(&self, _: i64) -> i64 {
+    fn has_windows(&self) -> bool {
+        true
+    }
+
+    fn ends_at_ms(&self, _: i64, _: i64) -> i64 {
         self.window.end_ms
     }
 
@@ -72,13 +77,14 @@ impl Counting for Parameters {
         now_ms < self.window.end_ms && !loaded.is_later
     }
 
-    fn load(&self, cell: Option<Cell>, _: i64, _: bool) -> Loaded {
+    fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded {
         let start_ms = self.window.start_ms;
-        let empty = Cell { mark: start_ms, ..Cell::default() };
-        match cell {
-            Some(cell) if cell.mark == start_ms => Loaded { cell, is_current: true, is_later: false },
-            Some(cell) => Loaded { cell: empty, is_current: false, is_later: cell.mark > start_ms },
-            None => Loaded { cell: empty, is_current: false, is_later: false },
+        let current = cell.filter(|cell| cell.mark == start_ms).cloned();
+        Loaded {
+            is_current: current.is_some(),
+            is_later: cell.is_some_and(|cell| cell.mark > start_ms),
+            counted_at_ms: at.counted_at_ms(),
+            cell: current.unwrap_or_else(|| Cell { mark: start_ms, ..Cell::default() }),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What a counter keeps: the first 32 bytes of its cell, alike for every algorithm.
+//! What a counter keeps: the first 32 bytes of its cell, alike for every algorithm, and the algorithm's own numbers.
 
 use crate::domain::codec::{Reader, Undecodable, Write};
 
-/// The front of a cell: `i8 mark  i8 consumed  i8 reserved  i8 next_end`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A cell: `i8 mark  i8 consumed  i8 reserved  i8 next_end`, then the algorithm's own numbers, `i8` each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cell {
     /// What the algorithm counts from, such as its window's start (unix ms).
     pub mark: i64,
@@ -13,38 +13,74 @@ pub struct Cell {
     pub reserved: i64,
     /// Never later than the end of any hold in it (unix ms); 0 where nothing is held, or where that is not known.
     pub next_end: i64,
+    /// The algorithm's own numbers.
+    pub own: Vec<i64>,
 }
 
 /// A cell as it counts work of one instant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// What it counts then; nothing where that is over, or has not been counted in yet.
     pub cell: Cell,
+    /// The instant of the work (unix ms).
+    pub counted_at_ms: i64,
     /// Whether work of that instant is counted in what is stored.
     pub is_current: bool,
     /// Whether what is stored began later.
     pub is_later: bool,
 }
 
+/// When a cell is read, and for which work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// When (unix ms).
+    pub now_ms: i64,
+    /// When the work was made that it is read for (unix ms); none for new work.
+    pub born_at_ms: Option<i64>,
+}
+
+impl Moment {
+    /// For new work.
+    pub fn new_work(now_ms: i64) -> Self {
+        Self { now_ms, born_at_ms: None }
+    }
+
+    /// For work that was made then.
+    pub fn work_of(born_at_ms: i64, now_ms: i64) -> Self {
+        Self { now_ms, born_at_ms: Some(born_at_ms) }
+    }
+
+    /// Whether it is read for new work.
+    pub fn admits(self) -> bool {
+        self.born_at_ms.is_none()
+    }
+
+    /// When the work was, or is, made.
+    pub fn counted_at_ms(self) -> i64 {
+        self.born_at_ms.unwrap_or(self.now_ms)
+    }
+}
+
 impl Cell {
     /// Packs it.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(32);
-        for number in [self.mark, self.consumed, self.reserved, self.next_end] {
-            out.put_8(number);
+        let mut out = Vec::with_capacity(32 + 8 * self.own.len());
+        for number in [self.mark, self.consumed, self.reserved, self.next_end].iter().chain(&self.own) {
+            out.put_8(*number);
         }
         out
     }
 
-    /// Reads it from the front of a field.
+    /// Reads it from a field.
     pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
-        Ok(Self {
-            mark: reader.i64()?,
-            consumed: reader.i64()?,
-            reserved: reader.i64()?,
-            next_end: reader.i64()?,
-        })
+        let (mark, consumed) = (reader.i64()?, reader.i64()?);
+        let (reserved, next_end) = (reader.i64()?, reader.i64()?);
+        let mut own = Vec::with_capacity(reader.rest().len() / 8);
+        while !reader.rest().is_empty() {
+            own.push(reader.i64()?);
+        }
+        Ok(Self { mark, consumed, reserved, next_end, own })
     }
 
     /// Adds a hold that ends at `ends_at_ms`.

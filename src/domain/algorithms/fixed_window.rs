@@ -6,8 +6,9 @@
 //! The cell's mark is the first use in its window: what was made since then is in the cell, also where memory was lost
 //! within an aligned window.
 
-use super::cell::{Cell, Loaded};
-use super::{Counting, Definition, Fields, WindowSeconds};
+use super::cell::{Cell, Loaded, Moment};
+use super::{Counting, Definition, Fields, SpanSeconds};
+use crate::domain::amount::Decimals;
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::limit::Span;
 use crate::domain::period::Windows;
@@ -16,7 +17,7 @@ use crate::domain::period::Windows;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     /// Their length.
-    pub window_seconds: WindowSeconds,
+    pub window_seconds: SpanSeconds,
     /// Whether they begin at multiples of their length since 1970, and not with the first use.
     pub aligned: bool,
 }
@@ -54,7 +55,7 @@ impl Definition for FixedWindow {
         Span::Seconds(self.window_seconds.get())
     }
 
-    fn parameters(&self, _: &Windows) -> Parameters {
+    fn parameters(&self, _: &Windows, _: Decimals) -> Parameters {
         Parameters { length_ms: self.window_seconds.ms(), aligned: self.aligned }
     }
 }
@@ -73,7 +74,11 @@ impl Counting for Parameters {
         Ok(Self { length_ms, aligned: reader.u8()? == 1 })
     }
 
-    fn ends_at_ms(&self, at_ms: i64) -> i64 {
+    fn has_windows(&self) -> bool {
+        true
+    }
+
+    fn ends_at_ms(&self, at_ms: i64, _: i64) -> i64 {
         at_ms.saturating_add(self.length_ms)
     }
 
@@ -81,17 +86,18 @@ impl Counting for Parameters {
         loaded.is_current && now_ms < self.end_of(loaded.cell.mark)
     }
 
-    fn load(&self, cell: Option<Cell>, counted_at_ms: i64, admits: bool) -> Loaded {
+    fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded {
+        let counted_at_ms = at.counted_at_ms();
         let has_begun = |cell: &Cell| {
-            counted_at_ms >= cell.mark || (admits && counted_at_ms >= cell.mark - self.length_ms)
+            counted_at_ms >= cell.mark || (at.admits() && counted_at_ms >= cell.mark - self.length_ms)
         };
-        let goes_on = |cell: &Cell| has_begun(cell) && counted_at_ms < self.end_of(cell.mark);
-        match cell.filter(goes_on) {
-            Some(cell) => Loaded { cell, is_current: true, is_later: false },
-            None => {
-                let cell = Cell { mark: counted_at_ms, ..Cell::default() };
-                Loaded { cell, is_current: false, is_later: false }
-            }
+        let goes_on = |cell: &&Cell| has_begun(cell) && counted_at_ms < self.end_of(cell.mark);
+        let current = cell.filter(goes_on).cloned();
+        Loaded {
+            is_current: current.is_some(),
+            is_later: false,
+            counted_at_ms,
+            cell: current.unwrap_or_else(|| Cell { mark: counted_at_ms, ..Cell::default() }),
         }
     }
 }

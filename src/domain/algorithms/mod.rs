@@ -2,16 +2,22 @@
 //!
 //! An algorithm is a file here, a file of the same name in `lua/algorithms/`, and a line in the list below.
 
+pub mod bucket;
 pub mod calendar;
 pub mod cell;
+mod fields;
 pub mod fixed_window;
+pub mod token_bucket;
 
 use serde::{Deserialize, Serialize};
 
+use super::amount::{Amount, Decimals};
 use super::codec::{Reader, Undecodable};
+use super::field_error::FieldError;
 use super::limit::Span;
-use super::period::{Window, WindowKind, Windows};
-use cell::{Cell, Loaded};
+use super::period::{Window, Windows};
+use cell::{Cell, Loaded, Moment};
+pub use fields::{Fields, SpanSeconds};
 
 /// Calls a macro with the list: `module::Name = code`. The code stands in calls and records and is never given again.
 macro_rules! for_each_algorithm {
@@ -21,6 +27,8 @@ macro_rules! for_each_algorithm {
             calendar::Calendar = 1;
             /// By windows of one length, which begin with the first use or at multiples of the length.
             fixed_window::FixedWindow = 2;
+            /// By a bucket that refills steadily.
+            token_bucket::TokenBucket = 3;
         }
     };
 }
@@ -39,8 +47,12 @@ pub trait Definition: Sized {
     fn signature(&self) -> Vec<String>;
     /// Over which stretch of time it counts, as answers show it.
     fn span(&self) -> Span;
-    /// What counts under the tenant's windows of now.
-    fn parameters(&self, windows: &Windows) -> Self::Parameters;
+    /// What is wrong with it for a capacity of a meter, as pointers into the limit; nothing for most.
+    fn errors(&self, _capacity: Amount, _decimals: Decimals) -> Vec<FieldError> {
+        Vec::new()
+    }
+    /// What counts under the tenant's windows of now, in the meter's smallest units.
+    fn parameters(&self, windows: &Windows, decimals: Decimals) -> Self::Parameters;
 }
 
 /// What a counter is counted by, as calls and records carry it; and the transition that the scripts are tested against.
@@ -53,94 +65,36 @@ pub trait Counting: Copy {
     fn window(&self) -> Option<Window> {
         None
     }
-    /// When all that is counted at `at_ms` has left the counter, at the latest (unix ms).
-    fn ends_at_ms(&self, at_ms: i64) -> i64;
-    /// The cell as it counts work of the instant `counted_at_ms`: new work where it `admits`, else what was made then.
-    fn load(&self, cell: Option<Cell>, counted_at_ms: i64, admits: bool) -> Loaded;
+    /// Whether what it counts ends with a window, all at once.
+    fn has_windows(&self) -> bool {
+        false
+    }
+    /// When all that is counted at `at_ms` has left a counter of this capacity, at the latest (unix ms).
+    fn ends_at_ms(&self, at_ms: i64, capacity: i64) -> i64;
+    /// The cell as it counts work of one instant.
+    fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded;
     /// Whether what is left there cuts a consume at `now_ms`.
     fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool;
-    /// How many more units fit.
-    fn room(&self, cell: &Cell, capacity: i64) -> i64 {
-        capacity - cell.consumed - cell.reserved
+    /// How many more units fit beside those consumed and those held.
+    fn room(&self, consumed: i64, reserved: i64, capacity: i64) -> i64 {
+        capacity - consumed - reserved
     }
     /// Holds units until `ends_at_ms`.
-    fn hold(&self, cell: &mut Cell, units: i64, ends_at_ms: i64) {
-        cell.hold(units, ends_at_ms);
+    fn hold(&self, loaded: &mut Loaded, units: i64, ends_at_ms: i64) {
+        loaded.cell.hold(units, ends_at_ms);
     }
     /// Counts units that nothing held.
-    fn charge(&self, cell: &mut Cell, units: i64) {
-        cell.consumed += units;
+    fn charge(&self, loaded: &mut Loaded, units: i64) {
+        loaded.cell.consumed += units;
     }
     /// Counts units that were held.
-    fn settle(&self, cell: &mut Cell, units: i64) {
-        cell.consumed += units;
-        cell.let_go(units);
+    fn settle(&self, loaded: &mut Loaded, units: i64) {
+        loaded.cell.consumed += units;
+        loaded.cell.let_go(units);
     }
     /// Returns units that were held.
-    fn give_back(&self, cell: &mut Cell, units: i64) {
-        cell.let_go(units);
-    }
-}
-
-/// The fields of a limit that its algorithm reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Fields {
-    /// `window`.
-    pub window: Option<WindowKind>,
-    /// `window_seconds`.
-    pub window_seconds: Option<WindowSeconds>,
-    /// `aligned`.
-    pub aligned: Option<bool>,
-}
-
-impl Fields {
-    /// Refuses fields that `algorithm` does not take.
-    fn only(&self, algorithm: &str, taken: &[&str]) -> Result<(), String> {
-        let given = [
-            ("window", self.window.is_some()),
-            ("window_seconds", self.window_seconds.is_some()),
-            ("aligned", self.aligned.is_some()),
-        ];
-        match given.iter().find(|(name, is_given)| *is_given && !taken.contains(name)) {
-            Some((name, _)) => Err(format!("the algorithm `{algorithm}` takes no `{name}`")),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The length of a window that no calendar cuts: 1 second to 366 days.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "u32", into = "u32")]
-pub struct WindowSeconds(u32);
-
-impl WindowSeconds {
-    /// The longest.
-    pub const MAX: u32 = 366 * 86_400;
-
-    /// The seconds.
-    pub fn get(self) -> u32 {
-        self.0
-    }
-
-    /// In milliseconds.
-    pub fn ms(self) -> i64 {
-        i64::from(self.0) * 1000
-    }
-}
-
-impl TryFrom<u32> for WindowSeconds {
-    type Error = String;
-    fn try_from(seconds: u32) -> Result<Self, String> {
-        match seconds {
-            1..=Self::MAX => Ok(Self(seconds)),
-            _ => Err(format!("must be 1 to {} seconds", Self::MAX)),
-        }
-    }
-}
-
-impl From<WindowSeconds> for u32 {
-    fn from(seconds: WindowSeconds) -> u32 {
-        seconds.0
+    fn give_back(&self, loaded: &mut Loaded, units: i64) {
+        loaded.cell.let_go(units);
     }
 }
 
@@ -202,9 +156,16 @@ macro_rules! define {
                 match self { $(Self::$name(definition) => definition.span(),)* }
             }
 
-            /// What counts under the tenant's windows of now.
-            pub fn parameters(&self, windows: &Windows) -> Parameters {
-                match self { $(Self::$name(definition) => Parameters::$name(definition.parameters(windows)),)* }
+            /// What is wrong with it for a capacity of a meter, as pointers into the limit.
+            pub fn errors(&self, capacity: Amount, decimals: Decimals) -> Vec<FieldError> {
+                match self { $(Self::$name(definition) => definition.errors(capacity, decimals),)* }
+            }
+
+            /// What counts under the tenant's windows of now, in the meter's smallest units.
+            pub fn parameters(&self, windows: &Windows, decimals: Decimals) -> Parameters {
+                match self {
+                    $(Self::$name(definition) => Parameters::$name(definition.parameters(windows, decimals)),)*
+                }
             }
         }
 
@@ -238,14 +199,19 @@ macro_rules! define {
                 match self { $(Self::$name(counting) => counting.window(),)* }
             }
 
-            /// When all that is counted at `at_ms` has left the counter, at the latest (unix ms).
-            pub fn ends_at_ms(&self, at_ms: i64) -> i64 {
-                match self { $(Self::$name(counting) => counting.ends_at_ms(at_ms),)* }
+            /// Whether what it counts ends with a window, all at once.
+            pub fn has_windows(&self) -> bool {
+                match self { $(Self::$name(counting) => counting.has_windows(),)* }
             }
 
-            /// The cell as it counts work of the instant `counted_at_ms`: new work where it `admits`, else what was made then.
-            pub fn load(&self, cell: Option<Cell>, counted_at_ms: i64, admits: bool) -> Loaded {
-                match self { $(Self::$name(counting) => counting.load(cell, counted_at_ms, admits),)* }
+            /// When all that is counted at `at_ms` has left a counter of this capacity, at the latest (unix ms).
+            pub fn ends_at_ms(&self, at_ms: i64, capacity: i64) -> i64 {
+                match self { $(Self::$name(counting) => counting.ends_at_ms(at_ms, capacity),)* }
+            }
+
+            /// The cell as it counts work of one instant.
+            pub fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded {
+                match self { $(Self::$name(counting) => counting.load(cell, at),)* }
             }
 
             /// Whether what is left there cuts a consume at `now_ms`.
@@ -253,29 +219,29 @@ macro_rules! define {
                 match self { $(Self::$name(counting) => counting.is_open(loaded, now_ms),)* }
             }
 
-            /// How many more units fit.
-            pub fn room(&self, cell: &Cell, capacity: i64) -> i64 {
-                match self { $(Self::$name(counting) => counting.room(cell, capacity),)* }
+            /// How many more units fit beside those consumed and those held.
+            pub fn room(&self, consumed: i64, reserved: i64, capacity: i64) -> i64 {
+                match self { $(Self::$name(counting) => counting.room(consumed, reserved, capacity),)* }
             }
 
             /// Holds units until `ends_at_ms`.
-            pub fn hold(&self, cell: &mut Cell, units: i64, ends_at_ms: i64) {
-                match self { $(Self::$name(counting) => counting.hold(cell, units, ends_at_ms),)* }
+            pub fn hold(&self, loaded: &mut Loaded, units: i64, ends_at_ms: i64) {
+                match self { $(Self::$name(counting) => counting.hold(loaded, units, ends_at_ms),)* }
             }
 
             /// Counts units that nothing held.
-            pub fn charge(&self, cell: &mut Cell, units: i64) {
-                match self { $(Self::$name(counting) => counting.charge(cell, units),)* }
+            pub fn charge(&self, loaded: &mut Loaded, units: i64) {
+                match self { $(Self::$name(counting) => counting.charge(loaded, units),)* }
             }
 
             /// Counts units that were held.
-            pub fn settle(&self, cell: &mut Cell, units: i64) {
-                match self { $(Self::$name(counting) => counting.settle(cell, units),)* }
+            pub fn settle(&self, loaded: &mut Loaded, units: i64) {
+                match self { $(Self::$name(counting) => counting.settle(loaded, units),)* }
             }
 
             /// Returns units that were held.
-            pub fn give_back(&self, cell: &mut Cell, units: i64) {
-                match self { $(Self::$name(counting) => counting.give_back(cell, units),)* }
+            pub fn give_back(&self, loaded: &mut Loaded, units: i64) {
+                match self { $(Self::$name(counting) => counting.give_back(loaded, units),)* }
             }
         }
     };

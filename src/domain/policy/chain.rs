@@ -76,7 +76,7 @@ impl Winner {
             class: self.limit.class,
             lines: vec![(line, 1)],
             capacity: self.capacity,
-            parameters: self.limit.algorithm.parameters(windows),
+            parameters: self.limit.algorithm.parameters(windows, self.decimals),
             since_ms: self.identity.since_ms,
             meter: self.limit.meter.clone(),
             decimals: self.decimals,

@@ -48,6 +48,10 @@ impl<'a> Validator<'a> {
     /// Everything wrong with a limit.
     pub fn limit(&self, limit: &Limit) -> Vec<FieldError> {
         let mut errors = Vec::from_iter(self.amount("/capacity", "/meter", &limit.meter, limit.capacity));
+        let decimals = self.definitions.decimals(&limit.meter);
+        errors.extend(
+            decimals.into_iter().flat_map(|decimals| limit.algorithm.errors(limit.capacity, decimals)),
+        );
         match (limit.scope, &limit.subject_kind) {
             (Scope::Subject, None) => {
                 errors
@@ -170,6 +174,8 @@ impl<'a> Validator<'a> {
             let capacity = each.capacity.unwrap_or_default();
             errors.extend(self.amount("/capacity", "/limit", meter, capacity));
         }
+        let unfit = definitions.iter().find_map(|limit| self.unfit_capacity(limit, each.capacity?));
+        errors.extend(unfit);
         let same = |other: &&Override| {
             (other.level, &other.limit, &other.subject) == (each.level, &each.limit, &each.subject)
         };
@@ -180,6 +186,14 @@ impl<'a> Validator<'a> {
         }
         errors.extend(text("/reason", each.reason.as_deref()));
         errors
+    }
+
+    /// What is wrong with another capacity of a limit, by how that counts.
+    fn unfit_capacity(&self, limit: &Limit, capacity: Amount) -> Option<FieldError> {
+        let decimals = self.definitions.decimals(&limit.meter)?;
+        let wrong = limit.algorithm.errors(capacity, decimals).into_iter().next()?;
+        let message = format!("does not fit the limit: its {} {}", &wrong.pointer[1..], wrong.message);
+        Some(FieldError::new("/capacity", message))
     }
 
     /// An amount of a meter: the meter must exist, and the amount be one that it can count.

@@ -79,9 +79,10 @@ pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
 }
 
 fn cell(bytes: &[u8]) -> Result<String, Undecodable> {
-    let Cell { mark, consumed, reserved, next_end } = Cell::decode(bytes)?;
+    let Cell { mark, consumed, reserved, next_end, own } = Cell::decode(bytes)?;
     let (mark, next_end) = (instant(mark), instant(next_end));
-    Ok(format!("consumed {consumed}, reserved {reserved}, mark {mark}, next hold ends at {next_end}"))
+    let own = if own.is_empty() { String::new() } else { format!(", its algorithm's own {own:?}") };
+    Ok(format!("consumed {consumed}, reserved {reserved}, mark {mark}, next hold ends at {next_end}{own}"))
 }
 
 fn capacity(bytes: &[u8]) -> Result<String, Undecodable> {

@@ -18,5 +18,5 @@ pub(in crate::operations) fn places(prepared: &Prepared, resolved: &Resolved) ->
 /// When the last subject's counter has forgotten what is counted at `at_ms`; 0 where no subject's counts.
 pub(super) fn subject_counters_end_ms(resolved: &Resolved, at_ms: i64) -> i64 {
     let of_subjects = resolved.counters.iter().filter(|counter| counter.scope_index > 0);
-    of_subjects.map(|counter| counter.parameters.ends_at_ms(at_ms)).max().unwrap_or_default()
+    of_subjects.map(|counter| counter.ends_at_ms(at_ms)).max().unwrap_or_default()
 }

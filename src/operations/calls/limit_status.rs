@@ -43,14 +43,14 @@ impl LimitStatus {
         let capacity = told
             .and_then(|room| Units::new(room + consumed.get() + reserved.get()))
             .unwrap_or(counter.capacity);
-        let left = || capacity.saturating_sub(consumed).saturating_sub(reserved);
+        let left = || counter.parameters.room(consumed.get(), reserved.get(), capacity.get());
         let subject: Option<&Subject> = counter.subject(subjects).map(T::borrow);
         Self {
             subject: subject.cloned(),
             capacity,
             consumed,
             reserved,
-            remaining: room.map_or_else(left, |room| Units::new(room.max(0)).unwrap_or_default()),
+            remaining: Units::new(room.unwrap_or_else(left).max(0)).unwrap_or_default(),
             resets_at_ms: counter.resets_at_ms(reading.resets_at_ms, now_ms),
             next_hold_ends_at_ms: reading.next_hold_ends_at_ms,
             as_of_ms: now_ms,
@@ -60,14 +60,18 @@ impl LimitStatus {
 
     /// Whether it has come near its capacity.
     pub fn is_near(&self) -> bool {
-        let used = i128::from(self.consumed.get()) + i128::from(self.reserved.get());
-        used > 0 && used * 100 >= i128::from(self.capacity.get()) * i128::from(self.counter.near_percent())
+        let capacity = self.capacity.get();
+        let left = self.counter.parameters.room(self.consumed.get(), self.reserved.get(), capacity);
+        let used = i128::from(capacity) - i128::from(left);
+        used > 0 && used * 100 >= i128::from(capacity) * i128::from(self.counter.near_percent())
     }
 
-    /// The length of its window, where it counts in one.
-    pub fn window_seconds(&self) -> Option<i64> {
-        let of_calendar = self.counter.window().map(|window| (window.end_ms - window.start_ms) / 1000);
-        of_calendar.or(self.counter.span().seconds().map(i64::from))
+    /// The length of its window; of a bucket, how long it takes to fill.
+    pub fn window_seconds(&self) -> i64 {
+        match self.counter.window() {
+            Some(window) => (window.end_ms - window.start_ms) / 1000,
+            None => self.counter.ends_at_ms(0).saturating_add(999) / 1000,
+        }
     }
 }
 

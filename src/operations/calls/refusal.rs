@@ -84,22 +84,23 @@ fn refused_by_one(
         message: limit
             .counter
             .message()
-            .map_or_else(|| message(&limit, needed, held_only, wait_ms.is_none()), str::to_owned),
+            .map_or_else(|| message(&limit, needed, held_only, wait_ms), str::to_owned),
         limit,
     };
     (refused, code)
 }
 
-fn message(limit: &LimitStatus, needed: Units, held_only: bool, is_too_much: bool) -> String {
+fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<i64>) -> String {
     let write = |units: Units| units.to_amount(limit.counter.decimals);
     let (name, span) = (limit.counter.name(), limit.counter.span());
     let (needs, left, capacity) = (write(needed), write(limit.remaining), write(limit.capacity));
-    if is_too_much {
+    let Some(wait_ms) = wait_ms else {
         return format!("{name} needs {needs}, more than its whole capacity {capacity}");
-    }
-    let why = match held_only {
-        true => "the rest is held by running work".to_owned(),
-        false => format!("it resets at {}", rfc3339(limit.resets_at_ms)),
+    };
+    let why = match (held_only, span.refill()) {
+        (true, _) => "the rest is held by running work".to_owned(),
+        (false, None) => format!("it resets at {}", rfc3339(limit.resets_at_ms)),
+        (false, Some(_)) => format!("it has as much at {}", rfc3339(limit.as_of_ms.saturating_add(wait_ms))),
     };
     format!("{name} needs {needs} and has {left} of {capacity} left in this {span}; {why}")
 }

@@ -61,7 +61,7 @@ impl Operations {
             let found = readings.iter().find(|(place, reading)| {
                 (place.scope_index, place.field) == (counter.scope_index, counter.field)
                     && reading.current
-                    && counter.resets_at_ms(reading.resets_at_ms, now_ms) > now_ms
+                    && !counter.is_over(reading.resets_at_ms, now_ms)
             });
             found.map(|(_, reading)| *reading)
         };

@@ -237,7 +237,7 @@ fn is_unused(snapshot: &TenantSnapshot) -> bool {
 
 fn warm_subject(resolved: &Resolved, snapshot: &TenantSnapshot, subject: &Subject) -> WarmState {
     let now_ms = snapshot.open.iter().map(|(_, record)| record.head.born_at_ms).max().unwrap_or_default();
-    let windows = resolved.counters.iter().map(|counter| counter.parameters.ends_at_ms(now_ms));
+    let windows = resolved.counters.iter().map(|counter| counter.ends_at_ms(now_ms));
     let holds = snapshot.open.iter().map(|(_, record)| record.head.expires_at_ms);
     WarmState {
         needed_until_ms: windows.chain(holds).max().unwrap_or_default(),

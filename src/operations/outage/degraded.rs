@@ -46,7 +46,7 @@ pub(super) fn allows_without_gate(resolved: &Resolved) -> bool {
 /// How long the counters of an admission live, in order.
 pub(super) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
     let life = |counter: &Counter| CounterLife {
-        window_end_ms: counter.parameters.ends_at_ms(now_ms),
+        window_end_ms: counter.ends_at_ms(now_ms),
         since_ms: counter.since_ms,
         starts_fresh: counter.class == Class::Rate,
     };

@@ -1,26 +1,36 @@
 //! The algorithms that the suite is run for: a row each.
 
-use tollgate::domain::algorithms::{Parameters, fixed_window};
+use tollgate::domain::algorithms::bucket::Drain;
+use tollgate::domain::algorithms::{Parameters, fixed_window, token_bucket};
 
 use crate::gate::world::{WINDOW, in_window};
 
 /// A way of counting.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// What it is called when it fails.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// So that windows turn while a sequence runs, where the algorithm lets them.
-    pub(super) turning: Parameters,
+    pub(crate) turning: Parameters,
     /// So that none turns within a minute.
-    pub(super) lasting: Parameters,
+    pub(crate) lasting: Parameters,
 }
 
 /// All of them.
-pub(super) fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let calendar = in_window(WINDOW.0, WINDOW.1);
-    let fixed = |length_ms, aligned| Parameters::FixedWindow(fixed_window::Parameters { length_ms, aligned });
+    let rest = uncut(20_000).into_iter().zip(uncut(3_600_000));
+    let row = |((name, turning), (_, lasting))| Row { name, turning, lasting };
+    let calendar = Row { name: "calendar", turning: calendar, lasting: calendar };
+    std::iter::once(calendar).chain(rest.map(row)).collect()
+}
+
+/// Those that no calendar cuts, over so long.
+pub(super) fn uncut(length_ms: i64) -> Vec<(&'static str, Parameters)> {
+    let fixed = |aligned| Parameters::FixedWindow(fixed_window::Parameters { length_ms, aligned });
+    let refill = Drain { units: 7, per_ms: length_ms };
     vec![
-        Row { name: "calendar", turning: calendar, lasting: calendar },
-        Row { name: "fixed_window", turning: fixed(20_000, false), lasting: fixed(3_600_000, false) },
-        Row { name: "fixed_window, aligned", turning: fixed(20_000, true), lasting: fixed(3_600_000, true) },
+        ("fixed_window", fixed(false)),
+        ("fixed_window, aligned", fixed(true)),
+        ("token_bucket", Parameters::TokenBucket(token_bucket::Parameters { refill })),
     ]
 }

@@ -50,7 +50,7 @@ fn what_this_version_does_not_serve_is_refused_by_name() {
         assert!(error.message.contains(field), "{error}");
     }
     for (field, value) in [
-        ("algorithm", "token_bucket"),
+        ("algorithm", "sliding_log"),
         ("kind", "soft"),
         ("scope", "global"),
         ("window", "year"),

@@ -3,12 +3,12 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use tollgate::domain::algorithms::{Parameters, fixed_window};
 use tollgate::domain::counter::Counter;
 use tollgate::domain::reservation::{OnExcess, OnLate};
 use tollgate::gate::ReserveMode;
 
 use crate::gate::world::*;
+use crate::properties::gate::algorithms::uncut;
 
 /// The meters of the lines, in their order.
 pub(super) const METERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -19,7 +19,8 @@ pub(super) const SUBJECTS: [&str; 2] = ["ada", "bob"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Calendar,
-    FixedWindow,
+    /// No calendar cuts it: by another algorithm.
+    Uncut,
     Quota,
 }
 
@@ -117,10 +118,11 @@ impl Planned {
     fn at(&self, number: u8, window: (i64, i64)) -> Counter {
         let name = name_of(number);
         let counter = if self.kind == Kind::Quota { quota(&name) } else { limit(&name, self.capacity) };
-        let fixed =
-            fixed_window::Parameters { length_ms: window.1 - window.0, aligned: number.is_multiple_of(2) };
         let parameters = match self.kind {
-            Kind::FixedWindow => Parameters::FixedWindow(fixed),
+            Kind::Uncut => {
+                let ways = uncut(window.1 - window.0);
+                ways[usize::from(number) % ways.len()].1
+            }
             _ => in_window(window.0, window.1),
         };
         let counter = of_subject(self.scope, weighted(&self.weights, Counter { parameters, ..counter }));
@@ -129,7 +131,7 @@ impl Planned {
 
     /// Whether it is of this scope and counts by the calendar.
     pub(super) fn is_told_with(&self, scope: u8) -> bool {
-        self.scope == scope && self.kind != Kind::FixedWindow
+        self.scope == scope && self.kind != Kind::Uncut
     }
 
     /// Its capacity, where it is a quota.
@@ -146,7 +148,7 @@ pub(super) fn name_of(number: u8) -> [u8; 8] {
 }
 
 fn counters(line_count: usize, subject_count: u8) -> impl Strategy<Value = Vec<Planned>> {
-    let kind = prop_oneof![14 => Just(Kind::Calendar), 1 => Just(Kind::FixedWindow), 3 => Just(Kind::Quota)];
+    let kind = prop_oneof![14 => Just(Kind::Calendar), 1 => Just(Kind::Uncut), 3 => Just(Kind::Quota)];
     let weights = prop_oneof![
         3 => (0..line_count).prop_map(move |line| (0..line_count).map(|at| i64::from(at == line)).collect()),
         1 => vec(0..4_i64, line_count).prop_map(|mut weights: Vec<i64>| { weights[0] += i64::from(weights.iter().sum::<i64>() == 0); weights }),
