@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::algorithms::{Algorithm, AlgorithmName, Fields, SpanSeconds};
+use super::algorithms::{Algorithm, AlgorithmName, Fields, SpanSeconds, SubWindows};
 use super::amount::Amount;
 use super::ids::{LimitId, MeterId, OperationId, SubjectKind};
 use super::instant::Instant;
@@ -223,6 +223,9 @@ pub(super) struct LimitFields {
     /// with the first use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aligned: Option<bool>,
+    /// `sliding_counter`: in how many steps its window slides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sub_windows: Option<SubWindows>,
     /// `token_bucket`: how much comes back in each `per_seconds`. Its size is `capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refill: Option<Amount>,
@@ -257,8 +260,8 @@ pub(super) struct LimitFields {
 impl TryFrom<LimitFields> for Limit {
     type Error = String;
     fn try_from(fields: LimitFields) -> Result<Self, String> {
-        let LimitFields { window, window_seconds, aligned, refill, per_seconds, .. } = fields;
-        let of_algorithm = Fields { window, window_seconds, aligned, refill, per_seconds };
+        let LimitFields { window, window_seconds, aligned, sub_windows, refill, per_seconds, .. } = fields;
+        let of_algorithm = Fields { window, window_seconds, aligned, sub_windows, refill, per_seconds };
         let algorithm = Algorithm::read(fields.algorithm, &of_algorithm)?;
         let default_class = if algorithm.is_restorable() { Class::Quota } else { Class::Rate };
         Ok(Self {
@@ -282,7 +285,8 @@ impl TryFrom<LimitFields> for Limit {
 
 impl From<Limit> for LimitFields {
     fn from(limit: Limit) -> Self {
-        let Fields { window, window_seconds, aligned, refill, per_seconds } = limit.algorithm.fields();
+        let Fields { window, window_seconds, aligned, sub_windows, refill, per_seconds } =
+            limit.algorithm.fields();
         Self {
             id: limit.id,
             meter: limit.meter,
@@ -293,6 +297,7 @@ impl From<Limit> for LimitFields {
             window,
             window_seconds,
             aligned,
+            sub_windows,
             refill,
             per_seconds,
             capacity: limit.capacity,

@@ -29,6 +29,7 @@ mod repeats;
 mod reports;
 mod reservations;
 mod retries;
+mod sliding_counter;
 mod state_table;
 mod subjects;
 mod tenants;

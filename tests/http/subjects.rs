@@ -191,7 +191,10 @@ async fn a_state_outlives_what_was_used_beyond_a_hold() {
     let consumed = app.consume(held.text("/id"), "30").await.expect(200);
     let full_ms = consumed.text("/limits/0/resets_at").parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let states = subjects_states(&mut app.redis.connection().await).await;
-    assert!((full_ms + HOUR_MS..=full_ms + HOUR_MS + ROUNDED_MS).contains(&states[0].1), "{states:?}, {full_ms}");
+    assert!(
+        (full_ms + HOUR_MS..=full_ms + HOUR_MS + ROUNDED_MS).contains(&states[0].1),
+        "{states:?}, {full_ms}"
+    );
     app.finish().await;
 }
 

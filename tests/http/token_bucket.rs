@@ -27,7 +27,10 @@ async fn a_bucket_allows_a_burst_and_then_what_it_refills() {
     for (field, value) in shown.as_object().unwrap() {
         assert_eq!(held.body["limits"][0][field], *value, "{field}: {held:?}");
     }
-    assert_eq!((held.header("ratelimit"), held.header("ratelimit-policy")), ("\"bucket\";r=4;t=180", "\"bucket\";q=10;w=300"));
+    assert_eq!(
+        (held.header("ratelimit"), held.header("ratelimit-policy")),
+        ("\"bucket\";r=4;t=180", "\"bucket\";q=10;w=300")
+    );
     let refused = app.post(RESERVATIONS, pages(5)).await.expect(429);
     assert_eq!((refused.text("/code"), refused.header("retry-after")), ("rate_limited", "30"));
     assert_eq!(refused.text("/refused_by/0/cause"), "consumed", "what is held is taken as what is used");
@@ -38,7 +41,11 @@ async fn a_bucket_allows_a_burst_and_then_what_it_refills() {
     let released = app.release(last.text("/id")).await.expect(200);
     assert_eq!((released.text("/limits/0/consumed"), released.text("/limits/0/remaining")), ("5", "5"));
     let consumed = app.consume(held.text("/id"), "1").await.expect(200);
-    assert_eq!((consumed.text("/limits/0/consumed"), consumed.text("/limits/0/remaining")), ("0", "10"), "one was refilled");
+    assert_eq!(
+        (consumed.text("/limits/0/consumed"), consumed.text("/limits/0/remaining")),
+        ("0", "10"),
+        "one was refilled"
+    );
     app.post(RESERVATIONS, pages(11)).await.expect(402);
     app.finish().await;
 }
@@ -102,7 +109,8 @@ async fn a_bucket_is_refused_where_its_fields_do_not_fit() {
         assert!(refused.text("/errors/0/message").contains(told), "{refused:?}");
     }
     let raised = json!([{ "id": "raise", "level": "tenant", "limit": "bucket", "capacity": "10512002" }]);
-    let refused = app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "overrides": raised })).await.expect(422);
+    let refused =
+        app.put("/v1/admin/tenants/acme", json!({ "plan": "plan", "overrides": raised })).await.expect(422);
     assert_eq!(refused.text("/errors/0/pointer"), "/overrides/0/capacity", "{refused:?}");
     app.finish().await;
 }
@@ -114,7 +122,9 @@ async fn beside_a_bucket_a_day_refuses_without_taking_from_it() {
     app.use_pages("first", 3).await.expect(201);
     app.use_pages("second", 2).await.expect(429);
     let last = app.use_pages("third", 1).await.expect(201);
-    let shown = |id: &str| last.body["limits"].as_array().unwrap().iter().find(|limit| limit["id"] == id).unwrap().clone();
+    let shown = |id: &str| {
+        last.body["limits"].as_array().unwrap().iter().find(|limit| limit["id"] == id).unwrap().clone()
+    };
     assert_eq!((&shown("bucket")["remaining"], &shown("day")["remaining"]), (&json!("6"), &json!("0")));
     app.finish().await;
 }

@@ -12,6 +12,7 @@ mod release;
 mod repair;
 mod reserve;
 mod restore;
+mod sliding_counter;
 mod subjects;
 mod suspend;
 mod token_bucket;

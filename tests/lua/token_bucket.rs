@@ -93,7 +93,13 @@ async fn what_was_held_before_a_loss_moves_nothing_in_the_bucket_made_since(
     world.hold(&ask_for("before", 8)).await;
     let record = world.record("before").await.unwrap();
     let epoch = world.adopt(2).await;
-    let open = [(world.id("before"), tollgate::domain::reservation::Record { head: tollgate::domain::reservation::Head { epoch, ..record.head }, ..record })];
+    let open = [(
+        world.id("before"),
+        tollgate::domain::reservation::Record {
+            head: tollgate::domain::reservation::Head { epoch, ..record.head },
+            ..record
+        },
+    )];
     let lost_ms = START_MS + 1;
     let page = world.page(&open, Some(WarmState::default()));
     world.gate.restore_page(&RestorePage { now_ms: Some(lost_ms), ..page }).await.unwrap();

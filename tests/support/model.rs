@@ -283,7 +283,15 @@ impl Model {
                     return refusal;
                 }
                 let (totals, uncharged) = self.cap(now_ms, &hold, totals);
-                return self.settle(now_ms, "consume", id, ReservationState::Consumed, true, &totals, uncharged);
+                return self.settle(
+                    now_ms,
+                    "consume",
+                    id,
+                    ReservationState::Consumed,
+                    true,
+                    &totals,
+                    uncharged,
+                );
             }
             ReservationState::Reserved => {}
         }

@@ -120,6 +120,7 @@ mod tests {
             let (level, fraction) = drain.after(level, 0, before_ms);
             let units = level * percent / 100;
             let wait_ms = drain.wait_ms(units, fraction);
+            prop_assume!(wait_ms < UNITS_MAX);
             prop_assert!(level - drain.after(level, fraction, wait_ms).0 >= units);
             if wait_ms > 0 {
                 prop_assert!(level - drain.after(level, fraction, wait_ms - 1).0 < units);

@@ -14,6 +14,8 @@ pub struct Fields {
     pub window_seconds: Option<SpanSeconds>,
     /// `aligned`.
     pub aligned: Option<bool>,
+    /// `sub_windows`.
+    pub sub_windows: Option<SubWindows>,
     /// `refill`.
     pub refill: Option<Amount>,
     /// `per_seconds`.
@@ -27,6 +29,7 @@ impl Fields {
             ("window", self.window.is_some()),
             ("window_seconds", self.window_seconds.is_some()),
             ("aligned", self.aligned.is_some()),
+            ("sub_windows", self.sub_windows.is_some()),
             ("refill", self.refill.is_some()),
             ("per_seconds", self.per_seconds.is_some()),
         ];
@@ -70,5 +73,44 @@ impl TryFrom<u32> for SpanSeconds {
 impl From<SpanSeconds> for u32 {
     fn from(seconds: SpanSeconds) -> u32 {
         seconds.0
+    }
+}
+
+/// In how many steps a window slides: 2 to 60.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct SubWindows(u8);
+
+impl SubWindows {
+    /// The fewest.
+    pub const MIN: u8 = 2;
+    /// The most.
+    pub const MAX: u8 = 60;
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for SubWindows {
+    fn default() -> Self {
+        Self(10)
+    }
+}
+
+impl TryFrom<u8> for SubWindows {
+    type Error = String;
+    fn try_from(count: u8) -> Result<Self, String> {
+        match count {
+            Self::MIN..=Self::MAX => Ok(Self(count)),
+            _ => Err(format!("must be {} to {}", Self::MIN, Self::MAX)),
+        }
+    }
+}
+
+impl From<SubWindows> for u8 {
+    fn from(count: SubWindows) -> u8 {
+        count.0
     }
 }

@@ -7,6 +7,7 @@ pub mod calendar;
 pub mod cell;
 mod fields;
 pub mod fixed_window;
+pub mod sliding_counter;
 pub mod token_bucket;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use super::field_error::FieldError;
 use super::limit::Span;
 use super::period::{Window, Windows};
 use cell::{Cell, Loaded, Moment};
-pub use fields::{Fields, SpanSeconds};
+pub use fields::{Fields, SpanSeconds, SubWindows};
 
 /// Calls a macro with the list: `module::Name = code`. The code stands in calls and records and is never given again.
 macro_rules! for_each_algorithm {
@@ -29,6 +30,8 @@ macro_rules! for_each_algorithm {
             fixed_window::FixedWindow = 2;
             /// By a bucket that refills steadily.
             token_bucket::TokenBucket = 3;
+            /// By a window that slides in steps.
+            sliding_counter::SlidingCounter = 4;
         }
     };
 }

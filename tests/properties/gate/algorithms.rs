@@ -1,7 +1,7 @@
 //! The algorithms that the suite is run for: a row each.
 
 use tollgate::domain::algorithms::bucket::Drain;
-use tollgate::domain::algorithms::{Parameters, fixed_window, token_bucket};
+use tollgate::domain::algorithms::{Parameters, fixed_window, sliding_counter, token_bucket};
 
 use crate::gate::world::{WINDOW, in_window};
 
@@ -27,10 +27,16 @@ pub(crate) fn rows() -> Vec<Row> {
 /// Those that no calendar cuts, over so long.
 pub(super) fn uncut(length_ms: i64) -> Vec<(&'static str, Parameters)> {
     let fixed = |aligned| Parameters::FixedWindow(fixed_window::Parameters { length_ms, aligned });
+    let sliding = |sub_windows: u8| {
+        let slot_ms = length_ms / i64::from(sub_windows);
+        Parameters::SlidingCounter(sliding_counter::Parameters { slot_ms, slot_count: sub_windows + 1 })
+    };
     let refill = Drain { units: 7, per_ms: length_ms };
     vec![
         ("fixed_window", fixed(false)),
         ("fixed_window, aligned", fixed(true)),
+        ("sliding_counter of 2", sliding(2)),
+        ("sliding_counter of 10", sliding(10)),
         ("token_bucket", Parameters::TokenBucket(token_bucket::Parameters { refill })),
     ]
 }

@@ -69,7 +69,10 @@ fn play(refill: Drain, capacity: i64, steps: &[(i64, Step)]) -> Result<(), TestC
         let (level, exact) = (parts(refill, &loaded.cell), exact_level(refill, &taken, now_ms));
         prop_assert!(level >= exact, "{level} and exactly {exact} after {step:?}");
         let allowed = returns * i128::from(refill.per_ms);
-        prop_assert!(is_merged || level == exact || level - exact < allowed, "{level} and exactly {exact} after {step:?}");
+        prop_assert!(
+            is_merged || level == exact || level - exact < allowed,
+            "{level} and exactly {exact} after {step:?}"
+        );
         cell = Some(loaded.cell);
     }
     Ok(())
@@ -91,7 +94,8 @@ const CASES: u32 = 5_000;
 
 #[test]
 fn what_returns_counts_as_if_only_what_was_consumed_had_been_taken() {
-    let config = proptest::test_runner::Config { cases: CASES, failure_persistence: None, ..Default::default() };
+    let config =
+        proptest::test_runner::Config { cases: CASES, failure_persistence: None, ..Default::default() };
     let run = proptest::test_runner::TestRunner::new(config)
         .run(&histories(), |(refill, capacity, steps)| play(refill, capacity, &steps));
     run.unwrap_or_else(|failure| panic!("{failure}"));

@@ -1,0 +1,223 @@
+//! By a window that slides in steps: all that was counted in the last sub-windows, and the one that goes on.
+//!
+//! Never more than the capacity in any stretch of the window's length, wherever it begins; at most by one sub-window too
+//! strict, as what was counted leaves only with its whole sub-window. Short memory: after a loss of the gate's memory it is
+//! empty. 40 bytes a counter, and 16 for each sub-window and one more.
+//!
+//! The mark is the newest slot's number; `consumed` and `reserved` are the sums of all slots. Own numbers: `since`, then
+//! `consumed  reserved` for each slot, which stands at its number modulo their count.
+
+use super::cell::{Cell, Loaded, Moment};
+use super::{Counting, Definition, Fields, SpanSeconds, SubWindows};
+use crate::domain::amount::{Amount, Decimals};
+use crate::domain::codec::{Reader, Undecodable, Write};
+use crate::domain::field_error::FieldError;
+use crate::domain::limit::Span;
+use crate::domain::period::Windows;
+
+/// How long its window is, and in how many steps it slides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlidingCounter {
+    /// Its length.
+    pub window_seconds: SpanSeconds,
+    /// How many steps make it up.
+    pub sub_windows: SubWindows,
+}
+
+/// The same in milliseconds and slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Parameters {
+    /// The length of a sub-window in ms.
+    pub slot_ms: i64,
+    /// How many are counted: one more than make up the window.
+    pub slot_count: u8,
+}
+
+impl Definition for SlidingCounter {
+    type Parameters = Parameters;
+    const IS_RESTORABLE: bool = false;
+
+    fn read(fields: &Fields) -> Result<Self, String> {
+        fields.only("sliding_counter", &["window_seconds", "sub_windows"])?;
+        let window_seconds = fields.window_seconds.ok_or("missing field `window_seconds`")?;
+        Ok(Self { window_seconds, sub_windows: fields.sub_windows.unwrap_or_default() })
+    }
+
+    fn write(&self, fields: &mut Fields) {
+        fields.window_seconds = Some(self.window_seconds);
+        fields.sub_windows = Some(self.sub_windows);
+    }
+
+    fn signature(&self) -> Vec<String> {
+        let (seconds, steps) = (self.window_seconds.get(), self.sub_windows.get());
+        vec!["sliding_counter".into(), seconds.to_string(), steps.to_string()]
+    }
+
+    fn span(&self) -> Span {
+        Span::Seconds(self.window_seconds.get())
+    }
+
+    fn errors(&self, _: Amount, _: Decimals) -> Vec<FieldError> {
+        let is_whole = self.window_seconds.ms() % i64::from(self.sub_windows.get()) == 0;
+        let wrong = "must divide the window into whole milliseconds";
+        if is_whole { Vec::new() } else { vec![FieldError::new("/sub_windows", wrong)] }
+    }
+
+    fn parameters(&self, _: &Windows, _: Decimals) -> Parameters {
+        let sub_windows = self.sub_windows.get();
+        Parameters { slot_ms: self.window_seconds.ms() / i64::from(sub_windows), slot_count: sub_windows + 1 }
+    }
+}
+
+impl Counting for Parameters {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_8(self.slot_ms);
+        out.put_byte(self.slot_count);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Undecodable> {
+        let read = Self { slot_ms: reader.i64()?, slot_count: reader.u8()? };
+        if read.slot_ms < 1 || read.slot_count == 0 {
+            return Err(Undecodable("the slots of a sliding counter"));
+        }
+        Ok(read)
+    }
+
+    fn ends_at_ms(&self, at_ms: i64, _: i64) -> i64 {
+        at_ms.saturating_add(self.slot_ms * i64::from(self.slot_count))
+    }
+
+    fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded {
+        let counted_at_ms = at.counted_at_ms();
+        let (slot, slot_count) = (self.number(counted_at_ms), i64::from(self.slot_count));
+        // A clock that went back further than the slots reach had leapt ahead.
+        let length = 1 + 2 * usize::from(self.slot_count);
+        let stands = |cell: &&Cell| !at.admits() || slot > cell.mark - slot_count;
+        let stored = cell.filter(stands).filter(|cell| cell.own.len() == length);
+        let newest = self.number(at.now_ms);
+        let Some(stored) = stored else {
+            let mut own = vec![0; length];
+            own[0] = counted_at_ms;
+            let cell = Cell { mark: newest, own, ..Cell::default() };
+            return Loaded { cell, counted_at_ms, is_current: false, is_later: false };
+        };
+        let mut cell = stored.clone();
+        cell.mark = newest.max(stored.mark);
+        for number in stored.mark + 1..=cell.mark.min(stored.mark + slot_count) {
+            self.slot(&mut cell, number).fill(0);
+        }
+        if at.admits() {
+            cell.own[0] = cell.own[0].min(counted_at_ms);
+        }
+        sum(&mut cell);
+        let is_current = counted_at_ms >= cell.own[0] && slot > cell.mark - slot_count;
+        Loaded { cell, counted_at_ms, is_current, is_later: false }
+    }
+
+    fn is_open(&self, loaded: &Loaded, _: i64) -> bool {
+        loaded.is_current
+    }
+
+    fn hold(&self, loaded: &mut Loaded, units: i64, ends_at_ms: i64) {
+        loaded.cell.hold(units, ends_at_ms);
+        self.slot_of(loaded)[1] += units;
+    }
+
+    fn charge(&self, loaded: &mut Loaded, units: i64) {
+        self.slot_of(loaded)[0] += units;
+        sum(&mut loaded.cell);
+    }
+
+    fn settle(&self, loaded: &mut Loaded, units: i64) {
+        self.slot_of(loaded)[0] += units;
+        self.give_back(loaded, units);
+    }
+
+    fn give_back(&self, loaded: &mut Loaded, units: i64) {
+        let slot = self.slot_of(loaded);
+        slot[1] -= units.min(slot[1]);
+        sum(&mut loaded.cell);
+    }
+}
+
+impl Parameters {
+    /// The number of the slot of an instant.
+    fn number(&self, at_ms: i64) -> i64 {
+        at_ms.div_euclid(self.slot_ms)
+    }
+
+    /// What the slot of this number has consumed and held.
+    fn slot<'a>(&self, cell: &'a mut Cell, number: i64) -> &'a mut [i64] {
+        let at = usize::try_from(number.rem_euclid(i64::from(self.slot_count))).unwrap_or_default();
+        &mut cell.own[1 + 2 * at..3 + 2 * at]
+    }
+
+    /// The slot of the work that the cell was read for.
+    fn slot_of<'a>(&self, loaded: &'a mut Loaded) -> &'a mut [i64] {
+        self.slot(&mut loaded.cell, self.number(loaded.counted_at_ms))
+    }
+}
+
+/// Works out the sums of a cell's slots.
+fn sum(cell: &mut Cell) {
+    let slots = || cell.own.get(1..).unwrap_or_default().chunks_exact(2);
+    cell.consumed = slots().map(|slot| slot[0]).sum();
+    cell.reserved = slots().map(|slot| slot[1]).sum();
+    if cell.reserved == 0 {
+        cell.next_end = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CAPACITY: i64 = 20;
+
+    /// What was admitted: when, and how much of it counts.
+    type Admitted = Vec<(i64, i64)>;
+
+    /// The most that was admitted in any stretch of this length.
+    fn most_in_any(length_ms: i64, admitted: &Admitted) -> i64 {
+        let within = |from_ms: i64| {
+            let all =
+                admitted.iter().filter(move |(at_ms, _)| (from_ms..from_ms + length_ms).contains(at_ms));
+            all.map(|(_, units)| units).sum::<i64>()
+        };
+        admitted.iter().map(|(at_ms, _)| within(*at_ms)).max().unwrap_or_default()
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_capacity_in_any_window(
+            sub_windows in 2..8_u8, slot_ms in 1..40_i64,
+            calls in proptest::collection::vec((0..60_i64, 1..9_i64, proptest::option::of(0..100_i64)), 5..80),
+        ) {
+            let parameters = Parameters { slot_ms, slot_count: sub_windows + 1 };
+            let (mut now_ms, mut cell, mut admitted) = (1_700_000_000_000, None, Admitted::new());
+            for (after_ms, units, returns) in calls {
+                now_ms += after_ms;
+                let mut loaded = parameters.load(cell.as_ref(), Moment::new_work(now_ms));
+                if units <= parameters.room(loaded.cell.consumed, loaded.cell.reserved, CAPACITY) {
+                    parameters.hold(&mut loaded, units, now_ms + 1_000);
+                    admitted.push((now_ms, units));
+                    cell = Some(loaded.cell);
+                }
+                if let (Some(percent), Some((born_at_ms, held))) = (returns, admitted.first_mut()) {
+                    let mut loaded = parameters.load(cell.as_ref(), Moment::work_of(*born_at_ms, now_ms));
+                    if loaded.is_current && *held > 0 {
+                        let used = *held * percent / 100;
+                        parameters.settle(&mut loaded, used);
+                        parameters.give_back(&mut loaded, *held - used);
+                        *held = used;
+                        cell = Some(loaded.cell);
+                    }
+                    admitted.rotate_left(1);
+                }
+                prop_assert!(most_in_any(slot_ms * i64::from(sub_windows), &admitted) <= CAPACITY);
+            }
+        }
+    }
+}
