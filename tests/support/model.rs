@@ -417,6 +417,7 @@ impl Model {
         (totals, uncharged)
     }
 
+    #[allow(clippy::too_many_arguments, reason = "a change's own parts")]
     fn settle(
         &mut self,
         now_ms: i64,
