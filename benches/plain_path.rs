@@ -6,7 +6,7 @@ use tollgate::gate::scripts::Script;
 
 use super::Options;
 use super::figures::{Figure, Figures};
-use super::recorded;
+use super::recorded::{self, TOGETHER};
 use super::redis_alone::Alone;
 
 /// How often each is measured; a row is the round whose cost is in the middle.
@@ -22,17 +22,25 @@ pub async fn measure(options: &Options, figures: &mut Figures) {
         let (reserve, consume) = (&recorded.reserve, &recorded.consume);
         let general =
             [Script::Reserve, Script::ConsumeFinal].map(|script| alone.load(&without_plain_path(script)));
-        let mut rounds: [Vec<Figure>; 5] = Default::default();
+        let mut rounds: [Vec<Figure>; 6] = Default::default();
         for _ in 0..ROUNDS {
             let yardstick = alone.pipelined(&alone.yardstick(), None).0;
             let (reserved, ids) = alone.pipelined(reserve, None);
             let (reserved_before, ids_before) = alone.pipelined(&reserve.of(&general[0]), None);
             let (consumed, _) = alone.pipelined(consume, Some(ids));
             let (consumed_before, _) = alone.pipelined(&consume.of(&general[1]), Some(ids_before));
-            let all = [yardstick, reserved, reserved_before, consumed, consumed_before];
+            let together = each_of(TOGETHER, alone.pipelined(&recorded.reserves, None).0);
+            let all = [yardstick, reserved, reserved_before, consumed, consumed_before, together];
             rounds.iter_mut().zip(all).for_each(|(rounds, figure)| rounds.push(figure));
         }
-        let calls = ["yardstick", "reserve", "reserve without it", "consume", "consume without it"];
+        let calls = [
+            "yardstick",
+            "reserve",
+            "reserve without it",
+            "consume",
+            "consume without it",
+            "one of 16 reserves together",
+        ];
         let [yardstick, ..] = rounds.each_ref().map(|rounds| cost(&middle(rounds)));
         for (call, rounds) in calls.into_iter().zip(&rounds) {
             let figure = middle(rounds);
@@ -43,6 +51,12 @@ pub async fn measure(options: &Options, figures: &mut Figures) {
             });
         }
     }
+}
+
+/// The figure of each of so many that one call did.
+fn each_of(count: usize, figure: Figure) -> Figure {
+    let cpu_us = figure.cpu_us.map(|costs| costs.map(|cost| cost / count as f64));
+    Figure { rate: figure.rate * count as f64, cpu_us, ..figure }
 }
 
 fn cost(figure: &Figure) -> f64 {

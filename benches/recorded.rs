@@ -28,12 +28,17 @@ pub struct Recorded {
     pub reserve: Template,
     /// The consume that ends it.
     pub consume: Template,
+    /// Reserves that go together.
+    pub reserves: Template,
 }
 
-/// One call: its words, which are the same from call to call but for the reservation's id.
+/// How many reserves go together.
+pub const TOGETHER: usize = 16;
+
+/// One call: its words, which are the same from call to call but for the ids of its reservations.
 pub struct Template {
     words: Vec<Vec<u8>>,
-    id: [u8; 16],
+    ids: Vec<[u8; 16]>,
 }
 
 impl Template {
@@ -41,18 +46,23 @@ impl Template {
     pub fn of(&self, digest: &str) -> Self {
         let mut words = self.words.clone();
         words[1] = digest.as_bytes().to_vec();
-        Self { words, id: self.id }
+        Self { words, ids: self.ids.clone() }
     }
 }
 
 impl Calls for Template {
     fn command(&self, number: u64) -> redis::Cmd {
-        let id = u128::from(number).to_be_bytes();
-        let mut command = redis::Cmd::new();
-        for word in &self.words {
-            let word = replaced(word, hex(&self.id).as_bytes(), hex(&id).as_bytes());
-            command.arg(replaced(&word, &self.id, &id));
+        let numbers = u128::from(number) * self.ids.len() as u128..;
+        let mut words = self.words.clone();
+        for (id, number) in self.ids.iter().zip(numbers) {
+            let new = number.to_be_bytes();
+            for word in &mut words {
+                replace(word, hex(id).as_bytes(), hex(&new).as_bytes());
+                replace(word, id, &new);
+            }
         }
+        let mut command = redis::Cmd::new();
+        command.arg(words);
         command
     }
 
@@ -67,13 +77,11 @@ fn hex(id: &[u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(*id))
 }
 
-/// `word` with the first `old` in it replaced; both are of one length.
-fn replaced(word: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
-    let mut word = word.to_vec();
+/// Replaces the first `old` in `word`; both are of one length.
+fn replace(word: &mut [u8], old: &[u8], new: &[u8]) {
     if let Some(at) = word.windows(old.len()).position(|part| part == old) {
         word[at..at + new.len()].copy_from_slice(new);
     }
-    word
 }
 
 /// Empties the Redis behind `url`, and records a reserve and a consume of a tenant under so many limits.
@@ -89,11 +97,17 @@ pub async fn record(url: &str, socket: &Path, limits: usize, has_quota: bool) ->
     let world = World { gate, partition, tenant, limits, has_quota };
     world.warm_up().await;
     let mut monitor = Monitor::of(socket);
-    let id = world.reserve().await;
-    let mut template = || Template { words: monitor.next_script(), id: id.as_bytes().to_owned() };
-    let reserve = template();
+    let id = world.reserve("a").await;
+    let mut template = |ids: &[ReservationId]| Template {
+        words: monitor.next_script(),
+        ids: ids.iter().map(|id| id.as_bytes().to_owned()).collect(),
+    };
+    let reserve = template(&[id]);
     world.consume(id).await;
-    Recorded { reserve, consume: template() }
+    let consume = template(&[id]);
+    let keys: Vec<_> = (0..TOGETHER).map(|number| format!("together-{number}")).collect();
+    let ids = Gate::together(futures::future::join_all(keys.iter().map(|key| world.reserve(key)))).await;
+    Recorded { reserve, consume, reserves: template(&ids) }
 }
 
 fn gate_options(url: &str) -> GateOptions {
@@ -151,7 +165,7 @@ impl World {
         self.gate.restore_page(&page).await.unwrap();
     }
 
-    async fn reserve(&self) -> ReservationId {
+    async fn reserve(&self, key: &str) -> ReservationId {
         let window = self.window();
         let counters: Vec<_> = (0..self.limits)
             .map(|number| self.counter(number, window))
@@ -178,7 +192,7 @@ impl World {
                 metadata: String::new(),
             }),
         };
-        let key = IdempotencyKey::parse("a").unwrap();
+        let key = IdempotencyKey::parse(key).unwrap();
         let id = ReservationIds::new(&[7; 32]).derive(self.partition, &self.tenant, "reserve", &key);
         let call = ReserveCall {
             id,

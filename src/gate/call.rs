@@ -49,6 +49,11 @@ impl Reply {
         Ok((Self { status, now_ms: integer(&values[2])?, id, epoch, rest }, integer(&values[1])?))
     }
 
+    /// The values of the status's own.
+    pub(super) fn into_values(self) -> Vec<Value> {
+        self.rest
+    }
+
     /// How many values of its own the status has.
     pub(super) fn len(&self) -> usize {
         self.rest.len()
@@ -230,7 +235,7 @@ impl Gate {
     }
 
     /// An id below the highest known proves that the outbox has forgotten, also where the server and its scripts are the same.
-    fn check_memory(
+    pub(super) fn check_memory(
         &self,
         partition: Partition,
         script: Script,

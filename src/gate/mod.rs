@@ -28,6 +28,7 @@ pub mod scripts;
 mod server;
 pub mod status;
 pub mod time_check;
+mod together;
 mod watch;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

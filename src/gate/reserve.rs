@@ -1,5 +1,7 @@
 //! `reserve`: the only admission. Holds amounts, or counts usage after the fact under the same limits.
 
+use std::sync::Arc;
+
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::counter::Counter;
@@ -14,6 +16,7 @@ use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
 use super::scripts::Script;
 use super::status::Status;
+use super::together::{Company, Packed};
 use super::{Gate, GateOptions};
 
 /// How a reserve treats what does not fit.
@@ -175,19 +178,33 @@ impl Gate {
         check_call(call)?;
         let partition = call.partition;
         let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
-        let due_bucket = self.due_bucket(call);
-        let mut keys =
-            vec![self.keys.meta(partition), self.keys.outbox(partition), self.keys.reservation(call.id)];
-        keys.push(self.keys.due(partition, due_bucket));
+        let company = Company { partition, epoch, now_ms: call.now_ms };
+        let packed = Arc::new(self.pack(call, epoch));
+        let together = if call.is_plain() { self.reserve_together(company, &packed).await? } else { None };
+        let reply = match together {
+            Some(reply) => reply,
+            None => self.reserve_alone(company, &packed).await?,
+        };
+        Ok(read_outcome(&reply, call)?)
+    }
+
+    async fn reserve_alone(&self, company: Company, packed: &Packed) -> Result<Reply, GateError> {
+        let Company { partition, epoch, now_ms } = company;
+        let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
+        keys.extend_from_slice(&packed.keys);
+        let mut arguments = self.mutating_in(epoch, now_ms);
+        arguments.extend_from_slice(&packed.arguments);
+        self.run(partition, Script::Reserve, &keys, &arguments).await
+    }
+
+    fn pack(&self, call: &ReserveCall<'_>, epoch: Epoch) -> Packed {
+        let (partition, due_bucket) = (call.partition, self.due_bucket(call));
+        let mut keys = vec![self.keys.reservation(call.id), self.keys.due(partition, due_bucket)];
         keys.push(self.keys.tenant(partition, call.tenant));
         keys.extend(call.subjects.iter().map(|(_, hash)| self.keys.subject(partition, call.tenant, *hash)));
-        let mut arguments = self.mutating_in(epoch, call.now_ms);
         let (front, lines_and_body) = call.body.encode_new(call.state(), epoch, &call.lines());
-        arguments.push([&call.id.as_bytes()[..], &[0], &front].concat());
-        arguments.push(pack_call(call, due_bucket, &self.options));
-        arguments.push(lines_and_body);
-        let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
-        Ok(read_outcome(&reply, call)?)
+        let front = [&call.id.as_bytes()[..], &[0], &front].concat();
+        Packed { keys, arguments: [front, pack_call(call, due_bucket, &self.options), lines_and_body] }
     }
 
     /// The bucket in which the hold ends, unless the call takes longer than expected.

@@ -35,6 +35,8 @@ macro_rules! scripts {
 scripts! {
     /// Holds amounts, or counts usage.
     Reserve = "reserve", "reserve";
+    /// Several reserves, one after the other.
+    ReserveAll = "reserve_all", "reserve_all";
     /// What was admitted while the gate was away.
     Record = "record", "record";
     /// A consume that resolves; may run when memory is full.
@@ -134,6 +136,7 @@ impl Script {
         matches!(
             self,
             Self::Reserve
+                | Self::ReserveAll
                 | Self::ConsumeFinal
                 | Self::ConsumePart
                 | Self::Release

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use tollgate::domain::chain::{Chain, ChainHead};
 use tollgate::domain::ids::{Epoch, OutboxId};
 use tollgate::gate::scripts::Script;
-use tollgate::gate::{Holder, RepairCall};
+use tollgate::gate::{Gate, Holder, RepairCall};
 
 use crate::gate::monitor::Monitor;
 use crate::gate::server::Mode;
@@ -91,7 +91,7 @@ async fn call_every_script(world: &World) {
     world.hold(&pages("job", 5)).await;
     let again = (OutboxId { epoch: Epoch(2), sequence: 1 }, world.record("job").await.unwrap());
     super::undo::undo(world, &again, &resolved).await;
-    world.hold(&pages("c", 5)).await;
+    Gate::together(futures::future::join(world.hold(&pages("c", 5)), world.hold(&pages("f", 5)))).await;
     let record = world.record("c").await.unwrap();
     world.adopt(3).await;
     let records = [(world.id("c"), record)];

@@ -16,7 +16,7 @@ use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, S
 use crate::domain::meter::{HoldSeconds, WithoutLimit};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, BodyDetails, Head, LineUnits, Record, ReservationState, SubjectHash};
-use crate::gate::{GateError, ReserveCall, ReserveMode, ReserveOutcome};
+use crate::gate::{Gate, GateError, ReserveCall, ReserveMode, ReserveOutcome};
 use crate::operations::answers::{Refusal, RefusalCode, Reservation, Reserved};
 use crate::operations::memory::losses::{Acknowledged, Lines};
 use crate::operations::memory::refetch::Recalled;
@@ -64,6 +64,11 @@ pub(in crate::operations) struct Decided {
 }
 
 impl Operations {
+    /// Does work in which reserves of tenants that share a partition go to the gate in one call, each standing alone.
+    pub async fn together<T>(work: impl Future<Output = T>) -> T {
+        Gate::together(work).await
+    }
+
     /// Holds amounts before work, or says why not. A repeat with the same key answers as the first time, with the
     /// status of now. `dry_run` decides and writes nothing.
     pub async fn reserve(&self, request: ReserveRequest) -> Answer<Reserved> {

@@ -2,6 +2,7 @@
 //! byte, and answers say the same.
 
 mod cases;
+mod together;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,31 +61,46 @@ impl Twin {
             .unwrap_or_else(|error| Value::SimpleString(error.category().into()))
     }
 
-    fn ask<Answer: redis::FromRedisValue>(&mut self, command: &str, key: &str) -> Answer {
-        redis::cmd(command).arg(key).query(&mut self.connection).unwrap()
-    }
-
-    /// All keys but the twin's own, each with its value and how long it lives.
-    fn state(&mut self) -> BTreeMap<String, (Vec<Vec<u8>>, i64)> {
-        let keys: BTreeSet<String> = self.ask("KEYS", "*");
-        let value = |key: String| {
-            let value = match self.ask::<String>("TYPE", &key).as_str() {
-                // A large hash has no order of its own.
-                "hash" => self
-                    .ask::<BTreeMap<Vec<u8>, Vec<u8>>>("HGETALL", &key)
-                    .into_iter()
-                    .flat_map(|(a, b)| [a, b])
-                    .collect(),
-                _ => vec![self.ask("DUMP", &key)],
-            };
-            let lives_ms = self.ask("PTTL", &key);
-            (key, (value, lives_ms))
-        };
-        keys.into_iter().filter(|key| key != DECIDED).map(value).collect()
-    }
-
     fn decided(&mut self) -> u64 {
-        self.ask::<Option<u64>>("GET", DECIDED).unwrap_or_default()
+        asked::<Option<u64>>(&mut self.connection, "GET", DECIDED).unwrap_or_default()
+    }
+}
+
+fn asked<Answer: redis::FromRedisValue>(
+    connection: &mut redis::Connection,
+    command: &str,
+    key: &str,
+) -> Answer {
+    redis::cmd(command).arg(key).query(connection).unwrap()
+}
+
+/// Keys, each with its value and how long it lives.
+type State = BTreeMap<String, (Vec<Vec<u8>>, i64)>;
+
+/// All keys of a server but a twin's own.
+fn state(connection: &mut redis::Connection) -> State {
+    let keys: BTreeSet<String> = asked(connection, "KEYS", "*");
+    let value = |key: String| {
+        let value = match asked::<String>(connection, "TYPE", &key).as_str() {
+            // A large hash has no order of its own.
+            "hash" => asked::<BTreeMap<Vec<u8>, Vec<u8>>>(connection, "HGETALL", &key)
+                .into_iter()
+                .flat_map(|(a, b)| [a, b])
+                .collect(),
+            _ => vec![asked(connection, "DUMP", &key)],
+        };
+        let lives_ms = asked(connection, "PTTL", &key);
+        (key, (value, lives_ms))
+    };
+    keys.into_iter().filter(|key| key != DECIDED).map(value).collect()
+}
+
+/// Two servers hold the same, to the byte.
+fn assert_alike([one, other]: [State; 2]) {
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    for (key, (value, lives_ms)) in &one {
+        assert_eq!(value, &other[key].0, "{key}");
+        assert!((lives_ms - other[key].1).abs() < APART_MS, "{key}");
     }
 }
 
@@ -147,12 +163,7 @@ impl Twins {
             let way = usize::from(self.twins[0].decided() == before);
             self.answers.entry((script.name(), status)).or_default()[way] += 1;
         }
-        let [plain, general] = self.twins.each_mut().map(Twin::state);
-        assert_eq!(plain.keys().collect::<Vec<_>>(), general.keys().collect::<Vec<_>>());
-        for (key, (value, lives_ms)) in &plain {
-            assert_eq!(value, &general[key].0, "{key}");
-            assert!((lives_ms - general[key].1).abs() < APART_MS, "{key}");
-        }
+        assert_alike(self.twins.each_mut().map(|twin| state(&mut twin.connection)));
     }
 }
 
