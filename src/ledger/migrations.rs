@@ -13,9 +13,9 @@ use futures::FutureExt;
 use super::{Ledger, LedgerError};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations");
-/// The advisory lock under which schemas change, one instance at a time.
 /// A step that waits for a long transaction holds up everybody who comes after it.
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
+/// The advisory lock under which schemas change, one instance at a time.
 const LOCK: i64 = 0x746f_6c6c_6761;
 
 impl Ledger {

@@ -1,9 +1,10 @@
 //! Abandons the tails of old epochs: their events are never booked, so nobody may wait for them.
 
 use super::Outbox;
+use super::failure::Failure;
 use super::observer::{Alarm, WriterObserver};
 use super::outbox::OutboxEntry;
-use super::run::{Failure, Writer};
+use super::run::Writer;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::ledger::AbandonedTail;
 

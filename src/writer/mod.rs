@@ -9,6 +9,7 @@ mod apply;
 pub mod batch;
 mod discard;
 mod fail_point;
+mod failure;
 mod gate_outbox;
 mod judge;
 mod lives;

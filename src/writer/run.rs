@@ -11,6 +11,7 @@ use super::abandoned::is_silent;
 use super::apply::{Applied, PartitionEvents, apply, was_overtaken};
 use super::batch::gate_time_ms;
 use super::fail_point::{FailPoint, FailPoints, Killed};
+use super::failure::Failure;
 use super::observer::{Alarm, WriterObserver};
 use super::outbox::{Outbox, OutboxEntry, OutboxError};
 use super::pace::Pace;
@@ -104,29 +105,6 @@ const GIVE_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 const SHARE_MIN: usize = 16;
 /// Among how many partitions a batch is shared when none is busy.
 const IDLE_SHARES: usize = 8;
-
-pub(super) enum Failure {
-    Killed,
-    Failed(String),
-}
-
-impl From<Killed> for Failure {
-    fn from(_: Killed) -> Self {
-        Self::Killed
-    }
-}
-
-impl From<LedgerError> for Failure {
-    fn from(error: LedgerError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
-impl From<super::OutboxError> for Failure {
-    fn from(error: super::OutboxError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
 
 impl<O: Outbox, W: WriterObserver> Writer<O, W> {
     /// A writer that has done nothing yet.
