@@ -61,6 +61,66 @@ fn every_room_imports_only_the_rooms_below_it() {
     assert!(wrong.is_empty(), "imports against the map in src/lib.rs:\n{}", wrong.join("\n"));
 }
 
+/// The parts of `src/operations`, from below: each imports itself and what stands before it.
+const OPERATIONS_FROM_BELOW: &[&str] = &[
+    "requests",
+    "limit_status",
+    "answers",
+    "error",
+    "options",
+    "instance",
+    "damage",
+    "policy_store",
+    "progress",
+    "core",
+    "policy",
+    "keys",
+    "preparation",
+    "memory",
+    "outage",
+    "calls",
+    "reconcile",
+    "reads",
+    "Operations",
+    "change_feed",
+];
+
+#[test]
+fn a_group_of_verbs_imports_only_the_groups_below_it() {
+    let place = |part: &str| OPERATIONS_FROM_BELOW.iter().position(|known| *known == part);
+    let mut wrong = Vec::new();
+    for path in files("src/operations", &[".rs"]) {
+        let name = relative(&path);
+        let inside = name.trim_start_matches("src/operations/").trim_end_matches(".rs");
+        if inside == "mod" {
+            continue;
+        }
+        let part = inside.split('/').next().unwrap();
+        assert!(place(part).is_some(), "{name} has no place in OPERATIONS_FROM_BELOW");
+        // What a part's own file calls `super` is `crate::operations`; in the files below it that is the part.
+        let leaves_by_super =
+            if inside.contains('/') && !inside.ends_with("/mod") { "super::super::" } else { "use super::" };
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or("");
+        for (number, line) in (1..).zip(code.lines()) {
+            let line = line.split("//").next().unwrap_or("");
+            let imported = line.split("crate::operations::").skip(1).map(|piece| {
+                piece.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
+            });
+            let is_below = |imported: &str| place(imported).is_some_and(|at| Some(at) <= place(part));
+            wrong.extend(
+                imported
+                    .filter(|imported| !is_below(imported))
+                    .map(|imported| format!("{name}:{number} imports {imported}")),
+            );
+            if line.contains(leaves_by_super) {
+                wrong.push(format!("{name}:{number} imports by {leaves_by_super}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports against the order of the groups:\n{}", wrong.join("\n"));
+}
+
 /// What only some rooms may name: HTTP and its document are http's, and the command line is a client of them.
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("actix", &["src/http"]),

@@ -13,10 +13,10 @@ pub(super) const DEMO_TENANT: &str = "acme";
 /// Writes the demo policy unless a meter exists: a policy that somebody made is never touched.
 pub(super) async fn write_demo_policy(operations: &Operations) -> Answer<bool> {
     let one = crate::operations::requests::Page { limit: 1, after: None };
-    if !operations.list_policy(DefinitionKind::Meter, one).await?.data.is_empty() {
+    if !operations.policy.list_policy(DefinitionKind::Meter, one).await?.data.is_empty() {
         return Ok(false);
     }
     let policy = PolicyFile::from_toml(DEMO).map_err(|error| OperationError::Internal(error.to_string()))?;
-    operations.apply_policy(ApplyRequest { policy, ..ApplyRequest::default() }, INSTALLATION).await?;
+    operations.policy.apply_policy(ApplyRequest { policy, ..ApplyRequest::default() }, INSTALLATION).await?;
     Ok(true)
 }

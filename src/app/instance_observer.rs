@@ -42,7 +42,7 @@ impl InstanceObserver {
         let Ok(checking) = self.checking.clone().try_lock_owned() else { return };
         let (operations, reason) = (self.operations.clone(), reason.to_owned());
         tokio::spawn(async move {
-            if let Err(error) = operations.after_alarm(partition, &reason).await {
+            if let Err(error) = operations.memory.check.after_alarm(partition, &reason).await {
                 tracing::warn!(%partition, %error, "the gate's memory could not be checked yet");
                 tokio::time::sleep(DOUBT_AGAIN).await;
             }
@@ -116,7 +116,7 @@ impl WriterObserver for InstanceObserver {
                 let operations = self.operations.clone();
                 let (partition, cursor) = (*partition, *cursor);
                 tokio::spawn(async move {
-                    while let Err(error) = operations.doubt(partition, cursor).await {
+                    while let Err(error) = operations.memory.check.doubt(partition, cursor).await {
                         tracing::error!(%partition, %error, "no new epoch could be issued yet");
                         tokio::time::sleep(DOUBT_AGAIN).await;
                     }

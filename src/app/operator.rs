@@ -172,7 +172,7 @@ async fn state_rows(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> 
 /// How many seconds of booked events the outboxes still hold: a row for each partition with less than the others, then
 /// one for the others.
 async fn tails(app: &App) -> anyhow::Result<Vec<(String, String)>> {
-    let tails = app.operations.tails().await?;
+    let tails = app.operations.calls.admission.tails().await?;
     let longest = tails.iter().map(|(_, covered)| *covered).max().unwrap_or_default();
     let shorter = tails.iter().filter(|(_, covered)| *covered < longest);
     let mut rows: Vec<_> = shorter
@@ -216,7 +216,7 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
             skipped: check.skipped,
         })
         .collect();
-    let anchored = reached.app.operations.check_anchors().await?;
+    let anchored = reached.app.operations.memory.check_anchors().await?;
     checks.push(CheckLine {
         name: "chains have their anchored heads".into(),
         checked: anchored.anchors,
@@ -225,7 +225,7 @@ pub async fn verify(target: Target, rebuild: bool) -> anyhow::Result<VerifyRepor
     });
     let lost = lost(&reached.app.ledger).await?;
     warnings.extend(lost.into_iter().map(|units| format!("lost: {units}")));
-    let gate = reached.app.operations.verify_gate().await?;
+    let gate = reached.app.operations.reconcile.verify_gate().await?;
     checks.push(CheckLine {
         name: "gate equals ledger".into(),
         checked: gate.counters,

@@ -23,11 +23,11 @@ async fn act(reached: &Reached, action: ParkedAction) -> anyhow::Result<ParkedRe
     let booked = match action {
         ParkedAction::List => Vec::new(),
         ParkedAction::Resolve { number, choice, reason } => {
-            let booked = operations.resolve_conflict(number, choice, ACTOR, &reason).await?;
+            let booked = operations.outage.resolve_conflict(number, choice, ACTOR, &reason).await?;
             booked.iter().map(|(meter, amount)| format!("{amount} of {meter}")).collect()
         }
     };
-    let conflicts = operations.parked_conflicts(LIST_MAX).await?;
+    let conflicts = operations.outage.parked_conflicts(LIST_MAX).await?;
     Ok(ParkedReport { conflicts: conflicts.iter().map(line).collect(), booked })
 }
 

@@ -267,9 +267,9 @@ impl App {
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
-        app.operations.load_key_filters().await;
-        app.spawn(app.operations.clone().follow_key_filters(app.stopping()));
-        app.spawn(watch_losses(app.operations.clone(), app.stopping()));
+        app.operations.memory.key_filters.load_key_filters().await;
+        app.spawn(app.operations.memory.key_filters.clone().follow_key_filters(app.stopping()));
+        app.spawn(watch_losses(app.operations.memory.losses.clone(), app.stopping()));
         if roles.contains(&Role::Writer) {
             app.start_writer(settings)?;
         }
@@ -370,7 +370,7 @@ impl App {
     /// Stops in order: unready, no new calls, calls under way to their end, then the writer books what waits, and the
     /// jobs end. Each part has its time limit, whatever hangs.
     pub async fn stop(mut self) {
-        self.operations.begin_stop();
+        self.operations.health.begin_stop();
         self.stop_http().await;
         // Nobody may be listening any more; then there is nothing to stop.
         let _ = self.stop.send(true);

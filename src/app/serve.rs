@@ -29,7 +29,7 @@ pub async fn serve(options: ServeOptions) -> anyhow::Result<()> {
     let app = App::start(&settings, clock, &options.roles).await?;
     // The first key of an installation cannot be made through the API.
     if let Some(given) = key_from_environment(&["TOLLGATE_ADMIN_KEY"]) {
-        app.operations.ensure_admin_key(Some(given.expose_secret())).await?;
+        app.operations.keys.ensure_admin_key(Some(given.expose_secret())).await?;
     }
     let mut signals = StopSignals::hear()?;
     if !app.url().is_empty() {

@@ -48,7 +48,7 @@ async fn serve_embedded(options: &UpOptions, embedded: &Embedded) -> anyhow::Res
     let clock = options.test_clock.map_or_else(Clock::system, |start| Clock::test(start.as_millisecond()));
     let app = App::start(&settings, clock, &[Role::Http, Role::Writer, Role::Jobs]).await?;
     let given = key_from_environment(&["TOLLGATE_ADMIN_KEY"]);
-    let new_key = app.operations.ensure_admin_key(given.as_ref().map(|key| key.expose_secret())).await?;
+    let new_key = app.operations.keys.ensure_admin_key(given.as_ref().map(|key| key.expose_secret())).await?;
     let has_demo = !options.no_demo && write_demo_policy(&app.operations).await?;
     let mut signals = StopSignals::hear()?;
     announce(&app, embedded.path())?;

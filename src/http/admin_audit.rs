@@ -103,7 +103,7 @@ pub(super) async fn list_audit(
     if filter.id.is_some() && filter.kind.is_none() {
         return Err(Problem::parameter("object_id", "goes with `object_kind`"));
     }
-    let rows = state.read(state.operations.list_audit(AuditRequest { filter, page })).await?;
+    let rows = state.read(state.operations.reads.list_audit(AuditRequest { filter, page })).await?;
     listing.answer(&state.cursor_key, rows.map(AuditRow::from))
 }
 

@@ -30,8 +30,9 @@ struct AcceptedTime {
 #[post("/v1/admin/gate/accept-time")]
 pub(super) async fn accept_time(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
     let operations = state.operations.clone();
-    let accepted =
-        state.mutate(Box::pin(async move { operations.accept_time(caller.actor()).await })).await??;
+    let accepted = state
+        .mutate(Box::pin(async move { operations.calls.admission.accept_time(caller.actor()).await }))
+        .await??;
     let answer = AcceptedTime {
         was_in_doubt: accepted.was_in_doubt,
         redis_time: rfc3339(accepted.redis_time_ms),

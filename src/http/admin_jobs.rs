@@ -77,7 +77,7 @@ pub(super) async fn list_jobs(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     Query::of(&request)?.finish()?;
-    let jobs = state.read(state.operations.list_jobs()).await?;
+    let jobs = state.read(state.operations.reads.list_jobs()).await?;
     let data: Vec<_> = jobs.into_iter().map(JobAnswer::from).collect();
     json(HttpResponse::Ok(), &List { data, next_cursor: None, has_more: false, as_of: None })
 }

@@ -106,7 +106,7 @@ pub(super) async fn list_keys(
     let mut query = Query::of(&request)?;
     let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
     query.finish()?;
-    let rows = state.read(state.operations.list_keys(page)).await?;
+    let rows = state.read(state.operations.keys.list_keys(page)).await?;
     listing.answer(&state.cursor_key, rows.map(KeyAnswer::from))
 }
 
@@ -124,8 +124,9 @@ pub(super) async fn create_key(
 ) -> Result<HttpResponse, Problem> {
     let asked = body.0.into_request()?;
     let operations = state.operations.clone();
-    let made =
-        state.mutate(Box::pin(async move { operations.create_key(asked, caller.actor()).await })).await??;
+    let made = state
+        .mutate(Box::pin(async move { operations.keys.create_key(asked, caller.actor()).await }))
+        .await??;
     json(HttpResponse::Created(), &KeyAnswer::from(made))
 }
 
@@ -147,7 +148,7 @@ pub(super) async fn revoke_key(
         return Err(Problem::new(Code::NotFound, "There is no such key."));
     }
     let operations = state.operations.clone();
-    state.mutate(Box::pin(async move { operations.revoke_key(&id, caller.actor()).await })).await??;
+    state.mutate(Box::pin(async move { operations.keys.revoke_key(&id, caller.actor()).await })).await??;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn list_overrides(
     let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
     let asked = OverridesRequest { tenant: query.parsed("tenant")?, limit: query.parsed("limit_id")?, page };
     query.finish()?;
-    let rows = state.read(state.operations.list_overrides(asked)).await?;
+    let rows = state.read(state.operations.policy.list_overrides(asked)).await?;
     listing.answer(&state.cursor_key, rows)
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn get_override(
 ) -> Result<HttpResponse, Problem> {
     let id = override_id(&id)?;
     let tenant = tenant_of(&request)?;
-    version::versioned(state.read(state.operations.get_override(&tenant, id.as_str())).await?)
+    version::versioned(state.read(state.operations.policy.get_override(&tenant, id.as_str())).await?)
 }
 
 /// Create or replace an override of the tenant that the body names.
@@ -85,7 +85,7 @@ pub(super) async fn put_override(
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.put_override(id.as_str(), body.0.as_bytes(), caller.actor()).await
+            operations.policy.put_override(id.as_str(), body.0.as_bytes(), caller.actor()).await
         }))
         .await??;
     version::versioned(answer)
@@ -112,9 +112,9 @@ pub(super) async fn delete_override(
     let tenant = tenant_of(&request)?;
     let operations = state.operations.clone();
     state
-        .mutate(Box::pin(
-            async move { operations.delete_override(&tenant, id.as_str(), caller.actor()).await },
-        ))
+        .mutate(Box::pin(async move {
+            operations.policy.delete_override(&tenant, id.as_str(), caller.actor()).await
+        }))
         .await??;
     Ok(HttpResponse::NoContent().finish())
 }

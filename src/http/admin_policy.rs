@@ -39,7 +39,7 @@ async fn list(state: &State, request: &HttpRequest, kind: DefinitionKind) -> Res
     let mut query = Query::of(request)?;
     let (listing, page) = Listing::begin(request, &mut query, &state.cursor_key, "")?;
     query.finish()?;
-    let rows = state.read(state.operations.list_policy(kind, page)).await?;
+    let rows = state.read(state.operations.policy.list_policy(kind, page)).await?;
     listing.answer(&state.cursor_key, rows)
 }
 
@@ -50,7 +50,7 @@ async fn get(
     id: &str,
 ) -> Result<HttpResponse, Problem> {
     Query::of(request)?.finish()?;
-    version::versioned(state.read(state.operations.get_policy(kind, checked(id)?)).await?)
+    version::versioned(state.read(state.operations.policy.get_policy(kind, checked(id)?)).await?)
 }
 
 async fn put(
@@ -66,7 +66,7 @@ async fn put(
     let operations = state.operations.clone();
     let answer = state
         .mutate(Box::pin(async move {
-            operations.put_policy(kind, &id, body.as_bytes(), precondition, caller.actor()).await
+            operations.policy.put_policy(kind, &id, body.as_bytes(), precondition, caller.actor()).await
         }))
         .await??;
     version::versioned(answer)
@@ -85,9 +85,9 @@ async fn delete(
     let precondition = version::if_match(request.headers())?;
     let operations = state.operations.clone();
     state
-        .mutate(Box::pin(
-            async move { operations.delete_policy(kind, &id, precondition, caller.actor()).await },
-        ))
+        .mutate(Box::pin(async move {
+            operations.policy.delete_policy(kind, &id, precondition, caller.actor()).await
+        }))
         .await??;
     Ok(HttpResponse::NoContent().finish())
 }

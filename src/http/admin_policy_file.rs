@@ -77,8 +77,9 @@ pub(super) async fn apply_policy(
     let ApplyBody { policy, prune, dry_run, expected_digest } = body;
     let request = ApplyRequest { policy, prune, dry_run, expected_digest };
     let operations = state.operations.clone();
-    let applied =
-        state.mutate(Box::pin(async move { operations.apply_policy(request, caller.actor()).await })).await?;
+    let applied = state
+        .mutate(Box::pin(async move { operations.policy.apply_policy(request, caller.actor()).await }))
+        .await?;
     let PolicyChanges { version, digest, changes } = applied.map_err(in_policy)?;
     json(HttpResponse::Ok(), &AppliedPolicy { version, dry_run, digest, changes })
 }

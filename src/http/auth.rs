@@ -86,7 +86,7 @@ fn network(source: IpAddr) -> IpAddr {
 /// What this instance knows of the request's key, without asking the ledger.
 pub(super) fn recognise(request: &ServiceRequest, state: &State, route: &Route) -> Recognised {
     match bearer(request.headers()) {
-        Some(key) if route.access != Access::Open => state.operations.recognise(key),
+        Some(key) if route.access != Access::Open => state.operations.keys.recognise(key),
         _ => Recognised::Bad,
     }
 }
@@ -119,7 +119,7 @@ pub(super) async fn authorise(
 async fn authenticate(request: &ServiceRequest, state: &State) -> Result<Principal, Problem> {
     state.failed_keys.count(source::of(request, &state.options.trusted_proxies))?;
     let key = bearer(request.headers()).unwrap_or_default();
-    let known = state.read(state.operations.authenticate(key)).await?;
+    let known = state.read(state.operations.keys.authenticate(key)).await?;
     let principal = known.ok_or_else(Problem::unauthenticated)?;
     tracing::Span::current().record("key_id", principal.key_id.as_str());
     Ok(principal)

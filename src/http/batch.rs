@@ -19,7 +19,7 @@ use super::json;
 use super::problem::Problem;
 use super::reservations::Call;
 use super::state::State;
-use crate::operations::{FieldError, Operations};
+use crate::operations::{Calls, FieldError};
 
 /// The most calls of one batch.
 const ITEMS_MAX: usize = 1_000;
@@ -81,7 +81,7 @@ pub(super) async fn batch(
     let groups = in_order_of_reservation(items.into_iter().map(Item::read));
     let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let call = Arc::new(Call::new(&state, caller));
-    let work = Operations::together(run(call, groups, request_id.into()));
+    let work = Calls::together(run(call, groups, request_id.into()));
     let outcomes = state.mutate(Box::pin(work)).await?;
     Ok(HttpResponse::Ok().content_type("application/json").body(join(&outcomes)))
 }

@@ -71,7 +71,7 @@ pub(super) async fn readyz(state: web::Data<State>, request: HttpRequest) -> Res
     let mut query = Query::of(&request)?;
     let verbose = query.word("verbose", &[("true", true), ("false", false), ("", true)])?.unwrap_or(false);
     query.finish()?;
-    let checks = state.operations.readiness().await;
+    let checks = state.operations.health.readiness().await;
     for check in checks.iter().filter(|check| !check.ok) {
         tracing::warn!(name = check.name, detail = check.detail, "not ready");
     }

@@ -69,7 +69,7 @@ pub(super) async fn report_usage(
         page,
     };
     query.finish()?;
-    let rows = state.read(state.operations.list_usage(asked)).await?;
+    let rows = state.read(state.operations.reads.list_usage(asked)).await?;
     listing.answer(&state.cursor_key, rows.map(UsageRow::from))
 }
 
@@ -100,7 +100,7 @@ pub(super) async fn report_reconciliation(
         page,
     };
     query.finish()?;
-    let rows = state.read(state.operations.list_reconciliations(asked)).await?;
+    let rows = state.read(state.operations.reads.list_reconciliations(asked)).await?;
     listing.answer(&state.cursor_key, rows.map(ReconciliationRow::from))
 }
 

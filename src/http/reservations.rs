@@ -40,35 +40,35 @@ impl Call {
         let tenant = self.caller.tenant(body.tenant.clone())?;
         let sent = body.sent();
         let request = body.into_request(tenant, key)?;
-        let answer = self.operations.reserve(request).await;
+        let answer = self.operations.calls.reserve(request).await;
         GateAnswer::of_reserve(answer.map_err(|error| sent.name(error.into()))?)
     }
 
     /// Consumes totals so far.
     pub(super) async fn consume(&self, id: &str, body: ConsumeBody) -> Result<GateAnswer, Problem> {
-        let id = self.operations.parse_reservation_id(id).map_err(missing)?;
+        let id = self.operations.calls.parse_reservation_id(id).map_err(missing)?;
         let (is_final, ack, sent) = (body.is_final.unwrap_or(true), body.ack, body.sent());
         let request =
             ConsumeRequest { id, bound: self.caller.bound(), totals: body.totals()?, is_final, ack };
-        let answer = self.operations.consume(request).await;
+        let answer = self.operations.calls.consume(request).await;
         GateAnswer::of_reservation(answer.map_err(|error| sent.name(missing(error)))?)
     }
 
     /// Gives a hold back.
     pub(super) async fn release(&self, id: &str, body: ReleaseBody) -> Result<GateAnswer, Problem> {
-        let id = self.operations.parse_reservation_id(id).map_err(missing)?;
+        let id = self.operations.calls.parse_reservation_id(id).map_err(missing)?;
         let sent = body.sent();
         let (incurred, reason) = body.into_parts()?;
         let request = ReleaseRequest { id, bound: self.caller.bound(), incurred, reason };
-        let answer = self.operations.release(request).await;
+        let answer = self.operations.calls.release(request).await;
         GateAnswer::of_reservation(answer.map_err(|error| sent.name(missing(error)))?)
     }
 
     /// Moves a hold's expiry.
     pub(super) async fn extend(&self, id: &str, body: ExtendBody) -> Result<GateAnswer, Problem> {
-        let id = self.operations.parse_reservation_id(id).map_err(missing)?;
+        let id = self.operations.calls.parse_reservation_id(id).map_err(missing)?;
         let request = ExtendRequest { id, bound: self.caller.bound(), ttl: body.ttl()? };
-        GateAnswer::of_reservation(self.operations.extend(request).await.map_err(missing)?)
+        GateAnswer::of_reservation(self.operations.calls.extend(request).await.map_err(missing)?)
     }
 }
 
@@ -198,7 +198,7 @@ pub(super) async fn read_reservation(
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
     super::query::Query::of(&request)?.finish()?;
-    let id = state.operations.parse_reservation_id(&id)?;
-    let answer = state.read(state.operations.read_reservation(id, caller.bound())).await?;
+    let id = state.operations.calls.parse_reservation_id(&id)?;
+    let answer = state.read(state.operations.calls.read_reservation(id, caller.bound())).await?;
     Ok(GateAnswer::of_reservation(answer)?.into_response(state.options.headers))
 }

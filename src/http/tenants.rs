@@ -47,7 +47,7 @@ pub(super) async fn read_quota(
     let subject = query.subject()?;
     query.finish()?;
     let asked = QuotaRequest { tenant: tenant.0, subject };
-    let answer = state.read(state.operations.read_quota(asked)).await?;
+    let answer = state.read(state.operations.reads.read_quota(asked)).await?;
     json(HttpResponse::Ok(), &QuotaAnswer::from(answer))
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn list_usage(
         page,
     };
     query.finish()?;
-    let rows = state.read(state.operations.list_usage(asked)).await?;
+    let rows = state.read(state.operations.reads.list_usage(asked)).await?;
     listing.answer(&state.cursor_key, rows.map(UsageRow::from))
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn list_entries(
     let reservation = query
         .text("reservation")
         .map(|text| {
-            let parsed = state.operations.parse_reservation_id(&text);
+            let parsed = state.operations.calls.parse_reservation_id(&text);
             parsed.map_err(|_| {
                 Problem::parameter("reservation", "is not a reservation id of this installation")
             })
@@ -125,7 +125,7 @@ pub(super) async fn list_entries(
     let meter = query.parsed("meter")?;
     query.finish()?;
     let asked = EntriesRequest { tenant: tenant.0, meter, from_ms, to_ms, reservation, page };
-    let rows = state.read(state.operations.list_entries(asked)).await?;
+    let rows = state.read(state.operations.reads.list_entries(asked)).await?;
     listing.answer(&state.cursor_key, rows.map(EntryRow::from))
 }
 
@@ -151,6 +151,6 @@ pub(super) async fn list_reservations(
     let in_state = query.word("status", STATES)?;
     query.finish()?;
     let asked = ReservationsRequest { tenant: tenant.0, state: in_state, page };
-    let rows = state.read(state.operations.list_reservations(asked)).await?;
+    let rows = state.read(state.operations.reads.list_reservations(asked)).await?;
     listing.answer(&state.cursor_key, rows.map(ReservationAnswer::from))
 }

@@ -32,10 +32,10 @@ impl Call {
             return Err(Problem::fields(vec![FieldError::new("/mode", message)]));
         }
         if request.dry_run {
-            let answer = self.operations.reserve(request).await;
+            let answer = self.operations.calls.reserve(request).await;
             return GateAnswer::of_reserve(answer.map_err(|error| sent.name(error.into()))?);
         }
-        let answer = self.operations.record_usage(request, ack).await;
+        let answer = self.operations.calls.record_usage(request, ack).await;
         GateAnswer::of_usage(answer.map_err(|error| sent.name(error.into()))?)
     }
 }

@@ -14,7 +14,7 @@ pub async fn anchor_chains(operations: Arc<Operations>, stop: impl Future<Output
     let anchoring = async {
         let mut told = BTreeMap::new();
         loop {
-            if let Err(error) = operations.anchor_chains(&mut told).await {
+            if let Err(error) = operations.memory.anchor_chains(&mut told).await {
                 tracing::warn!(%error, "the heads of the chains could not be anchored yet");
             }
             tokio::time::sleep(ANCHOR_EVERY).await;

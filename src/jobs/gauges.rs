@@ -21,7 +21,7 @@ pub async fn show_gauges(operations: Arc<Operations>, ledger: Ledger, stop: impl
             Ok(counts) => operations.metrics().parked(counts.waiting, counts.conflicts),
             Err(error) => tracing::debug!(%error, "parked calls could not be counted"),
         }
-        if let Err(error) = operations.show_tails().await {
+        if let Err(error) = operations.calls.admission.show_tails().await {
             tracing::debug!(%error, "the outboxes' tails could not be looked at");
         }
     };

@@ -19,11 +19,11 @@ pub async fn redeliver_parked(operations: Arc<Operations>, stop: impl Future<Out
         loop {
             if looked_at.elapsed() >= LOOK_EVERY {
                 looked_at = Clock::monotonic();
-                if let Err(error) = operations.look_for_parked().await {
+                if let Err(error) = operations.outage.look_for_parked().await {
                     tracing::debug!(%error, "parked calls could not be looked up");
                 }
             }
-            operations.redeliver_parked().await;
+            operations.outage.redeliver_parked().await;
             tokio::time::sleep(BEAT).await;
         }
     };

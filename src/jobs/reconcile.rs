@@ -84,7 +84,7 @@ impl Reconciler<'_> {
             return Err(error);
         }
         self.operations.metrics().checkpoint_judged(Judged::Failed);
-        self.operations.pass_over(Work::Comparison, &format!("tenant {tenant}"), &error).await;
+        self.operations.damage.pass_over(Work::Comparison, &format!("tenant {tenant}"), &error).await;
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Reconciler<'_> {
         let pause = spread.min(PAUSE_MAX).max(self.options.pause_min);
         let (mut tenants, mut after, mut renewed) = (0_u32, None, Instant::now());
         loop {
-            let page = self.operations.warm_tenants(after.as_ref()).await?;
+            let page = self.operations.reconcile.warm_tenants(after.as_ref()).await?;
             for tenant in &page.warm {
                 if renewed.elapsed() > self.options.interval / 3 {
                     if !self.lease.take().await? {
@@ -101,7 +101,7 @@ impl Reconciler<'_> {
                     }
                     renewed = Instant::now();
                 }
-                if let Err(error) = self.operations.take_checkpoints(tenant).await {
+                if let Err(error) = self.operations.reconcile.take_checkpoints(tenant).await {
                     self.pass_over(tenant, error).await?;
                 }
                 tenants = tenants.saturating_add(1);
@@ -119,7 +119,7 @@ impl Reconciler<'_> {
 /// claimed by one, and a counter accepts a checkpoint's delta once.
 pub async fn repair_drifts(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
     let repair = || async {
-        match operations.repair_drifts().await {
+        match operations.reconcile.repair_drifts().await {
             Ok(0) => REPAIR_BEAT,
             Ok(_) => Duration::ZERO,
             Err(error) => {
@@ -134,7 +134,7 @@ pub async fn repair_drifts(operations: Arc<Operations>, stop: impl Future<Output
 /// Undoes repeats at the gate when `wake` rings, and now and then, until `stop` resolves.
 pub async fn undo_repeats(operations: Arc<Operations>, wake: Arc<Notify>, stop: impl Future<Output = ()>) {
     let undo = || async {
-        match operations.undo_repeats().await {
+        match operations.reconcile.undo_repeats().await {
             Ok(0) => {
                 // The next turn looks for repeats, woken or not.
                 let _ = tokio::time::timeout(UNDO_BEAT, wake.notified()).await;

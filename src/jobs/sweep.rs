@@ -46,20 +46,20 @@ pub async fn sweep_due(operations: Arc<Operations>, ledger: Ledger, stop: impl F
 /// stop the others.
 async fn sweep_all(operations: &Operations) -> Answer<()> {
     let (mut leaps, mut failed) = (Vec::new(), None);
-    for partition in Partition::all(operations.partitions()) {
+    for partition in operations.partitions() {
         match sweep(operations, partition).await {
             Ok(leap) => leaps.extend(leap.map(|leap| (partition, leap))),
             Err(error) => failed = Some(error),
         }
     }
-    let behind = operations.expire_behind(&leaps).await;
+    let behind = operations.calls.expire_behind(&leaps).await;
     failed.map_or(behind, Err)
 }
 
 /// Expires all that is due in a partition. Returns the bucket to which the sweep leapt, if earlier due lists are left.
 async fn sweep(operations: &Operations, partition: Partition) -> Answer<Option<i64>> {
     loop {
-        let report = operations.expire_due(partition).await?;
+        let report = operations.calls.expire_due(partition).await?;
         if !report.more {
             return Ok(report.leap);
         }

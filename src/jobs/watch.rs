@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 pub async fn watch_gate(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
     let look = || async {
         let began = Clock::monotonic();
-        let state = operations.watch_gate().await;
+        let state = operations.calls.admission.watch_gate().await;
         let beat = if state == BreakerState::HalfOpen { AGAIN } else { BEAT };
         beat.saturating_sub(began.elapsed())
     };

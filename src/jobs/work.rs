@@ -75,9 +75,9 @@ pub(super) async fn run(
 async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobOptions) -> Answer<String> {
     match job {
         Job::Restore => {
-            let told = operations.restore_open_holds().await;
+            let told = operations.memory.restore_open_holds().await;
             // A tenant that cannot be restored keeps no other's hold forgotten.
-            let forgotten = operations.tell_forgotten_holds().await;
+            let forgotten = operations.memory.tell_forgotten_holds().await;
             let (told, forgotten) = (told?, forgotten?);
             let (tenants, subjects) = (told.tenants, told.subjects);
             Ok(format!(
@@ -85,7 +85,7 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
             ))
         }
         Job::Periods => {
-            let ahead = operations.open_next_periods().await?;
+            let ahead = operations.memory.open_next_periods().await?;
             Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
         }
         Job::Partitions => {
@@ -94,11 +94,11 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
             Ok(format!("made {made} months"))
         }
         Job::Keys => {
-            let (sealed, merged) = operations.seal_keys(BOOKS_WITHIN).await?;
+            let (sealed, merged) = operations.memory.key_filters.seal_keys(BOOKS_WITHIN).await?;
             Ok(format!("sealed {sealed} keys and merged {merged} partitions"))
         }
         Job::Retention => {
-            let (now_ms, late_ms) = (operations.now_ms(), operations.longest_late_ms());
+            let (now_ms, late_ms) = (operations.now_ms(), operations.reads.longest_late_ms());
             retention::clear(now_ms, late_ms, ledger, options.idempotency_horizon_days).await
         }
     }

@@ -2,15 +2,15 @@
 
 use uuid::Uuid;
 
-use super::requests::{Ack, Role};
 use crate::domain::amount::{Amount, Units};
 use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
 use crate::domain::reservation::{Record, ReservationState};
+use crate::operations::requests::{Ack, Role};
 
-pub use super::calls::limit_status::LimitStatus;
 pub use crate::ledger::{AuditRecord, JobState, LastRun, Reconciliation, StoredEntry, UsageFigures};
+pub use crate::operations::limit_status::LimitStatus;
 
 /// What became of a reserve.
 #[derive(Debug, Clone)]

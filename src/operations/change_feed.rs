@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::MissedTickBehavior;
 
-use super::{Answer, Operations};
 use crate::beat::until;
 use crate::domain::ids::TenantId;
 use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
+use crate::operations::Operations;
+use crate::operations::error::Answer;
 
 /// Notices that come together are answered by one reading ...
 const GATHER_FOR: Duration = Duration::from_millis(10);
@@ -58,47 +59,42 @@ impl Operations {
     async fn take_notice(&self, noticed: Noticed) -> bool {
         match noticed {
             Noticed::Connected => {
-                self.policy.forget_tenants();
-                told(self.keys.memory.follow_from_the_start(&self.ledger).await);
-                self.key_filters.ring();
-                if let Err(error) = self.reload_parked().await {
+                self.core.policy.forget_tenants();
+                told(self.keys.follow_from_the_start().await);
+                self.memory.key_filters.ring();
+                if let Err(error) = self.outage.reload_parked().await {
                     tracing::warn!(%error, "parked calls could not be looked up; they are again in a while");
                 }
             }
             Noticed::Changed(Notice { kind, id, version }) => match kind.as_str() {
                 parked::NOTICE => {
                     if let Ok(tenant) = TenantId::parse(&id) {
-                        self.parking.note(self.partition_of(&tenant), &tenant);
+                        self.outage.parking.note(self.core.gate.partition_of(&tenant), &tenant);
                     }
                     return false;
                 }
-                "key" => told(self.keys.memory.follow(&self.ledger).await),
+                "key" => told(self.keys.follow().await),
                 key_filters::NOTICE => {
-                    self.key_filters.ring();
+                    self.memory.key_filters.ring();
                     return false;
                 }
                 "job" => self.ring_jobs(),
                 "tenant" => {
                     if let Ok(tenant) = TenantId::parse(&id) {
-                        self.policy.tenant_changed(&tenant, version).await;
+                        self.core.policy.tenant_changed(&tenant, version).await;
                     }
                 }
-                TIME_ACCEPTED => drop(self.gate.accept_time()),
+                TIME_ACCEPTED => drop(self.core.gate.accept_time()),
                 _ => {}
             },
         }
         true
     }
 
-    /// Shows the policy version in the metrics.
-    pub(super) fn policy_version_seen(&self, version: u64) {
-        self.metrics.policy_version(i64::try_from(version).unwrap_or(i64::MAX));
-    }
-
     async fn refresh_policy(&self, seen_version: u64) -> u64 {
-        match self.policy.refresh().await {
+        match self.core.policy.refresh().await {
             Ok(version) => {
-                self.policy_version_seen(version);
+                self.core.policy.show_version(version);
                 version
             }
             Err(error) => {
@@ -112,10 +108,10 @@ impl Operations {
     /// everything.
     async fn poll(&self, seen_version: u64, is_quiet: bool) -> u64 {
         // A revoked key must not outlive a lost notice.
-        told(self.keys.memory.follow(&self.ledger).await);
+        told(self.keys.follow().await);
         let version = self.refresh_policy(seen_version).await;
         if is_quiet && version != seen_version {
-            self.policy.forget_tenants();
+            self.core.policy.forget_tenants();
         }
         version
     }

@@ -1,12 +1,17 @@
 //! Why a verb could not do what it was asked.
 
-use super::answers::{Refusal, Reservation};
 use crate::domain::amount::UNITS_MAX;
 use crate::domain::instant::rfc3339;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
+use crate::gate::GateError;
+use crate::ledger::{Conflict, LedgerError};
+use crate::operations::answers::{Refusal, Reservation};
 
 pub use crate::domain::field_error::FieldError;
+
+/// What every verb answers.
+pub type Answer<T> = Result<T, OperationError>;
 
 /// Why a verb could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -69,9 +74,52 @@ impl OperationError {
         Self::Invalid(vec![FieldError::new(pointer, message)])
     }
 
+    /// The one answer for a reservation id that is unknown or another tenant's.
+    pub(super) fn no_such_reservation() -> Self {
+        Self::NotFound(
+            "there is no such reservation; if the work was done, record it as usage with a key of its own"
+                .into(),
+        )
+    }
+
+    /// The position of a list is not one that this service gave.
+    pub(super) fn bad_cursor() -> Self {
+        Self::Malformed("the cursor does not read; start again without it".into())
+    }
+
     /// Whether gate or ledger did not answer, so that the same may do later.
     pub fn is_server_away(&self) -> bool {
         matches!(self, Self::GateUnavailable(_) | Self::LedgerUnavailable(_))
+    }
+}
+
+impl From<GateError> for OperationError {
+    fn from(error: GateError) -> Self {
+        if matches!(error, GateError::Overloaded) {
+            Self::Overloaded
+        } else if error.is_transient() {
+            Self::GateUnavailable(error.to_string())
+        } else {
+            Self::Internal(error.to_string())
+        }
+    }
+}
+
+impl From<LedgerError> for OperationError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            error if error.is_transient() => Self::LedgerUnavailable(error.to_string()),
+            LedgerError::Conflict(Conflict::Version { found, .. }) => {
+                Self::PreconditionFailed { current: found.unwrap_or_default() }
+            }
+            LedgerError::Conflict(Conflict::Missing { kind, id }) => {
+                Self::NotFound(format!("there is no {kind} {id}"))
+            }
+            LedgerError::Conflict(conflict @ (Conflict::InUse { .. } | Conflict::Exists { .. })) => {
+                Self::InUse(conflict.to_string())
+            }
+            other => Self::Internal(other.to_string()),
+        }
     }
 }
 

@@ -142,6 +142,9 @@ pub struct ExtendRequest {
     pub ttl: Option<HoldSeconds>,
 }
 
+/// Who acts where nobody called.
+pub const INSTALLATION: &str = "installation";
+
 /// Which page of a list, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
@@ -149,6 +152,13 @@ pub struct Page {
     pub limit: u32,
     /// The position after which to go on, as an earlier page gave it.
     pub after: Option<String>,
+}
+
+impl Page {
+    /// How many rows it has at most.
+    pub(super) fn rows_max(&self) -> usize {
+        usize::try_from(self.limit).unwrap_or(1000).clamp(1, 1000)
+    }
 }
 
 /// Usage, of one tenant or of all.

@@ -138,7 +138,7 @@ async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_not
     let kept = app.post(RESERVATIONS, pages(600)).await.expect(201);
     let due = app.post(RESERVATIONS, pages(1)).await.expect(201);
     let state_of = async |hold: &Answered| {
-        let id = app.app().operations.parse_reservation_id(hold.text("/id")).unwrap();
+        let id = app.app().operations.calls.parse_reservation_id(hold.text("/id")).unwrap();
         let found = app.app().gate.peek_record(id, None, None).await.unwrap();
         (found.now_ms, found.record.unwrap().head)
     };
@@ -155,7 +155,7 @@ async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_not
     becomes_ready(&app, &behind, "degraded").await;
     call(&app, &behind, Method::POST, RESERVATIONS, pages(60)).await.is_problem(503, "gate_unavailable");
     let partition = app.app().gate.partition_of(&"acme".parse().unwrap());
-    assert_eq!(behind.operations.expire_due(partition).await.unwrap(), ExpireReport::default());
+    assert_eq!(behind.operations.calls.expire_due(partition).await.unwrap(), ExpireReport::default());
     assert_eq!(state_of(&due).await.1.state.to_string(), "reserved");
     let consume = reservation(kept.text("/id"), "consume");
     call(&app, &behind, Method::POST, &consume, json!({})).await.expect(200);
@@ -163,7 +163,7 @@ async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_not
 
     accept_time(&app, &behind).await;
     becomes_ready(&app, &behind, "ok").await;
-    assert_eq!(behind.operations.expire_due(partition).await.unwrap().expired, 1);
+    assert_eq!(behind.operations.calls.expire_due(partition).await.unwrap().expired, 1);
     behind.stop().await;
     app.finish().await;
 }
@@ -201,16 +201,16 @@ async fn nothing_is_redelivered_while_redis_clock_is_not_trusted() {
 
     ahead_s.store(3_600, Ordering::SeqCst);
     becomes_ready(&app, &behind, "degraded").await;
-    behind.operations.look_for_parked().await.unwrap();
-    behind.operations.redeliver_parked().await;
+    behind.operations.outage.look_for_parked().await.unwrap();
+    behind.operations.outage.redeliver_parked().await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().waiting, 1);
-    let reservation = app.app().operations.parse_reservation_id(&id).unwrap();
+    let reservation = app.app().operations.calls.parse_reservation_id(&id).unwrap();
     let found = app.app().gate.peek_record(reservation, None, None).await.unwrap().record.unwrap();
     assert_eq!(found.head.state.to_string(), "reserved");
 
     ahead_s.store(0, Ordering::SeqCst);
     wait_for("the clock agrees again and the call is replayed", Duration::from_secs(20), async || {
-        behind.operations.redeliver_parked().await;
+        behind.operations.outage.redeliver_parked().await;
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;

@@ -14,7 +14,7 @@ async fn conflict(app: &TestApp) -> (String, i64) {
     app.consume(&id, "4").await.expect(200);
     app.drained().await;
     park_consume(app, &id, "7").await;
-    app.app().operations.look_for_parked().await.unwrap();
+    app.app().operations.outage.look_for_parked().await.unwrap();
     replayed(app).await;
     let number = rows(&app.database, "SELECT number FROM parked WHERE state = 'conflict'").await;
     (id, number[0].parse().unwrap())
@@ -25,7 +25,7 @@ async fn conflict(app: &TestApp) -> (String, i64) {
 async fn conflict_while(app: &TestApp, id: &str) -> i64 {
     app.consume(id, "4").await.expect(200);
     park_consume(app, id, "7").await;
-    app.app().operations.look_for_parked().await.unwrap();
+    app.app().operations.outage.look_for_parked().await.unwrap();
     replayed(app).await;
     let number = rows(&app.database, "SELECT number FROM parked WHERE state = 'conflict'").await;
     number[0].parse().unwrap()
@@ -99,11 +99,11 @@ async fn usage_of_a_conflict_counts_in_the_quota_too_and_after_a_loss_of_memory(
             app.drained().await;
             app.redis.flush().await;
         }
-        operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
-        operations.look_for_parked().await.unwrap();
+        operations.outage.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
+        operations.outage.look_for_parked().await.unwrap();
         replayed(&app).await;
         app.drained().await;
-        assert_eq!(operations.parked_conflicts(10).await.unwrap().len(), 0);
+        assert_eq!(operations.outage.parked_conflicts(10).await.unwrap().len(), 0);
         assert_eq!(counted(&app).await, both(consumed, "0"));
         let quota = app.get("/v1/tenants/acme/quota").await;
         assert_eq!(quota.text("/quotas/0/consumed"), consumed, "{quota:?}");
@@ -117,24 +117,24 @@ async fn a_conflict_may_be_dropped_or_tried_again_and_books_nothing() {
     limited(&app, "allow", json!([])).await;
     let (id, number) = conflict(&app).await;
     let operations = &app.app().operations;
-    operations.resolve_conflict(number, ConflictChoice::Retry, "ops", "once more").await.unwrap();
+    operations.outage.resolve_conflict(number, ConflictChoice::Retry, "ops", "once more").await.unwrap();
     replayed(&app).await;
     let kept = app.app().ledger.count_parked().await.unwrap();
     assert_eq!(kept.conflicts, 1, "the gate refuses it again");
-    operations.resolve_conflict(number, ConflictChoice::Drop, "ops", "a mistake").await.unwrap();
+    operations.outage.resolve_conflict(number, ConflictChoice::Drop, "ops", "a mistake").await.unwrap();
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
     assert_eq!(counted(&app).await, both("4", "0"));
     assert_eq!(audited(&app, number).await["choice"], "retry");
 
     app.drained().await;
     park_consume(&app, &id, "3").await;
-    operations.look_for_parked().await.unwrap();
+    operations.outage.look_for_parked().await.unwrap();
     replayed(&app).await;
-    let view = operations.parked_conflicts(10).await.unwrap().remove(0);
+    let view = operations.outage.parked_conflicts(10).await.unwrap().remove(0);
     assert!(view.missing.is_empty(), "the books have more: {view:?}");
     let number = view.conflict.number;
-    operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "all there").await.unwrap_err();
-    operations.resolve_conflict(number, ConflictChoice::Drop, "ops", "all there").await.unwrap();
+    operations.outage.resolve_conflict(number, ConflictChoice::Usage, "ops", "all there").await.unwrap_err();
+    operations.outage.resolve_conflict(number, ConflictChoice::Drop, "ops", "all there").await.unwrap();
     app.finish().await;
 }
 
@@ -150,15 +150,15 @@ async fn what_is_still_on_its_way_to_the_books_is_not_billed_by_usage_of_a_confl
     client.batch_execute("BEGIN; LOCK TABLE entries IN EXCLUSIVE MODE").await.unwrap();
     let number = conflict_while(&app, &id).await;
     let operations = &app.app().operations;
-    let early = operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await;
+    let early = operations.outage.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await;
     let told = listed(&app);
     client.batch_execute("ROLLBACK").await.unwrap();
     early.unwrap_err();
     assert!(told.as_str().unwrap().starts_with("not known"), "{told}");
     app.drained().await;
     assert_eq!(listed(&app), "3 page");
-    operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
-    operations.look_for_parked().await.unwrap();
+    operations.outage.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
+    operations.outage.look_for_parked().await.unwrap();
     assert_eq!(billed(&app).await, "7");
     app.finish().await;
 }
@@ -175,7 +175,7 @@ async fn usage_of_a_conflict_waits_until_what_is_in_quarantine_is_decided() {
     let number = conflict_while(&app, &id).await;
     app.drained().await;
     let operations = &app.app().operations;
-    let early = operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await;
+    let early = operations.outage.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await;
     let why = early.unwrap_err().to_string();
     assert!(why.contains("quarantine"), "{why}");
     assert!(listed(&app).as_str().unwrap().contains("quarantine"), "{}", listed(&app));
@@ -188,8 +188,8 @@ async fn usage_of_a_conflict_waits_until_what_is_in_quarantine_is_decided() {
         }
     }
     assert_eq!(listed(&app), "3 page");
-    operations.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
-    operations.look_for_parked().await.unwrap();
+    operations.outage.resolve_conflict(number, ConflictChoice::Usage, "ops", "it meant 7").await.unwrap();
+    operations.outage.look_for_parked().await.unwrap();
     assert_eq!(billed(&app).await, "7");
     app.finish().await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 use tollgate::domain::checkpoint::ReconciliationState::Clean;
-use tollgate::domain::ids::{Partition, TenantId};
+use tollgate::domain::ids::TenantId;
 use tollgate::jobs::{ReconcileOptions, reconcile_tenants};
 use tollgate::ledger::ReconciliationFilter;
 use tollgate::writer::discard;
@@ -115,15 +115,15 @@ async fn a_tenant_whose_state_is_damaged_does_not_stop_expiry_and_next_periods_o
     app.move_clock(AFTER_EXPIRY).await;
     let operations = &app.app().operations;
     let mut expired = 0;
-    for partition in Partition::all(operations.partitions()) {
-        expired += operations.expire_due(partition).await.unwrap().expired;
+    for partition in operations.partitions() {
+        expired += operations.calls.expire_due(partition).await.unwrap().expired;
     }
     assert_eq!(expired, 3);
     app.move_clock("2026-03-31T21:00:00Z").await;
-    let ahead = app.app().operations.open_next_periods().await.unwrap();
+    let ahead = app.app().operations.memory.open_next_periods().await.unwrap();
     assert_eq!((ahead.opened, ahead.delivered), (4, 3));
     assert!(alarms(&app).await > 0);
-    let again = app.app().operations.open_next_periods().await.unwrap();
+    let again = app.app().operations.memory.open_next_periods().await.unwrap();
     assert_eq!((again.opened, again.delivered), (0, 0));
     app.leave_unbalanced("what was damaged stays so");
 }

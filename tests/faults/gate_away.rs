@@ -210,7 +210,7 @@ async fn a_redelivery_that_was_not_noted_as_done_is_repeated_without_effect() {
     assert_eq!(counted(&app).await, both("12", "0"));
     for _ in 0..2 {
         as_owner(&app.database, "UPDATE parked SET state = 'waiting', settled_at = NULL").await.unwrap();
-        app.app().operations.look_for_parked().await.unwrap();
+        app.app().operations.outage.look_for_parked().await.unwrap();
         replayed(&app).await;
         assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 0);
         assert_eq!(counted(&app).await, both("12", "0"));
@@ -229,9 +229,12 @@ async fn two_instances_redeliver_at_once_and_everything_counts_once() {
         app.resolve(id.text("/id"), "consume", json!({ "amount": "1" })).await.expect(200);
     }
     app.redis.restart().unwrap();
-    other.operations.look_for_parked().await.unwrap();
+    other.operations.outage.look_for_parked().await.unwrap();
     wait_for("both have replayed", PATIENCE, async || {
-        tokio::join!(app.app().operations.redeliver_parked(), other.operations.redeliver_parked());
+        tokio::join!(
+            app.app().operations.outage.redeliver_parked(),
+            other.operations.outage.redeliver_parked()
+        );
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;
@@ -438,7 +441,7 @@ async fn a_call_that_the_gate_will_never_take_is_kept_and_reported() {
     app.consume(&id, "4").await.expect(200);
     app.drained().await;
     park_consume(&app, &id, "7").await;
-    app.app().operations.look_for_parked().await.unwrap();
+    app.app().operations.outage.look_for_parked().await.unwrap();
     replayed(&app).await;
     assert_eq!(app.app().ledger.count_parked().await.unwrap().conflicts, 1);
     let metrics =

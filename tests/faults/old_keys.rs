@@ -24,12 +24,15 @@ async fn forget(app: &TestApp) {
 
 async fn seal(app: &TestApp) {
     app.drained().await;
-    app.app().operations.seal_keys(PATIENCE).await.unwrap();
+    app.app().operations.memory.key_filters.seal_keys(PATIENCE).await.unwrap();
 }
 
 /// As [`seal`], while the gate may be looking at its clock.
 async fn seal_until_done(app: &TestApp) {
-    wait_for("keys are sealed", PATIENCE, async || app.app().operations.seal_keys(PATIENCE).await.ok()).await;
+    wait_for("keys are sealed", PATIENCE, async || {
+        app.app().operations.memory.key_filters.seal_keys(PATIENCE).await.ok()
+    })
+    .await;
 }
 
 fn asks(app: &TestApp, found: &str) -> u64 {

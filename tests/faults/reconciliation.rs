@@ -55,7 +55,8 @@ async fn compared(app: &TestApp, settled: bool) -> Reconciliation {
 
 /// As [`compared`], of any tenant.
 pub(super) async fn compared_of(app: &TestApp, tenant: &TenantId, settled: bool) -> Reconciliation {
-    let taken = app.app().operations.take_checkpoint(tenant).await.unwrap().expect("counters to compare");
+    let taken =
+        app.app().operations.reconcile.take_checkpoint(tenant).await.unwrap().expect("counters to compare");
     wait_for("the checkpoint is judged", Duration::from_secs(120), async || {
         let judged = app.app().ledger.reconciliation(&taken.tenant, taken.id, taken.place).await.unwrap()?;
         (!settled || judged.state != Drift).then_some(judged)
@@ -141,7 +142,7 @@ async fn an_event_deleted_before_it_was_booked_is_found_with_its_gap_and_repaire
         .unwrap();
     redis::cmd("XDEL").arg(&keys[0]).arg(&last.ids[0].id).exec_async(&mut connection).await.unwrap();
     usage(&app, "c", 3).await;
-    let taken = app.app().operations.take_checkpoint(&acme()).await.unwrap().unwrap();
+    let taken = app.app().operations.reconcile.take_checkpoint(&acme()).await.unwrap().unwrap();
     let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
     let drift = wait_for("the drift is repaired", Duration::from_secs(30), async || {
         let judged = app.app().ledger.reconciliation(&acme(), taken.id, taken.place).await.unwrap()?;
@@ -163,7 +164,10 @@ async fn two_instances_that_repair_at_once_repair_once() {
     tamper(&app, "tg1:*:state:acme", 7).await;
     let (one, two) = (compared(&app, false).await, compared(&app, false).await);
     assert_eq!((one.state, two.state), (Drift, Drift), "found twice before it is repaired");
-    let (mine, theirs) = tokio::join!(app.app().operations.repair_drifts(), other.operations.repair_drifts());
+    let (mine, theirs) = tokio::join!(
+        app.app().operations.reconcile.repair_drifts(),
+        other.operations.reconcile.repair_drifts()
+    );
     assert_eq!(mine.unwrap() + theirs.unwrap(), 2);
     let mut states: Vec<_> = all(&app).await.into_iter().map(|row| row.state.as_str()).collect();
     states.sort_unstable();
@@ -180,12 +184,12 @@ async fn a_repair_that_crashed_halfway_is_finished_by_another_and_adds_nothing()
     tamper(&app, "tg1:*:state:acme", 7).await;
     let drift = compared(&app, false).await;
     let operations = &app.app().operations;
-    assert_eq!(operations.repair_drifts().await.unwrap(), 1);
+    assert_eq!(operations.reconcile.repair_drifts().await.unwrap(), 1);
     // As if the instance had died between the gate's answer and the row.
     let reopen =
         format!("UPDATE reconciliations SET state = 'drift' WHERE checkpoint_id = '{}'", drift.checkpoint);
     crate::ledger::as_owner(&app.database, &reopen).await.unwrap();
-    assert_eq!(operations.repair_drifts().await.unwrap(), 1);
+    assert_eq!(operations.reconcile.repair_drifts().await.unwrap(), 1);
     assert_eq!(all(&app).await[0].state, Repaired);
     assert_eq!(compared(&app, false).await.state, Clean);
     assert_eq!(metric(&app, "tollgate_repairs_total{outcome=\"done\"}").await, 1);
@@ -264,10 +268,10 @@ async fn a_damaged_counter_is_named_and_keeps_no_other_tenant_from_being_compare
         (metric(&app, "tollgate_checkpoints_total{result=\"failed\"}").await > 0).then_some(())
     })
     .await;
-    let error = app.app().operations.take_checkpoint(&acme()).await.unwrap_err().to_string();
+    let error = app.app().operations.reconcile.take_checkpoint(&acme()).await.unwrap_err().to_string();
     let field = String::from_utf8(field).unwrap();
     assert!(error.contains(&format!("(field {field})")), "{error}");
-    let check = app.app().operations.verify_gate().await.unwrap();
+    let check = app.app().operations.reconcile.verify_gate().await.unwrap();
     assert_eq!((check.faults.len(), check.undecided.len()), (1, 0), "{check:?}");
     assert!(check.faults[0].contains("acme") && check.faults[0].contains(&field), "{check:?}");
     let mut verify = tollgate(&["verify"]);
@@ -342,7 +346,7 @@ async fn every_active_subject_of_a_tenant_is_compared_and_repaired() {
     for key in &keys {
         tamper(&app, key, 3).await;
     }
-    let taken = app.app().operations.take_checkpoints(&acme()).await.unwrap();
+    let taken = app.app().operations.reconcile.take_checkpoints(&acme()).await.unwrap();
     assert_eq!(taken.len(), 3, "64 subjects a page");
     wait_for("all of them are repaired", Duration::from_secs(60), async || {
         let repaired = all(&app).await.into_iter().filter(|row| row.state == Repaired);
@@ -360,7 +364,7 @@ async fn a_window_that_has_ended_is_not_repaired_any_more() {
     tamper(&app, "tg1:*:state:acme:*", 7).await;
     assert_eq!(compared(&app, false).await.state, Drift);
     app.move_clock("2026-02-01T01:00:00Z").await;
-    assert_eq!(app.app().operations.repair_drifts().await.unwrap(), 1);
+    assert_eq!(app.app().operations.reconcile.repair_drifts().await.unwrap(), 1);
     let row = all(&app).await.remove(0);
     assert_eq!((row.state, row.detail.as_str()), (Refused, "user: its window has ended"));
     usage(&app, "b", 3).await;

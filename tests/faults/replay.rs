@@ -19,9 +19,9 @@ fn on_test_clock() -> AppOptions {
 /// Sweeps until the gate has this reservation as expired.
 async fn swept(app: &TestApp, id: &str) {
     let (gate, operations) = (&app.app().gate, &app.app().operations);
-    let id = operations.parse_reservation_id(id).unwrap();
+    let id = operations.calls.parse_reservation_id(id).unwrap();
     wait_for("the sweep has been there", PATIENCE, async || {
-        operations.expire_due(id.partition()).await.ok()?;
+        operations.calls.expire_due(id.partition()).await.ok()?;
         let found = gate.peek_record(id, None, Some(app.clock.now_ms())).await.ok()?.record?;
         (found.head.state == ReservationState::Expired).then_some(())
     })
@@ -31,7 +31,7 @@ async fn swept(app: &TestApp, id: &str) {
 /// Replays by hand until the gate has every parked call.
 async fn replay(app: &TestApp) {
     wait_for("parked calls reach the gate", PATIENCE, async || {
-        app.app().operations.redeliver_parked().await;
+        app.app().operations.outage.redeliver_parked().await;
         (app.app().ledger.count_parked().await.unwrap().waiting == 0).then_some(())
     })
     .await;
@@ -115,7 +115,7 @@ async fn what_the_books_have_is_settled_although_the_gate_lost_its_memory_since_
     app.drained().await;
     app.redis.kill9().unwrap();
     as_owner(&app.database, "UPDATE parked SET state = 'waiting', settled_at = NULL").await.unwrap();
-    app.app().operations.look_for_parked().await.unwrap();
+    app.app().operations.outage.look_for_parked().await.unwrap();
     std::fs::remove_dir_all(app.redis.directory().join("appendonlydir")).unwrap();
     app.redis.restart().unwrap();
     replayed(&app).await;

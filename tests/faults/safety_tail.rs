@@ -82,7 +82,7 @@ async fn status_and_metrics_tell_how_far_back_each_tail_reaches() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].0.starts_with("safety tail of p") && told[0].1 < 60, "{told:?}");
     assert_eq!(told[1], ("safety tail of every other partition, seconds".to_owned(), 900));
-    app.app().operations.show_tails().await.unwrap();
+    app.app().operations.calls.admission.show_tails().await.unwrap();
     let shown = told_by_metrics(&app);
     assert_eq!(shown.len(), 64);
     assert_eq!(shown.iter().filter(|seconds| **seconds < 60.0).count(), 1, "{shown:?}");

@@ -210,7 +210,7 @@ async fn keys_sealed_under_a_number_that_was_lost_are_read_anew() {
         use_page(key).await;
         app.drained().await;
         app.app().ledger.seal_keys(app.clock.now_ms()).await.unwrap();
-        operations.load_key_filters().await;
+        operations.memory.key_filters.load_key_filters().await;
         rows(&app.database, sealed).await
     };
     let before = seal("lost").await;

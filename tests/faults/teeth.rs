@@ -97,7 +97,7 @@ async fn one_changed_counter_is_found_and_named() {
     let app = spawn_app().await;
     used(&app).await;
     spoil_a_counter(&app).await;
-    let check = app.app().operations.verify_gate().await.unwrap();
+    let check = app.app().operations.reconcile.verify_gate().await.unwrap();
     assert_eq!(check.faults.len(), 1, "{:?}", check.faults);
     assert!(check.faults[0].contains("acme"), "{:?}", check.faults);
     app.leave_unbalanced("the books were tampered with");
@@ -149,13 +149,13 @@ async fn the_newest_batch_of_a_chain_cannot_vanish_with_all_that_follows_from_it
     app.drained().await;
     let operations = &app.app().operations;
     let mut told = BTreeMap::new();
-    operations.anchor_chains(&mut told).await.unwrap();
-    let check = operations.check_anchors().await.unwrap();
+    operations.memory.anchor_chains(&mut told).await.unwrap();
+    let check = operations.memory.check_anchors().await.unwrap();
     assert!(check.anchors > 0 && check.faults.is_empty(), "{check:?}");
     as_owner(&app.database, VANISH).await.unwrap();
     // What is left is whole in itself.
     assert_eq!(faults(&app).await, "");
-    let lost = operations.check_anchors().await.unwrap();
+    let lost = operations.memory.check_anchors().await.unwrap();
     assert_eq!(lost.faults.len(), 1, "{lost:?}");
     assert!(lost.faults[0].contains(": batch ") && lost.faults[0].ends_with("is gone"), "{lost:?}");
     let mut verify = tollgate(&["verify"]);
@@ -166,9 +166,9 @@ async fn the_newest_batch_of_a_chain_cannot_vanish_with_all_that_follows_from_it
     app.post_keyed(USAGE, "later", body).await.expect(201);
     app.drained().await;
     for _ in 0..2 {
-        operations.anchor_chains(&mut told).await.unwrap();
+        operations.memory.anchor_chains(&mut told).await.unwrap();
     }
-    let lost = operations.check_anchors().await.unwrap();
+    let lost = operations.memory.check_anchors().await.unwrap();
     assert!(lost.faults.len() == 1 && lost.faults[0].ends_with("is another one by now"), "{lost:?}");
     let metrics = operations.metrics_text();
     assert!(metrics.contains("tollgate_alarms_total{alarm=\"chain\"} 1"), "{metrics}");
@@ -180,7 +180,7 @@ async fn an_anchored_head_only_rises_and_outlives_a_new_epoch() {
     let mut app = spawn_app().await;
     used(&app).await;
     let mut told = BTreeMap::new();
-    app.app().operations.anchor_chains(&mut told).await.unwrap();
+    app.app().operations.memory.anchor_chains(&mut told).await.unwrap();
     let before = app.app().gate.anchors().await.unwrap();
     let (chain, head) = before[0];
     let lower = tollgate::domain::chain::ChainHead { number: head.number - 1, ..head };

@@ -134,7 +134,7 @@ async fn a_forgotten_hold_expires_although_nobody_calls() {
     let app = app_with(options).await;
     restored_without_it(&app, 60, &[]).await;
     expires(&app, noon).await;
-    assert_eq!(app.app().operations.tell_forgotten_holds().await.unwrap(), 0);
+    assert_eq!(app.app().operations.memory.tell_forgotten_holds().await.unwrap(), 0);
     app.finish().await;
 }
 

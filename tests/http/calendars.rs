@@ -57,7 +57,8 @@ async fn standing(app: &TestApp) -> (String, String, String, Vec<(String, String
 /// Compares the tenant's counters with the books.
 async fn compare(app: &TestApp) {
     let acme: TenantId = "acme".parse().unwrap();
-    let taken = app.app().operations.take_checkpoint(&acme).await.unwrap().expect("counters to compare");
+    let taken =
+        app.app().operations.reconcile.take_checkpoint(&acme).await.unwrap().expect("counters to compare");
     let judged = wait_for("the checkpoint is judged", Duration::from_secs(30), async || {
         app.app().ledger.reconciliation(&acme, taken.id, taken.place).await.unwrap()
     })
@@ -207,13 +208,13 @@ async fn a_period_that_is_opened_already_ends_where_the_last_change_before_it_sa
     let app = in_utc_at("2026-03-31T12:00:00Z").await;
     assert_eq!(use_pages(&app, "20").await, 201);
     let operations = &app.app().operations;
-    let ahead = operations.open_next_periods().await.unwrap();
+    let ahead = operations.memory.open_next_periods().await.unwrap();
     assert_eq!((ahead.opened, ahead.delivered), (1, 1));
     change(&app, "UTC", 10).await;
     let ended = ["2026-03-01T00:00:00 2026-04-01T00:00:00", "2026-04-01T00:00:00 2026-04-10T00:00:00"];
     assert_eq!(rows(&app.database, PERIODS).await, ended);
     assert_eq!(rows(&app.database, BALANCES).await, ended);
-    let again = operations.open_next_periods().await.unwrap();
+    let again = operations.memory.open_next_periods().await.unwrap();
     assert_eq!((again.opened, again.delivered), (0, 1), "the gate is told again");
 
     app.move_clock("2026-04-01T00:00:00Z").await;

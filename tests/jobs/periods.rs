@@ -41,13 +41,13 @@ async fn the_turn_of_a_month_needs_no_ledger() {
     assert_eq!(use_pages(&app, "b", "1").await, 429, "the period that is still on has nothing left");
 
     // With the filters of a day ago each key would be asked of the ledger.
-    app.app().operations.seal_keys(Duration::from_secs(30)).await.unwrap();
+    app.app().operations.memory.key_filters.seal_keys(Duration::from_secs(30)).await.unwrap();
     app.database.close().await;
     app.move_clock("2026-04-01T02:00:00Z").await;
     assert_eq!(use_pages(&app, "c", "30").await, 201);
     assert_eq!(use_pages(&app, "d", "20").await, 201);
     assert_eq!(use_pages(&app, "e", "1").await, 429, "the new period has fifty and no more");
-    let id = app.app().operations.parse_reservation_id(&id).unwrap();
+    let id = app.app().operations.calls.parse_reservation_id(&id).unwrap();
     wait_for("the sweep goes on without the ledger", Duration::from_secs(30), async || {
         let found =
             app.app().gate.peek_record(ReservationId::from_bytes(*id.as_bytes()), None, None).await.ok()?;
@@ -94,7 +94,7 @@ async fn a_period_is_opened_once_whether_ahead_or_at_its_first_use() {
     let app = at("2026-03-31T12:00:00Z").await;
     assert_eq!(use_pages(&app, "a", "10").await, 201);
     let operations = &app.app().operations;
-    let runs = futures::future::join_all((0..4).map(|_| operations.open_next_periods())).await;
+    let runs = futures::future::join_all((0..4).map(|_| operations.memory.open_next_periods())).await;
     assert!(runs.iter().all(Result::is_ok), "{runs:?}");
     delivered(&app).await;
     app.move_clock("2026-04-01T00:00:00Z").await;

@@ -65,10 +65,13 @@ async fn a_restore_of_open_holds_waits_for_a_writer_that_is_behind() {
     // Not emptied: the outbox keeps the events that are not booked yet.
     app.redis.restart().unwrap();
     let operations = app.app().operations.clone();
-    wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;
+    wait_for("new epochs", Duration::from_secs(30), async || {
+        operations.memory.check.verify_node().await.ok()
+    })
+    .await;
     let restoring = tokio::spawn({
         let operations = operations.clone();
-        async move { operations.restore_open_holds().await }
+        async move { operations.memory.restore_open_holds().await }
     });
     let early = tokio::time::timeout(Duration::from_millis(300), async {
         while !restoring.is_finished() {
@@ -95,10 +98,13 @@ async fn a_restore_of_open_holds_ends_when_memory_is_lost_again_and_the_next_one
     app.post_keyed(USAGE, "lost", usage).await.expect(201);
     app.redis.restart().unwrap();
     let operations = app.app().operations.clone();
-    wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;
+    wait_for("new epochs", Duration::from_secs(30), async || {
+        operations.memory.check.verify_node().await.ok()
+    })
+    .await;
     let restoring = tokio::spawn({
         let operations = operations.clone();
-        async move { operations.restore_open_holds().await }
+        async move { operations.memory.restore_open_holds().await }
     });
     app.redis.flush().await;
     // The other instance issues the epochs; the one that restores has met no alarm.
@@ -106,7 +112,7 @@ async fn a_restore_of_open_holds_ends_when_memory_is_lost_again_and_the_next_one
     let ended = tokio::time::timeout(Duration::from_secs(20), restoring).await.expect("it ends").unwrap();
     assert!(matches!(ended, Err(OperationError::GateUnavailable(_))), "{ended:?}");
     let writer = app.another_instance_with(&[tollgate::app::Role::Writer]).await;
-    let told = operations.restore_open_holds().await.unwrap();
+    let told = operations.memory.restore_open_holds().await.unwrap();
     assert_eq!((told.tenants, told.subjects), (5, 5));
     writer.stop().await;
     other.stop().await;
@@ -130,7 +136,7 @@ async fn with_holders(app: &TestApp, holders: usize) -> String {
 /// Restores the tenants and subjects that holds name. A restore on a connection from before the restart begins again,
 /// as the job does.
 async fn restore_all(operations: &Operations) {
-    while let Err(failed) = operations.restore_open_holds().await {
+    while let Err(failed) = operations.memory.restore_open_holds().await {
         assert!(matches!(failed, OperationError::GateUnavailable(_)), "{failed:?}");
     }
 }
@@ -148,7 +154,10 @@ async fn come_back(app: &mut TestApp, holders: usize) -> (Duration, Duration) {
     let hold = |subject: String| pages("1").by(subject);
     app.redis.restart().unwrap();
     let operations = app.app().operations.clone();
-    wait_for("new epochs", Duration::from_secs(30), async || operations.verify_node().await.ok()).await;
+    wait_for("new epochs", Duration::from_secs(30), async || {
+        operations.memory.check.verify_node().await.ok()
+    })
+    .await;
     let began = Instant::now();
     let restoring = tokio::spawn({
         let operations = operations.clone();

@@ -90,7 +90,7 @@ impl TestApp {
     ) -> Self {
         let settings = settings_of(given.clone());
         let app = App::start(&settings, clock.clone(), &roles).await.expect("the app starts");
-        let made = app.operations.ensure_admin_key(admin_key).await.expect("an admin key");
+        let made = app.operations.keys.ensure_admin_key(admin_key).await.expect("an admin key");
         let key = admin_key.map_or_else(|| made.expect("a new one"), str::to_owned);
         let admin = Caller::of(&key, app.url(), Duration::from_secs(30));
         Self { app: Some(app), redis, database, given, settings, roles, clock, admin, is_checked: false }
@@ -220,7 +220,7 @@ impl TestApp {
         for check in &report.checks {
             assert!(check.faults.is_empty(), "{}: {:?}", check.name, check.faults);
         }
-        let gate = app.operations.verify_gate().await.expect("the gate is compared");
+        let gate = app.operations.reconcile.verify_gate().await.expect("the gate is compared");
         assert!(gate.faults.is_empty(), "{:?}", gate.faults);
     }
 }

@@ -1,16 +1,19 @@
 //! Whether anything new may be admitted now: what the watch over the gate finds out, and what follows from it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::domain::ids::Partition;
 use crate::gate::{BreakerState, OutboxState, TailStart, Waiting};
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::options::OperationsOptions;
 use crate::telemetry::labels;
 
 /// How far the books are behind the gate, as of the watch's last look.
 #[derive(Debug, Default)]
-pub(in crate::operations) struct Backlog {
+struct Backlog {
     events: AtomicU64,
     bytes: AtomicU64,
     /// The mean size of a waiting event in bytes, over the last looks.
@@ -57,40 +60,52 @@ pub struct TimeAccepted {
     pub difference_ms: i64,
 }
 
-impl Operations {
+/// Lets calls in, or not, as the watch over the gate finds it.
+pub struct Admission {
+    core: Arc<Core>,
+    backlog: Backlog,
+    /// With so much not booked yet, nothing new is admitted.
+    admission_bound: Bound,
+    /// With so much, holds are neither extended nor consumed in part.
+    holding_bound: Bound,
+    /// How long booked events stay in the outbox, where their bytes do not end that earlier.
+    safety_tail: Duration,
+}
+
+impl Admission {
+    pub(super) fn new(core: Arc<Core>, options: &OperationsOptions) -> Self {
+        let admission_bound = Bound { events: options.backlog_events_max, bytes: options.backlog_bytes_max };
+        let holding_bound =
+            Bound { events: options.backlog_events_hard_max, bytes: options.backlog_bytes_hard_max };
+        let safety_tail = options.safety_tail;
+        Self { core, backlog: Backlog::default(), admission_bound, holding_bound, safety_tail }
+    }
+
     /// Looks at the whole node once and notes what follows: breaker, trust in its clock, backlog. Bounded by the gate's
     /// response timeout. Answers where the breaker stands.
     pub async fn watch_gate(&self) -> BreakerState {
-        match self.gate.look(|| self.wall_clock.now_ms()).await {
+        match self.core.gate.look(|| self.core.wall_clock.now_ms()).await {
             Ok(standings) => self.note_backlog(&standings).await,
             Err(error) => tracing::debug!(%error, "the watch got no answer"),
         }
-        let doubts = self.gate.time_doubts();
+        let doubts = self.core.gate.time_doubts();
         if self.backlog.doubts_told.swap(doubts, Ordering::Relaxed) < doubts {
-            self.metrics.alarm(labels::Alarm::Clock);
+            self.core.metrics.alarm(labels::Alarm::Clock);
         }
-        self.gate.breaker_state()
+        self.core.gate.breaker_state()
     }
 
     /// A reserve or usage may go on only while Redis's clock is trusted and the books are near enough. A dry run adds nothing.
     pub(super) fn may_admit(&self, dry_run: bool) -> Answer<()> {
-        if !self.gate.trusts_time() {
+        if !self.core.gate.trusts_time() {
             return Err(OperationError::GateUnavailable("its clock is not trusted".into()));
         }
-        if dry_run { Ok(()) } else { self.within(self.admission_bound()) }
+        if dry_run { Ok(()) } else { self.within(self.admission_bound) }
     }
 
     /// A partial consume or an extend adds an event and frees nothing.
     pub(super) fn may_go_on_holding(&self) -> Answer<()> {
-        self.within(self.holding_bound())
-    }
-
-    fn admission_bound(&self) -> Bound {
-        Bound { events: self.options.backlog_events_max, bytes: self.options.backlog_bytes_max }
-    }
-
-    fn holding_bound(&self) -> Bound {
-        Bound { events: self.options.backlog_events_hard_max, bytes: self.options.backlog_bytes_hard_max }
+        self.within(self.holding_bound)
     }
 
     fn within(&self, bound: Bound) -> Answer<()> {
@@ -102,7 +117,7 @@ impl Operations {
     async fn note_backlog(&self, standings: &[OutboxState]) {
         let events = standings.iter().fold(0_u64, |sum, standing| sum.saturating_add(standing.waiting()));
         let events_before = self.backlog.events.swap(events, Ordering::Relaxed);
-        let waiting = match self.gate.waiting(standings).await {
+        let waiting = match self.core.gate.waiting(standings).await {
             Ok(waiting) => waiting,
             Err(error) => {
                 tracing::debug!(%error, "the waiting events could not be looked at");
@@ -111,7 +126,7 @@ impl Operations {
         };
         let bytes = events.saturating_mul(self.backlog.mean_bytes(waiting.event_bytes));
         let bytes_before = self.backlog.bytes.swap(bytes, Ordering::Relaxed);
-        for bound in [self.admission_bound(), self.holding_bound()] {
+        for bound in [self.admission_bound, self.holding_bound] {
             match (bound.is_met(events_before, bytes_before), bound.is_met(events, bytes)) {
                 (false, true) => {
                     tracing::error!(events, bytes, ?bound, "too much waits to be booked: calls are refused")
@@ -122,51 +137,52 @@ impl Operations {
                 _ => {}
             }
         }
-        let age_ms = waiting.oldest_ms.map_or(0, |at_ms| self.now_ms().saturating_sub(at_ms).max(0));
-        self.metrics.outbox(events, bytes, Duration::from_millis(age_ms.unsigned_abs()));
+        let age_ms =
+            waiting.oldest_ms.map_or(0, |at_ms| self.core.clock.now_ms().saturating_sub(at_ms).max(0));
+        self.core.metrics.outbox(events, bytes, Duration::from_millis(age_ms.unsigned_abs()));
     }
 
     /// For how long each partition's booked events are still in its outbox.
     pub async fn tails(&self) -> Answer<Vec<(Partition, Duration)>> {
-        let now_ms = self.now_ms();
+        let now_ms = self.core.clock.now_ms();
         let covered = |start| match start {
-            TailStart::Whole => self.options.safety_tail,
+            TailStart::Whole => self.safety_tail,
             TailStart::At(at_ms) => {
                 let age_ms = now_ms.saturating_sub(at_ms).max(0).unsigned_abs();
-                Duration::from_millis(age_ms).min(self.options.safety_tail)
+                Duration::from_millis(age_ms).min(self.safety_tail)
             }
         };
-        let starts = self.gate.tail_starts().await?;
+        let starts = self.core.gate.tail_starts().await?;
         Ok(starts.into_iter().map(|(partition, start)| (partition, covered(start))).collect())
     }
 
     /// Shows in the metrics how far back each partition's booked events still are in its outbox.
     pub async fn show_tails(&self) -> Answer<()> {
         for (partition, covered) in self.tails().await? {
-            self.metrics.outbox_tail(&partition.to_string(), covered);
+            self.core.metrics.outbox_tail(&partition.to_string(), covered);
         }
         Ok(())
     }
 
     /// What the metrics say of the gate, as it is at this moment.
     pub(in crate::operations) fn show_gate(&self) {
-        let state = match self.gate.breaker_state() {
+        let state = match self.core.gate.breaker_state() {
             BreakerState::Closed => labels::BreakerState::Closed,
             BreakerState::HalfOpen => labels::BreakerState::HalfOpen,
             BreakerState::Open => labels::BreakerState::Open,
         };
-        self.metrics.breaker(labels::Guarded::Redis, state);
-        let difference = Duration::from_millis(self.gate.time_difference_ms().unsigned_abs());
-        self.metrics.gate_clock(self.gate.trusts_time(), difference);
+        self.core.metrics.breaker(labels::Guarded::Redis, state);
+        let difference = Duration::from_millis(self.core.gate.time_difference_ms().unsigned_abs());
+        self.core.metrics.gate_clock(self.core.gate.trusts_time(), difference);
     }
 
     /// Takes Redis's clock as it is, on every instance: in the audit log, and then by notice.
     pub async fn accept_time(&self, actor: &str) -> Answer<TimeAccepted> {
-        let difference_ms = self.gate.time_difference_ms();
+        let difference_ms = self.core.gate.time_difference_ms();
         // Before the notice is out: it comes back to this instance too.
-        let was_in_doubt = !self.gate.trusts_time();
-        self.ledger.note_time_accepted(actor, difference_ms).await?;
-        let was_in_doubt = self.gate.accept_time() || was_in_doubt;
-        Ok(TimeAccepted { was_in_doubt, redis_time_ms: self.gate.redis_time_ms(), difference_ms })
+        let was_in_doubt = !self.core.gate.trusts_time();
+        self.core.ledger.note_time_accepted(actor, difference_ms).await?;
+        let was_in_doubt = self.core.gate.accept_time() || was_in_doubt;
+        Ok(TimeAccepted { was_in_doubt, redis_time_ms: self.core.gate.redis_time_ms(), difference_ms })
     }
 }

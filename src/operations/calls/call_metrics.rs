@@ -1,26 +1,13 @@
-//! What the verbs tell the metrics: each decision by its outcome, each script by its time.
+//! What the calls tell the metrics: each decision by its outcome.
 
-use crate::clock::Clock;
+use super::Calls;
 use crate::domain::rejection::Rejection;
-use crate::gate::GateError;
-use crate::operations::{Answer, OperationError, Operations};
-use crate::telemetry::labels::{Call, Outcome, Script};
+use crate::operations::error::{Answer, OperationError};
+use crate::telemetry::labels::{Call, Outcome};
 
-impl Operations {
-    /// Runs one script call and notes how long it took.
-    pub(in crate::operations) async fn timed<T>(
-        &self,
-        script: Script,
-        call: impl Future<Output = Result<T, GateError>>,
-    ) -> Result<T, GateError> {
-        let started = Clock::monotonic();
-        let result = call.await;
-        self.metrics.gate_call(script, started.elapsed());
-        result
-    }
-
+impl Calls {
     /// Notes what a call came to; `replayed` says whether a success answered a repeat.
-    pub(in crate::operations) fn decided<T>(
+    pub(super) fn decided<T>(
         &self,
         call: Call,
         answer: Answer<T>,
@@ -31,7 +18,7 @@ impl Operations {
             Ok(_) => Outcome::Admitted,
             Err(error) => outcome_of(error),
         };
-        self.metrics.decision(call, outcome);
+        self.core.metrics.decision(call, outcome);
         answer
     }
 }

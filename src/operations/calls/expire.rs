@@ -2,22 +2,27 @@
 
 use std::collections::HashMap;
 
+use super::Calls;
 use crate::domain::ids::Partition;
 use crate::gate::{DueList, ExpireReport, GateError};
-use crate::operations::{Answer, OperationError, Operations, Work};
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::{Alarm, Script};
 
 /// How many reservations one script call expires: short enough that nobody notices it.
 const BATCH: u32 = 100;
 
-impl Operations {
+impl Calls {
     /// Expires what is due in one partition now, one bounded batch; the report says whether more is due. Nothing is while
     /// Redis's clock is not trusted: a step forwards would end holds that have time left.
     pub async fn expire_due(&self, partition: Partition) -> Answer<ExpireReport> {
-        if !self.gate.trusts_time() {
+        if !self.core.gate.trusts_time() {
             return Ok(ExpireReport::default());
         }
-        let swept = self.timed(Script::Expire, self.gate.expire(partition, self.script_now(), BATCH)).await;
+        let swept = self
+            .core
+            .timed(Script::Expire, self.core.gate.expire(partition, self.core.script_now(), BATCH))
+            .await;
         self.report_of(partition, swept).await
     }
 
@@ -28,14 +33,14 @@ impl Operations {
             return Ok(());
         }
         let mut lists: HashMap<Partition, Vec<i64>> = HashMap::new();
-        for (partition, bucket) in self.gate.due_lists().await? {
+        for (partition, bucket) in self.core.gate.due_lists().await? {
             lists.entry(partition).or_default().push(bucket);
         }
         let mut failed = None;
         for (partition, leap) in leaps {
             let found = lists.remove(partition).unwrap_or_default();
-            let sweeping = self.gate.expire_behind(*partition, self.script_now(), *leap, &found);
-            let swept = self.timed(Script::Expire, sweeping).await;
+            let sweeping = self.core.gate.expire_behind(*partition, self.core.script_now(), *leap, &found);
+            let swept = self.core.timed(Script::Expire, sweeping).await;
             failed = self.report_of(*partition, swept).await.err().or(failed);
         }
         failed.map_or(Ok(()), Err)
@@ -52,13 +57,13 @@ impl Operations {
                 Ok(report)
             }
             Err(GateError::Alarm { partition, reason }) => {
-                self.after_alarm(partition, &reason).await?;
+                self.memory.check.after_alarm(partition, &reason).await?;
                 Ok(ExpireReport::default())
             }
             Err(error) => {
                 let error = OperationError::from(error);
                 if !error.is_server_away() {
-                    self.pass_over(Work::Expiry, &format!("partition {partition}"), &error).await;
+                    self.core.damage.pass_over(Work::Expiry, &format!("partition {partition}"), &error).await;
                 }
                 Err(error)
             }
@@ -66,32 +71,29 @@ impl Operations {
     }
 
     async fn tell_expired(&self, partition: Partition, report: &ExpireReport) {
-        self.metrics.holds_expired(report.expired.into());
+        self.core.metrics.holds_expired(report.expired.into());
         if report.missing > 0 {
-            self.metrics.alarm(Alarm::MissingRecord);
+            self.core.metrics.alarm(Alarm::MissingRecord);
             tracing::warn!(%partition, missing = report.missing, "due reservations without a record at the gate");
         }
         if report.inconsistent > 0 {
-            self.metrics.alarm(Alarm::Memory);
+            self.core.metrics.alarm(Alarm::Memory);
             tracing::error!(%partition, holds = report.inconsistent, "counters hold less than their reservations do; run tollgate verify");
         }
         for unreadable in &report.unreadable {
-            self.pass_over(Work::Expiry, &unreadable.item, &unreadable.reason).await;
+            self.core.damage.pass_over(Work::Expiry, &unreadable.item, &unreadable.reason).await;
         }
         let unnamed =
             usize::try_from(report.damaged).unwrap_or(usize::MAX).saturating_sub(report.unreadable.len());
         if unnamed > 0 {
-            self.pass_over(
-                Work::Expiry,
-                &format!("partition {partition}"),
-                &format!("{unnamed} more holds do not read"),
-            )
-            .await;
+            self.core
+                .damage
+                .pass_over(
+                    Work::Expiry,
+                    &format!("partition {partition}"),
+                    &format!("{unnamed} more holds do not read"),
+                )
+                .await;
         }
-    }
-
-    /// How many partitions the installation has.
-    pub fn partitions(&self) -> u16 {
-        self.policy.partitions()
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::limit_status::LimitStatus;
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::ids::Subject;
@@ -12,6 +11,7 @@ use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
 use crate::gate::CounterReading;
 use crate::operations::answers::{Cause, Refusal, RefusalCode, RefusedLimit};
+use crate::operations::limit_status::LimitStatus;
 
 /// What was asked for.
 #[derive(Clone, Copy)]

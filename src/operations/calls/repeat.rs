@@ -1,43 +1,43 @@
 //! Repeats: a keyed call that was admitted before is answered with the status of now, whatever policy says by then.
 
-use super::fingerprint;
-use super::limit_status::LimitStatus;
-use super::reserve::key_of;
+use super::Calls;
 use super::reserve_answer::{ADMISSION_STEP, blank};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, ReservationId};
 use crate::domain::reservation::Record;
 use crate::operations::answers::{Hold, Reservation, Reserved, ReservedLine, decision_of};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::limit_status::LimitStatus;
+use crate::operations::preparation::fingerprint;
 use crate::operations::requests::{Mode, ReserveRequest, Work};
-use crate::operations::{Answer, OperationError, Operations};
 
 /// A call that was admitted before, as it stands now.
-pub(in crate::operations) struct Repeat {
-    pub(in crate::operations) id: ReservationId,
-    pub(in crate::operations) record: Record,
+pub(super) struct Repeat {
+    pub(super) id: ReservationId,
+    pub(super) record: Record,
     /// What was asked of each meter.
-    pub(in crate::operations) asked: Vec<(MeterId, Amount)>,
-    pub(in crate::operations) limits: Vec<LimitStatus>,
+    pub(super) asked: Vec<(MeterId, Amount)>,
+    pub(super) limits: Vec<LimitStatus>,
     /// What the ledger knows of it, because the gate is away.
-    pub(in crate::operations) degraded: bool,
+    pub(super) degraded: bool,
 }
 
-impl Operations {
+impl Calls {
     /// What a keyed call came to that policy refuses now, where it is a repeat; the refusal where it is not.
-    pub(in crate::operations) async fn repeated(
+    pub(super) async fn repeated(
         &self,
         request: &ReserveRequest,
         call: &str,
         refusal: OperationError,
     ) -> Answer<Repeat> {
-        let Some(key) = key_of(request) else { return Err(refusal) };
-        let id = self.ids.derive(self.partition_of(&request.tenant), &request.tenant, call, key);
+        let partition = self.core.gate.partition_of(&request.tenant);
+        let Some(id) = self.preparation.keyed_id(partition, request, call) else { return Err(refusal) };
         let Reservation { record, degraded, .. } = match self.found(id, Some(&request.tenant)).await {
             Ok(known) => known,
             Err(OperationError::NotFound(_)) => return Err(refusal),
             Err(error) => return Err(error),
         };
-        if !fingerprint::fingerprint(call, request, None).repeats(&record.body.fingerprint) {
+        if !fingerprint(call, request, None).repeats(&record.body.fingerprint) {
             return Err(key_reused(id, record));
         }
         let asked = match &request.work {
@@ -50,7 +50,7 @@ impl Operations {
 
 impl Repeat {
     /// As the reserve answered it, with the status of now.
-    pub(in crate::operations) fn answer(self, request: &ReserveRequest) -> Reserved {
+    pub(super) fn answer(self, request: &ReserveRequest) -> Reserved {
         let best_effort = request.mode == Mode::BestEffort;
         let requested = |meter: &MeterId| {
             let asked = self.asked.iter().find(|(asked, _)| best_effort && asked == meter);

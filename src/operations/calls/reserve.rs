@@ -2,48 +2,24 @@
 
 use std::sync::Arc;
 
-use uuid::Uuid;
-
-use super::cost::{Line, lines_of};
-use super::counters::{places, subject_counters_end_ms};
-use super::fingerprint;
-use super::limit_status::limit_statuses;
 use super::repeat::{Repeat, key_reused};
 use super::reserve_answer::{answer_reserve, refusal_or_fault};
+use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
-use crate::domain::fingerprint::Fingerprint;
-use crate::domain::ids::{IdempotencyKey, OperationId, OutboxId, ReservationId, Subject};
-use crate::domain::meter::{HoldSeconds, WithoutLimit};
+use crate::domain::ids::OutboxId;
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::{Body, BodyDetails, Head, LineUnits, Record, ReservationState, SubjectHash};
+use crate::domain::reservation::{Body, Record};
 use crate::gate::{Gate, GateError, ReserveCall, ReserveMode, ReserveOutcome};
-use crate::operations::answers::{Refusal, RefusalCode, Reservation, Reserved};
-use crate::operations::memory::losses::{Acknowledged, Lines};
-use crate::operations::memory::refetch::Recalled;
-use crate::operations::policy::policy_store::TenantEntry;
+use crate::operations::answers::{Reservation, Reserved};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::limit_status::limit_statuses;
+use crate::operations::memory::{Acknowledged, Lines};
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::preparation::{
+    Prepared, RESERVE, USAGE, key_of, subject_counters_end_ms, usage_record,
+};
 use crate::operations::requests::{Ack, Mode, ReserveRequest};
-use crate::operations::{Answer, OperationError, Operations};
 use crate::telemetry::labels::{Call, Script};
-
-/// How often a call is tried again after the gate asked for fresh windows, a restore, or a check of the node.
-pub(in crate::operations) const ATTEMPTS_MAX: usize = 8;
-
-/// The calls that a key belongs to.
-const RESERVE: &str = "reserve";
-pub(in crate::operations) const USAGE: &str = "usage";
-
-/// A request made ready: costed, named, with everything that does not change between attempts.
-pub(in crate::operations) struct Prepared {
-    pub(in crate::operations) lines: Vec<Line>,
-    pub(in crate::operations) units: Vec<Units>,
-    pub(in crate::operations) operation: Option<OperationId>,
-    pub(in crate::operations) subjects: Vec<(Subject, SubjectHash)>,
-    pub(in crate::operations) id: ReservationId,
-    pub(in crate::operations) fingerprint: Fingerprint,
-    pub(in crate::operations) ttl_ms: i64,
-    pub(in crate::operations) max_life_ms: i64,
-    pub(in crate::operations) metadata: String,
-}
 
 /// What became of a call.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
@@ -53,17 +29,17 @@ enum Decision {
 }
 
 /// What the gate decided about a new call, with the limits it was asked about.
-pub(in crate::operations) struct Decided {
-    pub(in crate::operations) prepared: Prepared,
-    pub(in crate::operations) resolved: Resolved,
-    pub(in crate::operations) body: Body,
-    pub(in crate::operations) outcome: ReserveOutcome,
-    pub(in crate::operations) policy_now_ms: i64,
+pub(super) struct Decided {
+    pub(super) prepared: Prepared,
+    pub(super) resolved: Resolved,
+    body: Body,
+    pub(super) outcome: ReserveOutcome,
+    pub(super) policy_now_ms: i64,
     /// Decided while the gate is away.
-    pub(in crate::operations) degraded: bool,
+    pub(super) degraded: bool,
 }
 
-impl Operations {
+impl Calls {
     /// Does work in which reserves of tenants that share a partition go to the gate in one call, each standing alone.
     pub async fn together<T>(work: impl Future<Output = T>) -> T {
         Gate::together(work).await
@@ -102,7 +78,7 @@ impl Operations {
         // What is decided while the gate is away is in the ledger already.
         if ack == Ack::Ledger && !degraded {
             let event = record.head.last_event();
-            Box::pin(self.wait_until_booked(id, record.head.step, event, replayed)).await?;
+            Box::pin(self.core.progress.wait_until_booked(id, record.head.step, event, replayed)).await?;
         }
         let ack = if degraded { Ack::Ledger } else { ack };
         let resolved_at_ms = (record.head.step == 1).then_some(record.head.born_at_ms);
@@ -124,8 +100,8 @@ impl Operations {
     async fn decide(&self, request: &ReserveRequest, mode: ReserveMode, call: &str) -> Answer<Decision> {
         // A dry run writes nothing, so it does not make the tenant either.
         let entry = match request.dry_run {
-            true => self.policy.tenant(&request.tenant).await?,
-            false => self.tenant_or_new(&request.tenant).await?,
+            true => self.core.policy.tenant(&request.tenant).await?,
+            false => self.policy.tenant_or_new(&request.tenant).await?,
         };
         match self.decide_by_policy(&entry, request, mode, call).await {
             Err(refusal @ (OperationError::Invalid(_) | OperationError::Refused(_))) => {
@@ -144,15 +120,16 @@ impl Operations {
         mode: ReserveMode,
         call: &str,
     ) -> Answer<Decided> {
-        let prepared = self.prepare(entry, request, call)?;
-        let mut at_ms = self.clock.now_ms();
+        let prepared = self.preparation.prepare(entry, request, call)?;
+        let mut at_ms = self.core.clock.now_ms();
         let mut ledger_asked = key_of(request).is_none();
-        if let Some(away) = self.parked_first(&request.tenant).await? {
+        if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
-        for _ in 0..ATTEMPTS_MAX {
-            self.may_admit(request.dry_run)?;
-            let (resolved, body) = self.resolve(entry, request, &prepared, at_ms)?;
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            self.admission.may_admit(request.dry_run)?;
+            let (resolved, body) = self.preparation.resolve(entry, request, &prepared, at_ms)?;
             let valid = entry.windows(at_ms).valid();
             let gate_call = ReserveCall {
                 id: prepared.id,
@@ -167,51 +144,61 @@ impl Operations {
                 max_life_ms: prepared.max_life_ms,
                 valid: (valid.start_ms, valid.end_ms),
                 subject_windows_end_ms: subject_counters_end_ms(&resolved, at_ms),
-                may_be_known: !ledger_asked && self.may_know(prepared.id),
+                may_be_known: !ledger_asked && self.memory.key_filters.may_know(prepared.id),
                 ledger_asked,
-                now_ms: self.script_now(),
+                now_ms: self.core.script_now(),
             };
-            match self.timed(Script::Reserve, self.gate.reserve(&gate_call)).await {
-                Ok(ReserveOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
+            let decided = match self.core.timed(Script::Reserve, self.core.gate.reserve(&gate_call)).await {
+                Ok(ReserveOutcome::StaleWindow { now_ms }) => {
+                    at_ms = now_ms;
+                    recovery.again()?;
+                    None
+                }
                 Ok(ReserveOutcome::Cold(cold)) => {
                     // What was brought back of this call went with the epoch that has ended.
                     ledger_asked = key_of(request).is_none();
-                    Box::pin(self.restore_cold(entry, &cold, &resolved, &prepared.subjects, at_ms)).await?;
+                    recovery.restore(entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
+                    None
                 }
                 Ok(ReserveOutcome::AskLedger { last_id }) => {
-                    match Box::pin(self.recall(prepared.id, last_id)).await? {
-                        None => ledger_asked = true,
-                        Some(Recalled { record, is_parked }) => {
-                            let outcome = known_as(&prepared, record, at_ms);
-                            let policy_now_ms = at_ms;
-                            return Ok(Decided {
-                                prepared,
-                                resolved,
-                                body,
-                                outcome,
-                                policy_now_ms,
-                                degraded: is_parked,
-                            });
-                        }
+                    let known = recovery.ask_ledger(prepared.id, last_id).await?;
+                    ledger_asked = known.is_none();
+                    known.map(|known| (known_as(&prepared, known.record, at_ms), known.is_parked))
+                }
+                Err(error) => match recovery.after_failure(error).await? {
+                    Some(away) => {
+                        return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away))
+                            .await;
                     }
-                }
-                Err(GateError::Alarm { partition, reason }) => {
-                    Box::pin(self.after_alarm(partition, &reason)).await?;
-                }
-                Err(error) if error.is_away() => {
-                    return Box::pin(self.decide_without_gate(entry, request, mode, prepared, error)).await;
-                }
-                Err(error) => return Err(error.into()),
+                    None => None,
+                },
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
                         self.remember(entry, &prepared, mode, *event, granted);
                     }
-                    let policy_now_ms = at_ms;
-                    return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms, degraded: false });
+                    Some((outcome, false))
                 }
+            };
+            if let Some((outcome, degraded)) = decided {
+                return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms, degraded });
             }
         }
-        Err(OperationError::GateUnavailable("its state kept changing under this call; repeat it".into()))
+    }
+
+    /// While the gate is away: admitted where every limit allows that.
+    async fn decide_without_gate(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        mode: ReserveMode,
+        prepared: Prepared,
+        away: GateError,
+    ) -> Answer<Decided> {
+        let policy_now_ms = self.core.gate_now_ms();
+        let (mut resolved, mut body) = self.preparation.resolve(entry, request, &prepared, policy_now_ms)?;
+        let counted = (&mut resolved, &mut body);
+        let outcome = self.outage.admit(&prepared, counted, mode, policy_now_ms, away).await?;
+        Ok(Decided { prepared, resolved, body, outcome, policy_now_ms, degraded: true })
     }
 
     fn remember(
@@ -234,116 +221,7 @@ impl Operations {
             kind: if is_usage { "usage" } else { "reserve" },
             lines: Lines::of(lines),
         };
-        self.remembered.note(entry.partition, acknowledged);
-    }
-
-    pub(in crate::operations) fn prepare(
-        &self,
-        entry: &TenantEntry,
-        request: &ReserveRequest,
-        call: &str,
-    ) -> Answer<Prepared> {
-        if entry.definition.archived {
-            return Err(OperationError::field(
-                "/tenant",
-                format!("the tenant {} is archived", request.tenant),
-            ));
-        }
-        let policy = self.policy.current();
-        let (lines, operation) = lines_of(&policy, &request.work)?;
-        let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
-        let ttl_seconds = request.ttl.map_or(default_seconds, HoldSeconds::get);
-        let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(ttl_seconds);
-        if ttl_seconds > max_life {
-            return Err(OperationError::field("/ttl_seconds", format!("must be 1 to {max_life} seconds")));
-        }
-        let id = match key_of(request) {
-            Some(key) => self.ids.derive(entry.partition, &request.tenant, call, key),
-            None => self.ids.fresh(entry.partition, self.clock.now_ms(), rand::random()),
-        };
-        let metadata = match &request.metadata {
-            Some(metadata) => {
-                serde_json::to_string(metadata).map_err(|e| OperationError::Internal(e.to_string()))?
-            }
-            None => String::new(),
-        };
-        Ok(Prepared {
-            units: lines.iter().map(|line| line.units).collect(),
-            lines,
-            operation,
-            subjects: request
-                .subjects
-                .iter()
-                .map(|subject| (subject.clone(), self.gate.subject_hash(&request.tenant, subject)))
-                .collect(),
-            id,
-            // Usage holds nothing, so that its meaning has no life.
-            fingerprint: fingerprint::fingerprint(
-                call,
-                request,
-                (call == RESERVE).then_some(default_seconds),
-            ),
-            ttl_ms: i64::from(ttl_seconds) * 1000,
-            max_life_ms: i64::from(max_life) * 1000,
-            metadata,
-        })
-    }
-
-    pub(in crate::operations) fn resolve(
-        &self,
-        entry: &TenantEntry,
-        request: &ReserveRequest,
-        prepared: &Prepared,
-        at_ms: i64,
-    ) -> Answer<(Resolved, Body)> {
-        let windows = entry.windows(at_ms);
-        let meters: Vec<_> = prepared.lines.iter().map(|line| &line.meter.id).collect();
-        let resolved = entry
-            .policy
-            .resolve(meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
-            .map_err(|error| OperationError::field("/lines", error.to_string()))?;
-        self.refuse_without_limit(prepared, &resolved)?;
-        let body = Body {
-            fingerprint: prepared.fingerprint,
-            tenant: request.tenant.clone(),
-            lines: prepared.lines.iter().map(Line::rule).collect(),
-            rest: Some(BodyDetails {
-                subjects: prepared.subjects.clone(),
-                counters: places(prepared, &resolved),
-                keyed: key_of(request).is_some(),
-                operation: prepared.operation.clone(),
-                policy_version: entry.policy.version,
-                period_ms: (windows.period.start_ms, windows.period.end_ms),
-                hour_start_ms: windows.hour.start_ms,
-                metadata: prepared.metadata.clone(),
-            }),
-        };
-        Ok((resolved, body))
-    }
-
-    /// A meter without limit or quota is unlimited or denied as configured, never by accident.
-    fn refuse_without_limit(&self, prepared: &Prepared, resolved: &Resolved) -> Answer<()> {
-        for line in resolved.without.iter().filter_map(|line| prepared.lines.get(*line)) {
-            let denied = match line.meter.without_limit {
-                WithoutLimit::Deny => true,
-                WithoutLimit::Unlimited => false,
-                WithoutLimit::Config => self.options.deny_without_limit,
-            };
-            if denied {
-                let meter = &line.meter.id;
-                return Err(OperationError::Refused(Box::new(Refusal {
-                    code: RefusalCode::ExceedsPlan,
-                    detail: format!(
-                        "the tenant's plan has neither a limit nor a quota for {meter}, and such meters are denied"
-                    ),
-                    retry_after_ms: None,
-                    decision_id: Uuid::now_v7(),
-                    refused_by: Vec::new(),
-                    limits: Vec::new(),
-                })));
-            }
-        }
-        Ok(())
+        self.memory.losses.note(entry.partition, acknowledged);
     }
 }
 
@@ -364,41 +242,11 @@ fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
     }
 }
 
-/// The key that names what is written; a dry run writes nothing, so that nothing it is asked with is a replay.
-pub(super) fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
-    request.key.as_ref().filter(|_| !request.dry_run)
-}
-
 /// What a call comes to whose key was used for an admission that is not booked.
 fn known_as(prepared: &Prepared, record: Record, now_ms: i64) -> ReserveOutcome {
     if prepared.fingerprint.repeats(&record.body.fingerprint) {
         ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms }
     } else {
         ReserveOutcome::KeyReused { record }
-    }
-}
-
-/// A usage as the gate writes it down: consumed at once.
-pub(in crate::operations) fn usage_record(
-    body: &Body,
-    granted: &[Units],
-    event: OutboxId,
-    expires_at_ms: i64,
-    now_ms: i64,
-) -> Record {
-    Record {
-        head: Head {
-            state: ReservationState::Consumed,
-            late: false,
-            degraded: false,
-            step: 1,
-            epoch: event.epoch,
-            expires_at_ms,
-            born_at_ms: now_ms,
-            latest_expiry_ms: expires_at_ms,
-            last_sequence: event.sequence,
-        },
-        units: granted.iter().map(|units| LineUnits::new(Units::ZERO, *units)).collect(),
-        body: body.clone(),
     }
 }

@@ -2,16 +2,17 @@
 
 use uuid::Uuid;
 
-use super::limit_status::limit_statuses;
 use super::refusal::{Asked, refusal};
-use super::reserve::{Decided, Prepared};
+use super::reserve::Decided;
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::reservation::ReservationState;
 use crate::gate::ReserveOutcome;
 use crate::operations::answers::{Hold, Reserved, ReservedLine, decision_of};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::limit_status::limit_statuses;
+use crate::operations::preparation::Prepared;
 use crate::operations::requests::{Mode, ReserveRequest};
-use crate::operations::{Answer, OperationError};
 
 /// A reservation's first change is its admission.
 pub(super) const ADMISSION_STEP: u32 = 1;

@@ -1,24 +1,25 @@
 //! Consume, release and extend: what happens to a reservation after its reserve. Nothing but its id is needed.
 
-use super::cost::costed_by;
-use super::reserve::ATTEMPTS_MAX;
+use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
 use crate::domain::meter::HoldSeconds;
+use crate::domain::parked::ParkedCall;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::gate::{self, ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
 use crate::ledger::ReservationRow;
 use crate::operations::answers::Reservation;
-use crate::operations::memory::losses::{Acknowledged, Lines};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::memory::{Acknowledged, Lines};
+use crate::operations::preparation::costed_by;
 use crate::operations::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
-use crate::operations::{Answer, OperationError, Operations};
 use crate::telemetry::labels::{Call, Script};
 
 const EXTEND_SECONDS_DEFAULT: u32 = 60;
 
 /// Which of the three calls is being made, with what it needs.
-pub(in crate::operations) enum Resolving {
+enum Resolving {
     Consume { totals: gate::Totals, is_final: bool },
     Release { incurred: gate::Totals },
     Extend { ttl_ms: i64 },
@@ -34,7 +35,7 @@ impl Resolving {
     }
 }
 
-impl Operations {
+impl Calls {
     /// Moves a reservation's totals, and resolves it when final. Totals are for the reservation so far, so that a
     /// repeat is harmless. With `Ack::Ledger` it returns once the books have it.
     pub async fn consume(&self, request: ConsumeRequest) -> Answer<Reservation> {
@@ -44,7 +45,7 @@ impl Operations {
 
     async fn consume_now(&self, request: ConsumeRequest) -> Answer<Reservation> {
         if !request.is_final {
-            self.may_go_on_holding()?;
+            self.admission.may_go_on_holding()?;
         }
         let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
         let resolving = Resolving::Consume { totals, is_final: request.is_final };
@@ -52,7 +53,7 @@ impl Operations {
         // A parked call is in the ledger already.
         if request.ack == Ack::Ledger && found.ack == Ack::Gate {
             let (step, event) = (found.record.head.step, found.record.head.last_event());
-            Box::pin(self.wait_until_booked(request.id, step, event, found.replayed)).await?;
+            Box::pin(self.core.progress.wait_until_booked(request.id, step, event, found.replayed)).await?;
             found.ack = Ack::Ledger;
         }
         Ok(found)
@@ -91,9 +92,14 @@ impl Operations {
 
     async fn extend_now(&self, request: ExtendRequest) -> Answer<Reservation> {
         let ttl_seconds = request.ttl.map_or(EXTEND_SECONDS_DEFAULT, HoldSeconds::get);
-        self.may_go_on_holding()?;
+        self.admission.may_go_on_holding()?;
         let resolving = Resolving::Extend { ttl_ms: i64::from(ttl_seconds) * 1000 };
         self.drive(request.id, request.bound.as_ref(), &resolving).await
+    }
+
+    /// A reservation id from outside; one that this installation did not make is not found, without a look-up.
+    pub fn parse_reservation_id(&self, text: &str) -> Answer<ReservationId> {
+        self.preparation.ids.parse(text).map_err(|_| OperationError::no_such_reservation())
     }
 
     /// A reservation in any state, from the gate, or from the ledger once the gate has forgotten it.
@@ -105,14 +111,11 @@ impl Operations {
     }
 
     /// A reservation's record from wherever it is known, with what there is to tell of it.
-    pub(in crate::operations) async fn found(
-        &self,
-        id: ReservationId,
-        bound: Option<&TenantId>,
-    ) -> Answer<Reservation> {
-        let at_gate = self.gate.peek_record(id, bound, self.script_now()).await.map(|peeked| peeked.record);
-        if at_gate.is_err() || self.parking.touches(id.partition()) {
-            let parked = self.with_parked(id, bound, at_gate.clone()).await?;
+    pub(super) async fn found(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
+        let at_gate =
+            self.core.gate.peek_record(id, bound, self.core.script_now()).await.map(|peeked| peeked.record);
+        if at_gate.is_err() || self.outage.parking.touches(id.partition()) {
+            let parked = self.outage.with_parked(id, bound, at_gate.clone()).await?;
             if let Some(found) = parked {
                 return Ok(found);
             }
@@ -124,7 +127,7 @@ impl Operations {
                 let row = self.row_in_time(id, &record).await;
                 (record, row.and_then(|row| row.resolved_at_ms))
             }
-            known => match (self.row_of(id, bound).await, known) {
+            known => match (self.memory.row_of(id, bound).await, known) {
                 (Ok(row), None) => (row.record, row.resolved_at_ms),
                 (Ok(row), Some(known)) => {
                     let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == known.head.step);
@@ -140,7 +143,7 @@ impl Operations {
     /// A reservation that neither the gate nor its row knows: an instance that this one has not heard of parked it, or it is
     /// archived.
     async fn found_elsewhere(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
-        if let Some(parked) = self.with_parked(id, bound, Ok(None)).await? {
+        if let Some(parked) = self.outage.with_parked(id, bound, Ok(None)).await? {
             return Ok(parked);
         }
         let row = self.archived(id, bound).await?;
@@ -149,8 +152,9 @@ impl Operations {
     }
 
     async fn archived(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<ReservationRow> {
-        let row = self.ledger.archived_reservation(id).await?;
-        row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant)).ok_or_else(not_found)
+        let row = self.core.ledger.archived_reservation(id).await?;
+        row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant))
+            .ok_or_else(OperationError::no_such_reservation)
     }
 
     /// What an archived reservation answers to any change: it is resolved for good.
@@ -176,29 +180,48 @@ impl Operations {
         bound: Option<&TenantId>,
         resolving: &Resolving,
     ) -> Answer<Reservation> {
-        for _ in 0..ATTEMPTS_MAX {
-            if let Some(away) = self.parked_of_first(id).await? {
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            if let Some(away) = self.outage.parked_of_first(id).await? {
                 return Box::pin(self.resolve_without_gate(id, bound, resolving, away)).await;
             }
             match self.call(id, bound, resolving).await {
                 Ok(ResolveOutcome::Unknown { last_id }) => {
-                    Box::pin(self.recall_or_not_found(id, bound, last_id)).await?
+                    Box::pin(self.recall_or_not_found(id, bound, last_id)).await?;
+                    recovery.again()?;
                 }
-                Ok(ResolveOutcome::Cold(cold)) => Box::pin(self.restore_cold_record(&cold)).await?,
-                Err(GateError::Alarm { partition, reason }) => {
-                    Box::pin(self.after_alarm(partition, &reason)).await?;
-                }
-                Err(error) if error.is_away() => {
-                    return Box::pin(self.resolve_without_gate(id, bound, resolving, error)).await;
-                }
-                Err(error) => return Err(error.into()),
+                Ok(ResolveOutcome::Cold(cold)) => recovery.restore_record(&cold).await?,
                 Ok(outcome) => {
                     self.remember_resolved(id, resolving, &outcome);
                     return self.settled(id, outcome).await;
                 }
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Box::pin(self.resolve_without_gate(id, bound, resolving, away)).await;
+                    }
+                }
             }
         }
-        Err(OperationError::GateUnavailable("its state kept changing under this call; repeat it".into()))
+    }
+
+    /// While the gate is away: a consume or release is judged by the ledger and parked.
+    async fn resolve_without_gate(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+        resolving: &Resolving,
+        away: GateError,
+    ) -> Answer<Reservation> {
+        let parked = match resolving {
+            Resolving::Consume { totals, is_final } => {
+                ParkedCall::Consume { totals: totals.clone(), is_final: *is_final }
+            }
+            Resolving::Release { incurred } => ParkedCall::Release { incurred: incurred.clone() },
+            Resolving::Extend { .. } => return Err(away.into()),
+        };
+        let outcome = self.outage.resolve(id, bound, parked, away).await?;
+        let settled = self.settled(id, outcome).await?;
+        Ok(Reservation { degraded: true, ack: Ack::Ledger, ..settled })
     }
 
     async fn call(
@@ -207,20 +230,20 @@ impl Operations {
         bound: Option<&TenantId>,
         resolving: &Resolving,
     ) -> Result<ResolveOutcome, GateError> {
-        let now_ms = self.script_now();
+        let now_ms = self.core.script_now();
         match resolving {
             Resolving::Consume { totals, is_final } => {
                 let totals = totals.clone();
                 let call = ConsumeCall { id, bound, totals, is_final: *is_final, now_ms };
-                self.timed(Script::Consume, self.gate.consume(&call)).await
+                self.core.timed(Script::Consume, self.core.gate.consume(&call)).await
             }
             Resolving::Release { incurred } => {
                 let call = ReleaseCall { id, bound, incurred: incurred.clone(), now_ms };
-                self.timed(Script::Release, self.gate.release(&call)).await
+                self.core.timed(Script::Release, self.core.gate.release(&call)).await
             }
             Resolving::Extend { ttl_ms } => {
                 let call = ExtendCall { id, bound, ttl_ms: *ttl_ms, now_ms };
-                self.timed(Script::Extend, self.gate.extend(&call)).await
+                self.core.timed(Script::Extend, self.core.gate.extend(&call)).await
             }
         }
     }
@@ -238,14 +261,10 @@ impl Operations {
             kind: resolving.word(),
             lines: Lines::of(lines),
         };
-        self.remembered.note(id.partition(), acknowledged);
+        self.memory.losses.note(id.partition(), acknowledged);
     }
 
-    pub(in crate::operations) async fn settled(
-        &self,
-        id: ReservationId,
-        outcome: ResolveOutcome,
-    ) -> Answer<Reservation> {
+    async fn settled(&self, id: ReservationId, outcome: ResolveOutcome) -> Answer<Reservation> {
         match outcome {
             ResolveOutcome::Done { record, readings, now_ms, .. } => {
                 let limits = self.moved_limits(&record, &readings, now_ms).await;
@@ -298,7 +317,7 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<gate::Totals> {
-        let record = self.known_record(id, bound).await?;
+        let record = self.outage.known_record(id, bound).await?;
         let rest = record.body.rest.as_ref();
         let Some((operation, version)) =
             rest.and_then(|rest| Some((rest.operation.clone()?, rest.policy_version)))
@@ -308,22 +327,12 @@ impl Operations {
                 "the reservation names no operation; give `amount` or `lines`",
             ));
         };
-        let policy = self.policy.current();
-        let rule = self.policy.operation_at(&operation, version).await?;
+        let policy = self.core.policy.current();
+        let rule = self.core.policy.operation_at(&operation, version).await?;
         let lines = costed_by(&policy, &rule, attributes)?;
         let amounts =
             lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
         Ok(gate::Totals::ByMeter(amounts.collect()))
-    }
-
-    /// The ledger's row of a reservation; another tenant's is unknown.
-    pub(in crate::operations) async fn row_of(
-        &self,
-        id: ReservationId,
-        bound: Option<&TenantId>,
-    ) -> Answer<ReservationRow> {
-        let row = self.ledger.reservation(id).await?;
-        row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant)).ok_or_else(not_found)
     }
 
     /// What to do about an id the gate does not know: its row decides, once the ledger has caught up.
@@ -333,20 +342,13 @@ impl Operations {
         bound: Option<&TenantId>,
         last_id: OutboxId,
     ) -> Answer<()> {
-        self.catch_up(id.partition(), last_id).await?;
-        match self.row_of(id, bound).await {
-            Ok(row) => self.bring_back(row).await,
+        self.core.progress.catch_up(id.partition(), last_id).await?;
+        match self.memory.row_of(id, bound).await {
+            Ok(row) => self.memory.bring_back(row).await,
             // It may have been taken while the gate was away, by an instance that could not tell this one.
-            Err(OperationError::NotFound(_)) if self.redeliver_unheard(id, bound).await? => Ok(()),
+            Err(OperationError::NotFound(_)) if self.outage.redeliver_unheard(id, bound).await? => Ok(()),
             Err(OperationError::NotFound(_)) => Err(self.refuse_archived(id, bound).await),
             Err(error) => Err(error),
         }
     }
-}
-
-/// The one answer for an id that is unknown or another tenant's.
-pub(in crate::operations) fn not_found() -> OperationError {
-    OperationError::NotFound(
-        "there is no such reservation; if the work was done, record it as usage with a key of its own".into(),
-    )
 }

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use super::limit_status::{LimitStatus, limit_statuses};
+use super::Calls;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{ReservationId, Subject};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{BodyDetails, CounterRef, Record};
 use crate::gate::CounterReading;
 use crate::ledger::ReservationRow;
-use crate::operations::Operations;
 use crate::operations::answers::Reservation;
-use crate::operations::policy::policy_store::TenantEntry;
+use crate::operations::limit_status::{LimitStatus, limit_statuses};
+use crate::operations::policy_store::TenantEntry;
 
 /// For so long a call waits for the ledger that needs it for the fullness of its answer alone.
 const ROW_WITHIN: Duration = Duration::from_millis(200);
 
-impl Operations {
+impl Calls {
     /// Makes a tombstone whole again and shows the limits it moved, as they are now. Where the ledger does not say in time, the answer
     /// goes without.
     pub(super) async fn recalled(&self, id: ReservationId, record: Record) -> Reservation {
@@ -29,7 +29,7 @@ impl Operations {
 
     /// The ledger's row of the reservation, if it says in time.
     pub(super) async fn row_in_time(&self, id: ReservationId, record: &Record) -> Option<ReservationRow> {
-        let row = tokio::time::timeout(ROW_WITHIN, self.ledger.reservation(id)).await.ok()?.ok()?;
+        let row = tokio::time::timeout(ROW_WITHIN, self.core.ledger.reservation(id)).await.ok()?.ok()?;
         row.filter(|row| {
             row.tenant == record.body.tenant && row.record.head.born_at_ms == record.head.born_at_ms
         })
@@ -37,11 +37,11 @@ impl Operations {
 
     async fn limits_of_now(&self, record: &Record) -> Option<Vec<LimitStatus>> {
         let rest = record.body.rest.as_ref()?;
-        let entry = self.policy.tenant(&record.body.tenant).await.ok()?;
-        let now_ms = self.gate_now_ms();
+        let entry = self.core.policy.tenant(&record.body.tenant).await.ok()?;
+        let now_ms = self.core.gate_now_ms();
         let mut resolved = moved_by(&entry, record, rest, now_ms)?;
         resolved.counters.retain(|counter| rest.counters.iter().any(|place| counter.is_at(place)));
-        let peeked = self.peek(&entry, &resolved, &rest.subjects).await.ok()?;
+        let peeked = self.memory.peek(&entry, &resolved, &rest.subjects).await.ok()?;
         Some(limit_statuses(resolved, &subjects_of(rest), &peeked.readings, now_ms))
     }
 
@@ -52,7 +52,7 @@ impl Operations {
         readings: &[(CounterRef, CounterReading)],
         now_ms: i64,
     ) -> Vec<LimitStatus> {
-        let (Some(rest), Ok(entry)) = (&record.body.rest, self.policy.tenant(&record.body.tenant).await)
+        let (Some(rest), Ok(entry)) = (&record.body.rest, self.core.policy.tenant(&record.body.tenant).await)
         else {
             return Vec::new();
         };

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::Memory;
 use crate::domain::chain::{Chain, ChainHead};
 use crate::ledger::chain::BatchAt;
-use crate::operations::{Answer, Operations};
+use crate::operations::error::Answer;
 use crate::telemetry::labels::Alarm;
 
 /// What holding the chains against their anchors came to.
@@ -16,22 +17,22 @@ pub struct AnchorCheck {
     pub faults: Vec<String>,
 }
 
-impl Operations {
+impl Memory {
     /// Anchors the heads of all chains that have grown, at the gate and in the log. A chain that no longer has its anchored
     /// head keeps that anchor, and is told as an alarm unless `told` has it.
     pub async fn anchor_chains(&self, told: &mut BTreeMap<Chain, ChainHead>) -> Answer<()> {
         let (anchors, lost) = self.anchors().await?;
         for (chain, anchored, fault) in &lost {
             if told.insert(*chain, *anchored) != Some(*anchored) {
-                self.metrics.alarm(Alarm::Chain);
+                self.core.metrics.alarm(Alarm::Chain);
                 tracing::error!(%chain, fault, "the ledger no longer has a batch that was booked");
             }
         }
         let mut grown = Vec::new();
-        for (chain, head) in self.ledger.chain_heads().await? {
+        for (chain, head) in self.core.ledger.chain_heads().await? {
             let is_lost = lost.iter().any(|(of, ..)| *of == chain);
             if !is_lost && anchors.get(&chain).is_none_or(|anchored| anchored.number < head.number) {
-                self.gate.anchor(chain, head).await?;
+                self.core.gate.anchor(chain, head).await?;
                 grown.push(format!("{chain}: {head}"));
             }
         }
@@ -54,9 +55,9 @@ impl Operations {
     /// The anchored heads, and those that the ledger does not have.
     async fn anchors(&self) -> Answer<(BTreeMap<Chain, ChainHead>, Vec<Lost>)> {
         // Before the ledger is read: a batch that is anchored meanwhile would else seem to be missing.
-        let anchors = self.gate.anchors().await?;
+        let anchors = self.core.gate.anchors().await?;
         let places: Vec<_> = anchors.iter().map(|(chain, head)| (*chain, head.number)).collect();
-        let stored = self.ledger.batches_at(&places).await?;
+        let stored = self.core.ledger.batches_at(&places).await?;
         let mut lost = Vec::new();
         for ((chain, anchored), stored) in anchors.iter().zip(stored) {
             let ChainHead { number, rows, .. } = anchored;

@@ -3,10 +3,12 @@
 
 use std::collections::HashSet;
 
+use super::Memory;
 use super::restore_open::RestoredHolds;
 use crate::domain::reservation::Record;
 use crate::ledger::{OpenTenant, OverdueHold};
-use crate::operations::{Answer, Operations, Work};
+use crate::operations::damage::Work;
+use crate::operations::error::Answer;
 
 /// The sweep ends holds within seconds; what is open for so long after its end was forgotten, or waits behind a sweep that is late.
 const OVERDUE_MS: i64 = 60_000;
@@ -14,17 +16,17 @@ const PAGE: usize = 500;
 /// The most that one run looks at.
 const LOOKED_AT_MAX: usize = 20_000;
 
-impl Operations {
+impl Memory {
     /// Tells the gate of holds that it forgot, and what they count in, so that the sweep ends them. Answers how many. A partition that cannot take them now
     /// keeps the others waiting for nothing.
     ///
     /// Errors: the last one of a partition that was passed over; the holds of the others are told.
     pub async fn tell_forgotten_holds(&self) -> Answer<u64> {
-        let before_ms = self.gate_now_ms().saturating_sub(OVERDUE_MS).max(0);
+        let before_ms = self.core.gate_now_ms().saturating_sub(OVERDUE_MS).max(0);
         let (mut told, mut looked_at, mut after) = (0, 0, None);
         let (mut stuck, mut failed) = (HashSet::new(), None);
-        while looked_at < LOOKED_AT_MAX && self.gate.trusts_time() {
-            let page = self.ledger.overdue_holds(before_ms, after.as_ref(), PAGE).await?;
+        while looked_at < LOOKED_AT_MAX && self.core.gate.trusts_time() {
+            let page = self.core.ledger.overdue_holds(before_ms, after.as_ref(), PAGE).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.clone());
             looked_at += page.len();
@@ -39,7 +41,10 @@ impl Operations {
                         failed = Some(error);
                     }
                     Err(error) => {
-                        self.pass_over(Work::Restore, &format!("reservation {}", hold.id), &error).await;
+                        self.core
+                            .damage
+                            .pass_over(Work::Restore, &format!("reservation {}", hold.id), &error)
+                            .await;
                     }
                 }
             }
@@ -48,10 +53,11 @@ impl Operations {
     }
 
     async fn tell_if_forgotten(&self, hold: &OverdueHold) -> Answer<bool> {
-        if let Some(record) = self.gate.peek_record(hold.id, None, self.script_now()).await?.record {
+        if let Some(record) = self.core.gate.peek_record(hold.id, None, self.core.script_now()).await?.record
+        {
             return self.tell_holders_of(hold, &record).await;
         }
-        let Some(row) = self.ledger.reservation(hold.id).await?.filter(|row| !row.quarantined) else {
+        let Some(row) = self.core.ledger.reservation(hold.id).await?.filter(|row| !row.quarantined) else {
             return Ok(false);
         };
         self.bring_back(row).await?;
@@ -67,7 +73,7 @@ impl Operations {
         if warm.iter().flatten().all(|warm| *warm) {
             return Ok(false);
         }
-        let epoch = self.settled_epoch(hold.id.partition()).await?;
+        let epoch = self.core.progress.settled_epoch(hold.id.partition()).await?;
         for (holder, warm) in holders.iter().zip(&warm) {
             self.restore_holder(holder, epoch, warm, &mut RestoredHolds::default()).await?;
         }

@@ -11,7 +11,8 @@ use crate::beat::until;
 use crate::domain::ids::ReservationId;
 use crate::domain::key_filter::{KeyFilter, NOTED_AGAIN_AFTER_MS, key_hash};
 use crate::ledger::{FilterCursor, FilterList, Mergeable};
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, OperationError};
 
 /// Filters are looked for this often besides being told of.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -29,8 +30,10 @@ const DAY_MS: i64 = 86_400_000;
 const KEPT_LONGER_MS: i64 = NOTED_AGAIN_AFTER_MS + DAY_MS;
 
 /// The filters in this instance's memory.
-#[derive(Default)]
-pub(in crate::operations) struct KeyFilters {
+pub struct KeyFilters {
+    core: Arc<Core>,
+    /// For how long the gate remembers keyed calls, in ms.
+    pub(super) keyed_memory_ms: i64,
     held: ArcSwap<Held>,
     changed: Notify,
     reading: tokio::sync::Mutex<()>,
@@ -57,26 +60,30 @@ impl Held {
 }
 
 impl KeyFilters {
+    /// None yet.
+    pub(super) fn new(core: Arc<Core>, keyed_memory_ms: i64) -> Self {
+        let (held, changed, reading) = Default::default();
+        Self { core, keyed_memory_ms, held, changed, reading }
+    }
+
     /// Some may be new.
     pub(in crate::operations) fn ring(&self) {
         self.changed.notify_one();
     }
-}
 
-impl Operations {
     /// Whether every key that the gate may have forgotten is in a filter that this instance holds.
     pub(super) fn knows_old_keys(&self) -> bool {
-        let until_ms = self.options.keyed_memory_ms.saturating_sub(MARGIN_MS);
-        let sealed_ms = self.key_filters.held.load().sealed_ms;
+        let until_ms = self.keyed_memory_ms.saturating_sub(MARGIN_MS);
+        let sealed_ms = self.held.load().sealed_ms;
         // A seal from the future was set by a clock that was wrong.
         sealed_ms.is_some_and(|sealed_ms| {
-            (-MARGIN_MS..until_ms).contains(&self.clock.now_ms().saturating_sub(sealed_ms))
+            (-MARGIN_MS..until_ms).contains(&self.core.clock.now_ms().saturating_sub(sealed_ms))
         })
     }
 
     /// Whether the ledger may know a key that the gate does not. One in 200 keys that are new is taken for one of those.
     pub(in crate::operations) fn may_know(&self, id: ReservationId) -> bool {
-        !self.knows_old_keys() || self.key_filters.held.load().may_know(id)
+        !self.knows_old_keys() || self.held.load().may_know(id)
     }
 
     /// Holds what filters there are, and makes those of an installation that has none yet. Where it cannot, keys are asked of
@@ -99,7 +106,7 @@ impl Operations {
         let following = async {
             loop {
                 // It was told of a change, or looks by itself.
-                let _ = tokio::time::timeout(LOOK_EVERY, self.key_filters.changed.notified()).await;
+                let _ = tokio::time::timeout(LOOK_EVERY, self.changed.notified()).await;
                 if let Err(error) = self.read_key_filters().await {
                     tracing::warn!(%error, "filters of keys could not be read; those held stay");
                 }
@@ -109,13 +116,13 @@ impl Operations {
     }
 
     async fn read_key_filters(&self) -> Answer<()> {
-        let _one_at_a_time = self.key_filters.reading.lock().await;
+        let _one_at_a_time = self.reading.lock().await;
         for _ in 0..LISTS_MAX {
-            let list = self.ledger.key_filters().await?;
+            let list = self.core.ledger.key_filters().await?;
             if let Some(held) = self.hold(&list).await? {
                 let bytes: usize = held.all().map(|(_, filter)| filter.bytes()).sum();
-                self.metrics.key_filters(bytes, held.sealed_ms);
-                self.key_filters.held.store(Arc::new(held));
+                self.core.metrics.key_filters(bytes, held.sealed_ms);
+                self.held.store(Arc::new(held));
                 return Ok(());
             }
         }
@@ -124,15 +131,15 @@ impl Operations {
 
     /// Reads what is listed and not held yet; nothing when some of it was merged meanwhile.
     async fn hold(&self, list: &FilterList) -> Answer<Option<Held>> {
-        let before = self.key_filters.held.load_full();
+        let before = self.held.load_full();
         let mut known: HashMap<FilterCursor, Arc<KeyFilter>> = before.all().cloned().collect();
         let missing: Vec<FilterCursor> =
             list.places.iter().filter(|place| !known.contains_key(place)).copied().collect();
         for places in missing.chunks(READ_AT_ONCE) {
-            let read = self.ledger.read_key_filters(places).await?;
+            let read = self.core.ledger.read_key_filters(places).await?;
             known.extend(read.into_iter().map(|(place, filter)| (place, Arc::new(filter))));
         }
-        let mut partitions = vec![Vec::new(); usize::from(self.policy.partitions())];
+        let mut partitions = vec![Vec::new(); self.core.gate.partitions().count()];
         for place in &list.places {
             let Some(filter) = known.remove(place) else { return Ok(None) };
             if let Some(filters) = partitions.get_mut(usize::from(place.partition.number())) {
@@ -145,14 +152,15 @@ impl Operations {
     /// Seals the keys of all that the gate has admitted by now, once that is booked, and merges what has become many. Waits
     /// that long for the books. Answers how many keys were sealed, and how many partitions merged.
     pub async fn seal_keys(&self, patience: Duration) -> Answer<(usize, usize)> {
-        let now_ms = self.clock.now_ms();
-        self.catch_up_all(patience.max(Duration::from_millis(500))).await?;
-        let sealed = self.ledger.seal_keys(now_ms).await?;
+        let now_ms = self.core.clock.now_ms();
+        self.core.progress.catch_up_all(patience.max(Duration::from_millis(500))).await?;
+        let sealed = self.core.ledger.seal_keys(now_ms).await?;
         let mut merged = 0;
-        let kept_from_ms = now_ms.saturating_sub(self.ledger.horizon_ms()).saturating_sub(KEPT_LONGER_MS);
-        for mergeable in self.ledger.mergeable_keys().await? {
+        let kept_from_ms =
+            now_ms.saturating_sub(self.core.ledger.horizon_ms()).saturating_sub(KEPT_LONGER_MS);
+        for mergeable in self.core.ledger.mergeable_keys().await? {
             if is_due(&mergeable, now_ms) {
-                self.ledger.merge_keys(mergeable.partition, now_ms, kept_from_ms).await?;
+                self.core.ledger.merge_keys(mergeable.partition, now_ms, kept_from_ms).await?;
                 merged += 1;
             }
         }

@@ -10,7 +10,8 @@ use crate::clock::Clock;
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, Partition, ReservationId, TenantId};
 use crate::ledger::{Cursor, Gap, Loss};
-use crate::operations::{Answer, Operations};
+use crate::operations::core::Core;
+use crate::operations::error::Answer;
 
 /// The most events remembered; beyond that a partition forgets its oldest.
 const EVENTS_MAX: usize = 200_000;
@@ -62,7 +63,7 @@ impl Lines {
 }
 
 /// What this instance acknowledged and the books are not known to have.
-pub(in crate::operations) struct AcknowledgedEvents {
+struct AcknowledgedEvents {
     partitions: Vec<Mutex<VecDeque<(Instant, Acknowledged)>>>,
     count: AtomicUsize,
     /// Found lost, and not recorded yet.
@@ -71,7 +72,7 @@ pub(in crate::operations) struct AcknowledgedEvents {
 
 impl AcknowledgedEvents {
     /// Nothing yet, for so many partitions.
-    pub(in crate::operations) fn new(partitions: u16) -> Self {
+    fn new(partitions: usize) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
         Self { partitions, count: AtomicUsize::new(0), unrecorded: Mutex::default() }
     }
@@ -85,7 +86,7 @@ impl AcknowledgedEvents {
     }
 
     /// Remembers an event.
-    pub(in crate::operations) fn note(&self, partition: Partition, acknowledged: Acknowledged) {
+    fn note(&self, partition: Partition, acknowledged: Acknowledged) {
         let Some(mut events) = self.lock(partition) else { return };
         events.push_back((Clock::monotonic(), acknowledged));
         if self.count.fetch_add(1, Ordering::Relaxed) >= EVENTS_MAX && events.pop_front().is_some() {
@@ -138,29 +139,46 @@ fn fate(event: OutboxId, cursor: &Cursor, ends: &[OutboxId], gaps: &[Gap]) -> Fa
 }
 
 /// Looks every second what became of the events that this instance acknowledged, until `stop` resolves.
-pub async fn watch_losses(operations: Arc<Operations>, stop: impl Future<Output = ()>) {
+pub async fn watch_losses(losses: Arc<Losses>, stop: impl Future<Output = ()>) {
     let look = || async {
-        if let Err(error) = operations.tell_losses().await {
+        if let Err(error) = losses.tell_losses().await {
             tracing::debug!(%error, "what became of acknowledged events is not known yet");
         }
     };
     every(LOOK_EVERY, stop, look).await;
 }
 
-impl Operations {
+/// What was acknowledged and is lost, and where that is told.
+pub struct Losses {
+    core: Arc<Core>,
+    remembered: AcknowledgedEvents,
+}
+
+impl Losses {
+    /// Nothing yet.
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        let remembered = AcknowledgedEvents::new(core.gate.partitions().count());
+        Self { core, remembered }
+    }
+
+    /// Remembers an event that a caller is told of.
+    pub(in crate::operations) fn note(&self, partition: Partition, acknowledged: Acknowledged) {
+        self.remembered.note(partition, acknowledged);
+    }
+
     /// Holds what was acknowledged against the books, and reports what is lost: log, metric, a row for each event.
     pub async fn tell_losses(&self) -> Answer<()> {
-        let cursors = self.ledger.cursors().await?;
+        let cursors = self.core.ledger.cursors().await?;
         let mut gaps = None;
         for cursor in cursors {
             let Some(oldest_epoch) = self.remembered.oldest_epoch(cursor.partition) else { continue };
             // Read behind the cursors, in whose transactions gaps and ends are written.
             let gaps = match &gaps {
                 Some(known) => known,
-                None => gaps.insert(self.ledger.gaps(GAPS_MAX).await?),
+                None => gaps.insert(self.core.ledger.gaps(GAPS_MAX).await?),
             };
             let ends = match oldest_epoch < cursor.booked.epoch {
-                true => self.ledger.epoch_ends(cursor.partition).await?,
+                true => self.core.ledger.epoch_ends(cursor.partition).await?,
                 false => Vec::new(),
             };
             let lost =
@@ -178,7 +196,7 @@ impl Operations {
         if losses.is_empty() {
             return Ok(());
         }
-        let recorded = self.ledger.record_losses(losses.clone()).await;
+        let recorded = self.core.ledger.record_losses(losses.clone()).await;
         if recorded.is_err() {
             self.remembered.unrecorded().extend(losses);
         }
@@ -192,7 +210,7 @@ impl Operations {
             tracing::error!(%partition, event = %loss.event, tenant = %loss.tenant, reservation = %loss.reservation, kind = loss.kind,
                 lines = ?loss.lines, "an acknowledged event is lost");
         }
-        self.metrics.acknowledged_lost(u64::try_from(losses.len()).unwrap_or(u64::MAX));
+        self.core.metrics.acknowledged_lost(u64::try_from(losses.len()).unwrap_or(u64::MAX));
         self.remembered.unrecorded().extend(losses);
     }
 }

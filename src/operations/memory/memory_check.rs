@@ -1,15 +1,17 @@
 //! Memory that can be trusted: checks a node after an alarm, issues new epochs, and only then loads the scripts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 
 use crate::domain::ids::{Epoch, OutboxId, Partition};
-use crate::gate::BreakerState;
+use crate::gate::{BreakerState, GateError};
 use crate::ledger::PartitionRow;
 use crate::ledger::lease::Lease;
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::Alarm;
 
 /// No period is closed yet, so nothing keeps a script from any time.
@@ -20,27 +22,32 @@ const CHECK_LEASE_DURATION: Duration = Duration::from_secs(2);
 const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 
 /// One check at a time; callers that met the same alarm wait for it and share its result.
-#[derive(Default)]
-pub(in crate::operations) struct MemoryCheck {
+pub struct MemoryCheck {
+    core: Arc<Core>,
     checking: Mutex<()>,
     checks: AtomicU64,
     /// Checks that came to their end in whatever way.
     ended: AtomicU64,
 }
 
-impl Operations {
+impl MemoryCheck {
+    /// None yet.
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core, checking: Mutex::default(), checks: AtomicU64::new(0), ended: AtomicU64::new(0) }
+    }
+
     /// Checks every partition of the node and makes it usable: loads the scripts alone when its memory is proven
     /// intact, else issues a new epoch for every partition first. Called at start and after an alarm.
     ///
     /// Errors: the gate or the ledger does not answer; nothing is then trusted.
     pub async fn verify_node(&self) -> Answer<()> {
-        let seen = self.trust.checks.load(Ordering::Acquire);
-        let ended = self.trust.ended.load(Ordering::Acquire);
-        let _one_at_a_time = self.trust.checking.lock().await;
-        if self.trust.checks.load(Ordering::Acquire) != seen {
+        let seen = self.checks.load(Ordering::Acquire);
+        let ended = self.ended.load(Ordering::Acquire);
+        let _one_at_a_time = self.checking.lock().await;
+        if self.checks.load(Ordering::Acquire) != seen {
             return Ok(());
         }
-        if self.trust.ended.load(Ordering::Acquire) != ended {
+        if self.ended.load(Ordering::Acquire) != ended {
             // A crowd that tried one after the other would wait for as many timeouts.
             return Err(OperationError::GateUnavailable("the check of its memory has just failed".into()));
         }
@@ -52,17 +59,17 @@ impl Operations {
     async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
         let checked = self.under_lease(check).await;
         if checked.is_ok() {
-            self.trust.checks.fetch_add(1, Ordering::AcqRel);
+            self.checks.fetch_add(1, Ordering::AcqRel);
         }
-        self.trust.ended.fetch_add(1, Ordering::AcqRel);
+        self.ended.fetch_add(1, Ordering::AcqRel);
         checked
     }
 
     async fn under_lease(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
-        let owner = self.instance.owner("check");
-        let lease = Lease::new(self.ledger.clone(), CHECK_LEASE, owner, CHECK_LEASE_DURATION);
+        let owner = self.core.instance.owner("check");
+        let lease = Lease::new(self.core.ledger.clone(), CHECK_LEASE, owner, CHECK_LEASE_DURATION);
         while !lease.take().await? {
-            if self.gate.breaker_state() != BreakerState::Closed {
+            if self.core.gate.breaker_state() != BreakerState::Closed {
                 return Err(OperationError::GateUnavailable("it does not answer".into()));
             }
             tokio::time::sleep(CHECK_LEASE_RETRY).await;
@@ -79,31 +86,31 @@ impl Operations {
     }
 
     async fn check_node(&self) -> Answer<()> {
-        let run_id = self.gate.run_id().await?;
-        let rows = self.ledger.epochs().await?;
+        let run_id = self.core.gate.run_id().await?;
+        let rows = self.core.ledger.epochs().await?;
         let mut intact = true;
         for row in &rows {
             intact &= self.kept_its_memory(row, &run_id).await?;
         }
         if intact {
             for row in &rows {
-                self.gate.set_epoch(row.partition, row.epoch);
-                self.gate.note_cursor(row.partition, row.cursor);
+                self.core.gate.set_epoch(row.partition, row.epoch);
+                self.core.gate.note_cursor(row.partition, row.cursor);
             }
         } else {
             self.begin_epochs(&rows, &run_id).await?;
         }
-        self.gate.load_scripts(&run_id).await?;
+        self.core.gate.load_scripts(&run_id).await?;
         Ok(())
     }
 
     async fn begin_epochs(&self, rows: &[PartitionRow], run_id: &str) -> Answer<()> {
         let from: Vec<_> = rows.iter().map(|row| (row.partition, row.epoch)).collect();
-        for (partition, issued) in self.ledger.raise_epochs(&from, run_id).await? {
-            let adopted = self.gate.adopt(partition, issued, NO_FLOOR_MS, self.sweep_start()).await?;
-            self.gate.set_epoch(partition, adopted);
+        for (partition, issued) in self.core.ledger.raise_epochs(&from, run_id).await? {
+            let adopted = self.core.gate.adopt(partition, issued, NO_FLOOR_MS, self.sweep_start()).await?;
+            self.core.gate.set_epoch(partition, adopted);
         }
-        self.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
+        self.core.metrics.epoch_changed(u64::try_from(rows.len()).unwrap_or(u64::MAX));
         if rows.iter().all(|row| row.epoch == Epoch(0)) {
             tracing::info!(
                 run_id,
@@ -118,10 +125,18 @@ impl Operations {
             );
         }
         // The rows are rung with the epochs; this only wakes whoever waits for them.
-        if let Err(error) = self.ledger.wake_jobs().await {
+        if let Err(error) = self.core.ledger.wake_jobs().await {
             tracing::debug!(%error, "the jobs were not woken; they look by themselves");
         }
         Ok(())
+    }
+
+    /// The time from which a memory without a sweep is swept: the earlier of both clocks while Redis's is not trusted, as
+    /// holds behind it would else return late.
+    fn sweep_start(&self) -> Option<i64> {
+        let Core { gate, wall_clock, .. } = &*self.core;
+        let earlier = || gate.redis_time_ms().min(wall_clock.now_ms());
+        self.core.script_now().or_else(|| (!gate.trusts_time()).then(earlier))
     }
 
     /// Same server process, same epoch, and an outbox that reaches at least as far as everything known of it.
@@ -129,40 +144,53 @@ impl Operations {
         if row.run_id != run_id || row.epoch == Epoch(0) {
             return Ok(false);
         }
-        let facts = self.gate.partition_facts(row.partition).await?;
-        let known = row.cursor.max(self.gate.highest_known(row.partition));
+        let facts = self.core.gate.partition_facts(row.partition).await?;
+        let known = row.cursor.max(self.core.gate.highest_known(row.partition));
         Ok(facts.epoch == Some(row.epoch) && outbox_reaches(facts.last_id, known, row.epoch))
     }
 
     /// The writer found that the outbox no longer holds the event booked last, at `cursor`. Nothing else shows it, so a new
     /// epoch is issued whatever the node says, unless one has been since.
     pub async fn doubt(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
-        let _one_at_a_time = self.trust.checking.lock().await;
-        if self.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
+        let _one_at_a_time = self.checking.lock().await;
+        if self.core.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
             return Ok(());
         }
         self.alone_among_instances(self.renew_node(partition, cursor)).await
     }
 
     async fn renew_node(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
-        let rows = self.ledger.epochs().await?;
+        let rows = self.core.ledger.epochs().await?;
         if rows.iter().any(|row| row.partition == partition && row.epoch > cursor.epoch) {
             return self.check_node().await;
         }
-        let run_id = self.gate.run_id().await?;
+        let run_id = self.core.gate.run_id().await?;
         self.begin_epochs(&rows, &run_id).await?;
-        if let Some(epoch) = self.gate.epoch(partition) {
+        if let Some(epoch) = self.core.gate.epoch(partition) {
             // What the old epoch still holds behind the cursor is never booked: nobody may wait for it.
-            let dropped = self.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;
+            let dropped = self.core.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;
             tracing::error!(%partition, %cursor, dropped, "events of the old epoch are dropped: they do not follow what was booked");
         }
-        self.gate.load_scripts(&run_id).await?;
+        self.core.gate.load_scripts(&run_id).await?;
         Ok(())
+    }
+
+    /// Checks the node where a call met an alarm, so that it can be tried again; says why where the gate is away.
+    ///
+    /// Errors: the check failed; any other failure of the call.
+    pub(in crate::operations) async fn after_failure(&self, error: GateError) -> Answer<Option<GateError>> {
+        match error {
+            GateError::Alarm { partition, reason } => {
+                Box::pin(self.after_alarm(partition, &reason)).await.map(|()| None)
+            }
+            error if error.is_away() => Ok(Some(error)),
+            error => Err(error.into()),
+        }
     }
 
     /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
     pub async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
-        self.metrics.alarm(Alarm::Memory);
+        self.core.metrics.alarm(Alarm::Memory);
         tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
         self.verify_node().await.map_err(|error| match error {
             OperationError::LedgerUnavailable(why) => OperationError::GateUnavailable(format!(

@@ -1,14 +1,57 @@
 //! What the gate remembers: whether it can be trusted, and how the ledger tells it what it has lost.
 
-pub(super) mod anchors;
-pub(super) mod catch_up;
-pub(super) mod forgotten;
-pub(super) mod key_filters;
-pub(super) mod losses;
-pub(super) mod memory_check;
-pub(super) mod refetch;
-pub(super) mod restore;
-pub(super) mod restore_open;
-pub(super) mod restore_subjects;
-pub(super) mod restore_turns;
-pub(super) mod told;
+mod anchors;
+mod forgotten;
+mod key_filters;
+mod losses;
+mod memory_check;
+mod next_period;
+mod readings;
+mod recovery;
+mod refetch;
+mod restore;
+mod restore_open;
+mod restore_subjects;
+mod restore_turns;
+mod told;
+
+use std::sync::Arc;
+
+pub use anchors::AnchorCheck;
+pub use key_filters::KeyFilters;
+pub(super) use losses::{Acknowledged, Lines};
+pub use losses::{Losses, watch_losses};
+pub use memory_check::MemoryCheck;
+pub use next_period::NextPeriods;
+pub(super) use recovery::{Recovery, Tries};
+pub(super) use restore::cold_subjects;
+pub use restore_open::RestoredHolds;
+pub(super) use restore_subjects::Asks;
+
+use crate::operations::core::Core;
+use restore_turns::RestoreTurns;
+
+/// What the gate remembers, and what it is told of the ledger.
+pub struct Memory {
+    core: Arc<Core>,
+    turns: RestoreTurns,
+    /// Whether the gate's memory can be trusted.
+    pub check: MemoryCheck,
+    /// Which keys it may have forgotten.
+    pub key_filters: Arc<KeyFilters>,
+    /// What it lost.
+    pub losses: Arc<Losses>,
+}
+
+impl Memory {
+    /// Of the gate, whose keyed calls live for `keyed_memory_ms`.
+    pub(super) fn new(core: Arc<Core>, keyed_memory_ms: i64) -> Self {
+        Self {
+            check: MemoryCheck::new(core.clone()),
+            key_filters: Arc::new(KeyFilters::new(core.clone(), keyed_memory_ms)),
+            losses: Arc::new(Losses::new(core.clone())),
+            turns: RestoreTurns::default(),
+            core,
+        }
+    }
+}

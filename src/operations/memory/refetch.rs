@@ -1,18 +1,19 @@
 //! A reservation that the gate does not know, and the ledger does: the gate gets it back.
 
 use super::restore_subjects::{Asks, ColdSubject};
+use super::{Memory, Tries};
 use crate::clock::Clock;
-use crate::domain::ids::{Epoch, OutboxId, ReservationId};
+use crate::domain::ids::{Epoch, OutboxId, ReservationId, TenantId};
 use crate::domain::reservation::{Record, ReservationState};
 use crate::gate::HoldOutcome;
 use crate::ledger::{ReservationRow, Unbooked};
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::{Asked, Restored};
 
 /// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
-const EPOCHS_MAX: usize = 4;
+const EPOCHS_MAX: u32 = 4;
 /// How often an open one is told at most, each time after what was found cold.
-const TELLS_MAX: usize = 4;
+const TELLS_MAX: u32 = 4;
 
 /// An admission that is not booked.
 pub(in crate::operations) struct Recalled {
@@ -21,54 +22,62 @@ pub(in crate::operations) struct Recalled {
     pub(in crate::operations) is_parked: bool,
 }
 
-impl Operations {
+impl Memory {
     /// A keyed call that the gate does not know, and the ledger may: of a tenant that had keyed calls before a loss, or from
     /// before the gate's memory. If the ledger has the reservation, the gate gets it back; what is not booked and known all
     /// the same is answered. Whoever lacks a filter waits for the books first: what the gate forgot may not be in them yet.
-    pub(in crate::operations) async fn recall(
-        &self,
-        id: ReservationId,
-        last_id: OutboxId,
-    ) -> Answer<Option<Recalled>> {
-        if !self.knows_old_keys() {
-            self.catch_up(id.partition(), last_id).await?;
+    pub(super) async fn recall(&self, id: ReservationId, last_id: OutboxId) -> Answer<Option<Recalled>> {
+        if !self.key_filters.knows_old_keys() {
+            self.core.progress.catch_up(id.partition(), last_id).await?;
         }
-        if let Some(row) = self.ledger.reservation(id).await? {
-            self.metrics.key_asked(Asked::Known);
+        if let Some(row) = self.core.ledger.reservation(id).await? {
+            self.core.metrics.key_asked(Asked::Known);
             self.bring_back(row).await?;
             return Ok(None);
         }
-        match self.ledger.unbooked_admission(id).await? {
+        match self.core.ledger.unbooked_admission(id).await? {
             Unbooked::No => {
-                self.metrics.key_asked(Asked::New);
+                self.core.metrics.key_asked(Asked::New);
                 Ok(None)
             }
             Unbooked::Quarantined(record) => {
-                self.metrics.key_asked(Asked::Known);
+                self.core.metrics.key_asked(Asked::Known);
                 Ok(Some(Recalled { record: *record, is_parked: false }))
             }
             Unbooked::Parked(record) => {
-                self.metrics.key_asked(Asked::Known);
+                self.core.metrics.key_asked(Asked::Known);
                 Ok(Some(Recalled { record: *record, is_parked: true }))
             }
             Unbooked::Unreadable => Err(OperationError::InQuarantine("what this key was used for")),
         }
     }
 
+    /// The ledger's row of a reservation; another tenant's is unknown.
+    pub(in crate::operations) async fn row_of(
+        &self,
+        id: ReservationId,
+        bound: Option<&TenantId>,
+    ) -> Answer<ReservationRow> {
+        let row = self.core.ledger.reservation(id).await?;
+        let row = row.filter(|row| bound.is_none_or(|bound| *bound == row.tenant));
+        row.ok_or_else(OperationError::no_such_reservation)
+    }
+
     /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
     pub(in crate::operations) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
         let (id, partition) = (row.id, row.id.partition());
-        for _ in 0..EPOCHS_MAX {
-            let epoch = self.settled_epoch(partition).await?;
+        // Never as if it were told: the caller would take the reservation for unknown, and admit its work twice.
+        let mut tries = Tries::of(EPOCHS_MAX, "it loses its memory again and again; repeat the call");
+        loop {
+            let epoch = self.core.progress.settled_epoch(partition).await?;
             // Read again: an epoch may have begun since, and the end of the one before been booked.
-            let Some(row) = self.ledger.reservation(id).await? else { return Ok(()) };
+            let Some(row) = self.core.ledger.reservation(id).await? else { return Ok(()) };
             let told = self.tell_reservation(&row, epoch).await;
             if !self.is_over(partition, epoch) {
                 return told;
             }
+            tries.again()?;
         }
-        // Never as if it were told: the caller would take the reservation for unknown, and admit its work twice.
-        Err(OperationError::GateUnavailable("it loses its memory again and again; repeat the call".into()))
     }
 
     async fn tell_reservation(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
@@ -76,22 +85,28 @@ impl Operations {
             return self.tell_open(row, epoch).await;
         }
         let started = Clock::monotonic();
-        self.gate.restore_record(row.id, epoch, &row.record, self.script_now()).await?;
-        self.metrics.restored(Restored::Reservation, started.elapsed());
+        self.core.gate.restore_record(row.id, epoch, &row.record, self.core.script_now()).await?;
+        self.core.metrics.restored(Restored::Reservation, started.elapsed());
         Ok(())
     }
 
     /// Tells the gate an open reservation: with its tenant where that is cold, else alone. A tenant can be warm without it where the
     /// event that resolved it was discarded, or the one that made it was booked after the tenant's restore.
     async fn tell_open(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
-        let entry = self.policy.tenant(&row.tenant).await?;
+        let entry = self.core.policy.tenant(&row.tenant).await?;
         let mut told = Vec::new();
-        for _ in 0..TELLS_MAX {
+        let mut tries = Tries::of(TELLS_MAX, "its state kept changing under a restore; repeat the call");
+        loop {
             // What waits may have resolved it: told as open, it would be done twice.
             if row.quarantined && self.is_warm(row).await? {
                 return Err(OperationError::InQuarantine("an event of this reservation"));
             }
-            match self.gate.restore_hold(row.id, epoch, &row.record, &told, self.script_now()).await? {
+            match self
+                .core
+                .gate
+                .restore_hold(row.id, epoch, &row.record, &told, self.core.script_now())
+                .await?
+            {
                 HoldOutcome::Known => return Ok(()),
                 HoldOutcome::Done => {
                     tracing::warn!(reservation = %row.id, tenant = %row.tenant, "a hold that the books have open and the gate did not know was told to it alone");
@@ -102,7 +117,7 @@ impl Operations {
                     if turn.waited {
                         return Ok(());
                     }
-                    return self.restore_tenant(&entry, epoch, self.gate_now_ms()).await;
+                    return self.restore_tenant(&entry, epoch, self.core.gate_now_ms()).await;
                 }
                 HoldOutcome::SubjectsCold(holders) => {
                     let subjects = row.record.body.rest.iter().flat_map(|rest| &rest.subjects);
@@ -110,20 +125,18 @@ impl Operations {
                         if holders.contains(&holder) {
                             let cold =
                                 ColdSubject { epoch, last_id: OutboxId::default(), subject, hash: *hash };
-                            self.restore_subject(&entry, &cold, self.gate_now_ms(), Asks::Count).await?;
+                            self.restore_subject(&entry, &cold, self.core.gate_now_ms(), Asks::Count).await?;
                             told.push(holder);
                         }
                     }
                 }
             }
+            tries.again()?;
         }
-        Err(OperationError::GateUnavailable(
-            "its state kept changing under a restore; repeat the call".into(),
-        ))
     }
 
     async fn is_warm(&self, row: &ReservationRow) -> Answer<bool> {
-        let warm = self.gate.are_warm(&[(row.id.partition(), &row.tenant, None)]).await?;
+        let warm = self.core.gate.are_warm(&[(row.id.partition(), &row.tenant, None)]).await?;
         Ok(warm.into_iter().all(|warm| warm))
     }
 }

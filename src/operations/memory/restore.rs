@@ -1,31 +1,30 @@
 //! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
 
-use super::catch_up::silent;
+use super::Memory;
 use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
 use super::restore_turns::Turn;
-use super::told::{booked, warm_state};
+use super::told::warm_state;
 use crate::clock::Clock;
-use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterRef, Record, SubjectHash};
 use crate::gate::restore::PAGE_RECORDS_MAX;
-use crate::gate::{Cold, ColdRecord, CounterReading, QuotaCapacity, RestorePage, RestoredCounter, WarmState};
+use crate::gate::{Cold, ColdRecord, QuotaCapacity, RestorePage, WarmState};
 use crate::ledger::{CounterAsk, RestoreAsk, TenantSnapshot};
-use crate::operations::policy::policy_store::TenantEntry;
-use crate::operations::reconcile::damage::Work;
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::progress::silent;
 use crate::telemetry::labels::Restored;
 
 /// How many open holds that do not read are told of one by one, each time their tenant is read.
 const TORN_TOLD_MAX: usize = 20;
 
-impl Operations {
+impl Memory {
     /// This call's turn to restore the tenant, or one subject of it. One that had to wait for another's restore tries its own
     /// call again first: else every caller in a crowd would read the whole tenant anew.
     pub(super) async fn take_restore_turn(
@@ -33,7 +32,7 @@ impl Operations {
         tenant: &TenantId,
         subject: Option<SubjectHash>,
     ) -> Answer<Turn> {
-        if !self.gate.trusts_time() {
+        if !self.core.gate.trusts_time() {
             // Windows of a wrong time would stay at the gate when its clock is right again.
             return Err(OperationError::GateUnavailable(
                 "its clock is not trusted; nothing is restored".into(),
@@ -43,15 +42,15 @@ impl Operations {
             |_| OperationError::GateUnavailable("the tenant is still being restored; repeat the call".into());
         tokio::select! {
             biased;
-            taken = tokio::time::timeout(self.options.restore_wait, self.restores.take(tenant, subject)) => taken.map_err(late),
-            () = self.gate.falls_silent() => Err(silent()),
+            taken = tokio::time::timeout(self.core.progress.restore_wait, self.turns.take(tenant, subject)) => taken.map_err(late),
+            () = self.core.gate.falls_silent() => Err(silent()),
         }
     }
 
     /// Restores whatever a reserve found cold, so that it can be tried again.
     pub(in crate::operations) async fn restore_cold(
         &self,
-        entry: &Arc<TenantEntry>,
+        entry: &TenantEntry,
         cold: &Cold,
         resolved: &Resolved,
         subjects: &[(Subject, SubjectHash)],
@@ -77,7 +76,7 @@ impl Operations {
         if turn.waited {
             return Ok(());
         }
-        self.catch_up(entry.partition, last_id).await?;
+        self.core.progress.catch_up(entry.partition, last_id).await?;
         let told = self.restore_tenant(entry, epoch, at_ms).await;
         self.unless_epoch_over(entry.partition, epoch, (), told)
     }
@@ -94,23 +93,23 @@ impl Operations {
     }
 
     pub(super) fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
-        self.gate.epoch(partition).is_some_and(|in_force| in_force > epoch)
+        self.core.gate.epoch(partition).is_some_and(|in_force| in_force > epoch)
     }
 
     /// Restores whatever the replay of an admission found cold.
     pub(in crate::operations) async fn restore_cold_admission(
         &self,
-        entry: &Arc<TenantEntry>,
+        entry: &TenantEntry,
         cold: &Cold,
         record: &Record,
     ) -> Answer<()> {
         let Some(rest) = &record.body.rest else { return Ok(()) };
         let mut cold = cold.clone();
         let wanted: Vec<_> = cold.counters.iter().filter_map(|index| rest.counters.get(*index)).collect();
-        let mut resolved = counters_now(entry, &rest.subjects, self.gate_now_ms());
+        let mut resolved = counters_now(entry, &rest.subjects, self.core.gate_now_ms());
         resolved.counters.retain(|counter| wanted.iter().any(|place| counter.is_at(place)));
         cold.counters = (0..resolved.counters.len()).collect();
-        self.restore_cold(entry, &cold, &resolved, &rest.subjects, self.gate_now_ms()).await
+        self.restore_cold(entry, &cold, &resolved, &rest.subjects, self.core.gate_now_ms()).await
     }
 
     /// Counters that no limit and no quota in force counts any more are left as they are; the others live as they were told.
@@ -121,7 +120,7 @@ impl Operations {
         lives: &[CounterLife],
     ) -> Vec<CounterLife> {
         let Some(rest) = &record.body.rest else { return Vec::new() };
-        let in_force = counters_now(entry, &rest.subjects, self.gate_now_ms());
+        let in_force = counters_now(entry, &rest.subjects, self.core.gate_now_ms());
         let known = |place: &CounterRef| in_force.counters.iter().any(|counter| counter.is_at(place));
         let places = rest.counters.iter().zip(lives);
         places
@@ -134,8 +133,8 @@ impl Operations {
 
     /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
     pub(in crate::operations) async fn restore_cold_record(&self, cold: &ColdRecord) -> Answer<()> {
-        let entry = self.policy.tenant(&cold.tenant).await?;
-        let now_ms = self.gate_now_ms();
+        let entry = self.core.policy.tenant(&cold.tenant).await?;
+        let now_ms = self.core.gate_now_ms();
         let ColdRecord { epoch, last_id, .. } = *cold;
         if cold.tenant_cold {
             return self.restore_cold_tenant(&entry, epoch, last_id, now_ms).await;
@@ -152,16 +151,10 @@ impl Operations {
         Ok(())
     }
 
-    /// The scripts' time: by a host's clock that lags it, a window that has just turned would be restored as the one
-    /// before, and what is booked in the new one would read as nothing used.
-    pub(in crate::operations) fn gate_now_ms(&self) -> i64 {
-        self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
-    }
-
     /// Tells the gate a whole tenant in an epoch in which the ledger had caught up: open reservations with their due entries, then every tenant counter and quota.
     pub(super) async fn restore_tenant(&self, entry: &TenantEntry, epoch: Epoch, at_ms: i64) -> Answer<()> {
         let started = Clock::monotonic();
-        self.close_epochs_before(entry.partition, epoch).await?;
+        self.core.progress.close_epochs_before(entry.partition, epoch).await?;
         let resolved = entry.tenant_counters(at_ms);
         let tenant = &entry.definition.id;
         let mut capacities = Vec::new();
@@ -171,7 +164,7 @@ impl Operations {
         let ask = self.ask(resolved.counters.iter().map(|counter| (counter, None)).collect(), None);
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
         let snapshot = self.read_books(entry, &ask).await?;
-        let ask_until = snapshot.latest_born_at_ms.map_or(0, |born| born + self.options.keyed_memory_ms);
+        let ask_until = snapshot.latest_born_at_ms.map_or(0, |born| born + self.key_filters.keyed_memory_ms);
         let warm = WarmState {
             ask_until_ms: ask_until,
             capacities,
@@ -179,7 +172,7 @@ impl Operations {
             ..warm_state(&resolved, &snapshot, None)
         };
         self.send_pages(entry, epoch, &snapshot.open, warm).await?;
-        self.metrics.restored(Restored::Tenant, started.elapsed());
+        self.core.metrics.restored(Restored::Tenant, started.elapsed());
         tracing::info!(%tenant, open = snapshot.open.len(), "restored a tenant from the ledger");
         Ok(())
     }
@@ -201,12 +194,12 @@ impl Operations {
             tenant: &entry.definition.id,
             records,
             last,
-            now_ms: self.script_now(),
+            now_ms: self.core.script_now(),
         };
         for records in first {
-            self.gate.restore_page(&page(records, None)).await?;
+            self.core.gate.restore_page(&page(records, None)).await?;
         }
-        self.gate.restore_page(&page(last, Some(warm))).await?;
+        self.core.gate.restore_page(&page(last, Some(warm))).await?;
         Ok(())
     }
 
@@ -248,7 +241,7 @@ impl Operations {
         quota: &Counter,
     ) -> Answer<()> {
         let _turn = self.take_restore_turn(&entry.definition.id, None).await?;
-        self.catch_up(entry.partition, last_id).await?;
+        self.core.progress.catch_up(entry.partition, last_id).await?;
         let told = self.restore_quota(entry, epoch, quota).await;
         self.unless_epoch_over(entry.partition, epoch, (), told)
     }
@@ -260,33 +253,9 @@ impl Operations {
         let told = WarmState { capacities: vec![capacity], ..warm_state(&only, &snapshot, None) };
         let started = Clock::monotonic();
         let (partition, tenant) = (entry.partition, &entry.definition.id);
-        self.gate.restore_counters(partition, epoch, tenant, &told, self.script_now()).await?;
-        self.metrics.restored(Restored::Counter, started.elapsed());
+        self.core.gate.restore_counters(partition, epoch, tenant, &told, self.core.script_now()).await?;
+        self.core.metrics.restored(Restored::Counter, started.elapsed());
         Ok(())
-    }
-
-    /// The counters as the books have them, in order, for a read while the gate is away. One that the ledger cannot tell is
-    /// not current.
-    pub(in crate::operations) async fn readings_from_ledger(
-        &self,
-        entry: &TenantEntry,
-        resolved: &Resolved,
-        subject: Option<&Subject>,
-    ) -> Answer<Vec<CounterReading>> {
-        let mut readings = HashMap::new();
-        for whose in [None, subject].into_iter().take(1 + usize::from(subject.is_some())) {
-            let own = resolved.counters.iter().filter(|counter| (counter.scope_index > 0) == whose.is_some());
-            let own = Resolved { counters: own.cloned().collect(), ..Resolved::default() };
-            let books = self.snapshot(entry, &own, whose).await?;
-            let state = warm_state(&own, &books, whose);
-            for (booked, told) in booked(&own, &books).zip(&state.counters) {
-                let key = (booked.counter.scope_index, booked.counter.field);
-                readings.insert(key, reading(told, booked.capacity));
-            }
-        }
-        let unknown = CounterReading { current: false, ..reading(&RestoredCounter::default(), None) };
-        let found = |counter: &Counter| readings.get(&(counter.scope_index, counter.field)).copied();
-        Ok(resolved.counters.iter().map(|counter| found(counter).unwrap_or(unknown)).collect())
     }
 
     /// What the books say of these counters, of the tenant or of one subject alone.
@@ -314,12 +283,12 @@ impl Operations {
     /// An open hold that does not read stands in no one's way: it is reported, and until it ends it counts by its entries.
     async fn read_books(&self, entry: &TenantEntry, ask: &RestoreAsk) -> Answer<TenantSnapshot> {
         let tenant = &entry.definition.id;
-        let mut books = self.ledger.read_tenant(entry.partition, tenant, ask).await?;
+        let mut books = self.core.ledger.read_tenant(entry.partition, tenant, ask).await?;
         for torn in books.torn.iter().take(TORN_TOLD_MAX) {
             let item = format!("reservation {} of tenant {tenant}", torn.id);
-            self.pass_over(Work::Restore, &item, &torn.reason).await;
+            self.core.damage.pass_over(Work::Restore, &item, &torn.reason).await;
         }
-        let now_ms = self.gate_now_ms();
+        let now_ms = self.core.gate_now_ms();
         books.torn.retain(|torn| torn.hold.expires_at_ms > now_ms);
         Ok(books)
     }
@@ -335,7 +304,7 @@ impl Operations {
             with_open: true,
             open_of: subjects.map(|subjects| subjects.iter().copied().cloned().collect()),
             subjects_max: None,
-            born_since_ms: self.clock.now_ms() - self.options.keyed_memory_ms,
+            born_since_ms: self.core.clock.now_ms() - self.key_filters.keyed_memory_ms,
         }
     }
 
@@ -343,6 +312,7 @@ impl Operations {
     async fn open_period(&self, tenant: &TenantId, quota: &Counter) -> Answer<QuotaCapacity> {
         let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
         let opened = self
+            .core
             .ledger
             .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.capacity)
             .await?;
@@ -376,17 +346,6 @@ fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms:
         resolved.counters.extend(own.into_iter().map(|counter| Counter { scope_index, ..counter }));
     }
     resolved
-}
-
-fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading {
-    CounterReading {
-        consumed: counter.consumed,
-        reserved: counter.reserved,
-        room: capacity.map(|units| units.get() - counter.consumed.get() - counter.reserved.get()),
-        resets_at_ms: None,
-        next_hold_ends_at_ms: counter.next_hold_ends_at_ms,
-        current: true,
-    }
 }
 
 /// What the ledger is asked of a limit's counter; nothing where it cannot tell.

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::Memory;
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::GateError;
 use crate::ledger::{Cursor, OpenTenant};
-use crate::operations::{Answer, OperationError, Operations, Work};
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
 
 const PAGE: usize = 200;
 /// Between two restores, so that tenants who call find the servers free: at most some hundred a second.
@@ -35,7 +37,7 @@ struct Awaited {
     last_id: OutboxId,
 }
 
-impl Operations {
+impl Memory {
     /// Restores every tenant, and every subject, that a hold of an older epoch names and the gate does not know: partition
     /// by partition, as the writer has booked what older epochs left there. What fails does not keep the others waiting.
     ///
@@ -65,9 +67,9 @@ impl Operations {
     async fn await_rests(&self) -> Answer<HashMap<Partition, Awaited>> {
         self.know_epochs().await?;
         let mut awaited = HashMap::new();
-        for partition in Partition::all(self.partitions()) {
-            let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
-            let last_id = self.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
+        for partition in self.core.gate.partitions() {
+            let epoch = self.core.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
+            let last_id = self.core.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
             awaited.insert(partition, Awaited { epoch, last_id });
         }
         Ok(awaited)
@@ -77,7 +79,7 @@ impl Operations {
     async fn check_epochs(&self, awaited: &HashMap<Partition, Awaited>) -> Answer<()> {
         self.know_epochs().await?;
         let is_over = |(partition, awaited): (&Partition, &Awaited)| {
-            self.gate.epoch(*partition).is_none_or(|epoch| epoch != awaited.epoch)
+            self.core.gate.epoch(*partition).is_none_or(|epoch| epoch != awaited.epoch)
         };
         if awaited.iter().any(is_over) {
             return Err(unavailable("its memory was lost while open holds were being restored"));
@@ -90,7 +92,7 @@ impl Operations {
         &self,
         awaited: &mut HashMap<Partition, Awaited>,
     ) -> Answer<HashMap<Partition, Epoch>> {
-        let cursors = self.ledger.cursors().await?;
+        let cursors = self.core.ledger.cursors().await?;
         let settled = |cursor: &Cursor| {
             let here = awaited.get(&cursor.partition)?;
             cursor.settles(here.last_id).then_some((cursor.partition, here.epoch))
@@ -109,17 +111,20 @@ impl Operations {
         let partitions: Vec<_> = settled.keys().copied().collect();
         let (mut after, mut failed) = (None, None);
         loop {
-            let page = self.ledger.holders_of_older_epochs(&partitions, after.as_ref(), PAGE).await?;
+            let page = self.core.ledger.holders_of_older_epochs(&partitions, after.as_ref(), PAGE).await?;
             let Some(last) = page.last() else { return Ok(failed) };
             after = Some(last.tenant.clone());
             let warm = self.warm_holders(&page).await?;
             for (holder, warm) in page.iter().zip(warm) {
-                let Some(epoch) = settled.get(&self.gate.partition_of(&holder.tenant)) else { continue };
+                let Some(epoch) = settled.get(&self.core.gate.partition_of(&holder.tenant)) else { continue };
                 if let Err(error) = self.restore_holder(holder, *epoch, &warm, told).await {
                     if error.is_server_away() {
                         tracing::warn!(tenant = %holder.tenant, %error, "a tenant with open holds could not be restored yet");
                     } else {
-                        self.pass_over(Work::Restore, &format!("tenant {}", holder.tenant), &error).await;
+                        self.core
+                            .damage
+                            .pass_over(Work::Restore, &format!("tenant {}", holder.tenant), &error)
+                            .await;
                     }
                     failed = Some(error);
                 }
@@ -129,9 +134,9 @@ impl Operations {
 
     /// Another instance may have issued epochs that no call of this one has met yet.
     async fn know_epochs(&self) -> Answer<()> {
-        let rows = self.ledger.epochs().await?;
-        if rows.iter().any(|row| self.gate.epoch(row.partition) != Some(row.epoch)) {
-            self.verify_node().await?;
+        let rows = self.core.ledger.epochs().await?;
+        if rows.iter().any(|row| self.core.gate.epoch(row.partition) != Some(row.epoch)) {
+            self.check.verify_node().await?;
         }
         Ok(())
     }
@@ -140,13 +145,13 @@ impl Operations {
     pub(super) async fn warm_holders(&self, holders: &[OpenTenant]) -> Answer<Vec<Vec<bool>>> {
         let mut asked = Vec::new();
         for holder in holders {
-            let partition = self.gate.partition_of(&holder.tenant);
+            let partition = self.core.gate.partition_of(&holder.tenant);
             asked.push((partition, &holder.tenant, None));
             let hashes =
-                holder.subjects.iter().map(|subject| self.gate.subject_hash(&holder.tenant, subject));
+                holder.subjects.iter().map(|subject| self.core.gate.subject_hash(&holder.tenant, subject));
             asked.extend(hashes.map(|hash| (partition, &holder.tenant, Some(hash))));
         }
-        let mut answers = self.gate.are_warm(&asked).await?.into_iter();
+        let mut answers = self.core.gate.are_warm(&asked).await?.into_iter();
         Ok(holders.iter().map(|holder| answers.by_ref().take(1 + holder.subjects.len()).collect()).collect())
     }
 
@@ -162,9 +167,9 @@ impl Operations {
             return Ok(());
         }
         tokio::time::sleep(PAUSE).await;
-        self.restores.give_way(GIVE_WAY_MAX).await;
-        let entry = self.policy.tenant(&holder.tenant).await?;
-        let now_ms = self.gate_now_ms();
+        self.turns.give_way(GIVE_WAY_MAX).await;
+        let entry = self.core.policy.tenant(&holder.tenant).await?;
+        let now_ms = self.core.gate_now_ms();
         if !tenant_warm {
             let turn = self.take_restore_turn(&holder.tenant, None).await?;
             if !turn.waited {

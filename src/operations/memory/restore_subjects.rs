@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::Memory;
 use super::told::{new_counters, warm_state};
 use crate::clock::Clock;
 use crate::domain::amount::Units;
@@ -14,8 +15,8 @@ use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Record, SubjectHash};
 use crate::gate::{KnownSubjects, SubjectFilter, WarmState};
 use crate::ledger::TenantSnapshot;
-use crate::operations::policy::policy_store::TenantEntry;
-use crate::operations::{Answer, Operations};
+use crate::operations::error::Answer;
+use crate::operations::policy_store::TenantEntry;
 use crate::telemetry::labels::Restored;
 
 /// A tenant with more of them has every one asked for that comes after a restore.
@@ -47,7 +48,7 @@ pub(in crate::operations) struct ColdSubject<'a> {
     pub(in crate::operations) hash: SubjectHash,
 }
 
-impl Operations {
+impl Memory {
     /// Tells the gate one subject; says whether it was told, by this call or by another.
     pub(in crate::operations) async fn restore_cold_subject(
         &self,
@@ -60,7 +61,7 @@ impl Operations {
         if turn.waited {
             return Ok(true);
         }
-        self.catch_up(entry.partition, cold.last_id).await?;
+        self.core.progress.catch_up(entry.partition, cold.last_id).await?;
         let told = self.restore_subject(entry, cold, at_ms, asks).await;
         self.unless_epoch_over(entry.partition, cold.epoch, true, told)
     }
@@ -84,12 +85,12 @@ impl Operations {
                 return Ok(true);
             }
             // What it counts in now is what it is told: a window may have turned since the call began.
-            resolved = entry.subject_counters(cold.subject, at_ms.max(self.gate_now_ms()));
+            resolved = entry.subject_counters(cold.subject, at_ms.max(self.core.gate_now_ms()));
         }
         let snapshot = self.snapshot(entry, &resolved, Some(cold.subject)).await?;
         self.tell_subject(entry, cold.epoch, cold.hash, warm_subject(&resolved, &snapshot, cold.subject))
             .await?;
-        self.metrics.restored(Restored::Subject, started.elapsed());
+        self.core.metrics.restored(Restored::Subject, started.elapsed());
         Ok(true)
     }
 
@@ -101,7 +102,10 @@ impl Operations {
         warm: WarmState,
     ) -> Answer<()> {
         let tenant = &entry.definition.id;
-        self.gate.restore_subject(entry.partition, epoch, tenant, hash, warm, self.script_now()).await?;
+        self.core
+            .gate
+            .restore_subject(entry.partition, epoch, tenant, hash, warm, self.core.script_now())
+            .await?;
         Ok(())
     }
 
@@ -122,12 +126,12 @@ impl Operations {
             }
             let started = Clock::monotonic();
             self.suspend_beginners(entry, epoch, page, at_ms).await?;
-            let told = self.read_subjects(entry, page, at_ms.max(self.gate_now_ms())).await?;
+            let told = self.read_subjects(entry, page, at_ms.max(self.core.gate_now_ms())).await?;
             let telling = told.into_iter().map(|(hash, warm)| self.tell_subject(entry, epoch, hash, warm));
             let told: Vec<_> = stream::iter(telling).buffer_unordered(TELL_AT_ONCE).collect().await;
             failed = told.into_iter().find_map(Result::err).or(failed);
             let each = started.elapsed() / u32::try_from(page.len()).unwrap_or(u32::MAX).max(1);
-            page.iter().for_each(|_| self.metrics.restored(Restored::Subject, each));
+            page.iter().for_each(|_| self.core.metrics.restored(Restored::Subject, each));
         }
         failed.map_or(Ok(()), Err)
     }
@@ -145,15 +149,15 @@ impl Operations {
         let mut waiting = Vec::new();
         for subject in subjects {
             if !new_counters(&entry.subject_counters(subject, at_ms), Some(subject)).is_empty() {
-                waiting.push(self.gate.subject_hash(tenant, subject));
+                waiting.push(self.core.gate.subject_hash(tenant, subject));
             }
         }
         let suspending = waiting
             .into_iter()
-            .map(|hash| self.gate.suspend(partition, epoch, tenant, Some(hash), self.script_now()));
+            .map(|hash| self.core.gate.suspend(partition, epoch, tenant, Some(hash), self.core.script_now()));
         let last_ids: Vec<_> = stream::iter(suspending).buffer_unordered(TELL_AT_ONCE).try_collect().await?;
         match last_ids.into_iter().flatten().max() {
-            Some(last_id) => self.catch_up(partition, last_id).await,
+            Some(last_id) => self.core.progress.catch_up(partition, last_id).await,
             None => Ok(()),
         }
     }
@@ -187,7 +191,7 @@ impl Operations {
                 subjects: None,
                 latest_born_at_ms: None,
             };
-            let hash = self.gate.subject_hash(&entry.definition.id, subject);
+            let hash = self.core.gate.subject_hash(&entry.definition.id, subject);
             (hash, warm_subject(resolved, &own, subject))
         });
         Ok(told.collect())
@@ -206,7 +210,7 @@ impl Operations {
             Some(subjects) => {
                 let tenant = &entry.definition.id;
                 let hashes: Vec<_> =
-                    subjects.iter().map(|subject| self.gate.subject_hash(tenant, subject)).collect();
+                    subjects.iter().map(|subject| self.core.gate.subject_hash(tenant, subject)).collect();
                 let until_ms = entry.windows(at_ms).last_end_ms();
                 KnownSubjects::Some { filter: SubjectFilter::of(&hashes), until_ms }
             }

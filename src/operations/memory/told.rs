@@ -1,5 +1,6 @@
 //! What a hash is told of the books: its counters, and those among them that began inside their window.
 
+use super::Memory;
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::holds::{Held, Holds, NewCounter};
@@ -9,10 +10,10 @@ use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterField, SubjectHash};
 use crate::gate::{RestoredCounter, WarmState};
 use crate::ledger::TenantSnapshot;
-use crate::operations::policy::policy_store::TenantEntry;
-use crate::operations::{Answer, Operations};
+use crate::operations::error::Answer;
+use crate::operations::policy_store::TenantEntry;
 
-impl Operations {
+impl Memory {
     /// Tells a warm tenant counters that began inside their window. It waits meanwhile, so that what is held and consumed by
     /// reservations that do not name them is told whole, and what becomes of these later moves them too.
     pub(super) async fn begin_tenant_counters(
@@ -27,7 +28,7 @@ impl Operations {
         }
         let told = match self.suspend(entry, epoch, None).await? {
             // What it counts in now is what it is told: a window may have turned since the call began.
-            true => self.restore_tenant(entry, epoch, at_ms.max(self.gate_now_ms())).await,
+            true => self.restore_tenant(entry, epoch, at_ms.max(self.core.gate_now_ms())).await,
             false => Ok(()),
         };
         self.unless_epoch_over(entry.partition, epoch, (), told)
@@ -42,9 +43,10 @@ impl Operations {
         subject: Option<SubjectHash>,
     ) -> Answer<bool> {
         let (partition, tenant) = (entry.partition, &entry.definition.id);
-        let last_id = self.gate.suspend(partition, epoch, tenant, subject, self.script_now()).await?;
+        let last_id =
+            self.core.gate.suspend(partition, epoch, tenant, subject, self.core.script_now()).await?;
         if let Some(last_id) = last_id {
-            self.catch_up(partition, last_id).await?;
+            self.core.progress.catch_up(partition, last_id).await?;
         }
         Ok(last_id.is_some())
     }

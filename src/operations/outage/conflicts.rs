@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
+use super::Outage;
 use super::degraded::{lives_of, standing};
 use crate::domain::amount::{Amount, Units};
 use crate::domain::ids::{IdempotencyKey, MeterId, Partition, ReservationId, Subject};
@@ -15,8 +16,8 @@ use crate::domain::resolution::Totals;
 use crate::ledger::{
     Conflict, ConflictedReservation, LedgerError, NewParked, ParkedConflict, Settlement, Settling,
 };
+use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::{Mode, ReserveRequest, Work};
-use crate::operations::{Answer, OperationError, Operations};
 
 /// How often a reservation may change while a conflict of it is settled.
 const ATTEMPTS_MAX: usize = 4;
@@ -53,10 +54,10 @@ struct Judged {
     record: Option<Record>,
 }
 
-impl Operations {
+impl Outage {
     /// The conflicts in the order in which their calls were taken, at most `limit`.
     pub async fn parked_conflicts(&self, limit: usize) -> Answer<Vec<ConflictView>> {
-        let conflicts = self.ledger.parked_conflicts(limit).await?;
+        let conflicts = self.core.ledger.parked_conflicts(limit).await?;
         let partitions: HashSet<_> =
             conflicts.iter().map(|conflict| conflict.reservation.partition()).collect();
         let asked = partitions
@@ -77,8 +78,8 @@ impl Operations {
 
     /// Whether the books have all that the gate did in a partition, within the time that a call waits for them.
     async fn has_booked_all(&self, partition: Partition) -> bool {
-        let Ok(facts) = self.gate.partition_facts(partition).await else { return false };
-        self.catch_up(partition, facts.last_id.unwrap_or_default()).await.is_ok()
+        let Ok(facts) = self.core.gate.partition_facts(partition).await else { return false };
+        self.core.progress.catch_up(partition, facts.last_id.unwrap_or_default()).await.is_ok()
     }
 
     /// Settles a conflict once. Answers what is booked for it.
@@ -93,7 +94,7 @@ impl Operations {
         reason: &str,
     ) -> Answer<Vec<(MeterId, Amount)>> {
         for _ in 0..ATTEMPTS_MAX {
-            let conflict = self.ledger.parked_conflict(number).await?;
+            let conflict = self.core.ledger.parked_conflict(number).await?;
             let (settlement, booked) = match choice {
                 ConflictChoice::Drop => (Settlement::Drop, Vec::new()),
                 ConflictChoice::Retry if is_admission(&conflict) => {
@@ -124,13 +125,13 @@ impl Operations {
             .collect();
         let settling =
             Settling { actor: actor.to_owned(), reason: reason.to_owned(), booked: Value::Array(amounts) };
-        self.ledger.settle_conflict(conflict, settlement, settling).await
+        self.core.ledger.settle_conflict(conflict, settlement, settling).await
     }
 
     /// What the call said and the books do not have, as usage of now. What is still on its way to the books is waited for.
     async fn as_usage(&self, conflict: ParkedConflict) -> Answer<(Settlement, Vec<(MeterId, Amount)>)> {
         if !is_admission(&conflict) {
-            self.settled_epoch(conflict.reservation.partition()).await?;
+            self.core.progress.settled_epoch(conflict.reservation.partition()).await?;
         }
         let Judged { view, seen, record } = self.judge(conflict).await?;
         if view.undecided.is_some() {
@@ -150,7 +151,7 @@ impl Operations {
     /// What the books have of a conflict as they are.
     async fn judge(&self, conflict: ParkedConflict) -> Answer<Judged> {
         let call = ParkedCall::decode(&conflict.payload).ok();
-        let seen = self.ledger.conflict_standing(conflict.reservation).await?;
+        let seen = self.core.ledger.conflict_standing(conflict.reservation).await?;
         let known = standing(&seen.known).map(|standing| standing.record);
         let known = known.filter(|record| record.body.tenant == conflict.tenant);
         let said = call.as_ref().map(|call| said(call, known.as_ref())).unwrap_or_default();
@@ -189,7 +190,7 @@ impl Operations {
             metadata: None,
             key: Some(key),
         };
-        let entry = self.policy.tenant(&request.tenant).await?;
+        let entry = self.core.policy.tenant(&request.tenant).await?;
         let (id, resolved, record) = self.usage_without_gate(&entry, &request)?;
         let lives = lives_of(&resolved, record.head.born_at_ms);
         let admission = NewParked {

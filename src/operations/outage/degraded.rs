@@ -1,6 +1,7 @@
 //! While the gate is away: what limits allow is admitted without being measured, what is known is consumed and released, and every
 //! such call is parked in the ledger until the gate has it.
 
+use super::Outage;
 use super::parking::both_away;
 use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
@@ -13,16 +14,15 @@ use crate::domain::resolution::{ReservationView, Totals, Verdict};
 use crate::gate::{GateError, ReserveMode, ReserveOutcome, ResolveOutcome};
 use crate::ledger::{KnownReservation, NewParked, ParkedState};
 use crate::operations::answers::Reservation;
-use crate::operations::calls::reserve::{Decided, Prepared, USAGE, usage_record};
-use crate::operations::calls::resolve::Resolving;
-use crate::operations::policy::policy_store::TenantEntry;
+use crate::operations::error::Answer;
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::preparation::{Prepared, USAGE, usage_record};
 use crate::operations::requests::{Ack, ReserveRequest};
-use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Call;
 
 /// What became of an admission while the gate is away.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
-pub(in crate::operations) enum Admission {
+enum Admission {
     /// It is parked.
     Parked,
     /// The same call was admitted before; the reservation stands like this.
@@ -39,7 +39,7 @@ enum Judged {
 }
 
 /// Whether work under these counters may be admitted without measuring it: every limit must allow it, and a hard quota does not.
-pub(super) fn allows_without_gate(resolved: &Resolved) -> bool {
+fn allows_without_gate(resolved: &Resolved) -> bool {
     resolved.counters.iter().all(Counter::allows_without_gate)
 }
 
@@ -61,41 +61,39 @@ fn keep_restorable(resolved: &mut Resolved, body: &mut Body) {
     }
 }
 
-impl Operations {
+impl Outage {
     /// While the gate is away: admitted and parked where every limit allows that, without being measured.
-    pub(in crate::operations) async fn decide_without_gate(
+    pub(in crate::operations) async fn admit(
         &self,
-        entry: &TenantEntry,
-        request: &ReserveRequest,
+        prepared: &Prepared,
+        (resolved, body): (&mut Resolved, &mut Body),
         mode: ReserveMode,
-        prepared: Prepared,
+        now_ms: i64,
         away: GateError,
-    ) -> Answer<Decided> {
-        let now_ms = self.gate_now_ms();
-        let (mut resolved, mut body) = self.resolve(entry, request, &prepared, now_ms)?;
+    ) -> Answer<ReserveOutcome> {
         // By a clock that is not trusted it would be admitted into a wrong window.
-        if request.dry_run || !allows_without_gate(&resolved) || !self.gate.trusts_time() {
+        let is_dry = matches!(mode, ReserveMode::DryRun | ReserveMode::DryBestEffort);
+        if is_dry || !allows_without_gate(resolved) || !self.core.gate.trusts_time() {
             return Err(away.into());
         }
-        keep_restorable(&mut resolved, &mut body);
+        keep_restorable(resolved, body);
         let record = match mode {
-            ReserveMode::Usage => usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms),
-            _ => held_record(&body, &prepared, now_ms),
+            ReserveMode::Usage => usage_record(body, &prepared.units, OutboxId::default(), now_ms, now_ms),
+            _ => held_record(body, prepared, now_ms),
         };
         let expires_at_ms = record.head.expires_at_ms;
-        let outcome =
-            match self.park_admission(prepared.id, degraded(record), lives_of(&resolved, now_ms)).await? {
-                Admission::Parked => ReserveOutcome::Admitted {
-                    granted: prepared.units.clone(),
-                    expires_at_ms,
-                    event: OutboxId::default(),
-                    now_ms,
-                    readings: Vec::new(),
-                },
-                Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
-                Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
-            };
-        Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: now_ms, degraded: true })
+        let lives = lives_of(resolved, now_ms);
+        Ok(match self.park_admission(prepared.id, degraded(record), lives).await? {
+            Admission::Parked => ReserveOutcome::Admitted {
+                granted: prepared.units.clone(),
+                expires_at_ms,
+                event: OutboxId::default(),
+                now_ms,
+                readings: Vec::new(),
+            },
+            Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
+            Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
+        })
     }
 
     /// A usage that the gate does not measure before it is parked.
@@ -104,16 +102,16 @@ impl Operations {
         entry: &TenantEntry,
         request: &ReserveRequest,
     ) -> Answer<(ReservationId, Resolved, Record)> {
-        let now_ms = self.gate_now_ms();
-        let prepared = self.prepare(entry, request, USAGE)?;
-        let (mut resolved, mut body) = self.resolve(entry, request, &prepared, now_ms)?;
+        let now_ms = self.core.gate_now_ms();
+        let prepared = self.preparation.prepare(entry, request, USAGE)?;
+        let (mut resolved, mut body) = self.preparation.resolve(entry, request, &prepared, now_ms)?;
         keep_restorable(&mut resolved, &mut body);
         let record = usage_record(&body, &prepared.units, OutboxId::default(), now_ms, now_ms);
         Ok((prepared.id, resolved, degraded(record)))
     }
 
     /// Parks an admission, unless the ledger knows its id.
-    pub(super) async fn park_admission(
+    async fn park_admission(
         &self,
         id: ReservationId,
         record: Record,
@@ -144,44 +142,34 @@ impl Operations {
                 (Some(new), Admission::Parked)
             }
         };
-        let admission = self.ledger.park(id, decide).await.map_err(both_away)?;
+        let admission = self.core.ledger.park(id, decide).await.map_err(both_away)?;
         if matches!(admission, Admission::Parked) {
             // Noted again: a look before it was parked may have forgotten the tenant.
             self.parking.note(id.partition(), &noted);
-            self.metrics.call_parked(call);
+            self.core.metrics.call_parked(call);
         }
         Ok(admission)
     }
 
     /// Consumes or releases a reservation that the ledger knows, by parking the call. `away` is why the gate was not asked.
-    pub(in crate::operations) async fn resolve_without_gate(
+    pub(in crate::operations) async fn resolve(
         &self,
         id: ReservationId,
         bound: Option<&TenantId>,
-        resolving: &Resolving,
+        parked: ParkedCall,
         away: GateError,
-    ) -> Answer<Reservation> {
-        let parked = match resolving {
-            Resolving::Consume { totals, is_final } => {
-                ParkedCall::Consume { totals: totals.clone(), is_final: *is_final }
-            }
-            Resolving::Release { incurred } => ParkedCall::Release { incurred: incurred.clone() },
-            Resolving::Extend { .. } => return Err(away.into()),
-        };
+    ) -> Answer<ResolveOutcome> {
         self.room_to_park().await?;
-        let (now_ms, bound) = (self.gate_now_ms(), bound.cloned());
+        let (now_ms, bound) = (self.core.gate_now_ms(), bound.cloned());
         let call = call_of(&parked);
         let decide = move |known: &KnownReservation| judge(known, bound.as_ref(), &parked, now_ms);
-        let (judged, parked_of) = self.ledger.park(id, decide).await.map_err(both_away)?;
+        let (judged, parked_of) = self.core.ledger.park(id, decide).await.map_err(both_away)?;
         if let Some(tenant) = parked_of {
             self.parking.note(id.partition(), &tenant);
-            self.metrics.call_parked(call);
+            self.core.metrics.call_parked(call);
         }
         match judged {
-            Judged::Outcome(outcome) => {
-                let settled = self.settled(id, *outcome).await?;
-                Ok(Reservation { degraded: true, ack: Ack::Ledger, ..settled })
-            }
+            Judged::Outcome(outcome) => Ok(*outcome),
             Judged::Unknown => Err(away.into()),
         }
     }
@@ -194,7 +182,7 @@ impl Operations {
         bound: Option<&TenantId>,
         at_gate: Result<Option<Record>, GateError>,
     ) -> Answer<Option<Reservation>> {
-        let mut known = self.ledger.known_reservation(id).await?;
+        let mut known = self.core.ledger.known_reservation(id).await?;
         let away = at_gate.as_ref().err().cloned();
         if away.is_none() && !known.parked.iter().any(|row| row.state == ParkedState::Waiting) {
             return Ok(None);
@@ -221,17 +209,18 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<Record> {
-        let at_gate = self.gate.peek_record(id, bound, self.script_now()).await.map(|peeked| peeked.record);
+        let at_gate =
+            self.core.gate.peek_record(id, bound, self.core.script_now()).await.map(|peeked| peeked.record);
         match at_gate {
             Ok(Some(record)) if record.body.rest.is_some() => Ok(record),
             Err(error) if !error.is_away() => Err(error.into()),
             at_gate if at_gate.is_err() || self.parking.touches(id.partition()) => {
                 match self.with_parked(id, bound, at_gate).await? {
                     Some(found) => Ok(found.record),
-                    None => Ok(self.row_of(id, bound).await?.record),
+                    None => Ok(self.memory.row_of(id, bound).await?.record),
                 }
             }
-            _ => Ok(self.row_of(id, bound).await?.record),
+            _ => Ok(self.memory.row_of(id, bound).await?.record),
         }
     }
 }

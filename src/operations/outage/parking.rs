@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Outage;
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, Partition, ReservationId, TenantId};
 use crate::ledger::LedgerError;
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::error::{Answer, OperationError};
 
 /// How long the ledger's count of waiting calls is taken for true; what is parked here meanwhile is added.
 const COUNT_FOR: Duration = Duration::from_secs(1);
@@ -199,21 +200,16 @@ impl Parking {
     }
 }
 
-impl Operations {
-    /// Where a tenant lives.
-    pub(in crate::operations) fn partition_of(&self, tenant: &TenantId) -> Partition {
-        Partition::of(tenant, self.policy.partitions())
-    }
-
+impl Outage {
     /// Room for one more parked call.
     ///
     /// Errors: `Overloaded` when as many wait as may.
     pub(super) async fn room_to_park(&self) -> Answer<()> {
         loop {
-            if let Some(taken) = self.parking.take_place(self.options.parked_calls_max) {
+            if let Some(taken) = self.parking.take_place(self.parked_calls_max) {
                 return taken;
             }
-            let counts = self.ledger.count_parked().await.map_err(both_away)?;
+            let counts = self.core.ledger.count_parked().await.map_err(both_away)?;
             self.parking.counted(counts.waiting);
         }
     }

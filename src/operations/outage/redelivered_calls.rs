@@ -1,5 +1,6 @@
 //! Redelivers the parked calls of one reservation: its admission as it was given, then what its consumes and releases come to, in one call.
 
+use super::Outage;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::merged_change::{MergedChange, MergedKind};
 use crate::domain::parked::{CounterLife, ParkedCall};
@@ -7,8 +8,8 @@ use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
 use crate::gate::{ConsumeCall, GateError, RecordCall, RecordOutcome, ReleaseCall, ResolveOutcome};
 use crate::ledger::{LedgerError, ParkedRow};
-use crate::operations::calls::reserve::ATTEMPTS_MAX;
-use crate::operations::{OperationError, Operations};
+use crate::operations::error::OperationError;
+use crate::operations::memory::{Recovery, Tries};
 use crate::telemetry::labels::Script;
 
 /// What became of one parked call.
@@ -55,7 +56,7 @@ struct Waiting {
     taken_at_ms: i64,
 }
 
-impl Operations {
+impl Outage {
     /// Redelivers the calls of one reservation, in order, and says what became of each.
     pub(super) async fn redeliver_reservation(
         &self,
@@ -108,7 +109,8 @@ impl Operations {
     }
 
     async fn redeliver_merged(&self, id: ReservationId, mut merged: MergedChange) -> Result<Settled, Halt> {
-        for _ in 0..ATTEMPTS_MAX {
+        let mut tries = Tries::of_call(KEPT_CHANGING);
+        loop {
             match self.redeliver_change(id, &change_of(id, &merged)).await? {
                 Some(ResolveOutcome::Done { .. } | ResolveOutcome::Replayed { .. }) => {
                     return Ok(Settled::Done);
@@ -123,8 +125,8 @@ impl Operations {
                     None => return Ok(Settled::Conflict(conflict_of(other))),
                 },
             }
+            tries.again()?;
         }
-        Err(unavailable("its state kept changing under a parked call").into())
     }
 
     async fn redeliver_admission(
@@ -134,14 +136,15 @@ impl Operations {
         lives: &[CounterLife],
         caught_up: &mut CaughtUp,
     ) -> Result<Settled, Halt> {
-        let entry = self.policy.tenant(&record.body.tenant).await?;
+        let entry = self.core.policy.tenant(&record.body.tenant).await?;
         let mut asked = None;
-        for _ in 0..ATTEMPTS_MAX {
-            let lives = self.lives_now(&entry, record, lives);
-            let epoch = self.gate.epoch(id.partition());
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            let lives = self.memory.lives_now(&entry, record, lives);
+            let epoch = self.core.gate.epoch(id.partition());
             let ledger_asked = asked.is_some() && asked == epoch;
-            let call = RecordCall { id, record, lives: &lives, ledger_asked, now_ms: self.script_now() };
-            match self.timed(Script::Record, self.gate.record(&call)).await {
+            let call = RecordCall { id, record, lives: &lives, ledger_asked, now_ms: self.core.script_now() };
+            match self.core.timed(Script::Record, self.core.gate.record(&call)).await {
                 Ok(RecordOutcome::Done | RecordOutcome::Replayed) => return Ok(Settled::Done),
                 Ok(RecordOutcome::KeyReused) => return Ok(Settled::Conflict(KEY_REUSED.into())),
                 Ok(RecordOutcome::TooLarge) => {
@@ -152,17 +155,17 @@ impl Operations {
                         unavailable("its clock is behind the time at which the call was taken").into()
                     );
                 }
-                Ok(RecordOutcome::Cold(cold)) => self.restore_cold_admission(&entry, &cold, record).await?,
+                Ok(RecordOutcome::Cold(cold)) => recovery.restore_admission(&entry, &cold, record).await?,
                 Ok(RecordOutcome::AskLedger { last_id }) => {
                     if let Some(settled) = self.ask_ledger(id, record, last_id, epoch, caught_up).await? {
                         return Ok(settled);
                     }
                     asked = epoch;
+                    recovery.again()?;
                 }
-                Err(error) => self.after_failure(error).await?,
+                Err(error) => unless_away(&mut recovery, error).await?,
             }
         }
-        Err(unavailable("its state kept changing under a parked call").into())
     }
 
     /// The ledger's row of an admission that the gate does not know decides, once everything from before this redelivery is booked.
@@ -175,15 +178,15 @@ impl Operations {
         caught_up: &mut CaughtUp,
     ) -> Result<Option<Settled>, Halt> {
         if caught_up.0 != epoch {
-            self.catch_up(id.partition(), last_id).await?;
+            self.core.progress.catch_up(id.partition(), last_id).await?;
             caught_up.0 = epoch;
         }
-        let Some(row) = self.ledger.reservation(id).await? else { return Ok(None) };
+        let Some(row) = self.core.ledger.reservation(id).await? else { return Ok(None) };
         let is_repeat = record.body.fingerprint.repeats(&row.record.body.fingerprint);
         if row.tenant != record.body.tenant || !is_repeat {
             return Ok(Some(Settled::Conflict(KEY_REUSED.into())));
         }
-        self.bring_back(row).await?;
+        self.memory.bring_back(row).await?;
         Ok(Some(Settled::Done))
     }
 
@@ -193,33 +196,34 @@ impl Operations {
         id: ReservationId,
         change: &Change<'_>,
     ) -> Result<Option<ResolveOutcome>, Halt> {
-        for _ in 0..ATTEMPTS_MAX {
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
             let outcome = match change {
-                Change::Consume(call) => self.timed(Script::Consume, self.gate.consume_parked(call)).await,
-                Change::Release(call) => self.timed(Script::Release, self.gate.release_parked(call)).await,
+                Change::Consume(call) => {
+                    self.core.timed(Script::Consume, self.core.gate.consume_parked(call)).await
+                }
+                Change::Release(call) => {
+                    self.core.timed(Script::Release, self.core.gate.release_parked(call)).await
+                }
             };
             match outcome {
                 Ok(ResolveOutcome::Unknown { last_id }) => {
-                    self.catch_up(id.partition(), last_id).await?;
-                    let Some(row) = self.ledger.reservation(id).await? else { return Ok(None) };
-                    self.bring_back(row).await?;
+                    self.core.progress.catch_up(id.partition(), last_id).await?;
+                    let Some(row) = self.core.ledger.reservation(id).await? else { return Ok(None) };
+                    self.memory.bring_back(row).await?;
+                    recovery.again()?;
                 }
-                Ok(ResolveOutcome::Cold(cold)) => self.restore_cold_record(&cold).await?,
+                Ok(ResolveOutcome::Cold(cold)) => recovery.restore_record(&cold).await?,
                 Ok(outcome) => return Ok(Some(outcome)),
-                Err(error) => self.after_failure(error).await?,
+                Err(error) => unless_away(&mut recovery, error).await?,
             }
         }
-        Err(unavailable("its state kept changing under a parked call").into())
     }
+}
 
-    /// Checks the node after an alarm; any other failure ends the attempt.
-    async fn after_failure(&self, error: GateError) -> Result<(), Halt> {
-        match error {
-            GateError::Alarm { partition, reason } => Ok(self.after_alarm(partition, &reason).await?),
-            error if error.is_away() => Err(Halt::Away(error)),
-            error => Err(Halt::Failed(error.into())),
-        }
-    }
+/// With the gate away, a redelivery stops.
+async fn unless_away(recovery: &mut Recovery<'_>, error: GateError) -> Result<(), Halt> {
+    recovery.after_failure(error).await?.map_or(Ok(()), |away| Err(Halt::Away(away)))
 }
 
 fn change_of<'a>(id: ReservationId, merged: &MergedChange) -> Change<'a> {
@@ -264,6 +268,7 @@ fn or_conflict(settled: Result<Settled, Halt>) -> Result<Settled, Halt> {
     }
 }
 
+const KEPT_CHANGING: &str = "its state kept changing under a parked call";
 const KEY_REUSED: &str = "another request under the same idempotency key came first";
 
 fn unavailable(why: &str) -> OperationError {

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 
+use super::Outage;
 use super::redelivered_calls::{CaughtUp, Halt, Settled};
 use crate::clock::Clock;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::gate::{GateError, PeekCall};
 use crate::ledger::ParkedRow;
 use crate::ledger::lease::Lease;
-use crate::operations::reconcile::damage::AGAIN_AFTER;
-use crate::operations::{Answer, OperationError, Operations, Work};
+use crate::operations::damage::AGAIN_AFTER;
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::Script;
 
 /// Calls read at once; those of their reservations come with them.
@@ -53,11 +55,11 @@ enum Redelivered {
     NotYet,
 }
 
-impl Operations {
+impl Outage {
     /// Notes every tenant with calls that wait.
     pub async fn reload_parked(&self) -> Answer<()> {
-        for tenant in self.ledger.parked_tenants(TENANTS_MAX).await? {
-            self.parking.note(self.partition_of(&tenant), &tenant);
+        for tenant in self.core.ledger.parked_tenants(TENANTS_MAX).await? {
+            self.parking.note(self.core.gate.partition_of(&tenant), &tenant);
         }
         Ok(())
     }
@@ -65,7 +67,7 @@ impl Operations {
     /// As [`Self::reload_parked`], and drops what has long been done.
     pub async fn look_for_parked(&self) -> Answer<()> {
         self.reload_parked().await?;
-        self.ledger.drop_settled_parked(SETTLED_DAYS).await?;
+        self.core.ledger.drop_settled_parked(SETTLED_DAYS).await?;
         Ok(())
     }
 
@@ -89,8 +91,8 @@ impl Operations {
 
     /// Lets the parked calls of a tenant go first. Says why when the gate is away.
     pub(in crate::operations) async fn parked_first(&self, tenant: &TenantId) -> Answer<Option<GateError>> {
-        let partition = self.partition_of(tenant);
-        let epoch = self.gate.epoch(partition);
+        let partition = self.core.gate.partition_of(tenant);
+        let epoch = self.core.gate.epoch(partition);
         match self.parking.noted(partition, tenant) {
             Some(note) if !self.parking.rests(tenant, epoch, note) => {
                 Box::pin(self.redeliver_in_time(tenant, Wanted::Others)).await
@@ -108,7 +110,7 @@ impl Operations {
             return Ok(None);
         }
         Box::pin(async move {
-            match tokio::time::timeout(LOOK_WITHIN, self.ledger.waiting_tenant(id)).await {
+            match tokio::time::timeout(LOOK_WITHIN, self.core.ledger.waiting_tenant(id)).await {
                 Ok(Ok(Some(tenant))) => self.redeliver_in_time(&tenant, Wanted::Of(id)).await,
                 Ok(Ok(None)) => Ok(None),
                 Ok(Err(error)) if error.is_transient() => self.unless_noted(id, error.into()).await,
@@ -121,7 +123,7 @@ impl Operations {
 
     /// Without the ledger, a reservation of a tenant that is not known to have calls that wait goes on to the gate.
     async fn unless_noted(&self, id: ReservationId, error: OperationError) -> Answer<Option<GateError>> {
-        let peeked = self.gate.peek_record(id, None, self.script_now()).await;
+        let peeked = self.core.gate.peek_record(id, None, self.core.script_now()).await;
         let record = peeked.ok().and_then(|peeked| peeked.record);
         let noted = |tenant: &TenantId| self.parking.noted(id.partition(), tenant).is_some();
         if record.is_some_and(|record| !noted(&record.body.tenant)) { Ok(None) } else { Err(error) }
@@ -133,7 +135,7 @@ impl Operations {
         id: ReservationId,
         bound: Option<&TenantId>,
     ) -> Answer<bool> {
-        let tenant = self.ledger.waiting_tenant(id).await?;
+        let tenant = self.core.ledger.waiting_tenant(id).await?;
         let Some(tenant) = tenant.filter(|tenant| bound.is_none_or(|bound| bound == tenant)) else {
             return Ok(false);
         };
@@ -145,7 +147,7 @@ impl Operations {
     }
 
     async fn redeliver_in_time(&self, tenant: &TenantId, wanted: Wanted) -> Answer<Option<GateError>> {
-        let until = Clock::monotonic() + self.options.restore_wait;
+        let until = Clock::monotonic() + self.core.progress.restore_wait;
         let mut caught_up = CaughtUp::default();
         loop {
             match self.redeliver_next(tenant, wanted, until, &mut caught_up).await? {
@@ -165,12 +167,12 @@ impl Operations {
 
     /// Redelivers all calls of a tenant, and notes as done what the books have.
     async fn redeliver_and_settle(&self, tenant: &TenantId) -> Answer<Redelivered> {
-        let partition = self.partition_of(tenant);
+        let partition = self.core.gate.partition_of(tenant);
         let mut caught_up = CaughtUp::default();
         loop {
-            let until = Clock::monotonic() + self.options.restore_wait;
+            let until = Clock::monotonic() + self.core.progress.restore_wait;
             let redelivered = self.redeliver_next(tenant, Wanted::Due, until, &mut caught_up).await?;
-            let delivered = self.parking.delivered(tenant, self.gate.epoch(partition)).len();
+            let delivered = self.parking.delivered(tenant, self.core.gate.epoch(partition)).len();
             match redelivered {
                 Redelivered::More if delivered < DELIVERED_MAX => {}
                 Redelivered::More | Redelivered::All if delivered > 0 => {
@@ -192,7 +194,7 @@ impl Operations {
         until: Instant,
         caught_up: &mut CaughtUp,
     ) -> Answer<Redelivered> {
-        let partition = self.partition_of(tenant);
+        let partition = self.core.gate.partition_of(tenant);
         if let Some(away) = self.away(partition, tenant).await? {
             return Ok(Redelivered::Away(away));
         }
@@ -209,7 +211,7 @@ impl Operations {
             return Ok(Redelivered::NotYet);
         };
         let name = format!("replay/{partition}");
-        let lease = Lease::new(self.ledger.clone(), &name, self.instance.owner(&name), LEASE);
+        let lease = Lease::new(self.core.ledger.clone(), &name, self.core.instance.owner(&name), LEASE);
         let leased_until = Clock::monotonic() + LEASE / 2;
         if !lease.take().await? {
             return Ok(Redelivered::NotYet);
@@ -221,45 +223,41 @@ impl Operations {
 
     /// Why the gate cannot take anything now. By a clock that is not trusted it would take calls into the wrong windows.
     async fn away(&self, partition: Partition, tenant: &TenantId) -> Answer<Option<GateError>> {
-        if !self.gate.trusts_time() {
+        if !self.core.gate.trusts_time() {
             return Ok(Some(GateError::Unavailable("its clock is not trusted".into())));
         }
         match self.probe(partition, tenant).await {
             Ok(_) => Ok(None),
-            Err(GateError::Alarm { partition, reason }) => {
-                self.after_alarm(partition, &reason).await?;
-                Ok(None)
-            }
-            Err(error) if error.is_away() => Ok(Some(error)),
-            Err(error) => Err(error.into()),
+            Err(error) => self.memory.check.after_failure(error).await,
         }
     }
 
     /// Whether the gate answers at all: the outbox's last id.
     async fn probe(&self, partition: Partition, tenant: &TenantId) -> Result<OutboxId, GateError> {
-        let call = PeekCall { partition, tenant, subjects: &[], counters: &[], now_ms: self.script_now() };
-        self.timed(Script::Peek, self.gate.peek_counters(&call)).await.map(|peeked| peeked.last_id)
+        let call =
+            PeekCall { partition, tenant, subjects: &[], counters: &[], now_ms: self.core.script_now() };
+        self.core.timed(Script::Peek, self.core.gate.peek_counters(&call)).await.map(|peeked| peeked.last_id)
     }
 
     /// The next calls not yet delivered to the gate in this epoch.
     async fn undelivered(&self, tenant: &TenantId, wanted: Wanted, limit: usize) -> Answer<Vec<ParkedRow>> {
-        let epoch = self.gate.epoch(self.partition_of(tenant));
+        let epoch = self.core.gate.epoch(self.core.gate.partition_of(tenant));
         let (only, without) = match wanted {
             Wanted::Of(id) => (Some(id), Vec::new()),
             Wanted::Others => (None, self.parking.passed_over(tenant, epoch, Duration::MAX)),
             Wanted::Due => (None, self.parking.passed_over(tenant, epoch, AGAIN_AFTER)),
         };
         let delivered = self.parking.delivered(tenant, epoch);
-        Ok(self.ledger.waiting_calls(tenant, only, delivered, &without, limit).await?)
+        Ok(self.core.ledger.waiting_calls(tenant, only, delivered, &without, limit).await?)
     }
 
     /// Of what was noted of the tenant up to `note` at most what is passed over waits: calls of others need not look again.
     async fn nothing_else_waits(&self, tenant: &TenantId, note: u64) -> Answer<()> {
-        let partition = self.partition_of(tenant);
-        let epoch = self.gate.epoch(partition);
+        let partition = self.core.gate.partition_of(tenant);
+        let epoch = self.core.gate.epoch(partition);
         let delivered = self.parking.delivered(tenant, epoch);
         if self.parking.passed_over(tenant, epoch, Duration::MAX).is_empty()
-            || self.ledger.waiting_calls(tenant, None, delivered, &[], 1).await?.is_empty()
+            || self.core.ledger.waiting_calls(tenant, None, delivered, &[], 1).await?.is_empty()
         {
             self.parking.forget(partition, tenant, note);
         } else {
@@ -282,16 +280,16 @@ impl Operations {
             if Clock::monotonic() >= leased_until {
                 break;
             }
-            if !self.gate.trusts_time() {
+            if !self.core.gate.trusts_time() {
                 return Ok(Redelivered::NotYet);
             }
-            let epoch = self.gate.epoch(id.partition());
+            let epoch = self.core.gate.epoch(id.partition());
             match self.redeliver_reservation(id, &rows, caught_up).await {
                 Ok(settled) => self.note_settled(tenant, epoch, &rows, settled).await?,
                 Err(Halt::Away(error)) => return Ok(Redelivered::Away(error)),
                 Err(Halt::Failed(error @ OperationError::InQuarantine(_))) => {
                     self.parking.pass_over(tenant, epoch, id);
-                    self.pass_over(Work::Replay, &format!("reservation {id}"), &error).await;
+                    self.core.damage.pass_over(Work::Replay, &format!("reservation {id}"), &error).await;
                     if matches!(wanted, Wanted::Of(_)) {
                         return Err(error);
                     }
@@ -321,15 +319,15 @@ impl Operations {
             }
         }
         // What was delivered before the gate lost its memory is delivered again.
-        if self.gate.epoch(self.partition_of(tenant)) == epoch {
+        if self.core.gate.epoch(self.core.gate.partition_of(tenant)) == epoch {
             self.parking.note_delivered(tenant, epoch, delivered);
         }
         Ok(())
     }
 
     async fn conflict(&self, row: &ParkedRow, reason: &str) -> Answer<()> {
-        if self.ledger.refuse_parked(&row.tenant, row.number, reason).await? {
-            self.metrics.parked_conflict();
+        if self.core.ledger.refuse_parked(&row.tenant, row.number, reason).await? {
+            self.core.metrics.parked_conflict();
             tracing::error!(tenant = %row.tenant, reservation = %row.reservation, number = row.number, reason, "a parked call conflicts with what the gate has");
         }
         Ok(())
@@ -337,14 +335,14 @@ impl Operations {
 
     /// Waits, within bounds, until the books have what was delivered to the gate, and notes that as done. Says whether they have.
     async fn settle_delivered(&self, partition: Partition, tenant: &TenantId) -> Answer<bool> {
-        let epoch = self.gate.epoch(partition);
+        let epoch = self.core.gate.epoch(partition);
         let delivered = self.parking.delivered(tenant, epoch);
         let booked =
-            tokio::time::timeout(self.options.restore_wait, self.is_booked(partition, tenant, epoch));
+            tokio::time::timeout(self.core.progress.restore_wait, self.is_booked(partition, tenant, epoch));
         if !matches!(booked.await, Ok(true)) {
             return Ok(false);
         }
-        self.ledger.settle_parked(tenant, delivered.clone()).await?;
+        self.core.ledger.settle_parked(tenant, delivered.clone()).await?;
         self.parking.settled(tenant, &delivered);
         Ok(true)
     }
@@ -352,13 +350,13 @@ impl Operations {
     /// Waits until the books have all that the gate did in this epoch. Only then may its memory be lost again.
     async fn is_booked(&self, partition: Partition, tenant: &TenantId, epoch: Option<Epoch>) -> bool {
         let Ok(last_id) = self.probe(partition, tenant).await else { return false };
-        if self.catch_up(partition, last_id).await.is_err() {
+        if self.core.progress.catch_up(partition, last_id).await.is_err() {
             return false;
         }
-        let Ok(cursor) = self.ledger.cursor_row(partition).await else { return false };
+        let Ok(cursor) = self.core.ledger.cursor_row(partition).await else { return false };
         // A rest that was given up is not booked.
         let is_kept = epoch.is_some_and(|epoch| cursor.given_up < epoch);
-        is_kept && cursor.settles(last_id) && self.gate.epoch(partition) == epoch
+        is_kept && cursor.settles(last_id) && self.core.gate.epoch(partition) == epoch
     }
 }
 

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::PolicyVerbs;
 use crate::domain::ids::TenantId;
 use crate::domain::instant::rfc3339;
 use crate::domain::period::{Calendar, Calendars, WindowKind};
 use crate::ledger::{CalendarChange, StoredTenant};
-use crate::operations::Operations;
 
-impl Operations {
+impl PolicyVerbs {
     /// A stored tenant as it is shown.
     pub(in crate::operations) fn shown(&self, stored: &StoredTenant) -> Value {
         // Where none is stored there is none to come, whatever the definition says.
@@ -18,7 +18,7 @@ impl Operations {
 
     /// While a change of calendar is still to come: the calendar that holds now and those that follow it.
     pub(super) fn with_calendars(&self, mut definition: Value, calendars: &Calendars) -> Value {
-        let to_come = calendars.to_come(self.clock.now_ms());
+        let to_come = calendars.to_come(self.core.clock.now_ms());
         if let (Some(fields), false) = (definition.as_object_mut(), to_come.is_empty()) {
             let shown = to_come.iter().map(|dated| {
                 let (zone, anchor_day) = (dated.calendar.zone.name(), u8::from(dated.calendar.anchor_day));

@@ -1,11 +1,10 @@
 //! Policy as resources: meters, operations, default limits, plans and tenants, created, replaced, read and deleted.
 
-pub(super) mod calendars;
-pub(super) mod in_use;
-pub(super) mod overrides;
-pub(super) mod policy_change;
-pub(super) mod policy_draft;
-pub(super) mod policy_store;
+mod calendars;
+mod in_use;
+mod overrides;
+mod policy_change;
+mod policy_draft;
 
 use std::sync::Arc;
 
@@ -18,14 +17,27 @@ use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Edit;
 use crate::ledger::TenantCursor;
 use crate::operations::answers::{PolicyChanges, Rows, StoredDefinition};
-use crate::operations::reads::lists::limit_of;
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::requests::INSTALLATION;
 use crate::operations::requests::{ApplyRequest, Page, Precondition};
-use crate::operations::{Answer, FieldError, INSTALLATION, OperationError, Operations};
 use policy_change::{Target, Terms};
 use policy_draft::internal;
-use policy_store::TenantEntry;
 
-impl Operations {
+/// What is done with policy: objects and files of them, created, replaced, read and deleted.
+pub struct PolicyVerbs {
+    core: Arc<Core>,
+    /// The plan on which an unknown tenant is created at first use; none: it is refused.
+    unknown_tenant_plan: Option<PlanId>,
+}
+
+impl PolicyVerbs {
+    /// Creates unknown tenants on `unknown_tenant_plan`, if there is one.
+    pub(super) fn new(core: Arc<Core>, unknown_tenant_plan: Option<PlanId>) -> Self {
+        Self { core, unknown_tenant_plan }
+    }
+
     /// Creates or replaces an object. `body` is the JSON of its definition; its `id` may be left out and must else be
     /// `id`. Live on every instance within a second.
     pub async fn put_policy(
@@ -56,12 +68,13 @@ impl Operations {
     pub async fn get_policy(&self, kind: DefinitionKind, id: &str) -> Answer<StoredDefinition> {
         let found = if kind == DefinitionKind::Tenant {
             let tenant = TenantId::parse(id).map_err(|_| missing(kind, id))?;
-            self.ledger
+            self.core
+                .ledger
                 .read_tenant_definition(&tenant)
                 .await?
                 .map(|stored| (self.shown(&stored), stored.version))
         } else {
-            let stored = self.ledger.read_policy().await?;
+            let stored = self.core.ledger.read_policy().await?;
             let objects = stored.objects.into_iter();
             objects
                 .filter(|object| object.kind == kind && object.id == id)
@@ -106,31 +119,31 @@ impl Operations {
         if kind == DefinitionKind::Tenant {
             return self.list_tenants(page).await;
         }
-        let stored = self.ledger.read_policy().await?;
+        let stored = self.core.ledger.read_policy().await?;
         let mut objects: Vec<_> = stored.objects.into_iter().filter(|object| object.kind == kind).collect();
         objects.sort_by(|a, b| a.id.cmp(&b.id));
         let after = page.after.as_deref().unwrap_or_default();
         let rest: Vec<_> = objects.into_iter().filter(|object| object.id.as_str() > after).collect();
-        let shown = Rows::page(rest, limit_of(&page), |object| object.id.clone());
+        let shown = Rows::page(rest, page.rows_max(), |object| object.id.clone());
         Ok(shown.map(|object| with_version(object.definition, object.version)))
     }
 
     async fn list_tenants(&self, page: Page) -> Answer<Rows<Value>> {
         let after = page.after.as_deref().map(tenant_place).transpose()?;
-        let limit = limit_of(&page);
-        let rows = self.ledger.list_tenants(after.as_ref(), limit + 1).await?;
+        let limit = page.rows_max();
+        let rows = self.core.ledger.list_tenants(after.as_ref(), limit + 1).await?;
         let page = Rows::page(rows, limit, |row| format!("{}:{}", row.created_at_us, row.id));
         Ok(page.map(|row| with_version(self.shown(&row), row.version)))
     }
 
     /// The tenant; one that nobody has made is created where the configuration names a plan for such tenants.
     pub(in crate::operations) async fn tenant_or_new(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
-        match (self.policy.find_tenant(id).await?, &self.options.unknown_tenant_plan) {
+        match (self.core.policy.find_tenant(id).await?, &self.unknown_tenant_plan) {
             (Some(entry), _) => return Ok(entry),
             (None, Some(plan)) => Box::pin(self.create_on(id, plan)).await?,
             (None, None) => {}
         }
-        self.policy.tenant(id).await
+        self.core.policy.tenant(id).await
     }
 
     async fn create_on(&self, id: &TenantId, plan: &PlanId) -> Answer<()> {

@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value};
 
+use super::PolicyVerbs;
 use super::policy_change::Attempts;
 use crate::domain::ids::{OverrideId, TenantId};
 use crate::domain::policy::diff::DefinitionKind;
 use crate::operations::answers::{Rows, StoredDefinition};
+use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::requests::{OverridesRequest, Precondition};
-use crate::operations::{Answer, FieldError, OperationError, Operations};
 
-impl Operations {
+impl PolicyVerbs {
     /// Creates or replaces an override: `body` has its fields and `tenant`.
     pub async fn put_override(&self, id: &str, body: &[u8], actor: &str) -> Answer<StoredDefinition> {
         OverrideId::parse(id).map_err(|error| OperationError::field("/id", error.to_string()))?;

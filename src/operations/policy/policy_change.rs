@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
+use super::PolicyVerbs;
 use super::policy_draft::{Draft, Settled};
-use super::policy_store::{add_object, generations};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::TenantId;
 use crate::domain::policy::Policy;
@@ -14,8 +14,9 @@ use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::edit::Edit;
 use crate::ledger::{Conflict, LedgerError, PolicyWritten, TenantCursor};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::{add_object, generations};
 use crate::operations::requests::Precondition;
-use crate::operations::{Answer, OperationError, Operations};
 use crate::telemetry::labels::Alarm;
 
 const TENANTS_PAGE: usize = 1_000;
@@ -72,12 +73,15 @@ pub(in crate::operations) struct Changed {
     pub(in crate::operations) settled: Settled,
 }
 
-impl Operations {
+impl PolicyVerbs {
     /// Makes a change, again and again while something that it was prepared on is changed by others.
     pub(super) async fn change_policy(&self, edit: Edit, terms: Terms<'_>, actor: &str) -> Answer<Changed> {
         // Two that read all tenants would only get in each other's way.
-        let _turn =
-            if edit.is_of_tenants_only() || terms.dry_run { None } else { Some(self.policy.turn().await) };
+        let _turn = if edit.is_of_tenants_only() || terms.dry_run {
+            None
+        } else {
+            Some(self.core.policy.turn().await)
+        };
         let mut attempts = Attempts::new();
         loop {
             let mut draft = self.draft(&edit, actor).await?;
@@ -90,7 +94,7 @@ impl Operations {
             }
             terms.agreed.iter().for_each(|digest| draft.agree_to(digest.clone()));
             let (base, with_tenants) = (draft.base(), draft.concerns_all_tenants());
-            match self.ledger.change_policy(base, with_tenants, move |since| draft.finish(since)).await {
+            match self.core.ledger.change_policy(base, with_tenants, move |since| draft.finish(since)).await {
                 Ok(done) => {
                     let (written, settled) = done?;
                     let base = base.version;
@@ -98,7 +102,7 @@ impl Operations {
                     return Ok(Changed { written: Some(written), version_before, base, settled });
                 }
                 Err(LedgerError::Conflict(Conflict::PolicyMoved { .. } | Conflict::Version { .. })) => {
-                    self.policy.refresh().await?;
+                    self.core.policy.refresh().await?;
                 }
                 // Something was used for the first time meanwhile: the next attempt says what that means.
                 Err(LedgerError::Busy(_) | LedgerError::Conflict(Conflict::InUse { .. })) => {}
@@ -111,12 +115,12 @@ impl Operations {
     /// Works the change out on what is stored. Where it is about tenants alone, the rest is that of this instance's memory:
     /// it is not written unless that is up to date.
     async fn draft(&self, edit: &Edit, actor: &str) -> Answer<Draft> {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.core.clock.now_ms();
         let actor = actor.to_owned();
         let mut draft = if edit.is_of_tenants_only() {
-            Draft::new(edit.clone(), actor, self.policy.as_of_now(), &[], now_ms)
+            Draft::new(edit.clone(), actor, self.core.policy.as_of_now(), &[], now_ms)
         } else {
-            let stored = self.ledger.read_policy().await?;
+            let stored = self.core.ledger.read_policy().await?;
             let mut definitions = Definitions::default();
             for object in &stored.objects {
                 add_object(&mut definitions, object.kind, &object.definition)?;
@@ -128,7 +132,7 @@ impl Operations {
             self.keep_all_tenants(&mut draft).await?;
         } else {
             let named: Vec<TenantId> = edit.tenants().into_iter().collect();
-            self.ledger.read_tenants(named).await?.into_iter().for_each(|stored| draft.keep(stored));
+            self.core.ledger.read_tenants(named).await?.into_iter().for_each(|stored| draft.keep(stored));
         }
         for tenant in draft.with_other_calendars() {
             if !self.may_have_booked(&tenant).await? {
@@ -146,7 +150,7 @@ impl Operations {
     async fn keep_all_tenants(&self, draft: &mut Draft) -> Answer<()> {
         let mut place = None;
         loop {
-            let page = self.ledger.list_tenants(place.as_ref(), TENANTS_PAGE).await?;
+            let page = self.core.ledger.list_tenants(place.as_ref(), TENANTS_PAGE).await?;
             let is_last = page.len() < TENANTS_PAGE;
             place =
                 page.last().map(|row| TenantCursor { created_at_us: row.created_at_us, id: row.id.clone() });
@@ -177,22 +181,22 @@ impl Operations {
     async fn after_change(&self, base: u64, written: &PolicyWritten, settled: &Settled) -> Answer<()> {
         for (tenant, why) in &settled.unresolved {
             tracing::error!(%tenant, why, "a change of policy passed over a tenant that cannot be resolved");
-            self.metrics.alarm(Alarm::Policy);
+            self.core.metrics.alarm(Alarm::Policy);
         }
         let mut kinds = BTreeSet::new();
         for object in &written.objects {
             kinds.insert(object.kind);
             if let (DefinitionKind::Tenant, Ok(tenant)) = (object.kind, TenantId::parse(&object.id)) {
-                self.policy.tenant_changed(&tenant, object.version).await;
+                self.core.policy.tenant_changed(&tenant, object.version).await;
             }
         }
         let is_of_tenants_only = kinds.iter().all(|kind| *kind == DefinitionKind::Tenant);
         let version = if is_of_tenants_only {
-            self.policy.only_tenants_changed(base, written.version)
+            self.core.policy.only_tenants_changed(base, written.version)
         } else {
-            self.policy.refresh().await?
+            self.core.policy.refresh().await?
         };
-        self.policy_version_seen(version);
+        self.core.policy.show_version(version);
         Ok(())
     }
 }

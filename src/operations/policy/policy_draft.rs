@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::calendars::calendar_change;
-use super::policy_store::stored_json;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::meter::Meter;
@@ -22,7 +21,8 @@ use crate::ledger::{
     CalendarChange, Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite,
     StoredObject, StoredTenant, TenantSince,
 };
-use crate::operations::{Answer, OperationError};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::stored_json;
 
 /// A change of the policy worked out against what is stored.
 pub(in crate::operations) struct Draft {

@@ -1,10 +1,11 @@
 //! Whether this instance can do its work: what readiness tells.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::gate::BreakerState;
-use crate::operations::Operations;
+use crate::operations::core::Core;
 
 /// The longest that readiness waits for Postgres; a balancer does not wait long for its answer.
 const LEDGER_PATIENCE: Duration = Duration::from_millis(500);
@@ -32,7 +33,18 @@ impl Readiness {
     }
 }
 
-impl Operations {
+/// What readiness is made of.
+pub struct Health {
+    core: Arc<Core>,
+    stopping: AtomicBool,
+}
+
+impl Health {
+    /// Of an instance that takes calls.
+    pub(in crate::operations) fn new(core: Arc<Core>) -> Self {
+        Self { core, stopping: AtomicBool::new(false) }
+    }
+
     /// From now on readiness says that no calls should be sent here.
     pub fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Release);
@@ -42,7 +54,8 @@ impl Operations {
     pub async fn readiness(&self) -> Vec<Readiness> {
         let running = !self.stopping.load(Ordering::Acquire);
         let ledger = self.ledger_readiness().await;
-        let has_epochs = self.gate.partitions().all(|partition| self.gate.epoch(partition).is_some());
+        let has_epochs =
+            self.core.gate.partitions().all(|partition| self.core.gate.epoch(partition).is_some());
         vec![
             Readiness::needed("running", running, "It takes calls.", "It is stopping."),
             Readiness::needed(
@@ -54,7 +67,7 @@ impl Operations {
             self.gate_readiness(ledger.ok),
             Readiness::of(
                 "clock",
-                self.gate.trusts_time(),
+                self.core.gate.trusts_time(),
                 "Redis's clock is trusted.",
                 "Redis's clock has stepped or differs from the host's; nothing is admitted until they agree or an admin accepts it.",
             ),
@@ -64,8 +77,8 @@ impl Operations {
 
     /// While the ledger answers, calls are taken without the gate too: no balancer may send them elsewhere then.
     fn gate_readiness(&self, ledger_ok: bool) -> Readiness {
-        let answers = self.gate.breaker_state() == BreakerState::Closed;
-        let ok = answers && self.gate.takes_writes();
+        let answers = self.core.gate.breaker_state() == BreakerState::Closed;
+        let ok = answers && self.core.gate.takes_writes();
         let ill = match ledger_ok {
             _ if answers => {
                 "Redis answers but takes no writes: look at its memory, its disk and its role. Limits' failure policies decide, and calls are parked."
@@ -79,7 +92,7 @@ impl Operations {
     }
 
     async fn ledger_readiness(&self) -> Readiness {
-        let ok = match tokio::time::timeout(LEDGER_PATIENCE, self.ledger.policy_version()).await {
+        let ok = match tokio::time::timeout(LEDGER_PATIENCE, self.core.ledger.policy_version()).await {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the ledger does not answer readiness");

@@ -1,5 +1,8 @@
 //! Reads of the books: usage, entries, reservations, a page at a time, newest first.
 
+use std::sync::Arc;
+
+use super::Reads;
 use crate::domain::ids::TenantId;
 use crate::domain::resolution::ReservationView;
 use crate::ledger::{
@@ -7,14 +10,15 @@ use crate::ledger::{
     UsageCursor, UsageQuery,
 };
 use crate::operations::answers::{Reservation, Rows, StoredEntry, UsageFigures};
-use crate::operations::outage::degraded::standing;
-use crate::operations::requests::{Ack, EntriesRequest, Page, ReservationsRequest, UsageRequest};
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::outage::standing;
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::requests::{Ack, EntriesRequest, ReservationsRequest, UsageRequest};
 
-impl Operations {
+impl Reads {
     /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
     pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.core.clock.now_ms();
         let (zone, start_ms) = self.zone_and_start(&request, now_ms).await?;
         let (from_ms, to_ms) =
             (request.from_ms.unwrap_or(start_ms), request.to_ms.unwrap_or(now_ms.saturating_add(1)));
@@ -23,7 +27,7 @@ impl Operations {
                 "`from` must be before `to`; where absent, they are the start of the period and now".into(),
             ));
         }
-        let limit = limit_of(&request.page);
+        let limit = request.page.rows_max();
         let query = UsageQuery {
             tenant: request.tenant,
             meter: request.meter,
@@ -36,7 +40,7 @@ impl Operations {
             after: request.page.after.as_deref().map(usage_place).transpose()?,
             limit: limit + 1,
         };
-        let page = self.ledger.usage(&query).await?;
+        let page = self.core.ledger.usage(&query).await?;
         let place = |row: &UsageFigures| format!("{}:{}", row.place.start_ms, row.place.group);
         Ok(Rows { as_of_ms: Some(page.as_of_ms), ..Rows::page(page.rows, limit, place) })
     }
@@ -67,8 +71,8 @@ impl Operations {
             reservation: request.reservation,
         };
         let after = request.page.after.as_deref().map(entry_place).transpose()?;
-        let limit = limit_of(&request.page);
-        let rows = self.ledger.entries_of(&request.tenant, &filter, after, limit + 1).await?;
+        let limit = request.page.rows_max();
+        let rows = self.core.ledger.entries_of(&request.tenant, &filter, after, limit + 1).await?;
         Ok(Rows::page(rows, limit, |row| {
             let EntryCursor { happened_at_ms, operation_id, step, line, leg } = row.place();
             format!("{happened_at_ms}:{operation_id}:{step}:{line}:{leg}")
@@ -80,11 +84,11 @@ impl Operations {
         self.known(&request.tenant).await?;
         let filter = ReservationFilter { state: request.state, subject: None, meter: None };
         let mut after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
-        let limit = limit_of(&request.page);
+        let limit = request.page.rows_max();
         let mut found = Vec::with_capacity(limit + 1);
         // What parked calls changed may not fit the filter: pages are read until one is full.
         while found.len() <= limit {
-            let listed = self.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
+            let listed = self.core.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
             let is_last = listed.len() <= limit;
             after = listed.last().map(|listed| listed.place);
             found.extend(listed.into_iter().filter_map(|listed| found_in(listed, &filter)));
@@ -96,19 +100,16 @@ impl Operations {
         Ok(Rows::page(found, limit, place))
     }
 
-    async fn known(
-        &self,
-        tenant: &TenantId,
-    ) -> Answer<std::sync::Arc<crate::operations::policy::policy_store::TenantEntry>> {
-        let found = self.policy.find_tenant(tenant).await?;
+    async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
+        let found = self.core.policy.find_tenant(tenant).await?;
         found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
     }
 
     fn reservation_place(&self, text: &str) -> Answer<ReservationCursor> {
-        let (born, id) = text.split_once(':').ok_or_else(bad_cursor)?;
+        let (born, id) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
         Ok(ReservationCursor {
-            born_at_ms: born.parse().map_err(|_| bad_cursor())?,
-            id: self.ids.parse(id).map_err(|_| bad_cursor())?,
+            born_at_ms: born.parse().map_err(|_| OperationError::bad_cursor())?,
+            id: self.ids.parse(id).map_err(|_| OperationError::bad_cursor())?,
         })
     }
 }
@@ -123,27 +124,22 @@ fn found_in(listed: ListedReservation, filter: &ReservationFilter) -> Option<Res
     filter.fits(&found.record).then_some(found)
 }
 
-pub(in crate::operations) fn limit_of(page: &Page) -> usize {
-    usize::try_from(page.limit).unwrap_or(1000).clamp(1, 1000)
-}
-
-pub(super) fn bad_cursor() -> OperationError {
-    OperationError::Malformed("the cursor does not read; start again without it".into())
-}
-
 fn usage_place(text: &str) -> Answer<UsageCursor> {
-    let (start, group) = text.split_once(':').ok_or_else(bad_cursor)?;
-    Ok(UsageCursor { start_ms: start.parse().map_err(|_| bad_cursor())?, group: group.to_owned() })
+    let (start, group) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
+    Ok(UsageCursor {
+        start_ms: start.parse().map_err(|_| OperationError::bad_cursor())?,
+        group: group.to_owned(),
+    })
 }
 
 fn entry_place(text: &str) -> Answer<EntryCursor> {
     let parts: Vec<_> = text.split(':').collect();
-    let [at, id, step, line, leg] = parts.as_slice() else { return Err(bad_cursor()) };
+    let [at, id, step, line, leg] = parts.as_slice() else { return Err(OperationError::bad_cursor()) };
     Ok(EntryCursor {
-        happened_at_ms: at.parse().map_err(|_| bad_cursor())?,
-        operation_id: id.parse().map_err(|_| bad_cursor())?,
-        step: step.parse().map_err(|_| bad_cursor())?,
-        line: line.parse().map_err(|_| bad_cursor())?,
-        leg: leg.parse().map_err(|_| bad_cursor())?,
+        happened_at_ms: at.parse().map_err(|_| OperationError::bad_cursor())?,
+        operation_id: id.parse().map_err(|_| OperationError::bad_cursor())?,
+        step: step.parse().map_err(|_| OperationError::bad_cursor())?,
+        line: line.parse().map_err(|_| OperationError::bad_cursor())?,
+        leg: leg.parse().map_err(|_| OperationError::bad_cursor())?,
     })
 }

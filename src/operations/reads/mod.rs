@@ -1,8 +1,37 @@
 //! What is read: quotas, the books, their comparison with the gate, jobs, readiness.
 
-pub(super) mod audit;
-pub(super) mod health;
-pub(super) mod jobs;
-pub(super) mod lists;
-pub(super) mod quota;
-pub(super) mod reconciliations;
+mod audit;
+mod health;
+mod jobs;
+mod lists;
+mod quota;
+mod reconciliations;
+
+use std::sync::Arc;
+
+pub use health::{Health, Readiness};
+
+use crate::domain::ids::ReservationIds;
+use crate::operations::core::Core;
+use crate::operations::memory::Memory;
+use crate::operations::outage::Outage;
+
+/// Reads of the gate and of the books.
+pub struct Reads {
+    core: Arc<Core>,
+    memory: Arc<Memory>,
+    outage: Arc<Outage>,
+    ids: ReservationIds,
+}
+
+impl Reads {
+    /// `ids` reads those in cursors.
+    pub(super) fn new(
+        core: Arc<Core>,
+        memory: Arc<Memory>,
+        outage: Arc<Outage>,
+        ids: ReservationIds,
+    ) -> Self {
+        Self { core, memory, outage, ids }
+    }
+}

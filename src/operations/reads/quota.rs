@@ -1,87 +1,73 @@
 //! What a tenant has left: read at the gate, or from the ledger when the gate is away.
 
-use std::sync::Arc;
-
+use super::Reads;
 use crate::domain::ids::Subject;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
-use crate::gate::{Cold, CounterReading, GateError, PeekCall};
+use crate::gate::{Cold, CounterReading, PeekedCounters};
 use crate::operations::answers::QuotaStatus;
-use crate::operations::calls::limit_status::limit_statuses;
-use crate::operations::calls::reserve::ATTEMPTS_MAX;
-use crate::operations::memory::restore::cold_subjects;
-use crate::operations::memory::restore_subjects::Asks;
-use crate::operations::policy::policy_store::TenantEntry;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::limit_status::limit_statuses;
+use crate::operations::memory::{Asks, cold_subjects};
+use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{Ack, QuotaRequest};
-use crate::operations::{Answer, OperationError, Operations};
-use crate::telemetry::labels::Script;
 
-impl Operations {
+impl Reads {
     /// Quotas and limits of a tenant (and of one subject), as they stand now.
     pub async fn read_quota(&self, request: QuotaRequest) -> Answer<QuotaStatus> {
-        let found = self.policy.find_tenant(&request.tenant).await?;
+        let found = self.core.policy.find_tenant(&request.tenant).await?;
         let entry = found
             .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {}", request.tenant)))?;
-        let subjects: Vec<_> = request
-            .subject
-            .iter()
-            .map(|subject| (subject.clone(), self.gate.subject_hash(&request.tenant, subject)))
-            .collect();
-        let mut at_ms = self.clock.now_ms();
+        let mut at_ms = self.core.clock.now_ms();
         // What waits for the gate belongs into its figures; a read answers also where it cannot get there now.
-        if matches!(self.parked_first(&request.tenant).await, Ok(Some(_))) {
+        if matches!(self.outage.parked_first(&request.tenant).await, Ok(Some(_))) {
             return self.quota_from_ledger(&entry, request, at_ms).await;
         }
-        for _ in 0..ATTEMPTS_MAX {
-            let resolved = shown(&entry, request.subject.as_ref(), at_ms);
-            match self.peek(&entry, &resolved, &subjects).await {
-                Ok(peeked) => {
-                    if !entry.windows(at_ms).valid().contains(peeked.now_ms) {
-                        at_ms = peeked.now_ms;
-                        continue;
+        match self.quota_at_gate(&entry, request.subject.as_ref(), &mut at_ms).await {
+            Ok((resolved, readings)) => Ok(answer(&entry, resolved, request, readings, at_ms, Ack::Gate)),
+            Err(OperationError::GateUnavailable(_)) => self.quota_from_ledger(&entry, request, at_ms).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The figures of the gate. `at_ms` follows its time, where that is in other windows.
+    async fn quota_at_gate(
+        &self,
+        entry: &TenantEntry,
+        subject: Option<&Subject>,
+        at_ms: &mut i64,
+    ) -> Answer<(Resolved, Vec<CounterReading>)> {
+        let hash = |subject: &Subject| self.core.gate.subject_hash(&entry.definition.id, subject);
+        let subjects: Vec<_> = subject.iter().map(|subject| ((*subject).clone(), hash(subject))).collect();
+        let mut recovery = self.memory.recovery("its counters kept changing under this read");
+        loop {
+            let resolved = shown(entry, subject, *at_ms);
+            match self.memory.peek(entry, &resolved, &subjects).await {
+                Ok(peeked) if !entry.windows(*at_ms).valid().contains(peeked.now_ms) => {
+                    *at_ms = peeked.now_ms;
+                    recovery.again()?;
+                }
+                Ok(PeekedCounters { cold: None, readings, .. }) => return Ok((resolved, readings)),
+                Ok(PeekedCounters { cold: Some(cold), readings, .. }) => {
+                    if !self.restore_to_read(entry, &cold, &resolved, &subjects, *at_ms).await? {
+                        return Ok((resolved, as_unused(readings)));
                     }
-                    match &peeked.cold {
-                        Some(cold) => {
-                            match self.restore_to_read(&entry, cold, &resolved, &subjects, at_ms).await {
-                                Err(OperationError::GateUnavailable(_)) => break,
-                                restored => {
-                                    if !restored? {
-                                        let readings = as_unused(peeked.readings);
-                                        return Ok(answer(
-                                            &entry,
-                                            resolved,
-                                            request,
-                                            readings,
-                                            at_ms,
-                                            Ack::Gate,
-                                        ));
-                                    }
-                                }
-                            }
-                        }
-                        None => {
-                            return Ok(answer(&entry, resolved, request, peeked.readings, at_ms, Ack::Gate));
-                        }
+                    recovery.again()?;
+                }
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Err(away.into());
                     }
                 }
-                Err(GateError::Alarm { partition, reason }) => {
-                    match self.after_alarm(partition, &reason).await {
-                        Err(OperationError::GateUnavailable(_)) => break,
-                        checked => checked?,
-                    }
-                }
-                Err(error) if error.is_transient() => break,
-                Err(error) => return Err(error.into()),
             }
         }
-        self.quota_from_ledger(&entry, request, at_ms).await
     }
 
     /// Restores what a read found cold; says whether the gate was told something. A subject of which the ledger knows nothing
     /// leaves nothing behind.
     async fn restore_to_read(
         &self,
-        entry: &Arc<TenantEntry>,
+        entry: &TenantEntry,
         cold: &Cold,
         resolved: &Resolved,
         subjects: &[(Subject, SubjectHash)],
@@ -89,32 +75,14 @@ impl Operations {
     ) -> Answer<bool> {
         if cold.tenant || !cold.counters.is_empty() {
             let of_tenant = Cold { holders: Vec::new(), ..cold.clone() };
-            self.restore_cold(entry, &of_tenant, resolved, subjects, at_ms).await?;
+            self.memory.restore_cold(entry, &of_tenant, resolved, subjects, at_ms).await?;
             return Ok(true);
         }
         let mut told = false;
         for cold in cold_subjects(cold, subjects) {
-            told |= self.restore_cold_subject(entry, &cold, at_ms, Asks::Read).await?;
+            told |= self.memory.restore_cold_subject(entry, &cold, at_ms, Asks::Read).await?;
         }
         Ok(told)
-    }
-
-    /// How these counters stand at the gate.
-    pub(in crate::operations) async fn peek(
-        &self,
-        entry: &TenantEntry,
-        resolved: &Resolved,
-        subjects: &[(Subject, SubjectHash)],
-    ) -> Result<crate::gate::PeekedCounters, GateError> {
-        let hashes: Vec<_> = subjects.iter().map(|(_, hash)| *hash).collect();
-        let call = PeekCall {
-            partition: entry.partition,
-            tenant: &entry.definition.id,
-            subjects: &hashes,
-            counters: &resolved.counters,
-            now_ms: self.script_now(),
-        };
-        self.timed(Script::Peek, self.gate.peek_counters(&call)).await
     }
 
     /// The same figures from the books, as far as they have come.
@@ -125,7 +93,7 @@ impl Operations {
         at_ms: i64,
     ) -> Answer<QuotaStatus> {
         let resolved = shown(entry, request.subject.as_ref(), at_ms);
-        let readings = self.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
+        let readings = self.memory.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
         Ok(answer(entry, resolved, request, readings, at_ms, Ack::Ledger))
     }
 }

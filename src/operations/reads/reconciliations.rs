@@ -2,13 +2,13 @@
 
 use uuid::Uuid;
 
-use super::lists::{bad_cursor, limit_of};
+use super::Reads;
 use crate::ledger::{ReconciliationCursor, ReconciliationFilter};
 use crate::operations::answers::{Reconciliation, Rows};
+use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::ReconciliationsRequest;
-use crate::operations::{Answer, Operations};
 
-impl Operations {
+impl Reads {
     /// Reconciliations of the gate with the ledger: of clean ones each tenant's latest.
     pub async fn list_reconciliations(
         &self,
@@ -16,16 +16,16 @@ impl Operations {
     ) -> Answer<Rows<Reconciliation>> {
         let filter = ReconciliationFilter { tenant: request.tenant, state: request.state };
         let after = request.page.after.as_deref().map(place).transpose()?;
-        let limit = limit_of(&request.page);
-        let rows = self.ledger.reconciliations(&filter, after, limit + 1).await?;
+        let limit = request.page.rows_max();
+        let rows = self.core.ledger.reconciliations(&filter, after, limit + 1).await?;
         Ok(Rows::page(rows, limit, |row| format!("{}:{}", row.judged_at_us, row.checkpoint)))
     }
 }
 
 fn place(text: &str) -> Answer<ReconciliationCursor> {
-    let (judged, checkpoint) = text.split_once(':').ok_or_else(bad_cursor)?;
+    let (judged, checkpoint) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
     Ok(ReconciliationCursor {
-        judged_at_us: judged.parse().map_err(|_| bad_cursor())?,
-        checkpoint: Uuid::parse_str(checkpoint).map_err(|_| bad_cursor())?,
+        judged_at_us: judged.parse().map_err(|_| OperationError::bad_cursor())?,
+        checkpoint: Uuid::parse_str(checkpoint).map_err(|_| OperationError::bad_cursor())?,
     })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::Reconcile;
 use crate::domain::checkpoint::{
     CHECKPOINT_COUNTERS_MAX, CHECKPOINT_SUBJECTS_MAX, CounterDescription, Description,
 };
@@ -14,9 +15,8 @@ use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::{CheckpointCall, CheckpointOutcome, GateError, PeekCall};
 use crate::ledger::TenantCursor;
-use crate::operations::calls::reserve::ATTEMPTS_MAX;
-use crate::operations::policy::policy_store::TenantEntry;
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
 use crate::telemetry::labels::Script;
 
 /// Instances learn of a change of policy within a second; a counter is compared from the first window on that began at
@@ -69,14 +69,14 @@ struct Named {
     hashes: Vec<SubjectHash>,
 }
 
-impl Operations {
+impl Reconcile {
     /// A page of all tenants from behind `after`, with those that the gate knows.
     pub async fn warm_tenants(&self, after: Option<&TenantCursor>) -> Answer<TenantsPage> {
-        let page = self.ledger.list_tenants(after, TENANTS_PAGE).await?;
+        let page = self.core.ledger.list_tenants(after, TENANTS_PAGE).await?;
         let last = page.last().filter(|_| page.len() == TENANTS_PAGE);
         let next = last.map(|last| TenantCursor { created_at_us: last.created_at_us, id: last.id.clone() });
         let tenants: Vec<TenantId> = page.into_iter().map(|stored| stored.id).collect();
-        let known = self.gate.warm_tenants(&tenants).await?;
+        let known = self.core.gate.warm_tenants(&tenants).await?;
         let warm: Vec<TenantId> =
             tenants.into_iter().zip(&known).filter(|(_, warm)| **warm).map(|(tenant, _)| tenant).collect();
         Ok(TenantsPage { cold: known.len() - warm.len(), warm, next })
@@ -110,11 +110,12 @@ impl Operations {
         tenant: &TenantId,
         page: Page,
     ) -> Answer<(Option<CheckpointTaken>, Option<i64>)> {
-        let mut at_ms = self.gate_now_ms();
-        for _ in 0..ATTEMPTS_MAX {
+        let mut at_ms = self.core.gate_now_ms();
+        let mut recovery = self.memory.recovery("the tenant's windows kept turning; repeat it");
+        loop {
             // Read before the policy is: a change between the two only makes the writer more careful.
-            let policy_version = self.policy.seen_version();
-            let entry = self.policy.tenant(tenant).await?;
+            let policy_version = self.core.policy.seen_version();
+            let entry = self.core.policy.tenant(tenant).await?;
             let named = self.name_counters(&entry, policy_version, at_ms, page).await?;
             if named.counters.is_empty() {
                 return Ok((None, named.next));
@@ -126,8 +127,11 @@ impl Operations {
                 }
                 Ok(CheckpointOutcome::NothingKnown) => return Ok((None, named.next)),
                 Ok(CheckpointOutcome::Cold) => return Ok((None, None)),
-                Ok(CheckpointOutcome::StaleWindow { now_ms }) => at_ms = now_ms,
-                Err(GateError::Alarm { partition, reason }) => self.after_alarm(partition, &reason).await?,
+                Ok(CheckpointOutcome::StaleWindow { now_ms }) => {
+                    at_ms = now_ms;
+                    recovery.again()?;
+                }
+                Err(alarm @ GateError::Alarm { .. }) => drop(recovery.after_failure(alarm).await?),
                 Err(error) => {
                     let damaged = self.find_damaged(&entry, &named.hashes, &named.counters, &error).await;
                     let counters =
@@ -136,7 +140,6 @@ impl Operations {
                 }
             }
         }
-        Err(OperationError::GateUnavailable("the tenant's windows kept turning; repeat it".into()))
     }
 
     async fn send_checkpoint(
@@ -155,9 +158,9 @@ impl Operations {
             counters: &named.counters,
             valid: (valid.start_ms, valid.end_ms),
             description: named.description.encode(),
-            now_ms: self.script_now(),
+            now_ms: self.core.script_now(),
         };
-        self.timed(Script::Checkpoint, self.gate.checkpoint(&call)).await
+        self.core.timed(Script::Checkpoint, self.core.gate.checkpoint(&call)).await
     }
 
     /// The numbers of those of these counters that the gate cannot read one by one, after it failed to read all at once.
@@ -178,9 +181,9 @@ impl Operations {
                 tenant: &entry.definition.id,
                 subjects,
                 counters: std::slice::from_ref(counter),
-                now_ms: self.script_now(),
+                now_ms: self.core.script_now(),
             };
-            match self.gate.peek_counters(&call).await {
+            match self.core.gate.peek_counters(&call).await {
                 Err(error) if is_of_damage(&error) => damaged.push(number),
                 Err(_) => break,
                 Ok(_) => {}
@@ -203,7 +206,7 @@ impl Operations {
         if !kinds.is_empty() {
             let since_ms = at_ms.saturating_sub(SUBJECTS_SINCE_MS).max(0);
             let most = CHECKPOINT_SUBJECTS_MAX;
-            let active = self.ledger.active_subjects(tenant, &kinds, since_ms, page.after, most).await?;
+            let active = self.core.ledger.active_subjects(tenant, &kinds, since_ms, page.after, most).await?;
             let is_full = active.len() == most;
             let mut last = page.after;
             for (number, subject) in active {
@@ -229,7 +232,7 @@ impl Operations {
         for (described, counter) in description.counters.iter().zip(&mut counters) {
             counter.scope_index = Description::holder(&subjects, described);
         }
-        let hashes = subjects.iter().map(|subject| self.gate.subject_hash(tenant, subject)).collect();
+        let hashes = subjects.iter().map(|subject| self.core.gate.subject_hash(tenant, subject)).collect();
         Ok(Named { next, counters, hashes, description })
     }
 }

@@ -7,7 +7,7 @@ use crate::domain::ids::TenantId;
 
 /// By tenant the number of the last subject compared; only of those whose subjects one visit does not get through.
 #[derive(Default)]
-pub(in crate::operations) struct Compared(Mutex<HashMap<TenantId, i64>>);
+pub(super) struct Compared(Mutex<HashMap<TenantId, i64>>);
 
 impl Compared {
     /// Behind which subject the visit begins; it is forgotten here.

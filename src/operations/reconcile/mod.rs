@@ -1,7 +1,29 @@
 //! The gate held against the books, and what differs repaired.
 
-pub(super) mod checkpoint;
-pub(super) mod compared;
-pub(super) mod damage;
-pub(super) mod repair;
-pub(super) mod verify;
+mod checkpoint;
+mod compared;
+mod repair;
+mod verify;
+
+use std::sync::Arc;
+
+pub use checkpoint::{CheckpointTaken, TenantsPage};
+pub use verify::GateCheck;
+
+use crate::operations::core::Core;
+use crate::operations::memory::Memory;
+use compared::Compared;
+
+/// Compares the gate with the books, and repairs it.
+pub struct Reconcile {
+    core: Arc<Core>,
+    memory: Arc<Memory>,
+    compared: Compared,
+}
+
+impl Reconcile {
+    /// Nothing is compared yet.
+    pub(super) fn new(core: Arc<Core>, memory: Arc<Memory>) -> Self {
+        Self { core, memory, compared: Compared::default() }
+    }
+}

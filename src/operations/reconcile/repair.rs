@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use super::Reconcile;
 use crate::domain::checkpoint::{Difference, ReconciliationState};
 use crate::domain::event::{Change, Event};
 use crate::domain::ids::OutboxId;
 use crate::domain::reservation::Record;
 use crate::gate::{GateError, Holder, RepairCall, RepairOutcome, UndoCall, UndoOutcome};
 use crate::ledger::{Reconciliation, RepeatToUndo};
-use crate::operations::{Answer, Operations, Work};
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::{Repaired, Script};
 
 const DRIFTS_AT_ONCE: usize = 20;
@@ -16,16 +18,19 @@ const DRIFTS_AT_ONCE: usize = 20;
 const CLAIM_DURATION: Duration = Duration::from_secs(30);
 const REPEATS_AT_ONCE: usize = 100;
 
-impl Operations {
+impl Reconcile {
     /// Repairs drifts that the writer has found, oldest first, a bounded number; says how many. Each counter takes a
     /// checkpoint's delta once, whoever tries and how often.
     /// A drift that cannot be repaired is passed over until its claim ends.
     pub async fn repair_drifts(&self) -> Answer<usize> {
-        let drifts = self.ledger.claim_drifts(DRIFTS_AT_ONCE, CLAIM_DURATION).await?;
+        let drifts = self.core.ledger.claim_drifts(DRIFTS_AT_ONCE, CLAIM_DURATION).await?;
         for drift in &drifts {
             match self.repair_drift(drift).await {
                 Err(error) if !error.is_server_away() => {
-                    self.pass_over(Work::Repair, &format!("tenant {}", drift.tenant), &error).await;
+                    self.core
+                        .damage
+                        .pass_over(Work::Repair, &format!("tenant {}", drift.tenant), &error)
+                        .await;
                 }
                 settled => settled?,
             }
@@ -36,7 +41,7 @@ impl Operations {
     async fn repair_drift(&self, drift: &Reconciliation) -> Answer<()> {
         let mut quarantined = drift.quarantined;
         if drift.differences.iter().any(Difference::lowers) {
-            let now = self.ledger.count_quarantined_of(drift.partition, &drift.tenant).await?;
+            let now = self.core.ledger.count_quarantined_of(drift.partition, &drift.tenant).await?;
             quarantined = quarantined.max(now);
         }
         let mut told = Vec::with_capacity(drift.differences.len());
@@ -49,7 +54,7 @@ impl Operations {
         }
         let state = if all_done { ReconciliationState::Repaired } else { ReconciliationState::Refused };
         let detail = told.join("; ");
-        if self.ledger.settle_drift(drift, state, &detail).await? {
+        if self.core.ledger.settle_drift(drift, state, &detail).await? {
             tracing::warn!(tenant = %drift.tenant, checkpoint = %drift.checkpoint, state = state.as_str(), detail, "a drift is settled");
         }
         Ok(())
@@ -63,13 +68,13 @@ impl Operations {
         quarantined: u64,
     ) -> Answer<Option<&'static str>> {
         if difference.lowers() && quarantined > 0 {
-            self.metrics.repaired(Repaired::Refused);
+            self.core.metrics.repaired(Repaired::Refused);
             return Ok(Some("not lowered while events wait in quarantine"));
         }
         let counter = &difference.counter;
         let holder = match &counter.subject {
             None => Holder::Tenant,
-            Some(subject) => Holder::Subject(self.gate.subject_hash(&drift.tenant, subject)),
+            Some(subject) => Holder::Subject(self.core.gate.subject_hash(&drift.tenant, subject)),
         };
         let call = RepairCall {
             checkpoint: drift.checkpoint,
@@ -80,11 +85,11 @@ impl Operations {
             field: counter.field,
             window_ms: counter.window_ms,
             delta: difference.delta(),
-            now_ms: self.script_now(),
+            now_ms: self.core.script_now(),
         };
-        let why = match self.timed(Script::Repair, self.gate.repair(&call)).await {
+        let why = match self.core.timed(Script::Repair, self.core.gate.repair(&call)).await {
             Ok(RepairOutcome::Done) => {
-                self.metrics.repaired(Repaired::Done);
+                self.core.metrics.repaired(Repaired::Done);
                 return Ok(None);
             }
             Ok(RepairOutcome::DoneBefore) => return Ok(None),
@@ -95,13 +100,9 @@ impl Operations {
             }
             Ok(RepairOutcome::OutOfBounds) => "it would be out of bounds",
             Ok(RepairOutcome::EpochOver) => "its epoch is over: counters come from the ledger",
-            Err(GateError::Alarm { partition, reason }) => {
-                self.after_alarm(partition, &reason).await?;
-                return Err(GateError::Alarm { partition, reason }.into());
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(self.left_undone(error).await),
         };
-        self.metrics.repaired(Repaired::Refused);
+        self.core.metrics.repaired(Repaired::Refused);
         Ok(Some(why))
     }
 
@@ -110,16 +111,18 @@ impl Operations {
     pub async fn undo_repeats(&self) -> Answer<usize> {
         let (mut undone, mut after) = (0, None);
         loop {
-            let repeats = self.ledger.repeats_to_undo(after, REPEATS_AT_ONCE).await?;
+            let repeats = self.core.ledger.repeats_to_undo(after, REPEATS_AT_ONCE).await?;
             let Some(last) = repeats.last() else { return Ok(undone) };
             after = Some((last.partition, last.outbox_id));
             for repeat in &repeats {
                 let item = format!("reservation {}", repeat.reservation);
-                if self.is_passed_over(Work::Undo, &item) {
+                if self.core.damage.is_passed_over(Work::Undo, &item) {
                     continue;
                 }
                 match self.undo_repeat(repeat).await {
-                    Err(error) if !error.is_server_away() => self.pass_over(Work::Undo, &item, &error).await,
+                    Err(error) if !error.is_server_away() => {
+                        self.core.damage.pass_over(Work::Undo, &item, &error).await
+                    }
                     done => {
                         done?;
                         undone += 1;
@@ -131,16 +134,19 @@ impl Operations {
 
     async fn undo_repeat(&self, repeat: &RepeatToUndo) -> Answer<()> {
         let place = repeat.outbox_id;
-        let outbox_at = match (record_of(repeat), self.ledger.reservation(repeat.reservation).await?) {
+        let outbox_at = match (record_of(repeat), self.core.ledger.reservation(repeat.reservation).await?) {
             (Some(again), Some(row)) => self.undo_at_gate(repeat, &again, &row.record).await?,
             _ => {
                 let why =
                     "it came again as an event that does not read; the next checkpoint compares its counters";
-                self.pass_over(Work::Undo, &format!("reservation {}", repeat.reservation), &why).await;
+                self.core
+                    .damage
+                    .pass_over(Work::Undo, &format!("reservation {}", repeat.reservation), &why)
+                    .await;
                 Some(place)
             }
         };
-        Ok(self.ledger.note_undone(repeat, outbox_at).await?)
+        Ok(self.core.ledger.note_undone(repeat, outbox_at).await?)
     }
 
     /// Answers how far the outbox had come when the gate no longer counted the repeat; nothing where its epoch ended first.
@@ -151,20 +157,26 @@ impl Operations {
         booked: &Record,
     ) -> Answer<Option<OutboxId>> {
         let (id, place) = (repeat.reservation, repeat.outbox_id);
-        let call = UndoCall { id, place, again, booked, now_ms: self.script_now() };
-        match self.timed(Script::Undo, self.gate.undo(&call)).await {
+        let call = UndoCall { id, place, again, booked, now_ms: self.core.script_now() };
+        match self.core.timed(Script::Undo, self.core.gate.undo(&call)).await {
             Ok(UndoOutcome::Done(last)) => {
                 tracing::warn!(reservation = %id, %place, tenant = %booked.body.tenant, "an operation that the ledger knew already came again; the gate gave its units back");
                 Ok(Some(last.max(place)))
             }
             Ok(UndoOutcome::Kept(last)) => Ok(Some(last.max(place))),
             Ok(UndoOutcome::EpochOver) => Ok(None),
-            Err(GateError::Alarm { partition, reason }) => {
-                self.after_alarm(partition, &reason).await?;
-                Err(GateError::Alarm { partition, reason }.into())
-            }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.left_undone(error).await),
         }
+    }
+
+    /// Checks the node after an alarm; what failed is left for the next run.
+    async fn left_undone(&self, error: GateError) -> OperationError {
+        if let GateError::Alarm { partition, reason } = &error
+            && let Err(failed) = self.memory.check.after_alarm(*partition, reason).await
+        {
+            return failed;
+        }
+        error.into()
     }
 }
 

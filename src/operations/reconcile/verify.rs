@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use super::Reconcile;
 use super::checkpoint::{CheckpointTaken, with_damage};
 use crate::clock::Clock;
 use crate::domain::amount::{Units, signed_amount};
@@ -12,8 +13,8 @@ use crate::domain::limit::Class;
 use crate::domain::policy::Resolved;
 use crate::gate::{CounterReading, PeekCall};
 use crate::ledger::{Reconciliation, TenantCursor};
-use crate::operations::policy::policy_store::TenantEntry;
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
 
 /// How long the writer may take to reach a page's checkpoints.
 const JUDGED_WITHIN: Duration = Duration::from_secs(30);
@@ -47,7 +48,7 @@ impl GateCheck {
     }
 }
 
-impl Operations {
+impl Reconcile {
     /// Compares every warm tenant's counters with the books. While nothing moves, figure by figure; else by a checkpoint
     /// of each tenant, which the writer compares as of its place.
     pub async fn verify_gate(&self) -> Answer<GateCheck> {
@@ -57,7 +58,7 @@ impl Operations {
                 return Ok(check);
             }
         }
-        if !self.ledger.is_leased("writer/").await? {
+        if !self.core.ledger.is_leased("writer/").await? {
             let why = "events wait in the outboxes and no writer runs";
             return Ok(GateCheck { skipped: Some(why.into()), ..GateCheck::default() });
         }
@@ -67,8 +68,8 @@ impl Operations {
     /// Where the outboxes end, if all of them are booked to their ends.
     async fn ends_if_booked(&self) -> Answer<Option<Vec<OutboxId>>> {
         let mut ends = Vec::new();
-        for cursor in self.ledger.cursors().await? {
-            let last = self.gate.partition_facts(cursor.partition).await?.last_id.unwrap_or_default();
+        for cursor in self.core.ledger.cursors().await? {
+            let last = self.core.gate.partition_facts(cursor.partition).await?.last_id.unwrap_or_default();
             if !cursor.settles(last) {
                 return Ok(None);
             }
@@ -84,7 +85,7 @@ impl Operations {
             let page = self.warm_tenants(after.as_ref()).await?;
             check.cold_tenants += u64::try_from(page.cold).unwrap_or(u64::MAX);
             for tenant in &page.warm {
-                let compared = self.compare(&*self.policy.tenant(tenant).await?, &mut check).await;
+                let compared = self.compare(&*self.core.policy.tenant(tenant).await?, &mut check).await;
                 check.pass_over(tenant, compared)?;
             }
             after = page.next;
@@ -118,7 +119,8 @@ impl Operations {
         let mut reported = HashSet::new();
         for checkpoint in taken {
             let judged = loop {
-                let judged = self.ledger.reconciliation(&checkpoint.tenant, checkpoint.id, checkpoint.place);
+                let judged =
+                    self.core.ledger.reconciliation(&checkpoint.tenant, checkpoint.id, checkpoint.place);
                 match judged.await? {
                     Some(judged) => break Some(judged),
                     None if started.elapsed() > JUDGED_WITHIN => break None,
@@ -146,16 +148,16 @@ impl Operations {
     }
 
     async fn compare(&self, entry: &TenantEntry, check: &mut GateCheck) -> Answer<()> {
-        let at_ms = self.clock.now_ms();
+        let at_ms = self.core.clock.now_ms();
         let resolved = entry.tenant_counters(at_ms);
         let call = PeekCall {
             partition: entry.partition,
             tenant: &entry.definition.id,
             subjects: &[],
             counters: &resolved.counters,
-            now_ms: self.script_now(),
+            now_ms: self.core.script_now(),
         };
-        let peeked = match self.gate.peek_counters(&call).await {
+        let peeked = match self.core.gate.peek_counters(&call).await {
             Ok(peeked) => peeked,
             Err(error) => {
                 let damaged = self.find_damaged(entry, &[], &resolved.counters, &error).await;
@@ -169,7 +171,7 @@ impl Operations {
             check.cold_tenants += 1;
             return Ok(());
         }
-        let booked = self.readings_from_ledger(entry, &resolved, None).await?;
+        let booked = self.memory.readings_from_ledger(entry, &resolved, None).await?;
         self.report(&entry.definition.id, &resolved, &peeked.readings, &booked, check);
         Ok(())
     }

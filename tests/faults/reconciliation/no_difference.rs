@@ -21,7 +21,11 @@ async fn counters_restored_after_a_loss_of_memory_are_compared_at_once() {
     app.define("plans/plan", json!({ "limits": limits, "quotas": [] })).await;
     usage(&app, "a", 2).await;
     app.move_clock("2026-02-01T12:05:00Z").await;
-    assert_eq!(app.app().operations.take_checkpoint(&acme()).await.unwrap(), None, "made inside its window");
+    assert_eq!(
+        app.app().operations.reconcile.take_checkpoint(&acme()).await.unwrap(),
+        None,
+        "made inside its window"
+    );
     app.redis.flush().await;
     let body = pages("1").by("ada");
     app.post_until_answered(USAGE, "b", body).await.expect(201);
@@ -35,7 +39,7 @@ async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_
     let app = app_with(before_the_turn()).await;
     // Later it would seal the keys of this test, and the ledger would be asked for them.
     wait_for("the hour's job seals the keys of before", Duration::from_secs(30), async || {
-        let jobs = app.app().operations.list_jobs().await.ok()?;
+        let jobs = app.app().operations.reads.list_jobs().await.ok()?;
         jobs.iter().any(|job| job.name == "keys" && job.next_due_ms == 1_769_907_600_000).then_some(())
     })
     .await;
@@ -90,7 +94,7 @@ async fn a_repeat_whose_epoch_ended_before_it_was_given_back_is_no_drift() {
     let keys: Vec<String> = connection.keys("tg1:*:rsv:*").await.unwrap();
     let _: () = connection.del(keys).await.unwrap();
     usage(&app, "used", 4).await;
-    let taken = app.app().operations.take_checkpoint(&acme()).await.unwrap().unwrap();
+    let taken = app.app().operations.reconcile.take_checkpoint(&acme()).await.unwrap().unwrap();
     redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.unwrap();
     for cursor in app.app().ledger.cursors().await.unwrap() {
         let meta =
@@ -129,7 +133,11 @@ async fn a_change_of_policy_is_no_drift() {
         json!([{ "id": "new", "meter": "page", "window": "day", "capacity": "1000000", "class": "quota" }]);
     app.define("plans/plan", json!({ "limits": limits, "quotas": [] })).await;
     usage(&app, "c", 2).await;
-    assert_eq!(app.app().operations.take_checkpoint(&acme()).await.unwrap(), None, "made inside its window");
+    assert_eq!(
+        app.app().operations.reconcile.take_checkpoint(&acme()).await.unwrap(),
+        None,
+        "made inside its window"
+    );
     app.drained().await;
     assert_eq!(metric(&app, "tollgate_drift_total{kind=\"consumed_more\"}").await, 0);
     assert_eq!(metric(&app, "tollgate_drift_total{kind=\"consumed_less\"}").await, 0);

@@ -97,7 +97,7 @@ async fn under_full_load_and_over_the_turn_of_an_hour_no_comparison_finds_a_diff
         for number in 0..TENANTS {
             let tenant = TenantId::parse(&format!("tenant-{number}")).unwrap();
             // A busy machine may answer late; the next checkpoint comes soon.
-            taken += u64::from(matches!(operations.take_checkpoint(&tenant).await, Ok(Some(_))));
+            taken += u64::from(matches!(operations.reconcile.take_checkpoint(&tenant).await, Ok(Some(_))));
         }
         app.clock.advance_to(app.clock.now_ms() + 2_000).unwrap();
     }
@@ -123,14 +123,14 @@ async fn verify_is_clean_under_traffic_and_names_a_drift() {
     let traffic = Traffic::flow(&app, 4, TENANTS);
     let operations = app.app().operations.clone();
     let check = wait_for("all tenants are warm", Duration::from_secs(30), async || {
-        let check = operations.verify_gate().await.unwrap();
+        let check = operations.reconcile.verify_gate().await.unwrap();
         assert_eq!(check.faults, Vec::<String>::new());
         (check.cold_tenants == 0).then_some(check)
     })
     .await;
     assert!(check.counters >= 3 * TENANTS && check.skipped.is_none(), "{check:?}");
     tamper(&app, "tg1:*:state:acme", 7).await;
-    let check = operations.verify_gate().await.unwrap();
+    let check = operations.reconcile.verify_gate().await.unwrap();
     assert_eq!(check.faults.len(), 1, "{check:?}");
     assert!(check.faults[0].contains("acme"), "{check:?}");
     traffic.end().await;

@@ -59,7 +59,7 @@ async fn compare_every_second(app: &TestApp, tenants: &[TenantId], seconds: usiz
     let mut taken = 0;
     for _ in 0..seconds {
         tick.tick().await;
-        let checkpoints = tenants.iter().map(|tenant| app.app().operations.take_checkpoint(tenant));
+        let checkpoints = tenants.iter().map(|tenant| app.app().operations.reconcile.take_checkpoint(tenant));
         // A busy machine may answer late; the next second comes soon.
         taken += join_all(checkpoints).await.iter().filter(|taken| matches!(taken, Ok(Some(_)))).count();
         app.clock.advance_to(app.clock.now_ms() + 1_000).unwrap();
@@ -107,7 +107,7 @@ async fn compared_every_second_under_full_load_no_tenant_differs_until_it_is_tam
     usage(&app, "b", 5).await;
     delete_latest_event(&app, &acme()).await;
     usage(&app, "c", 3).await;
-    let place = app.app().operations.take_checkpoint(&acme()).await.unwrap().unwrap();
+    let place = app.app().operations.reconcile.take_checkpoint(&acme()).await.unwrap().unwrap();
     writer = app.another_instance_with(&[Role::Writer]).await;
     let drift = wait_for("the drift is repaired", PATIENCE, async || {
         let judged = app.app().ledger.reconciliation(&acme(), place.id, place.place).await.unwrap()?;

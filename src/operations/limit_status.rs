@@ -32,7 +32,7 @@ pub struct LimitStatus {
 }
 
 impl LimitStatus {
-    pub(in crate::operations) fn new<T: Borrow<Subject>>(
+    pub(super) fn new<T: Borrow<Subject>>(
         counter: Counter,
         subjects: &[T],
         reading: &CounterReading,
@@ -76,7 +76,7 @@ impl LimitStatus {
 }
 
 /// Every limit checked, as far as its figures are those of now.
-pub(in crate::operations) fn limit_statuses(
+pub(super) fn limit_statuses(
     resolved: Resolved,
     subjects: &[Subject],
     readings: &[CounterReading],

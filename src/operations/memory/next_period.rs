@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::policy::policy_store::TenantEntry;
-use super::{Answer, OperationError, Operations, Work};
+use super::Memory;
 use crate::domain::counter::Counter;
 use crate::domain::ids::Partition;
 use crate::gate::{QuotaCapacity, RestoreOutcome};
 use crate::ledger::{EndingPeriod, NextPeriod};
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
 
 /// How long before a period's end the next one is opened.
 const AHEAD_MS: i64 = 86_400_000;
@@ -22,14 +24,15 @@ pub struct NextPeriods {
     pub delivered: u64,
 }
 
-impl Operations {
+impl Memory {
     /// Opens the period behind each open one that ends within a day, and tells the gate of it. A tenant that the gate does
     /// not know is told of both periods when it is restored.
     pub async fn open_next_periods(&self) -> Answer<NextPeriods> {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.core.clock.now_ms();
         let (mut done, mut after) = (NextPeriods::default(), None);
         loop {
             let page = self
+                .core
                 .ledger
                 .ending_periods(now_ms, now_ms.saturating_add(AHEAD_MS), after.as_ref(), PAGE)
                 .await?;
@@ -41,7 +44,7 @@ impl Operations {
                 match self.next_period(ending).await {
                     Ok(None) => {}
                     Ok(Some(next)) => {
-                        by_partition.entry(self.gate.partition_of(&tenant)).or_default().push(next)
+                        by_partition.entry(self.core.gate.partition_of(&tenant)).or_default().push(next)
                     }
                     Err(error) => self.unless_away(&format!("tenant {tenant}"), error).await?,
                 }
@@ -59,13 +62,13 @@ impl Operations {
         if error.is_server_away() {
             return Err(error);
         }
-        self.pass_over(Work::NextPeriod, item, &error).await;
+        self.core.damage.pass_over(Work::NextPeriod, item, &error).await;
         Ok(())
     }
 
     /// What follows a period by the policy of now; nothing when the tenant has no such quota any more.
     async fn next_period(&self, ending: EndingPeriod) -> Answer<Option<(NextPeriod, Counter)>> {
-        let Some(entry) = self.policy.find_tenant(&ending.tenant).await? else { return Ok(None) };
+        let Some(entry) = self.core.policy.find_tenant(&ending.tenant).await? else { return Ok(None) };
         let quota = quota_from(&entry, &ending).filter(|_| !entry.definition.archived);
         Ok(quota.and_then(|quota| {
             let window = quota.window()?;
@@ -88,7 +91,7 @@ impl Operations {
         done: &mut NextPeriods,
     ) -> Answer<()> {
         let (periods, quotas): (Vec<_>, Vec<_>) = periods.into_iter().unzip();
-        let opened = self.ledger.open_next_periods(partition, &periods).await?;
+        let opened = self.core.ledger.open_next_periods(partition, &periods).await?;
         done.opened += opened.new;
         let mut delivered = Vec::new();
         for ((period, quota), capacity) in periods.into_iter().zip(quotas).zip(opened.capacities) {
@@ -99,14 +102,19 @@ impl Operations {
                 parts: told.parts,
                 until_ms: told.until_ms,
             };
-            match self.gate.set_capacity(partition, &period.tenant, &capacity, self.script_now()).await {
+            match self
+                .core
+                .gate
+                .set_capacity(partition, &period.tenant, &capacity, self.core.script_now())
+                .await
+            {
                 // A restore under way may have read the books before the period was opened: it is tried again.
                 Ok(RestoreOutcome::StillCold) => {}
                 Ok(_) => delivered.push(period),
                 Err(error) => self.unless_away(&format!("tenant {}", period.tenant), error.into()).await?,
             }
         }
-        done.delivered += self.ledger.note_delivered(&delivered).await?;
+        done.delivered += self.core.ledger.note_delivered(&delivered).await?;
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! Which counters an admission touches.
 
-use super::reserve::Prepared;
+use super::Prepared;
 use crate::domain::counter::Counter;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterRef, OnExcess};
 
 /// Where the lines of an admission count, in the order of its counters.
-pub(in crate::operations) fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterRef> {
+pub(super) fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterRef> {
     let caps = |line: u8| {
         let line = prepared.lines.get(usize::from(line));
         line.is_some_and(|line| line.meter.on_excess == OnExcess::Cap)
@@ -16,7 +16,7 @@ pub(in crate::operations) fn places(prepared: &Prepared, resolved: &Resolved) ->
 }
 
 /// When the last subject's counter has forgotten what is counted at `at_ms`; 0 where no subject's counts.
-pub(super) fn subject_counters_end_ms(resolved: &Resolved, at_ms: i64) -> i64 {
+pub(in crate::operations) fn subject_counters_end_ms(resolved: &Resolved, at_ms: i64) -> i64 {
     let of_subjects = resolved.counters.iter().filter(|counter| counter.scope_index > 0);
     of_subjects.map(|counter| counter.ends_at_ms(at_ms)).max().unwrap_or_default()
 }

@@ -1,25 +1,41 @@
 //! API keys: `tg_<id>_<secret>`, kept as keyed hashes, checked from memory, revoked everywhere within a second.
 
+mod key_memory;
+
+use std::sync::Arc;
+
 use subtle::ConstantTimeEq;
 
-use super::answers::{KeyDetails, Rows};
-use super::key_memory::KeyMemory;
-use super::reads::lists::limit_of;
-use super::requests::{CreateKeyRequest, Page, Principal, Role};
-use super::{Answer, INSTALLATION, OperationError, Operations};
-use crate::ledger::{Ledger, StoredKey};
+use crate::ledger::StoredKey;
+use crate::operations::answers::{KeyDetails, Rows};
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::requests::{CreateKeyRequest, INSTALLATION, Page, Principal, Role};
+use key_memory::KeyMemory;
 
 /// The installation's keys, and how they are hashed.
-pub(super) struct Keys {
+pub struct Keys {
+    core: Arc<Core>,
     hashing: [u8; 32],
-    pub(super) memory: KeyMemory,
+    memory: KeyMemory,
 }
 
 impl Keys {
     /// Loads all keys. `secret` is the installation's.
-    pub(super) async fn load(ledger: &Ledger, secret: &[u8; 32]) -> Answer<Self> {
+    pub(super) async fn load(core: Arc<Core>, secret: &[u8; 32]) -> Answer<Self> {
         let hashing = blake3::derive_key("tollgate api keys v1", secret);
-        Ok(Self { hashing, memory: KeyMemory::load(ledger).await? })
+        let memory = KeyMemory::load(core.ledger.clone()).await?;
+        Ok(Self { core, hashing, memory })
+    }
+
+    /// Reads what changed since the last reading.
+    pub(super) async fn follow(&self) -> Answer<()> {
+        self.memory.follow().await
+    }
+
+    /// Reads every key again.
+    pub(super) async fn follow_from_the_start(&self) -> Answer<()> {
+        self.memory.follow_from_the_start().await
     }
 
     fn hash(&self, bearer: &str) -> [u8; 32] {
@@ -46,16 +62,16 @@ fn id_of(bearer: &str) -> Option<&str> {
     (plain(id) && plain(secret)).then_some(id)
 }
 
-impl Operations {
+impl Keys {
     /// What is known here of the key that somebody calls with. Asks nobody.
     pub fn recognise(&self, bearer: &str) -> Recognised {
         let Some(id) = id_of(bearer) else { return Recognised::Bad };
-        match self.keys.memory.find(id) {
+        match self.memory.find(id) {
             Some(row) => match self.check_key(bearer, &row) {
                 Some(Ok(principal)) => Recognised::Good(principal),
                 _ => Recognised::Bad,
             },
-            None if self.keys.memory.is_known_to_be_missing(id) => Recognised::Bad,
+            None if self.memory.is_known_to_be_missing(id) => Recognised::Bad,
             None => Recognised::Unknown,
         }
     }
@@ -63,14 +79,14 @@ impl Operations {
     /// Who calls with a key that is not known here, if it works: another instance may just have made it.
     pub async fn authenticate(&self, bearer: &str) -> Answer<Option<Principal>> {
         let Some(id) = id_of(bearer) else { return Ok(None) };
-        let row = self.keys.memory.look_for(&self.ledger, id).await?;
+        let row = self.memory.look_for(id).await?;
         row.and_then(|row| self.check_key(bearer, &row)).transpose()
     }
 
     /// Who calls with the key of this row, if it works.
     fn check_key(&self, bearer: &str, row: &StoredKey) -> Option<Answer<Principal>> {
-        let matches = bool::from(self.keys.hash(bearer).ct_eq(row.hash.as_slice()));
-        (matches && is_valid(row, self.wall_clock.now_ms())).then(|| principal(row))
+        let matches = bool::from(self.hash(bearer).ct_eq(row.hash.as_slice()));
+        (matches && is_valid(row, self.core.wall_clock.now_ms())).then(|| principal(row))
     }
 
     /// Makes a key; its text is in this answer only.
@@ -84,11 +100,11 @@ impl Operations {
                 "must be left out: an administrator serves all tenants",
             ));
         }
-        if request.expires_at_ms.is_some_and(|at| at <= self.wall_clock.now_ms()) {
+        if request.expires_at_ms.is_some_and(|at| at <= self.core.wall_clock.now_ms()) {
             return Err(OperationError::field("/expires_at", "must be in the future"));
         }
         if let Some(tenant) = &request.tenant {
-            self.policy.tenant(tenant).await?;
+            self.core.policy.tenant(tenant).await?;
         }
         let id = random_hex(6);
         let text = format!("tg_{id}_{}", random_hex(32));
@@ -99,8 +115,8 @@ impl Operations {
     /// Makes the installation's first admin key, or takes the one given, unless an admin key exists already.
     /// Returns the key's text when it is new.
     pub async fn ensure_admin_key(&self, given: Option<&str>) -> Answer<Option<String>> {
-        let now_ms = self.wall_clock.now_ms();
-        self.keys.memory.follow(&self.ledger).await?;
+        let now_ms = self.core.wall_clock.now_ms();
+        self.memory.follow().await?;
         let request = CreateKeyRequest {
             name: "first admin".into(),
             role: Role::Admin,
@@ -119,7 +135,7 @@ impl Operations {
                         "TOLLGATE_ADMIN_KEY is too short to be a secret: use at least 40 characters".into(),
                     ));
                 }
-                if self.keys.memory.find(id).is_none() {
+                if self.memory.find(id).is_none() {
                     match self.store_key(id.to_owned(), text, request, INSTALLATION).await {
                         Ok(_) | Err(OperationError::InUse(_)) => {}
                         Err(error) => return Err(error),
@@ -127,7 +143,7 @@ impl Operations {
                 }
                 Ok(None)
             }
-            None if self.keys.memory.any(|row| row.role == "admin" && is_valid(row, now_ms)) => Ok(None),
+            None if self.memory.any(|row| row.role == "admin" && is_valid(row, now_ms)) => Ok(None),
             None => {
                 let id = random_hex(6);
                 let text = format!("tg_{id}_{}", random_hex(32));
@@ -149,27 +165,27 @@ impl Operations {
             name: request.name,
             role: request.role.as_str().into(),
             tenant: request.tenant,
-            hash: self.keys.hash(text),
-            created_at_ms: self.wall_clock.now_ms(),
+            hash: self.hash(text),
+            created_at_ms: self.core.wall_clock.now_ms(),
             expires_at_ms: request.expires_at_ms,
             revoked_at_ms: None,
         };
-        self.ledger.insert_key(row.clone(), actor).await?;
-        self.keys.memory.follow(&self.ledger).await?;
+        self.core.ledger.insert_key(row.clone(), actor).await?;
+        self.memory.follow().await?;
         Ok(row)
     }
 
     /// All keys, newest first, without their secrets.
     pub async fn list_keys(&self, page: Page) -> Answer<Rows<KeyDetails>> {
-        let limit = limit_of(&page);
-        let rows = self.ledger.list_keys(page.after.as_deref(), limit + 1).await?;
+        let limit = page.rows_max();
+        let rows = self.core.ledger.list_keys(page.after.as_deref(), limit + 1).await?;
         Ok(Rows::page(rows, limit, |row| row.id.clone()).map(details))
     }
 
     /// Revokes a key everywhere within a second; revoking it again changes nothing.
     pub async fn revoke_key(&self, id: &str, actor: &str) -> Answer<KeyDetails> {
-        let row = self.ledger.revoke_key(id, self.wall_clock.now_ms(), actor).await?;
-        self.keys.memory.follow(&self.ledger).await?;
+        let row = self.core.ledger.revoke_key(id, self.core.wall_clock.now_ms(), actor).await?;
+        self.memory.follow().await?;
         Ok(details(row))
     }
 }

@@ -1,15 +1,16 @@
-//! `ack: ledger`: waits until the books have an event, or say they do not. Those who wait ask together.
+//! How far the ledger has booked each partition, as far as this instance knows.
 
-use std::mem;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as Turn, oneshot, watch};
+use tokio::sync::{Mutex as Turn, watch};
 use tokio::time::Instant;
 
-use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId};
-use crate::ledger::{AwaitedEvent, Booked, Cursor, Ledger};
-use crate::operations::{Answer, OperationError, Operations};
+use super::BookingProgress;
+use crate::domain::ids::{Epoch, OutboxId, Partition};
+use crate::ledger::Cursor;
+
+/// How often the ledger is asked while somebody waits.
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(20);
 
 /// How far the ledger has booked each partition, as far as this instance knows; moved by the writer or by asking.
 pub struct Positions {
@@ -87,83 +88,9 @@ impl Positions {
     }
 }
 
-/// Questions whether events are booked. While some are asked, the next ones gather and are then asked in one statement.
-#[derive(Default)]
-pub(in crate::operations) struct Questions {
-    gathered: Mutex<Vec<Gathered>>,
-    turn: Turn<()>,
-}
-
-type Gathered = (AwaitedEvent, oneshot::Sender<Booked>);
-
-impl Questions {
-    /// None when the ledger did not answer.
-    async fn ask(&self, ledger: &Ledger, event: AwaitedEvent) -> Option<Booked> {
-        let (sender, mut answer) = oneshot::channel();
-        self.lock().push((event, sender));
-        // Those who were woken together put their questions beside this one.
-        tokio::task::yield_now().await;
-        let turn = tokio::select! {
-            biased;
-            answered = &mut answer => return answered.ok(),
-            turn = self.turn.lock() => turn,
-        };
-        let gathered = mem::take(&mut *self.lock());
-        if !gathered.is_empty() {
-            let events: Vec<_> = gathered.iter().map(|(event, _)| *event).collect();
-            let answers = ledger.are_booked(&events).await.ok()?;
-            for ((_, sender), booked) in gathered.into_iter().zip(answers) {
-                // One who does not wait any more needs no answer.
-                let _ = sender.send(booked);
-            }
-        }
-        drop(turn);
-        answer.try_recv().ok()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Gathered>> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-const ASK_EVERY: Duration = Duration::from_millis(20);
-/// How long the cursor alone is waited for before the reservation's row is asked.
-const ASK_ROW_AFTER: Duration = Duration::from_millis(200);
-
-impl Operations {
-    /// Returns once the ledger has booked `event`, the `step`-th change of `id`; the time limit is `ack_timeout`. A repeat asks
-    /// for the row at once: what it repeats is booked as a rule, and often under an epoch that no cursor is in any more.
-    ///
-    /// Errors: `LedgerTimeout` when it has not by then, or when the event is in quarantine.
-    pub(super) async fn wait_until_booked(
-        &self,
-        id: ReservationId,
-        step: u32,
-        event: OutboxId,
-        is_repeat: bool,
-    ) -> Answer<()> {
-        let cursor_alone = if is_repeat { Duration::ZERO } else { ASK_ROW_AFTER };
-        let awaited = AwaitedEvent { reservation: id, step, event };
-        let booked = async {
-            // Bounded: the place of a restored record's event is one of its old epoch, which no cursor need ever reach.
-            let reached = self.wait_for_cursor(id.partition(), event);
-            let _ = tokio::time::timeout(cursor_alone, reached).await;
-            loop {
-                match self.questions.ask(&self.ledger, awaited).await {
-                    Some(Booked::Yes) => return Ok(()),
-                    Some(Booked::Quarantined) => return Err(OperationError::LedgerTimeout),
-                    Some(Booked::NotYet) | None => tokio::time::sleep(ASK_EVERY).await,
-                }
-            }
-        };
-        match tokio::time::timeout(self.options.ack_timeout, booked).await {
-            Ok(result) => result,
-            Err(_) => Err(OperationError::LedgerTimeout),
-        }
-    }
-
+impl BookingProgress {
     /// Waits until nothing up to `id` of `partition` is still to be booked; the caller bounds the wait.
-    pub(in crate::operations) async fn wait_for_cursor(&self, partition: Partition, id: OutboxId) {
+    pub(super) async fn wait_for_cursor(&self, partition: Partition, id: OutboxId) {
         let asking = async {
             loop {
                 tokio::time::sleep(ASK_EVERY).await;

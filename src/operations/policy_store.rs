@@ -17,7 +17,7 @@ use crate::domain::policy::document::Definitions;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{Generation, Ledger, PolicyVersions};
-use crate::operations::{Answer, OperationError};
+use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::Metrics;
 use crate::telemetry::labels::Alarm;
 
@@ -28,17 +28,17 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 const CHANGED_FOR: Duration = Duration::from_secs(120);
 
 /// A tenant as this instance keeps it: its definition, its policy under one snapshot, its windows of now.
-pub(in crate::operations) struct TenantEntry {
+pub(super) struct TenantEntry {
     /// As it is stored.
-    pub(in crate::operations) definition: Arc<TenantDefinition>,
+    pub(super) definition: Arc<TenantDefinition>,
     /// The version of the tenant's row.
-    pub(in crate::operations) version: u64,
+    pub(super) version: u64,
     /// Where its keys are.
-    pub(in crate::operations) partition: Partition,
+    pub(super) partition: Partition,
     /// Its limits and quotas.
-    pub(in crate::operations) policy: TenantPolicy,
+    pub(super) policy: TenantPolicy,
     /// Where its windows begin.
-    pub(in crate::operations) calendars: Calendars,
+    pub(super) calendars: Calendars,
     resets: Resets,
     snapshot: Arc<Policy>,
     windows: ArcSwap<Windows>,
@@ -61,7 +61,7 @@ impl TenantEntry {
     }
 
     /// The tenant's windows around `at_ms`; worked out anew only when one of them has turned.
-    pub(in crate::operations) fn windows(&self, at_ms: i64) -> Windows {
+    pub(super) fn windows(&self, at_ms: i64) -> Windows {
         let cached = self.windows.load();
         if cached.valid().contains(at_ms) {
             return **cached;
@@ -72,12 +72,12 @@ impl TenantEntry {
     }
 
     /// Every tenant-scoped limit and quota in force.
-    pub(in crate::operations) fn tenant_counters(&self, at_ms: i64) -> Resolved {
+    pub(super) fn tenant_counters(&self, at_ms: i64) -> Resolved {
         self.policy.overview(&[], at_ms, &self.windows(at_ms))
     }
 
     /// Every limit in force for one subject.
-    pub(in crate::operations) fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
+    pub(super) fn subject_counters(&self, subject: &Subject, at_ms: i64) -> Resolved {
         let subjects = std::slice::from_ref(subject);
         let mut resolved = self.policy.overview(subjects, at_ms, &self.windows(at_ms));
         resolved.counters.retain(|counter| counter.scope_index > 0);
@@ -86,7 +86,7 @@ impl TenantEntry {
 }
 
 /// The policy of this instance. Reads take no lock; a tenant not yet known asks the ledger once.
-pub(in crate::operations) struct PolicyStore {
+pub(super) struct PolicyStore {
     ledger: Ledger,
     partitions: u16,
     current: ArcSwap<Policy>,
@@ -108,7 +108,7 @@ pub(in crate::operations) struct PolicyStore {
 
 impl PolicyStore {
     /// Loads the snapshot. Errors: the ledger does not answer or holds definitions this version cannot read.
-    pub(in crate::operations) async fn load(
+    pub(super) async fn load(
         ledger: Ledger,
         partitions: u16,
         clock: crate::clock::Clock,
@@ -133,12 +133,12 @@ impl PolicyStore {
     }
 
     /// The snapshot in force.
-    pub(in crate::operations) fn current(&self) -> Arc<Policy> {
+    pub(super) fn current(&self) -> Arc<Policy> {
         self.current.load_full()
     }
 
     /// The version of the policy that the snapshot in force is known to say.
-    pub(in crate::operations) fn seen_version(&self) -> u64 {
+    pub(super) fn seen_version(&self) -> u64 {
         self.seen().version
     }
 
@@ -155,24 +155,19 @@ impl PolicyStore {
     }
 
     /// Held while a change is made that reads all tenants.
-    pub(in crate::operations) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.changing.lock().await
     }
 
-    /// How many partitions the installation has.
-    pub(in crate::operations) fn partitions(&self) -> u16 {
-        self.partitions
-    }
-
     /// The tenant, or an error naming `/tenant` when there is none.
-    pub(in crate::operations) async fn tenant(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
+    pub(super) async fn tenant(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
         self.find_tenant(id)
             .await?
             .ok_or_else(|| OperationError::field("/tenant", format!("there is no tenant {id}")))
     }
 
     /// The tenant, if there is one.
-    pub(in crate::operations) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
+    pub(super) async fn find_tenant(&self, id: &TenantId) -> Answer<Option<Arc<TenantEntry>>> {
         let forgotten = self.forgotten.load(Ordering::Acquire);
         let found = self.find_or_ask(id).await;
         if self.forgotten.load(Ordering::Acquire) != forgotten {
@@ -266,7 +261,7 @@ impl PolicyStore {
 
     /// Looks whether anything but tenants has changed, and if so reads the snapshot again; the old one stays when nothing in
     /// it has changed. A ledger that was set back is followed back. Answers the version.
-    pub(in crate::operations) async fn refresh(&self) -> Answer<u64> {
+    pub(super) async fn refresh(&self) -> Answer<u64> {
         // A slow reading must not replace a later one: nothing would tell of the change again.
         let _one_at_a_time = self.refreshing.lock().await;
         // Read first: what was seen by now is in every later reading, but for one of a ledger that was set back.
@@ -291,6 +286,11 @@ impl PolicyStore {
         Ok(self.note_version(versions.version))
     }
 
+    /// Shows the version in the metrics.
+    pub(super) fn show_version(&self, version: u64) {
+        self.metrics.policy_version(i64::try_from(version).unwrap_or(i64::MAX));
+    }
+
     fn note_version(&self, version: u64) -> u64 {
         let mut seen = self.seen();
         seen.version = seen.version.max(version);
@@ -305,7 +305,7 @@ impl PolicyStore {
 
     /// Notes that a tenant has this version now. Known as an older one it is forgotten, so that its next use asks the ledger;
     /// one that was read since stays.
-    pub(in crate::operations) async fn tenant_changed(&self, id: &TenantId, version: u64) {
+    pub(super) async fn tenant_changed(&self, id: &TenantId, version: u64) {
         // First, for a reading under way.
         self.changed.insert(id.clone(), version).await;
         self.unknown.invalidate(id).await;
@@ -316,7 +316,7 @@ impl PolicyStore {
     }
 
     /// Forgets all tenants: after notices may have been missed.
-    pub(in crate::operations) fn forget_tenants(&self) {
+    pub(super) fn forget_tenants(&self) {
         self.forgotten.fetch_add(1, Ordering::AcqRel);
         self.unknown.invalidate_all();
         self.unresolved.invalidate_all();
@@ -324,11 +324,7 @@ impl PolicyStore {
     }
 
     /// The rule of an operation as it was at a policy version.
-    pub(in crate::operations) async fn operation_at(
-        &self,
-        id: &OperationId,
-        version: u64,
-    ) -> Answer<Arc<Operation>> {
+    pub(super) async fn operation_at(&self, id: &OperationId, version: u64) -> Answer<Arc<Operation>> {
         match self.ledger.operation_at_version(id, version).await? {
             Some(definition) => Ok(Arc::new(stored_json(&definition)?)),
             None => Err(OperationError::field(

@@ -1,14 +1,19 @@
 //! Waiting until the ledger has all that a restore must find in it, and nothing more is to come.
 
+use std::time::Duration;
+
+use super::BookingProgress;
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 use crate::gate::GateError;
 use crate::ledger::AbandonedTail;
-use crate::operations::{Answer, OperationError, Operations};
+use crate::operations::error::{Answer, OperationError};
 
 /// How often a writer may be faster at the end of an epoch before a caller is sent away.
 const CLOSING_TRIES_MAX: usize = 16;
+/// How often the ledger is asked while every partition is waited for.
+const ASK_ALL_EVERY: Duration = Duration::from_millis(50);
 
-impl Operations {
+impl BookingProgress {
     /// Waits, within bounds, until the ledger has booked everything up to `last_id` that will ever be booked.
     pub(in crate::operations) async fn catch_up(
         &self,
@@ -18,8 +23,7 @@ impl Operations {
         if self.ledger.cursor_row(partition).await?.settles(last_id) {
             return Ok(());
         }
-        let reached =
-            tokio::time::timeout(self.options.restore_wait, self.wait_for_cursor(partition, last_id));
+        let reached = tokio::time::timeout(self.restore_wait, self.wait_for_cursor(partition, last_id));
         let late = || {
             OperationError::GateUnavailable(
                 "the ledger has not caught up with it yet; repeat the call".into(),
@@ -47,7 +51,11 @@ impl Operations {
     /// Nothing of an epoch before this one is booked from here on: a writer may still have in hand what it read before the
     /// gate lost it, and what it booked behind a snapshot the gate would never count. To be called once the outbox, as it
     /// stands in this epoch, is settled.
-    pub(super) async fn close_epochs_before(&self, partition: Partition, epoch: Epoch) -> Answer<()> {
+    pub(in crate::operations) async fn close_epochs_before(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+    ) -> Answer<()> {
         let before = Epoch(epoch.0.saturating_sub(1));
         for _ in 0..CLOSING_TRIES_MAX {
             let cursor = self.ledger.cursor_row(partition).await?;
@@ -64,9 +72,32 @@ impl Operations {
             "the end of its lost memory is still being booked; repeat the call".into(),
         ))
     }
+
+    /// Waits that long until the ledger has booked all that any outbox holds now.
+    pub(in crate::operations) async fn catch_up_all(&self, patience: Duration) -> Answer<()> {
+        let standings = self.gate.look(|| self.wall_clock.now_ms()).await?;
+        if standings.len() != self.gate.partitions().count() {
+            return Err(OperationError::GateUnavailable("an outbox could not be looked at".into()));
+        }
+        let booked = async {
+            loop {
+                let cursors = self.ledger.cursors().await?;
+                let is_settled = standings.iter().all(|standing| {
+                    let mut cursors = cursors.iter();
+                    cursors.any(|at| at.partition == standing.partition && at.settles(standing.last))
+                });
+                if is_settled {
+                    return Ok(());
+                }
+                tokio::time::sleep(ASK_ALL_EVERY).await;
+            }
+        };
+        let late = |_| OperationError::GateUnavailable("the ledger has not caught up with it yet".into());
+        tokio::time::timeout(patience, booked).await.map_err(late)?
+    }
 }
 
 /// What a caller is told who waited for a gate that stopped answering.
-pub(super) fn silent() -> OperationError {
+pub(in crate::operations) fn silent() -> OperationError {
     OperationError::GateUnavailable("it fell silent while a tenant was being restored".into())
 }

@@ -3,15 +3,16 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
-use crate::operations::Operations;
+use crate::ledger::Ledger;
+use crate::telemetry::Metrics;
 use crate::telemetry::labels::Alarm;
 
 /// For so long something damaged is neither told again nor, in loops without a pace of their own, tried again.
-pub(in crate::operations) const AGAIN_AFTER: Duration = Duration::from_secs(60);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Beyond so many at once, everything is told each time.
 const REMEMBERED_MAX: usize = 10_000;
 /// For so long the ledger may take to note it.
@@ -50,22 +51,32 @@ impl Work {
     }
 }
 
-/// What was passed over within the last minute.
-#[derive(Default)]
-pub(in crate::operations) struct PassedOver(Mutex<HashMap<(Work, String), Instant>>);
+/// What cannot be done, and where that is told.
+pub struct Damage {
+    ledger: Ledger,
+    metrics: Arc<Metrics>,
+    /// What was passed over within the last minute.
+    passed_over: Mutex<HashMap<(Work, String), Instant>>,
+}
 
-impl PassedOver {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Work, String), Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Damage {
+    /// Nothing yet.
+    pub(super) fn new(ledger: Ledger, metrics: Arc<Metrics>) -> Self {
+        Self { ledger, metrics, passed_over: Mutex::default() }
     }
 
-    fn has(&self, work: Work, item: &str) -> bool {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Work, String), Instant>> {
+        self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it was passed over within the last minute.
+    pub(super) fn is_passed_over(&self, work: Work, item: &str) -> bool {
         self.lock().get(&(work, item.to_owned())).is_some_and(|at| at.elapsed() < AGAIN_AFTER)
     }
 
     /// Notes it; says whether it was not passed over lately.
     fn note(&self, work: Work, item: &str) -> bool {
-        if self.has(work, item) {
+        if self.is_passed_over(work, item) {
             return false;
         }
         let mut all = self.lock();
@@ -77,12 +88,10 @@ impl PassedOver {
         }
         true
     }
-}
 
-impl Operations {
     /// Tells of something that is passed over: log, alarm, and the ledger, from which `tollgate status` has it.
     pub async fn pass_over(&self, work: Work, item: &str, why: &(impl Display + Sync)) {
-        if !self.passed_over.note(work, item) {
+        if !self.note(work, item) {
             return;
         }
         self.metrics.alarm(Alarm::Damage);
@@ -97,10 +106,5 @@ impl Operations {
         if !matches!(noting.await, Ok(Ok(()))) {
             tracing::debug!(work, item, "the ledger could not note what was passed over");
         }
-    }
-
-    /// Whether it was passed over within the last minute.
-    pub(super) fn is_passed_over(&self, work: Work, item: &str) -> bool {
-        self.passed_over.has(work, item)
     }
 }

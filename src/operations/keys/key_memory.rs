@@ -8,8 +8,8 @@ use moka::sync::Cache;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{Answer, OperationError};
 use crate::ledger::{Ledger, StoredKey};
+use crate::operations::error::{Answer, OperationError};
 
 /// How long an id that the ledger does not know is refused without asking again, and how many such ids are remembered.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
@@ -20,6 +20,7 @@ const CHANGES_PAGE: usize = 1_000;
 
 /// Every key by its id, as of the last reading.
 pub(super) struct KeyMemory {
+    ledger: Ledger,
     known: RwLock<HashMap<String, Arc<StoredKey>>>,
     unknown: Cache<String, ()>,
     readings: Mutex<Readings>,
@@ -36,13 +37,14 @@ struct Readings {
 
 impl KeyMemory {
     /// Reads all keys.
-    pub(super) async fn load(ledger: &Ledger) -> Answer<Self> {
+    pub(super) async fn load(ledger: Ledger) -> Answer<Self> {
         let memory = Self {
+            ledger,
             known: RwLock::default(),
             unknown: Cache::builder().max_capacity(UNKNOWN_MAX).time_to_live(UNKNOWN_FOR).build(),
             readings: Mutex::default(),
         };
-        memory.follow(ledger).await?;
+        memory.follow().await?;
         Ok(memory)
     }
 
@@ -62,20 +64,20 @@ impl KeyMemory {
     }
 
     /// Reads what changed since the last reading; all keys where the ledger was set back.
-    pub(super) async fn follow(&self, ledger: &Ledger) -> Answer<()> {
-        self.read_changes(ledger, &mut *self.readings.lock().await).await
+    pub(super) async fn follow(&self) -> Answer<()> {
+        self.read_changes(&mut *self.readings.lock().await).await
     }
 
     /// Reads every key again. Where that fails, the next reading does.
-    pub(super) async fn follow_from_the_start(&self, ledger: &Ledger) -> Answer<()> {
+    pub(super) async fn follow_from_the_start(&self) -> Answer<()> {
         let mut readings = self.readings.lock().await;
         readings.newest = None;
-        self.read_changes(ledger, &mut readings).await
+        self.read_changes(&mut readings).await
     }
 
     /// Looks for a key that this instance does not know. All who look together share one reading that began after each of
     /// them asked, so any number of made-up ids takes one connection and a few short statements a second.
-    pub(super) async fn look_for(&self, ledger: &Ledger, id: &str) -> Answer<Option<Arc<StoredKey>>> {
+    pub(super) async fn look_for(&self, id: &str) -> Answer<Option<Arc<StoredKey>>> {
         let asked_at = Instant::now();
         let mut readings = self.readings.lock().await;
         match &readings.last {
@@ -86,7 +88,7 @@ impl KeyMemory {
                 if let Some((began_at, _)) = last {
                     tokio::time::sleep_until(*began_at + READING_PAUSE).await;
                 }
-                self.read_changes(ledger, &mut readings).await?;
+                self.read_changes(&mut readings).await?;
             }
         }
         drop(readings);
@@ -97,16 +99,16 @@ impl KeyMemory {
         Ok(found)
     }
 
-    async fn read_changes(&self, ledger: &Ledger, readings: &mut Readings) -> Answer<()> {
+    async fn read_changes(&self, readings: &mut Readings) -> Answer<()> {
         let began_at = Instant::now();
-        let read = self.take_changes(ledger, &mut readings.newest).await;
+        let read = self.take_changes(&mut readings.newest).await;
         readings.last = Some((began_at, read.as_ref().copied().map_err(ToString::to_string)));
         read
     }
 
-    async fn take_changes(&self, ledger: &Ledger, newest: &mut Option<(u64, StoredKey)>) -> Answer<()> {
+    async fn take_changes(&self, newest: &mut Option<(u64, StoredKey)>) -> Answer<()> {
         if let Some(known) = newest {
-            let changes = changes_after(ledger, known.0.saturating_sub(1)).await?;
+            let changes = changes_after(&self.ledger, known.0.saturating_sub(1)).await?;
             if follow_on(known, &changes) {
                 if changes.len() > 1 || changes.first() != Some(known) {
                     *newest = changes.last().cloned();
@@ -117,7 +119,7 @@ impl KeyMemory {
             tracing::warn!(change = known.0, "the ledger was set back: all keys are read again");
             *newest = None;
         }
-        let keys = changes_after(ledger, 0).await?;
+        let keys = changes_after(&self.ledger, 0).await?;
         *newest = keys.last().cloned();
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = by_id(keys).collect();
         Ok(())

@@ -7,8 +7,8 @@ use crate::domain::ids::{MeterId, OperationId};
 use crate::domain::meter::Meter;
 use crate::domain::policy::Policy;
 use crate::domain::reservation::LineRule;
+use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::requests::Work;
-use crate::operations::{Answer, FieldError, OperationError};
 
 /// One line of a request: a meter and how much of it.
 pub(in crate::operations) struct Line {
@@ -106,7 +106,7 @@ fn costed(
 }
 
 /// The lines a given version of an operation's rule makes of the attributes.
-pub(super) fn costed_by(
+pub(in crate::operations) fn costed_by(
     policy: &Policy,
     rule: &crate::domain::operation::Operation,
     attributes: &serde_json::Map<String, serde_json::Value>,

@@ -1,0 +1,36 @@
+//! What the verbs need to know of the configuration.
+
+use std::time::Duration;
+
+use crate::domain::ids::PlanId;
+
+/// What the verbs need to know of the configuration.
+#[derive(Debug, Clone)]
+pub struct OperationsOptions {
+    /// The installation's secret; ids, subject hashes, key hashes and cursors derive from it.
+    pub secret: [u8; 32],
+    /// How many partitions the installation has.
+    pub partitions: u16,
+    /// How long `ack: ledger` waits.
+    pub ack_timeout: Duration,
+    /// How long a cold call waits for the ledger to catch up.
+    pub restore_wait: Duration,
+    /// How many parked calls may wait at once.
+    pub parked_calls_max: u64,
+    /// For how long the gate remembers keyed calls, in ms.
+    pub keyed_memory_ms: i64,
+    /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
+    pub deny_without_limit: bool,
+    /// The plan on which an unknown tenant is created at first use; none: it is refused.
+    pub unknown_tenant_plan: Option<PlanId>,
+    /// With so many events not booked yet, nothing new is admitted.
+    pub backlog_events_max: u64,
+    /// With so many, holds are neither extended nor consumed in part.
+    pub backlog_events_hard_max: u64,
+    /// With so many bytes of them, nothing new is admitted.
+    pub backlog_bytes_max: u64,
+    /// With so many, holds are neither extended nor consumed in part.
+    pub backlog_bytes_hard_max: u64,
+    /// How long booked events stay in the outbox, where their bytes do not end that earlier.
+    pub safety_tail: Duration,
+}

@@ -1,0 +1,206 @@
+//! From a parsed request to what an admission writes: its lines, id, meaning and counters.
+
+mod cost;
+mod counters;
+mod fingerprint;
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+pub(super) use cost::costed_by;
+use cost::{Line, lines_of};
+use counters::places;
+pub(super) use counters::subject_counters_end_ms;
+pub(super) use fingerprint::fingerprint;
+
+use crate::domain::amount::Units;
+use crate::domain::fingerprint::Fingerprint;
+use crate::domain::ids::{
+    IdempotencyKey, OperationId, OutboxId, Partition, ReservationId, ReservationIds, Subject,
+};
+use crate::domain::meter::{HoldSeconds, WithoutLimit};
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::{Body, BodyDetails, Head, LineUnits, Record, ReservationState, SubjectHash};
+use crate::operations::answers::{Refusal, RefusalCode};
+use crate::operations::core::Core;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::requests::ReserveRequest;
+
+/// The calls that a key belongs to.
+pub(super) const RESERVE: &str = "reserve";
+pub(super) const USAGE: &str = "usage";
+
+/// A request made ready: costed, named, with everything that does not change between attempts.
+pub(super) struct Prepared {
+    pub(super) lines: Vec<Line>,
+    pub(super) units: Vec<Units>,
+    pub(super) operation: Option<OperationId>,
+    pub(super) subjects: Vec<(Subject, SubjectHash)>,
+    pub(super) id: ReservationId,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) ttl_ms: i64,
+    pub(super) max_life_ms: i64,
+    pub(super) metadata: String,
+}
+
+/// Makes admissions ready by the policy in force.
+pub(super) struct Preparation {
+    core: Arc<Core>,
+    pub(super) ids: ReservationIds,
+    /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
+    deny_without_limit: bool,
+}
+
+impl Preparation {
+    /// With ids of this installation.
+    pub(super) fn new(core: Arc<Core>, ids: ReservationIds, deny_without_limit: bool) -> Self {
+        Self { core, ids, deny_without_limit }
+    }
+
+    /// The id of a call with a key.
+    pub(super) fn keyed_id(
+        &self,
+        partition: Partition,
+        request: &ReserveRequest,
+        call: &str,
+    ) -> Option<ReservationId> {
+        key_of(request).map(|key| self.ids.derive(partition, &request.tenant, call, key))
+    }
+
+    /// Costs and names a request; what does not change between attempts.
+    pub(super) fn prepare(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        call: &str,
+    ) -> Answer<Prepared> {
+        if entry.definition.archived {
+            return Err(OperationError::field(
+                "/tenant",
+                format!("the tenant {} is archived", request.tenant),
+            ));
+        }
+        let policy = self.core.policy.current();
+        let (lines, operation) = lines_of(&policy, &request.work)?;
+        let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
+        let ttl_seconds = request.ttl.map_or(default_seconds, HoldSeconds::get);
+        let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(ttl_seconds);
+        if ttl_seconds > max_life {
+            return Err(OperationError::field("/ttl_seconds", format!("must be 1 to {max_life} seconds")));
+        }
+        let fresh = || self.ids.fresh(entry.partition, self.core.clock.now_ms(), rand::random());
+        let id = self.keyed_id(entry.partition, request, call).unwrap_or_else(fresh);
+        let metadata = match &request.metadata {
+            Some(metadata) => {
+                serde_json::to_string(metadata).map_err(|e| OperationError::Internal(e.to_string()))?
+            }
+            None => String::new(),
+        };
+        Ok(Prepared {
+            units: lines.iter().map(|line| line.units).collect(),
+            lines,
+            operation,
+            subjects: request
+                .subjects
+                .iter()
+                .map(|subject| (subject.clone(), self.core.gate.subject_hash(&request.tenant, subject)))
+                .collect(),
+            id,
+            // Usage holds nothing, so that its meaning has no life.
+            fingerprint: fingerprint(call, request, (call == RESERVE).then_some(default_seconds)),
+            ttl_ms: i64::from(ttl_seconds) * 1000,
+            max_life_ms: i64::from(max_life) * 1000,
+            metadata,
+        })
+    }
+
+    /// The limits that apply to it at `at_ms`, and the body of its record.
+    pub(super) fn resolve(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+        at_ms: i64,
+    ) -> Answer<(Resolved, Body)> {
+        let windows = entry.windows(at_ms);
+        let meters: Vec<_> = prepared.lines.iter().map(|line| &line.meter.id).collect();
+        let resolved = entry
+            .policy
+            .resolve(meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
+            .map_err(|error| OperationError::field("/lines", error.to_string()))?;
+        self.refuse_without_limit(prepared, &resolved)?;
+        let body = Body {
+            fingerprint: prepared.fingerprint,
+            tenant: request.tenant.clone(),
+            lines: prepared.lines.iter().map(Line::rule).collect(),
+            rest: Some(BodyDetails {
+                subjects: prepared.subjects.clone(),
+                counters: places(prepared, &resolved),
+                keyed: key_of(request).is_some(),
+                operation: prepared.operation.clone(),
+                policy_version: entry.policy.version,
+                period_ms: (windows.period.start_ms, windows.period.end_ms),
+                hour_start_ms: windows.hour.start_ms,
+                metadata: prepared.metadata.clone(),
+            }),
+        };
+        Ok((resolved, body))
+    }
+
+    /// A meter without limit or quota is unlimited or denied as configured, never by accident.
+    fn refuse_without_limit(&self, prepared: &Prepared, resolved: &Resolved) -> Answer<()> {
+        for line in resolved.without.iter().filter_map(|line| prepared.lines.get(*line)) {
+            let denied = match line.meter.without_limit {
+                WithoutLimit::Deny => true,
+                WithoutLimit::Unlimited => false,
+                WithoutLimit::Config => self.deny_without_limit,
+            };
+            if denied {
+                let meter = &line.meter.id;
+                return Err(OperationError::Refused(Box::new(Refusal {
+                    code: RefusalCode::ExceedsPlan,
+                    detail: format!(
+                        "the tenant's plan has neither a limit nor a quota for {meter}, and such meters are denied"
+                    ),
+                    retry_after_ms: None,
+                    decision_id: Uuid::now_v7(),
+                    refused_by: Vec::new(),
+                    limits: Vec::new(),
+                })));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key that names what is written; a dry run writes nothing, so that nothing it is asked with is a replay.
+pub(super) fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
+    request.key.as_ref().filter(|_| !request.dry_run)
+}
+
+/// A usage as the gate writes it down: consumed at once.
+pub(super) fn usage_record(
+    body: &Body,
+    granted: &[Units],
+    event: OutboxId,
+    expires_at_ms: i64,
+    now_ms: i64,
+) -> Record {
+    Record {
+        head: Head {
+            state: ReservationState::Consumed,
+            late: false,
+            degraded: false,
+            step: 1,
+            epoch: event.epoch,
+            expires_at_ms,
+            born_at_ms: now_ms,
+            latest_expiry_ms: expires_at_ms,
+            last_sequence: event.sequence,
+        },
+        units: granted.iter().map(|units| LineUnits::new(Units::ZERO, *units)).collect(),
+        body: body.clone(),
+    }
+}
