@@ -17,8 +17,9 @@ use super::problem::Problem;
 use crate::domain::amount::Amount;
 use crate::domain::ids::{IdempotencyKey, MeterId, OperationId, SubjectId, SubjectKind, TenantId};
 use crate::domain::meter::HoldSeconds;
+use crate::domain::resolution::Totals;
 use crate::operations::FieldError;
-use crate::operations::requests::{Ack, Mode, ReserveRequest, Totals};
+use crate::operations::requests::{Ack, Mode, ReserveRequest, Used};
 
 /// An amount of a meter.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -229,22 +230,22 @@ impl ConsumeBody {
     }
 
     /// The totals, of which at most one form may be given.
-    pub(super) fn totals(self) -> Result<Totals, Problem> {
+    pub(super) fn used(self) -> Result<Used, Problem> {
         let given = [self.amount.is_some(), self.lines.is_some(), self.attributes.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
             return Err(wrong("", "name the totals once: `amount`, `lines` or `attributes`"));
         }
         let mut faults = Vec::new();
-        let totals = match (self.amount, self.lines, self.attributes) {
-            (Some(amount), ..) => Totals::Single(amount),
-            (_, Some(lines), _) => checked_lines(lines, &mut faults).map_or(Totals::Held, Totals::Lines),
+        let used = match (self.amount, self.lines, self.attributes) {
+            (Some(amount), ..) => Used::Totals(Totals::Single(amount)),
+            (_, Some(lines), _) => Used::Totals(checked_totals(lines, &mut faults)),
             (.., Some(attributes)) => {
                 check_attributes(&attributes, &mut faults);
-                Totals::Attributes(attributes)
+                Used::Attributes(attributes)
             }
-            _ => Totals::Held,
+            _ => Used::Totals(Totals::Default),
         };
-        sound(totals, faults)
+        sound(used, faults)
     }
 }
 
@@ -277,11 +278,11 @@ impl ReleaseBody {
         let incurred = match (self.incurred, self.lines) {
             (Some(_), Some(_)) => {
                 faults.push(FieldError::new("/incurred", "name what was used once: `incurred` or `lines`"));
-                Totals::Held
+                Totals::Default
             }
             (Some(amount), None) => Totals::Single(amount),
-            (None, Some(lines)) => checked_lines(lines, &mut faults).map_or(Totals::Held, Totals::Lines),
-            (None, None) => Totals::Held,
+            (None, Some(lines)) => checked_totals(lines, &mut faults),
+            (None, None) => Totals::Default,
         };
         sound((incurred, self.reason), faults)
     }

@@ -48,8 +48,7 @@ impl Call {
     pub(super) async fn consume(&self, id: &str, body: ConsumeBody) -> Result<GateAnswer, Problem> {
         let id = self.operations.calls.parse_reservation_id(id).map_err(missing)?;
         let (is_final, ack, sent) = (body.is_final.unwrap_or(true), body.ack, body.sent());
-        let request =
-            ConsumeRequest { id, bound: self.caller.bound(), totals: body.totals()?, is_final, ack };
+        let request = ConsumeRequest { id, bound: self.caller.bound(), used: body.used()?, is_final, ack };
         let answer = self.operations.calls.consume(request).await;
         GateAnswer::of_reservation(answer.map_err(|error| sent.name(missing(error)))?)
     }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::domain::amount::Amount;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
-use crate::domain::lines::{Lines, WorkLines};
+use crate::domain::lines::WorkLines;
 use crate::domain::meter::HoldSeconds;
 use crate::domain::period::Zone;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
+use crate::domain::resolution::Totals;
 use crate::domain::usage::{Granularity, GroupBy};
 
 pub use crate::ledger::AuditFilter;
@@ -89,16 +89,11 @@ pub enum Ack {
     Ledger,
 }
 
-/// Totals for a reservation so far.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Totals {
-    /// `{}`: what is held, or consumed so far if that is more.
-    #[default]
-    Held,
-    /// `amount`: the total of the only line.
-    Single(Amount),
-    /// `lines`: totals by meter.
-    Lines(Lines),
+/// What a consume says was used so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Used {
+    /// `{}`, `amount` or `lines`.
+    Totals(Totals),
     /// `attributes`: the operation costed again.
     Attributes(serde_json::Map<String, serde_json::Value>),
 }
@@ -111,7 +106,7 @@ pub struct ConsumeRequest {
     /// The key's tenant, if it is bound to one: another's reservation is unknown.
     pub bound: Option<TenantId>,
     /// Totals so far.
-    pub totals: Totals,
+    pub used: Used,
     /// Whether this resolves the reservation.
     pub is_final: bool,
     /// When it counts as acknowledged.
@@ -125,7 +120,7 @@ pub struct ReleaseRequest {
     pub id: ReservationId,
     /// The key's tenant, if it is bound to one.
     pub bound: Option<TenantId>,
-    /// What was used before the work was given up; `Totals::Held` here means nothing was named.
+    /// What was used before the work was given up; `Totals::Default` here means nothing was named.
     pub incurred: Totals,
     /// Why, for the log.
     pub reason: Option<String>,

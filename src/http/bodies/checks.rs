@@ -12,6 +12,7 @@ use crate::domain::ids::{MeterId, OperationId, Subject, SubjectId, SubjectKind};
 use crate::domain::lines::{Lines, WorkLines};
 use crate::domain::meter::{HoldSeconds, TTL_SECONDS_MAX};
 use crate::domain::reservation::SUBJECTS_MAX;
+use crate::domain::resolution::Totals;
 use crate::http::json::{Object, escaped};
 use crate::http::problem::Problem;
 use crate::operations::FieldError;
@@ -88,9 +89,10 @@ pub(super) fn sound<T>(value: T, faults: Vec<FieldError>) -> Result<T, Problem> 
     if faults.is_empty() { Ok(value) } else { Err(Problem::fields(faults)) }
 }
 
-/// The lines; nothing where a fault was noted.
-pub(super) fn checked_lines(lines: Vec<Object<LineBody>>, faults: &mut Vec<FieldError>) -> Option<Lines> {
-    Lines::parse(amounts(lines)).map_err(|wrong| faults.extend(wrong)).ok()
+/// Totals by meter; none where a fault was noted.
+pub(super) fn checked_totals(lines: Vec<Object<LineBody>>, faults: &mut Vec<FieldError>) -> Totals {
+    let lines = Lines::parse(amounts(lines)).map_err(|wrong| faults.extend(wrong));
+    lines.map_or(Totals::Default, |lines| Totals::ByMeter(lines.into_inner()))
 }
 
 fn amounts(lines: Vec<Object<LineBody>>) -> Vec<(MeterId, Amount)> {

@@ -116,11 +116,14 @@ fn a_usage_takes_an_ack_and_no_ttl() {
 
 #[test]
 fn totals_come_in_one_form() {
-    let totals = |text: &str| json::typed::<ConsumeBody>(text).and_then(ConsumeBody::totals);
-    assert_eq!(totals("{}").unwrap(), Totals::Held);
-    assert_eq!(totals(r#"{"amount":"0"}"#).unwrap(), Totals::Single(Amount::ZERO));
-    assert!(matches!(totals(r#"{"lines":[{"meter":"m","amount":0}]}"#).unwrap(), Totals::Lines(_)));
-    assert!(matches!(totals(r#"{"attributes":{"pages":2},"final":false}"#).unwrap(), Totals::Attributes(_)));
+    let totals = |text: &str| json::typed::<ConsumeBody>(text).and_then(ConsumeBody::used);
+    assert_eq!(totals("{}").unwrap(), Used::Totals(Totals::Default));
+    assert_eq!(totals(r#"{"amount":"0"}"#).unwrap(), Used::Totals(Totals::Single(Amount::ZERO)));
+    assert!(matches!(
+        totals(r#"{"lines":[{"meter":"m","amount":0}]}"#).unwrap(),
+        Used::Totals(Totals::ByMeter(_))
+    ));
+    assert!(matches!(totals(r#"{"attributes":{"pages":2},"final":false}"#).unwrap(), Used::Attributes(_)));
     for (text, pointer) in [
         (r#"{"amount":"1","lines":[{"meter":"m","amount":"1"}]}"#, ""),
         (r#"{"amount":"1","attributes":{}}"#, ""),
@@ -137,7 +140,7 @@ fn totals_come_in_one_form() {
 #[test]
 fn a_release_may_say_what_was_used_and_why() {
     let parts = |text: &str| json::typed::<ReleaseBody>(text).and_then(ReleaseBody::into_parts);
-    assert_eq!(parts("{}").unwrap(), (Totals::Held, None));
+    assert_eq!(parts("{}").unwrap(), (Totals::Default, None));
     assert_eq!(parts(r#"{"incurred":"1","reason":"stop"}"#).unwrap().1.as_deref(), Some("stop"));
     for text in [
         r#"{"incurred":"1","lines":[{"meter":"m","amount":"1"}]}"#,

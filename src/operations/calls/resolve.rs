@@ -7,21 +7,22 @@ use crate::domain::meter::HoldSeconds;
 use crate::domain::parked::ParkedCall;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::{Record, ReservationState};
-use crate::gate::{self, ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
+use crate::domain::resolution::Totals;
+use crate::gate::{ConsumeCall, ExtendCall, GateError, ReleaseCall, ResolveOutcome};
 use crate::ledger::ReservationRow;
 use crate::operations::answers::Reservation;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::memory::{Acknowledged, Lines};
 use crate::operations::preparation::costed_by;
-use crate::operations::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Totals};
+use crate::operations::requests::{Ack, ConsumeRequest, ExtendRequest, ReleaseRequest, Used};
 use crate::telemetry::labels::{Call, Script};
 
 const EXTEND_SECONDS_DEFAULT: u32 = 60;
 
 /// Which of the three calls is being made, with what it needs.
 enum Resolving {
-    Consume { totals: gate::Totals, is_final: bool },
-    Release { incurred: gate::Totals },
+    Consume { totals: Totals, is_final: bool },
+    Release { incurred: Totals },
     Extend { ttl_ms: i64 },
 }
 
@@ -47,7 +48,12 @@ impl Calls {
         if !request.is_final {
             self.admission.may_go_on_holding()?;
         }
-        let totals = self.totals(request.totals, request.id, request.bound.as_ref()).await?;
+        let totals = match request.used {
+            Used::Totals(totals) => totals,
+            Used::Attributes(attributes) => {
+                Box::pin(self.costed_again(&attributes, request.id, request.bound.as_ref())).await?
+            }
+        };
         let resolving = Resolving::Consume { totals, is_final: request.is_final };
         let mut found = self.drive(request.id, request.bound.as_ref(), &resolving).await?;
         // A parked call is in the ledger already.
@@ -67,17 +73,12 @@ impl Calls {
     }
 
     async fn release_now(&self, request: ReleaseRequest) -> Answer<Reservation> {
-        let incurred = match request.incurred {
-            Totals::Attributes(_) => {
-                return Err(OperationError::field("/attributes", "a release takes `incurred` or `lines`"));
-            }
-            totals => self.totals(totals, request.id, request.bound.as_ref()).await?,
-        };
         if let Some(reason) = &request.reason {
             tracing::info!(reservation = %request.id, reason, "released");
         }
-        let nothing_incurred = matches!(incurred, gate::Totals::Default);
-        match self.drive(request.id, request.bound.as_ref(), &Resolving::Release { incurred }).await {
+        let nothing_incurred = request.incurred == Totals::Default;
+        let resolving = Resolving::Release { incurred: request.incurred };
+        match self.drive(request.id, request.bound.as_ref(), &resolving).await {
             // Its expiry gave everything back already: that is what was asked for.
             Err(OperationError::Rejected(Rejection::Expired, found)) if nothing_incurred => Ok(*found),
             outcome => outcome,
@@ -295,28 +296,13 @@ impl Calls {
         }
     }
 
-    /// Amounts as the script takes them: it alone knows the reservation's meters and decimals.
-    async fn totals(
-        &self,
-        totals: Totals,
-        id: ReservationId,
-        bound: Option<&TenantId>,
-    ) -> Answer<gate::Totals> {
-        match totals {
-            Totals::Held => Ok(gate::Totals::Default),
-            Totals::Single(amount) => Ok(gate::Totals::Single(amount)),
-            Totals::Lines(lines) => Ok(gate::Totals::ByMeter(lines.into_inner())),
-            Totals::Attributes(attributes) => Box::pin(self.costed_again(&attributes, id, bound)).await,
-        }
-    }
-
     /// Costs the operation again, under the policy version of the reserve.
     async fn costed_again(
         &self,
         attributes: &serde_json::Map<String, serde_json::Value>,
         id: ReservationId,
         bound: Option<&TenantId>,
-    ) -> Answer<gate::Totals> {
+    ) -> Answer<Totals> {
         let record = self.outage.known_record(id, bound).await?;
         let rest = record.body.rest.as_ref();
         let Some((operation, version)) =
@@ -332,7 +318,7 @@ impl Calls {
         let lines = costed_by(&policy, &rule, attributes)?;
         let amounts =
             lines.iter().map(|line| (line.meter.id.clone(), line.units.to_amount(line.meter.decimals)));
-        Ok(gate::Totals::ByMeter(amounts.collect()))
+        Ok(Totals::ByMeter(amounts.collect()))
     }
 
     /// What to do about an id the gate does not know: its row decides, once the ledger has caught up.
