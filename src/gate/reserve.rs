@@ -1,6 +1,5 @@
 //! `reserve`: the only admission. Holds amounts, or counts usage after the fact under the same limits.
 
-use std::sync::Arc;
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable, Write};
@@ -179,22 +178,25 @@ impl Gate {
         let partition = call.partition;
         let epoch = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
         let company = Company { partition, epoch, now_ms: call.now_ms };
-        let packed = Arc::new(self.pack(call, epoch));
-        let together = if call.is_plain() { self.reserve_together(company, &packed).await? } else { None };
-        let reply = match together {
-            Some(reply) => reply,
-            None => self.reserve_alone(company, &packed).await?,
-        };
+        if call.is_plain()
+            && Gate::has_company()
+            && let Some(reply) = Box::pin(self.reserve_together(company, self.pack(call, epoch))).await?
+        {
+            return Ok(read_outcome(&reply, call)?);
+        }
+        let (keys, arguments) = self.alone(company, self.pack(call, epoch));
+        let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
         Ok(read_outcome(&reply, call)?)
     }
 
-    async fn reserve_alone(&self, company: Company, packed: &Packed) -> Result<Reply, GateError> {
+    /// Keys and arguments of a reserve that goes by itself.
+    fn alone(&self, company: Company, packed: Packed) -> (Vec<String>, Vec<Vec<u8>>) {
         let Company { partition, epoch, now_ms } = company;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
-        keys.extend_from_slice(&packed.keys);
+        keys.extend(packed.keys);
         let mut arguments = self.mutating_in(epoch, now_ms);
-        arguments.extend_from_slice(&packed.arguments);
-        self.run(partition, Script::Reserve, &keys, &arguments).await
+        arguments.extend(packed.arguments);
+        (keys, arguments)
     }
 
     fn pack(&self, call: &ReserveCall<'_>, epoch: Epoch) -> Packed {

@@ -44,7 +44,7 @@ pub(super) struct Company {
 type Heard = Result<Option<Reply>, GateError>;
 
 struct Waiting {
-    packed: Arc<Packed>,
+    packed: Packed,
     heard: oneshot::Sender<Heard>,
 }
 
@@ -88,11 +88,16 @@ impl Gate {
         TOGETHER.scope(Arc::default(), work).await
     }
 
+    /// Whether this is part of such work.
+    pub(super) fn has_company() -> bool {
+        TOGETHER.try_with(|_| ()).is_ok()
+    }
+
     /// What the script answers to a reserve that goes with others; none where it has to go alone.
-    pub(super) async fn reserve_together(&self, company: Company, packed: &Arc<Packed>) -> Heard {
+    pub(super) async fn reserve_together(&self, company: Company, packed: Packed) -> Heard {
         let Ok(together) = TOGETHER.try_with(Arc::clone) else { return Ok(None) };
         let (heard, hears) = oneshot::channel();
-        match together.add(company, Waiting { packed: packed.clone(), heard }) {
+        match together.add(company, Waiting { packed, heard }) {
             CALLS_MAX => self.send_together(company, together.take(company)).await,
             1 => {
                 let sender = Sender(&together, company);
