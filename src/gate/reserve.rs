@@ -1,6 +1,5 @@
 //! `reserve`: the only admission. Holds amounts, or counts usage after the fact under the same limits.
 
-
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::counter::Counter;
