@@ -1,5 +1,5 @@
 -- Open reservations stand apart from resolved ones: a small table in which nothing old is searched, and one to which rows are only
--- added. `reservations` reads both, as before. Booking waits while rows are copied; the gate goes on.
+-- added. `reservations` reads both, as before. Booking and look-ups wait while rows are copied; the gate goes on.
 ALTER TABLE reservations RENAME TO reservations_before;
 ALTER TABLE reservations_before RENAME CONSTRAINT reservations_pkey TO reservations_before_pkey;
 DROP INDEX reservations_open_by_tenant, reservations_open_by_subject, reservations_newest_first;

@@ -6,7 +6,7 @@ WITH ended AS MATERIALIZED (
         SELECT o.place FROM ended e
         CROSS JOIN LATERAL (
             SELECT ctid AS place FROM reservations_open
-            WHERE partition = e.partition AND id = e.id
+            WHERE partition = e.partition AND id = e.id AND tenant = e.tenant
             OFFSET 0
         ) o
     ))
