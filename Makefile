@@ -7,11 +7,13 @@ ARGS ?=
 ROUNDS ?= 20
 # How many random sequences the behaviour suite tries.
 CASES ?= 200
+# How many random bills are counted a second way.
+CARTS ?= 1000000
 
 # rustup puts cargo here, but only new shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test bench storm behaviour lint fmt clean setup
+.PHONY: help run test bench storm behaviour carts lint fmt clean setup
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -32,6 +34,9 @@ storm: setup ## Kill, empty, freeze and swap the servers under load, at full siz
 
 behaviour: setup ## Hold the whole service against its model through random calls and kills (CASES="200")
 	TOLLGATE_BEHAVIOUR_CASES=$(CASES) $(CARGO) test --locked --test suite -- --nocapture properties::service
+
+carts: ## Count a million random bills a second way (CARTS="1000000")
+	TOLLGATE_CARTS=$(CARTS) $(CARGO) test --locked --test suite -- --nocapture properties::rating
 
 lint: ## Check formatting and lints, and dependencies where cargo-deny is installed
 	$(CARGO) fmt --all --check

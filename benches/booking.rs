@@ -157,7 +157,7 @@ impl Books {
         self.client.batch_execute("ANALYZE entries, reservations_resolved; CHECKPOINT").await.unwrap();
     }
 
-    /// A row of so many `things`, done in so many rounds; each round answers how long its bookings took.
+    /// A row of so many `things`, done in so many rounds; each round returns how long its bookings took.
     async fn measured(
         &mut self,
         name: &str,
@@ -201,7 +201,7 @@ impl Books {
         Job { id, record: record(tenant, now_ms) }
     }
 
-    /// Books events in one transaction, in order of their partitions. Answers how long that took.
+    /// Books events in one transaction, in order of their partitions. Returns how long that took.
     async fn book(&mut self, events: Vec<(Partition, Vec<u8>)>) -> Duration {
         let mut parts: BTreeMap<Partition, PartitionEvents> = BTreeMap::new();
         for (partition, event) in events {
@@ -279,6 +279,7 @@ fn record(tenant: TenantId, now_ms: i64) -> Record {
         born_at_ms: now_ms,
         latest_expiry_ms: now_ms + 24 * HOUR_MS,
         last_sequence: 0,
+        start_after_ms: 0,
     };
     let period_start_ms = now_ms - now_ms % MONTH_MS;
     let rest = BodyDetails {

@@ -55,7 +55,7 @@ pub async fn measure_inserts(options: &Options, figures: &mut Figures) {
 /// Measures how fast the writer books what has piled up, with nothing else going on; and reserves while no writer runs.
 pub async fn measure_drain(options: &Options, figures: &mut Figures) {
     let mut service = Service::start("http,writer").await;
-    // The gate takes up no tenant while the ledger is behind: all are known before anything piles up.
+    // The gate restores no tenant while the writer lags: all are warm before a backlog grows.
     warm_up(&service, options.callers, options.tenants).await;
     service.restart("http");
     let client = connect(&service.embedded().servers().postgres_url).await;

@@ -1,5 +1,5 @@
-//! An earlier build and this one, each on servers of its own, measured in turn: a machine that is now fast and now slow is so
-//! for both.
+//! An earlier build and this one, each on servers of its own, measured in turn: a machine that is now fast and now slow
+//! is so for both.
 
 use std::path::Path;
 

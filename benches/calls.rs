@@ -13,7 +13,7 @@ fn id_of(body: &str) -> String {
     rest.split('"').next().expect("an id").to_owned()
 }
 
-/// Reserves, and answers the reservation's id.
+/// Reserves, and returns the reservation's id.
 pub async fn reserve(caller: &mut Caller, tenant: &str) -> String {
     id_of(caller.must("POST", "/v1/reservations", &reserve_body(tenant), &[201]).await)
 }

@@ -1,5 +1,6 @@
-//! Callers over HTTP: each has a connection of its own and sends its next call when the last is answered. They run on the
-//! same cores as all they call, so they are as plain as can be: the call as text, the answer's status, length and body.
+//! Callers over HTTP: each has a connection of its own and sends its next call when the last is answered. They run on
+//! the same cores as all they call, so they are as plain as can be: the call as text, the answer's status, length and
+//! body.
 
 use std::future::Future;
 use std::io;
@@ -27,7 +28,7 @@ pub fn repeated() -> u64 {
     REPEATED.load(Ordering::Relaxed)
 }
 
-/// One connection to the service, made anew where the service has closed it.
+/// One connection to the service, made again where the service has closed it.
 pub struct Caller {
     host: Arc<str>,
     key: Arc<str>,
@@ -65,7 +66,7 @@ impl Caller {
             body.len()
         );
         let kept = self.open.take();
-        // The service may have closed what stood open; every call here may be repeated.
+        // The service may have closed an open connection; every call here may be repeated.
         if kept.is_none() || self.exchange(kept, &call).await.is_err() {
             let stream = TcpStream::connect(&*self.host).await.expect("the service takes connections");
             stream.set_nodelay(true).expect("a socket option");
@@ -119,7 +120,7 @@ pub struct Load {
     pub duration: Duration,
 }
 
-/// What the callers came to.
+/// The result of the callers.
 pub struct Done {
     /// How many times the work was done.
     pub count: u64,
@@ -129,7 +130,7 @@ pub struct Done {
     pub times: Histogram<u64>,
 }
 
-/// Lets callers repeat `work`. Each is told its caller and the number of its turn, unique over all.
+/// Lets callers repeat `work`. Each gets its caller and the number of its turn, unique over all.
 pub async fn run<W, F>(host: &str, key: &str, load: Load, work: W) -> Done
 where
     W: Fn(Caller, u64) -> F + Send + Sync + 'static,

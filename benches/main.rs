@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
 //!     [--year-of-entries 300000] [--history 0] [--trace FILE] [--before COMMAND]
-//!     [--only gate|'plain path'|ledger|booking|service|writer|replay|builds] [--no-write]
+//!     [--only gate|'plain path'|check|ledger|booking|service|writer|replay|builds] [--no-write]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench that cannot go on ends")]
@@ -21,6 +21,7 @@ mod booking;
 mod books;
 mod builds;
 mod calls;
+mod checks;
 mod cpu;
 mod figures;
 mod goals;
@@ -114,6 +115,9 @@ async fn run(options: &Options) -> figures::Figures {
     }
     if options.wants("plain path") {
         plain_path::measure(options, &mut figures).await;
+    }
+    if options.wants("check") {
+        checks::measure(options, &mut figures).await;
     }
     if options.wants("ledger") {
         books::measure_inserts(options, &mut figures).await;

@@ -1,4 +1,5 @@
-//! What the plain path of `reserve` and `consume` saves: the same calls with it and without it, and the yardstick, in turn.
+//! What the plain path of `reserve` and `consume` saves: the same calls with it and without it, and the yardstick, in
+//! turn.
 
 use std::time::Duration;
 
@@ -63,7 +64,8 @@ fn cost(figure: &Figure) -> f64 {
     figure.cpu_us.map_or(0.0, |[_, redis, _]| redis)
 }
 
-fn middle(rounds: &[Figure]) -> Figure {
+/// The round whose cost is in the middle.
+pub fn middle(rounds: &[Figure]) -> Figure {
     let mut rounds = rounds.to_vec();
     rounds.sort_by(|one, other| cost(one).total_cmp(&cost(other)));
     rounds.swap_remove(rounds.len() / 2)

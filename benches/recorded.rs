@@ -12,12 +12,13 @@ use tollgate::domain::counter::{Counter, Source};
 use tollgate::domain::ids::{
     Epoch, IdempotencyKey, MeterId, OutboxId, Partition, ReservationId, ReservationIds, TenantId,
 };
-use tollgate::domain::limit::Class;
+use tollgate::domain::limit::{Class, Kind};
 use tollgate::domain::period::Window;
 use tollgate::domain::policy::Level;
 use tollgate::domain::reservation::{Body, BodyDetails, CounterField, LineRule, OnExcess, OnLate};
 use tollgate::gate::{
-    ConsumeCall, Gate, GateOptions, QuotaCapacity, ReserveCall, ReserveMode, RestorePage, Totals, WarmState,
+    CheckAsk, ConsumeCall, Gate, GateOptions, QuotaCapacity, ReserveCall, ReserveMode, RestorePage, Totals,
+    WarmState,
 };
 
 use super::redis_alone::Calls;
@@ -108,6 +109,35 @@ pub async fn record(url: &str, socket: &Path, limits: usize, has_quota: bool) ->
     let keys: Vec<_> = (0..TOGETHER).map(|number| format!("together-{number}")).collect();
     let ids = Gate::together(futures::future::join_all(keys.iter().map(|key| world.reserve(key)))).await;
     Recorded { reserve, consume, reserves: template(&ids) }
+}
+
+/// Records a check under so many light counters of these parameters; what Redis keeps is left as it is.
+pub async fn record_check(url: &str, socket: &Path, parameters: Parameters, count: usize) -> Template {
+    let gate = Gate::connect(gate_options(url)).await.expect("the gate connects");
+    let run_id = gate.run_id().await.unwrap();
+    gate.load_scripts(&run_id).await.unwrap();
+    let tenant = TenantId::parse(&format!("tenant-{}-{count}", parameters.code())).unwrap();
+    let partition = gate.partition_of(&tenant);
+    gate.set_epoch(partition, Epoch(1));
+    gate.adopt(partition, Epoch(1), 0, None).await.unwrap();
+    let world = World { gate, partition, tenant, limits: count, has_quota: false };
+    let counter = |number| Counter { parameters, ..world.counter(number, world.window()) };
+    let counters: Vec<_> = (0..count).map(counter).collect();
+    let amounts = [Units::new(1).unwrap()];
+    let ask = CheckAsk {
+        tenant: &world.tenant,
+        subjects: &[],
+        amounts: &amounts,
+        counters: &counters,
+        valid: world.window(),
+        // So that no round has to let it live longer.
+        needed_until_ms: world.window().1,
+        peeks: false,
+    };
+    world.gate.check(partition, std::slice::from_ref(&ask), false, None).await.unwrap();
+    let mut monitor = Monitor::of(socket);
+    world.gate.check(partition, &[ask], false, None).await.unwrap();
+    Template { words: monitor.next_script(), ids: Vec::new() }
 }
 
 fn gate_options(url: &str) -> GateOptions {
@@ -238,6 +268,7 @@ impl World {
         Counter {
             scope_index: 0,
             field: quota_field(),
+            kind: Kind::Hard,
             class: Class::Rate,
             lines: vec![(0, 1)],
             capacity: Units::new(1_000_000_000_000).unwrap(),

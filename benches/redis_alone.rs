@@ -1,5 +1,5 @@
-//! Redis alone: the very calls that the service sends, repeated by a plain client that knows nothing of Tollgate. The limit
-//! of everything above.
+//! Redis alone: the very calls that the service sends, repeated by a plain client that knows nothing of Tollgate. The
+//! limit of everything above.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +118,8 @@ impl Alone {
         redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut self.connection()).unwrap()
     }
 
-    /// Sends the calls many at once over one connection, with new reservations or those of `ids`; answers which were used.
+    /// Sends the calls many at once over one connection, with new reservations or those of `ids`; returns those that
+    /// were used.
     pub fn pipelined(&self, calls: &impl Calls, ids: Option<Range<u64>>) -> (Figure, Range<u64>) {
         let mut connection = self.connection();
         let first = ids.as_ref().map_or_else(fresh, |ids| ids.start);

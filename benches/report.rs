@@ -61,7 +61,7 @@ fn tables(figures: &Figures, options: &Options) -> String {
         options.callers,
         options.tenants
     );
-    text.push_str("| measured | a second | p50 / p99 / p99.9 | CPU of service + Redis + Postgres, each | ledger behind |\n|---|--:|---|---|--:|\n");
+    text.push_str("| measured | a second | p50 / p99 / p99.9 | CPU of service + Redis + Postgres, each | ledger lag |\n|---|--:|---|---|--:|\n");
     for figure in &figures.0 {
         let [latency, cpu, behind] = cells(figure);
         let _ = writeln!(text, "| {} | {:.0} | {latency} | {cpu} | {behind} |", figure.name, figure.rate);

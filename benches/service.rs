@@ -81,7 +81,7 @@ impl Service {
         self.embedded.as_ref().expect("the servers run")
     }
 
-    /// Starts the service anew with other roles.
+    /// Starts the service again with other roles.
     pub fn restart(&mut self, roles: &str) {
         stop(&mut self.child);
         self.is_booking = roles.contains("writer");
@@ -140,7 +140,7 @@ impl Service {
         Figure { behind, ..figure }
     }
 
-    /// Waits until the ledger has everything, where a writer runs; answers how long that took.
+    /// Waits until the ledger has everything, where a writer runs; returns how long that took.
     pub async fn settle(&self) -> Option<Duration> {
         if self.is_booking { Some(self.caught_up().await) } else { None }
     }

@@ -1,5 +1,5 @@
 #!lua
--- The plainest script that could hold an amount under three limits: no replay, no epochs, no checks of what it is told.
+-- The plainest script that could hold an amount under three limits: no replay, no epochs, no checks of its arguments.
 -- KEYS     1 hold  2 list of the holds that end in one second  3 outbox  4 tenant's counters
 -- ARGV     1 record  2 id  3 amount
 -- returns  1 when held, 0 when refused

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- adopt: the partition's epoch and floor (no script writes at an earlier time), as the ledger names them; both only rise.
+-- adopt: sets the partition's epoch and floor (no script writes at an earlier time) from the ledger; both only rise.
 -- KEYS     1 meta
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 floor (unix ms)
 -- returns  { status, real time, time, '', epoch }    DONE    KEPT: as high is adopted

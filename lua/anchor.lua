@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- anchor: the head of one of the ledger's hash chains, kept where the ledger's owner does not write; its number only rises.
+-- anchor: stores the head of a hash chain of the ledger where the ledger's owner cannot write; its number only rises.
 -- KEYS     1 meta
--- ARGV     1 epoch  2 now ('' = Redis's)  3 field of the chain  4 number of the head  5 the head as text, which begins with it
+-- ARGV     1 epoch  2 now ('' = Redis's)  3 field of the chain  4 number of the head
+--          5 the head as text, which begins with its number
 -- returns  { status, real time, time, '' }    DONE    KEPT: as high is stored    ALARM: epoch found
 -- event    none
 -- include prelude

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- capacity: a quota's new capacity from the ledger; a version that is not higher than the stored one is ignored.
+-- capacity: sets a quota's new capacity from the ledger; a version that is not higher than the stored one is ignored.
 -- KEYS     1 meta  2 outbox  3 tenant's state
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 field  5 capacity
--- returns  { status, real time, time, '' }    DONE    KEPT: as new or newer is stored    COLD: the whole hash is    ALARM: epoch found
+-- returns  { status, real time, time, '' }    DONE    KEPT: as new or newer is stored    COLD: the whole hash is cold
+--          ALARM: epoch found
 -- event    none
 -- include prelude
 -- include unfit

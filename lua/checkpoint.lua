@@ -1,9 +1,11 @@
 #!lua
--- checkpoint: appends how a tenant's counters stand as one event, which the writer compares with the books as of its place.
+-- checkpoint: appends the figures of a tenant's counters as one event. The writer compares them with the books as of
+--             the event's place.
 -- KEYS     1 meta  2 outbox  3 tenant's state  4.. subjects' states
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 counters (packed in gate/counters.rs)  6 valid from  7 valid until
---          8 description (packed in domain/checkpoint.rs)
--- returns  { status, real time, time, outbox id }    DONE    STALE_WINDOW    COLD: the tenant is    KEPT: no counter is known    ALARM: epoch found
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 counters (packed in gate/counters.rs)
+--          6 valid from  7 valid until  8 description (packed in domain/checkpoint.rs)
+-- returns  { status, real time, time, outbox id }    DONE    STALE_WINDOW    COLD: the tenant is cold
+--          KEPT: every counter is cold    ALARM: epoch found
 -- event    checkpoint, with the description and the counters' figures
 -- include prelude
 -- include out_of_time
@@ -27,7 +29,8 @@ redis.call('XLEN', outbox)
 local checks = read_checks(ARGV[5], 1)
 local holders = measure(state_keys(3), checks, tonumber(ARGV[1]), now)
 find_cold(holders, checks)
--- Counted from its window's start on, or told by the ledger since every instance has known it.
+-- Whether its figures can be compared: it counted from its window's start on, or was restored after every instance knew
+-- it.
 local function is_told(check)
   local is_whole = check.began >= check.since or holders[check.scope_index].restored_at >= check.since
   return check.known and not check.later and is_whole

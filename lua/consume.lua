@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
--- consume: totals so far of a reservation; final ones resolve it. After expiry they are late: a part leaves it expired and open to
---          larger totals, for as long as its meters take late consumes.
---          Loaded twice: as consume_final under this first line, as consume_part under one without the flag.
+-- consume: sets the totals so far of a reservation; final ones resolve it. After expiry they are late: a partial
+--          consume leaves it expired and open to larger totals, as long as its meters accept late consumes.
+--          Loaded twice: as consume_final with this first line, as consume_part with one without the flag.
 -- KEYS     1 meta  2 outbox  3 reservation
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 totals (packed in gate/resolve.rs)
---          7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)
+--          6 totals (packed in gate/resolve.rs)  7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
 --          10 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: record before, record stored, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
+--          DONE: record before, record stored, readings    REPLAYED: record, readings
+--          COLD: record, tenant, state hashes, counters
 --          By the plain path DONE: record before, record stored, '', cells, numbers and capacities of quotas
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    consume

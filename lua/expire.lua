@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
--- expire: sweeps the due buckets in order and returns what open holds have outlived. Each reservation is one transition:
---         read, check, write; an entry that is gone, resolved, extended or of another epoch is passed over. One that cannot be read,
---         or whose counters cannot, is told and tried again later; so is a list that is none, which nothing can be due in.
---         Too far behind to walk, it leaps: every bucket up to now counts as finished, so that nothing new lands in one, and
---         meta's `behind` stands until a caller who looked for the lists left behind has had them swept.
--- KEYS     1 meta  2 outbox  3.. due lists that a leap left behind; with these it does not walk
+-- expire: sweeps the due buckets in order and gives back the units of expired holds. Each reservation is one
+--         transition: read, check, write. An entry that is gone, resolved, extended or of another epoch is skipped.
+--         One that cannot be decoded, or whose counters cannot, is reported and retried later; so is a due list of the
+--         wrong type. When it lags too far to go bucket by bucket, it leaps: every bucket up to now counts as finished,
+--         so that nothing new is added to one. The field `behind` of meta then stays until a caller has found and swept
+--         the lists left out.
+-- KEYS     1 meta  2 outbox  3.. due lists that a leap left out; with these it sweeps no others
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 entries at most  6 empty buckets at most
 --          7 keyed tombstone ms  8 unkeyed tombstone ms  9 the leap whose lists are all swept ('' = none)
 -- returns  { status, real time, time, id of the last event or '', ... }
---          DONE: expired, skipped, missing, postponed, inconsistent, more ('1' or '0'), swept, the leap to look behind or '', damaged,
---          then for the first of these what is damaged and why
+--          DONE: expired, skipped, missing, postponed, inconsistent, more ('1' or '0'), swept, the leap with lists left
+--          out or '', damaged, then for the first of these what is damaged and why
 --          ALARM: epoch found
--- event    expire, one a reservation
+-- event    expire, one for each reservation
 -- include prelude
 -- include out_of_time
 -- include states
@@ -65,7 +66,8 @@ local function later(bucket, after_ms)
   return due_key(prefix, math.max(math.ceil((now + after_ms) / due_ms), bucket + 1))
 end
 
--- The reading of one due entry: what became of it, or its record with its holds taken off in memory, and its state hashes.
+-- Reads one due entry. Returns what happens to it and, for a record, that with its holds taken off in memory, and its
+-- state hashes.
 local function look(reservation, bucket)
   redis.call('LLEN', later(bucket, POSTPONE_MS))
   local raw = redis.call('GET', reservation)
@@ -77,6 +79,7 @@ local function look(reservation, bucket)
     return 'skipped'
   end
   read_body(record)
+  record.hex = string.sub(reservation, -32)
   local holders = measure_record(prefix, record, epoch, now)
   if cold_record(holders, record) then
     return 'postponed'
@@ -84,7 +87,7 @@ local function look(reservation, bucket)
   return release_holds(record) and 'expired' or 'inconsistent', record, holders
 end
 
--- One due entry: says what became of it.
+-- Expires one due entry; returns what happened to it.
 local function expire(hex, bucket)
   -- read
   local reservation = reservation_key(prefix, hex)

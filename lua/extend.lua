@@ -1,10 +1,11 @@
 #!lua
--- extend: moves a reservation's expiry to now + ttl where that is later, at most to its latest permitted expiry.
+-- extend: moves a reservation's expiry to now + ttl if that is later, but at most to the latest one allowed.
 -- KEYS     1 meta  2 outbox  3 reservation
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 ttl ms  7 due bucket ms
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 ttl ms
+--          7 due bucket ms
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE: record before, record stored, readings    REPLAYED (nothing changes): record, readings
---          COLD: record, tenant, holders, counters
+--          COLD: record, tenant, state hashes, counters
 --          others about the record: record    ALARM: epoch found
 -- event    extend
 -- include prelude

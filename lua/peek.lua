@@ -3,7 +3,7 @@
 -- KEYS     1 meta  2 outbox  3 tenant's state  4.. subjects' states
 -- ARGV     1 epoch  2 now ('' = Redis's)  3 counters (packed in gate/counters.rs)
 -- returns  { status, real time, time, outbox's last id, ... }
---          DONE: readings    COLD: readings, tenant, holders, counters    ALARM: epoch found
+--          DONE: readings    COLD: readings, tenant, state hashes, counters    ALARM: epoch found
 -- event    none
 -- include prelude
 -- include state_keys

@@ -3,7 +3,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 now ('' = Redis's)  3 bound tenant ('' = none)
 -- returns  { status, real time, time, outbox's last id, ... }
---          DONE: record    UNKNOWN (none of this epoch, or another tenant's)    ALARM: epoch found
+--          DONE: record    UNKNOWN: none of this epoch, or another tenant's    ALARM: epoch found
 -- event    none
 -- include prelude
 -- include last_id

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- publish: the writer's position, up to which the ledger has committed; it only rises.
+-- publish: publishes the partition's cursor, up to which the ledger has booked; it only rises.
 -- KEYS     1 meta
--- ARGV     1 epoch  2 now ('' = Redis's)  3 epoch of the position  4 sequence of the position
+-- ARGV     1 epoch  2 now ('' = Redis's)  3 epoch of the cursor  4 sequence of the cursor
 -- returns  { status, real time, time, '' }    DONE    KEPT: as high is stored    ALARM: epoch found
 -- event    none
 -- include prelude

@@ -1,12 +1,13 @@
 #!lua
--- record: holds or counts what was admitted while the gate was away. No limit refuses it any more; only counters whose window
---         is current by the script's own clock, or was the last one they counted, move.
+-- record: takes over what no limit refuses: an admission granted during an outage, or work of a past time. Only
+--         counters move whose window is current by the script's own clock, or is the last one that they counted.
 -- KEYS     1 meta  2 outbox  3 reservation  4 tenant's state  5.. subjects' states
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 call (packed in gate/record.rs)  6 body
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE    REPLAYED, KEY_REUSED: record    TOO_LARGE: a counter would be beyond the largest amount
---          STALE_WINDOW: a window has not begun    COLD: tenant, holders, counters    ASK_LEDGER    ALARM: epoch found
--- event    reserve or usage, with the whole record, at the time of its admission and flagged as degraded
+--          STALE_WINDOW: a window has not begun    COLD: tenant, state hashes, counters    ASK_LEDGER
+--          ALARM: epoch found
+-- event    reserve or usage, with the whole record, at the time when it was taken
 -- include prelude
 -- include out_of_time
 -- include last_id
@@ -28,9 +29,10 @@ if alarm then
   return alarm
 end
 local existing = read_record(redis.call('GET', KEYS[3]), epoch)
-local is_usage, asked, taken_at, expires_at, latest_expiry, tombstone, due_ms, line_count, at =
-  struct.unpack('<BBi8i8i8i8i8B', ARGV[5])
-is_usage, asked = is_usage == 1, asked == 1
+local flags, taken_at, born_at, expires_at, latest_expiry, tombstone, due_ms, line_count, at =
+  struct.unpack('<Bi8i8i8i8i8i8B', ARGV[5])
+local is_usage, degraded, asks, asked = flags % 2 == 1, flags % 4 >= 2, flags % 8 >= 4, flags >= 8
+taken_at = taken_at > 0 and taken_at or now
 local amounts, ends, end_count = {}, {}, nil
 for line = 1, line_count do
   amounts[line], at = struct.unpack('<i8', ARGV[5], at)
@@ -62,17 +64,19 @@ end
 if cold then
   return { COLD, real, now, last_id(KEYS[2]), cold.tenant, cold.holders, cold.counters }
 end
-if not asked then
+if not asked and (asks or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
+end
+local held, consumed = {}, {}
+for line = 1, line_count do
+  held[line] = is_usage and 0 or amounts[line]
+  consumed[line] = is_usage and amounts[line] or 0
 end
 for _, check in ipairs(checks) do
   for line, weight in pairs(check.weights) do
-    if is_usage then
-      check.algorithm.charge(check, weight * amounts[line])
-    else
-      check.algorithm.hold(check, weight * amounts[line], expires_at)
-    end
+    check.algorithm.charge(check, weight * consumed[line])
   end
+  check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
   if check.moved and (check.consumed > 9e15 or check.reserved > 9e15) then
     return { TOO_LARGE, real, now, '' }
   end
@@ -80,11 +84,8 @@ end
 
 -- write
 local record = {
-  layout = layout_of(checks), state = is_usage and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch, degraded = true,
-  expires_at = expires_at, born_at = taken_at, latest_expiry = latest_expiry, sequence = 0, held = {}, consumed = {}, id = ARGV[4], body = ARGV[6],
+  layout = layout_of(checks), state = is_usage and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1,
+  epoch = epoch, degraded = degraded, expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry,
+  sequence = 0, held = held, consumed = consumed, id = ARGV[4], body = ARGV[6],
 }
-for line = 1, line_count do
-  record.held[line] = is_usage and 0 or amounts[line]
-  record.consumed[line] = is_usage and amounts[line] or 0
-end
-return { DONE, real, now, admit(record, due, tombstone, holders, checks, windows_end, now) }
+return { DONE, real, now, admit(record, due, tombstone, holders, checks, windows_end, now, taken_at) }

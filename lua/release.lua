@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
--- release: returns what is held; may charge an incurred part. After expiry an incurred part is a late consume.
+-- release: gives back what is held, and charges what was used of it. After expiry, used units are a late consume.
 -- KEYS     1 meta  2 outbox  3 reservation
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)  6 incurred totals (packed in gate/resolve.rs)
---          7 keyed tombstone ms  8 unkeyed tombstone ms  9 parked ('1' or '0'): 3 is then the time at which it was taken
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)
+--          6 incurred totals (packed in gate/resolve.rs)  7 keyed tombstone ms  8 unkeyed tombstone ms
+--          9 parked ('1' or '0'): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: record before, record stored, readings    REPLAYED: record, readings    COLD: record, tenant, holders, counters
+--          DONE: record before, record stored, readings    REPLAYED: record, readings
+--          COLD: record, tenant, state hashes, counters
 --          others about the record: record, line from 0, meter    ALARM: epoch found
 -- event    release, or consume when late
 -- include prelude

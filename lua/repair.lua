@@ -1,12 +1,13 @@
 #!lua
 -- repair: adds to one counter what a checkpoint found missing in it; once for each checkpoint.
 -- KEYS     1 meta  2 outbox  3 state
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 checkpoint's id (16 bytes)  5 checkpoint's sequence  6 field  7 window start
---          8 window end  9 consumed to add  10 reserved to add
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 checkpoint's id (16 bytes)  5 checkpoint's sequence  6 field
+--          7 window start  8 window end  9 consumed to add  10 reserved to add
 -- returns  { status, real time, time, outbox's last id }
---          DONE    REPLAYED: this checkpoint did it before    STALE_WINDOW: another window    COLD: the whole hash is
---          TOO_LARGE: out of bounds    KEPT: repaired or told by the ledger since the checkpoint    ALARM: epoch found
--- event    none: the gate is told what the ledger knows
+--          DONE    REPLAYED: this checkpoint did it before    STALE_WINDOW: another window
+--          COLD: the whole hash is cold
+--          TOO_LARGE: out of bounds    KEPT: repaired or restored since the checkpoint    ALARM: epoch found
+-- event    none: the figures come from the ledger
 -- include prelude
 -- include out_of_time
 -- include last_id

@@ -1,12 +1,16 @@
 #!lua
--- reserve: holds amounts under all limits, or counts usage after the fact under the same limits; all of it or nothing.
--- KEYS     1 meta  2 outbox  3 reservation  4 list of the holds that are expected to end with it  5 tenant's state  6.. subjects' states
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes), 0, first 16 bytes of the record  5 call (packed in gate/reserve.rs)
---          6 lines, as all is granted, and body
+-- reserve: holds amounts under all limits, or counts usage after the fact under the same limits; all or nothing.
+-- KEYS     1 meta  2 outbox  3 reservation  4 due list in which the hold is expected to end  5 tenant's state
+--          6.. subjects' states
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes), 0, first 16 bytes of the record
+--          5 call (packed in gate/reserve.rs)  6 lines, if all of them are granted, and body
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: expiry, granted, readings    ALLOWED: granted, readings    REPLAYED, KEY_REUSED: record, readings
---          REFUSED: granted by a best effort, readings, refusing, waits in ms    COLD: tenant, holders, counters    ALARM: epoch found
---          By the plain path DONE: expiry, '', '', cells, capacities of quotas    REFUSED: '', '', refusing, cells, capacities of quotas
+--          DONE: expiry, granted, readings, delay    ALLOWED: granted, readings, delay
+--          REPLAYED, KEY_REUSED: record, readings
+--          REFUSED: granted by a best effort, readings, refusing, waits in ms    COLD: tenant, state hashes, counters
+--          ALARM: epoch found
+--          By the plain path DONE: expiry, '', '', cells, capacities of quotas
+--          REFUSED: '', '', refusing, cells, capacities of quotas
 -- event    reserve or usage, with the whole record
 -- include prelude
 -- include plain/reserve
@@ -37,6 +41,7 @@ end
 -- include pack_readings
 -- include fit
 -- include refusing_checks
+-- include longest_delay
 -- include modes
 
 -- read
@@ -79,39 +84,37 @@ end
 if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
 end
-local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, now)
+local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, mode == USAGE, now)
 local granted, any = amounts, true
 if mode == BEST_EFFORT or refusing ~= '' then
-  granted, any = fit(amounts, checks)
+  granted, any = fit(amounts, checks, mode == USAGE)
 end
 if not any or (refusing ~= '' and mode ~= BEST_EFFORT) then
   return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits) }
 end
+local delay = longest_delay(checks)
 if mode == DRY_RUN or mode == DRY_BEST_EFFORT then
-  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known) }
+  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known), delay }
 end
 
 -- write
-local held, consumed = {}, {}
+local held, consumed, hex = {}, {}, string.sub(KEYS[3], -32)
 for line = 1, line_count do
   held[line] = mode == USAGE and 0 or granted[line]
   consumed[line] = mode == USAGE and granted[line] or 0
 end
 local record = {
   layout = layout_of(checks), state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
-  expires_at = expires_at, born_at = now, latest_expiry = now + longest_life, sequence = 0, held = held, consumed = consumed,
+  expires_at = expires_at, born_at = now, latest_expiry = now + longest_life, sequence = 0, held = held, consumed = consumed, start_after = delay,
   id = string.sub(ARGV[4], 1, 16), body = body,
 }
 for number = 1, #checks do
   local check = checks[number]
-  for line = 1, line_count do
-    local weight = check.weights[line]
-    if weight then
-      check.algorithm.charge(check, weight * consumed[line])
-      check.algorithm.hold(check, weight * held[line], expires_at)
-    end
+  for line, weight in pairs(check.weights) do
+    check.algorithm.charge(check, weight * consumed[line])
   end
-  check.moved = true
+  check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
+  check.moved, check.id = true, hex
 end
-local id = admit(record, due, tombstone, holders, checks, windows_end, now)
-return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known) }
+local id = admit(record, due, tombstone, holders, checks, windows_end, now, now)
+return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known), delay }

@@ -1,14 +1,16 @@
 #!lua flags=allow-oom
--- restore: one page of what the ledger knows of a cold tenant; the last page makes it warm. One that only waits keeps its records
---          and what it counts: it is told what it lacks.
+-- restore: restores one page of a cold tenant from the ledger; the last page makes it warm. A suspended tenant keeps
+--          its records and counters, and gets only what it lacks.
 -- KEYS     1 meta  2 outbox  3 tenant's state
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 last page ('1' or '0')  6 ask_until ms  7 records
---          8 counters created inside their window (packed in gate/restore.rs)
---          9 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
---          10 filter of the subjects that may have use or holds ('' = nobody has, '?' = everybody may)  11 when it ends (unix ms)
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 due bucket ms  5 last page ('1' or '0')  6 ask_until ms
+--          7 number of records  8 counters created inside their window (packed in gate/restore.rs)
+--          9 the outbox's sequence up to which these figures go (-1 = nothing of this epoch)
+--          10 filter of the subjects that may have use or holds ('' = none has, '?' = each may)
+--          11 when it ends (unix ms)
 --          then per record: id (32 hex), record; then, on the last page, per field: name, value
--- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first, nothing written    ALARM: epoch found
--- event    none: the gate is told what the ledger knows
+-- returns  { status, real time, time, '' }    DONE    WARM: another restore was first, nothing written
+--          ALARM: epoch found
+-- event    none: the figures come from the ledger
 -- include prelude
 -- include out_of_time
 -- include keys/prefix

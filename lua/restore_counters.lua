@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- restore_counters: what the ledger knows of single counters of a warm tenant or subject; a counter known already stays.
+-- restore_counters: restores single counters of a warm tenant or subject from the ledger; counters that it has stay.
 -- KEYS     1 meta  2 outbox  3 state
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  then per counter: field, value
--- returns  { status, real time, time, '' }    DONE    KEPT: all were known    COLD: the whole hash is    ALARM: epoch found
+-- returns  { status, real time, time, '' }    DONE    KEPT: it had all of them    COLD: the whole hash is cold
+--          ALARM: epoch found
 -- event    none
 -- include prelude
 -- include last_sequence

@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
--- restore_hold: one reservation that is open in the books and not known here, told to a warm tenant alone. Its units are held again
---               in the counters that are still in its windows, and it falls due as any other.
+-- restore_hold: restores one reservation of a warm tenant that is open in the books and unknown here. Its units are
+--               held again in the counters that are still in its windows, and it falls due like any other.
 -- KEYS     1 meta  2 outbox  3 reservation
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record  5 due bucket ms  6 numbers of the state hashes that the ledger told with it, as bytes
--- returns  { status, real time, time, '', ... }    DONE    KEPT: known already    COLD: tenant, holders    ALARM: epoch found
--- event    none: the gate is told what the ledger knows
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record  5 due bucket ms
+--          6 numbers of the state hashes that were restored with it, as bytes
+-- returns  { status, real time, time, '', ... }    DONE    KEPT: known already    COLD: tenant, state hashes
+--          ALARM: epoch found
+-- event    none: the figures come from the ledger
 -- include prelude
 -- include out_of_time
 -- include keys/prefix
@@ -25,10 +27,10 @@ end
 local record = read_record(ARGV[4], epoch)
 read_body(record)
 local holders = measure_record(prefix, record, epoch, now)
--- What is missing would start at zero, without this hold.
+-- A counter that is missing would start at zero, without this hold.
 for _, counter in ipairs(record.counters) do
   local holder = holders[counter.scope_index]
-  holder.cold = holder.cold or (holder.untold and counter.missing and counter.algorithm.is_restorable)
+  holder.cold = holder.cold or (holder.untold and counter.missing and counter.algorithm.holds_survive)
 end
 local cold = cold_record(holders, record)
 local function is_told(counter)
@@ -51,7 +53,8 @@ end
 
 -- write
 for _, counter in ipairs(record.counters) do
-  if counter.current and counter.algorithm.is_restorable and not is_told(counter) then
+  local algorithm = counter.algorithm
+  if (counter.current or algorithm.is_timeless) and algorithm.holds_survive and not is_told(counter) then
     counter.algorithm.hold(counter, held_in(record, counter), record.expires_at)
     counter.moved = true
   end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- restore_record: what the ledger knows of one resolved reservation; one known in this epoch stays.
+-- restore_record: restores one resolved reservation from the ledger; one known in this epoch stays.
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record  5 tombstone ms
 -- returns  { status, real time, time, '' }    DONE    KEPT: known already    ALARM: epoch found

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
--- restore_subject: what the ledger knows of one subject of a warm tenant. What a script counted since the tenant's restore stays, as
---                  what one that waits counts.
+-- restore_subject: restores one subject of a warm tenant from the ledger. Counters that scripts have moved since the
+--                  tenant's restore stay, and so do those of a suspended subject.
 -- KEYS     1 meta  2 outbox  3 subject's state  4 tenant's state
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 when its windows and holds have ended (unix ms)
 --          5 counters created inside their window (packed in gate/restore.rs)
---          6 the outbox's sequence up to which this is told (-1 = nothing of this epoch)
+--          6 the outbox's sequence up to which these figures go (-1 = nothing of this epoch)
 --          then per counter: field, value
--- returns  { status, real time, time, '' }    DONE    WARM: another restore is or was first    COLD: the tenant is    ALARM: epoch found
--- event    none: the gate is told what the ledger knows
+-- returns  { status, real time, time, '' }    DONE    WARM: another restore was first    COLD: the tenant is cold
+--          ALARM: epoch found
+-- event    none: the figures come from the ledger
 -- include prelude
 -- include out_of_time
 -- include last_sequence

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- suspend: lets a warm hash wait for the ledger, so that what is held and consumed when a counter begins inside its window can be
---          told whole: nothing moves meanwhile, and whoever meets the hash restores it. Its other counters stay.
--- KEYS     1 meta  2 outbox  3 tenant's state  4.. the subject's state, where that is to wait and not the tenant's
+-- suspend: suspends a warm hash until a restore, because a counter begins inside its window: nothing moves meanwhile,
+--          so the restore gets everything that is held and consumed. A call that meets the hash restores it. Its
+--          other counters stay.
+-- KEYS     1 meta  2 outbox  3 tenant's state  4.. the subject's state, if that is suspended instead
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)
--- returns  { status, real time, time, outbox's last id }    DONE    COLD: the tenant is    ALARM: epoch found
+-- returns  { status, real time, time, outbox's last id }    DONE    COLD: the tenant is cold    ALARM: epoch found
 -- event    none
 -- include prelude
 -- include last_id
@@ -28,7 +29,7 @@ if refused then
 end
 
 -- write
--- A header says from which event on its hash waits.
+-- The header of a suspended hash has the sequence from which it waits.
 local function waiting(before)
   return struct.pack('<i8', -epoch) .. string.sub(before, 9, 24) .. struct.pack('<i8', sequence) .. string.sub(before, 33)
 end

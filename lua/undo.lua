@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- undo: gives back what an operation moved that the ledger knew already, and leaves the reservation as the ledger has it.
+-- undo: gives back what a repeat of a booked operation moved, and leaves the reservation as it is booked.
 -- KEYS     1 meta  2 outbox  3 reservation
--- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record of the repeated event  5 its sequence  6 record as booked
---          7 due bucket ms  8 keyed tombstone ms  9 unkeyed tombstone ms
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 record of the repeated event  5 its sequence
+--          6 record as booked  7 due bucket ms  8 keyed tombstone ms  9 unkeyed tombstone ms
 -- returns  { status, real time, time, outbox's last id }
 --          DONE    KEPT: that life of the reservation is not there, or goes on in the books    ALARM: epoch found
--- event    none: the gate is told what the ledger knows
+-- event    none: the figures come from the ledger
 -- include prelude
 -- include out_of_time
 -- include states
@@ -48,13 +48,13 @@ if not same_life or (booked.state == STATE_RESERVED and record.sequence > place)
   return { KEPT, real, now, last }
 end
 for _, counter in ipairs(again.counters) do
-  if counter.current and counter.algorithm.is_restorable and told_sequence(holders[counter.scope_index].values[1]) < place then
+  if counter.current and counter.algorithm.holds_survive and told_sequence(holders[counter.scope_index].values[1]) < place then
     local consumed, open = counter.consumed, record.state == STATE_RESERVED
     local reserved = counter.reserved - (open and held_in(record, counter) or 0)
-    for line, weight in pairs(counter.weights) do
+    for line, weight in pairs(counter.algorithm.is_restorable and counter.weights or {}) do
       consumed = consumed - weight * record.consumed[line]
     end
-    -- One that has less than that was set by other means: the next checkpoint compares it.
+    -- A counter with less than that was set in another way: the next checkpoint compares it.
     if consumed >= 0 and reserved >= 0 then
       counter.consumed, counter.reserved, counter.moved = consumed, reserved, true
       if reserved == 0 then

@@ -26,7 +26,7 @@ pub enum ClockError {
     #[error("the clock is the system's: only a service started with --test-clock can move it")]
     NotATestClock,
     /// A test clock never goes back.
-    #[error("the clock stands at {now_ms} ms and moves forwards only: {asked_ms} ms is before that")]
+    #[error("the clock is at {now_ms} ms and moves forwards only: {asked_ms} ms is before that")]
     Backwards {
         /// The clock's time, in milliseconds since 1970 UTC.
         now_ms: i64,

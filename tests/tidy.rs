@@ -61,7 +61,7 @@ fn every_room_imports_only_the_rooms_below_it() {
     assert!(wrong.is_empty(), "imports against the map in src/lib.rs:\n{}", wrong.join("\n"));
 }
 
-/// The parts of `src/operations`, from below: each imports itself and what stands before it.
+/// The parts of `src/operations`, from below: each imports itself and the parts before it.
 const OPERATIONS_FROM_BELOW: &[&str] = &[
     "requests",
     "limit_status",
@@ -81,6 +81,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "calls",
     "reconcile",
     "reads",
+    "jobs",
     "Operations",
     "change_feed",
 ];
@@ -142,7 +143,7 @@ fn only_http_speaks_http() {
                 wrong.push(format!("{name} names {word}"));
             }
         }
-        // A status stands before its code: 404 `not_found`.
+        // A status is followed by its code: 404 `not_found`.
         let is_status = |word: &str| word.parse().is_ok_and(|number: u16| (200..600).contains(&number));
         let mut pairs = text.split_whitespace().zip(text.split_whitespace().skip(1));
         let has_status =
@@ -278,6 +279,88 @@ fn documents_have_lines_that_fit_a_screen() {
         }
     }
     assert!(long.is_empty(), "wrap these at 120 characters:\n{}", long.join("\n"));
+}
+
+/// Words that hide who does what, and what to write instead. The glossary names them, so it is left out.
+const WORDS_GIVEN_UP: &[(&str, &str)] = &[
+    ("told", "who reports, delivers, restores or notifies whom"),
+    ("tells of", "has, reports or announces"),
+    ("stands behind", "is after"),
+    ("stand behind", "are after"),
+    ("from behind", "after"),
+    ("comes to", "is, or has the result"),
+    ("knows of", "knows, or has"),
+    ("known of", "known about"),
+    ("the books have", "is booked, or the books contain"),
+    ("whoever", "who it is"),
+    ("besides", "also, or further"),
+    ("anew", "again"),
+    ("of now", "current"),
+    ("says whether", "returns whether"),
+    ("answers how many", "returns how many"),
+    ("everybody", "every tenant, call or instance"),
+];
+
+/// The comments of a source file, or the prose of a document, line by line with their numbers.
+fn prose(path: &Path) -> Vec<(usize, String)> {
+    let text = fs::read_to_string(path).unwrap();
+    let marks: &[&str] = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("md") => &[""],
+        Some("rs") => &["//!", "///", "//"],
+        _ => &["--"],
+    };
+    let mut in_code = false;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let said = marks.iter().find_map(|mark| line.strip_prefix(mark));
+        let Some(said) = said.filter(|said| !said.starts_with(" include ")) else { continue };
+        in_code ^= said.trim_start().starts_with("```");
+        if !in_code {
+            // Between backticks stand names of the code.
+            found.push((number, said.split('`').step_by(2).collect()));
+        }
+    }
+    found
+}
+
+/// Every source file whose comments people read.
+fn sources() -> Vec<PathBuf> {
+    let rust = ["src", "tests", "benches"].into_iter().flat_map(|folder| files(folder, &[".rs"]));
+    rust.chain(files("lua", &[".lua"])).chain(files("src/ledger/sql", &[".sql"])).collect()
+}
+
+#[test]
+fn comments_and_documents_are_in_plain_words() {
+    let glossary = root().join("docs/GLOSSARY.md");
+    let mut wrong = Vec::new();
+    for path in sources().into_iter().chain(documents()).filter(|path| *path != glossary) {
+        for (number, said) in prose(&path) {
+            let letters = said.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '_', " ");
+            let words = format!(" {} ", letters.split_whitespace().collect::<Vec<_>>().join(" "));
+            let given_up = WORDS_GIVEN_UP.iter().filter(|(word, _)| words.contains(&format!(" {word} ")));
+            wrong.extend(given_up.map(|(word, better)| {
+                format!("{}:{number} says \"{word}\": write {better}", relative(&path))
+            }));
+        }
+    }
+    assert!(wrong.is_empty(), "words that docs/GLOSSARY.md gives up:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn comments_have_lines_that_fit_a_screen() {
+    let mut long = Vec::new();
+    for path in sources() {
+        let text = fs::read_to_string(&path).unwrap();
+        for (number, line) in (1..).zip(text.lines()) {
+            let said = line.trim_start().trim_start_matches(['/', '!', '-']);
+            let is_comment = line.trim_start().starts_with("//") || line.trim_start().starts_with("--");
+            if is_comment && !said.trim_start().starts_with('|') && line.chars().count() > 120 {
+                long.push(format!("{}:{number}", relative(&path)));
+            }
+        }
+    }
+    assert!(long.is_empty(), "wrap these comments at 120 characters:\n{}", long.join("\n"));
 }
 
 #[test]

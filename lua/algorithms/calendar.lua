@@ -2,7 +2,7 @@
 -- include window_wait
 -- calendar: by windows of the tenant's calendar. The cell's mark is its window's start.
 -- parameters  i8 window's start  i8 window's end
-local calendar = { is_restorable = true }
+local calendar = { is_restorable = true, holds_survive = true }
 
 -- Reads a counter's parameters. Returns where they end.
 function calendar.read(counter, packed, at)
@@ -42,5 +42,6 @@ end
 
 calendar.room, calendar.save = cell.room, cell.save
 calendar.hold, calendar.charge, calendar.settle, calendar.give_back = cell.hold, cell.charge, cell.settle, cell.give_back
+calendar.need, calendar.held, calendar.most = cell.need, cell.held, calendar.room
 
 return calendar

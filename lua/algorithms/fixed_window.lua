@@ -1,7 +1,8 @@
 -- include cell
 -- include window_wait
--- fixed_window: by windows of one length. The cell's mark is the first use in its window, which begins there or, aligned, at the multiple
--- of the length before it. So what was made since the mark is in the cell, also where memory was lost within the window.
+-- fixed_window: by windows of one length. The cell's mark is the first use in its window. The window begins there or,
+-- if aligned, at the multiple of the length before it. So work since the mark is in the cell, even if memory was lost
+-- within the window.
 -- parameters  i8 length in ms  B aligned
 local fixed_window = { is_restorable = false }
 
@@ -11,13 +12,13 @@ function fixed_window.read(counter, packed, at)
   return at
 end
 
--- When a window ends in which this was the first use.
+-- When the window ends whose first use is at `mark`.
 local function end_of(counter, mark)
   return (counter.aligned == 1 and mark - mark % counter.length or mark) + counter.length
 end
 
--- Reads the cell as it counts work of one instant. A window that is over reads as empty. New work at a clock that went back is counted in
--- the window that is there, unless that lies more than its length ahead.
+-- Reads the cell as it counts work of one instant. A window that is over reads as empty. When the clock went back, new
+-- work counts in the stored window, unless that lies more than its length ahead.
 function fixed_window.load(counter, raw, counted_at, admits)
   counter.began, counter.mark = counted_at, counted_at
   if not raw then
@@ -48,5 +49,6 @@ end
 
 fixed_window.room, fixed_window.save = cell.room, cell.save
 fixed_window.hold, fixed_window.charge, fixed_window.settle, fixed_window.give_back = cell.hold, cell.charge, cell.settle, cell.give_back
+fixed_window.need, fixed_window.held, fixed_window.most = cell.need, cell.held, fixed_window.room
 
 return fixed_window

@@ -1,7 +1,7 @@
 -- include cell
--- sliding_counter: by a window that slides in steps. The cell's mark is the number of the newest slot; consumed and reserved are the sums of all slots,
--- of which there is one more than make up the window. Its own numbers: the first work in it, then `consumed  reserved` for each slot, which
--- stands at its number modulo their count.
+-- sliding_counter: by a window that slides in steps. The cell's mark is the number of the newest slot; consumed and
+-- reserved are the sums of all slots, one more than the window has. Its own numbers: the first work in it, then
+-- `consumed  reserved` for each slot, at the slot's number modulo their count.
 -- parameters  i8 length of a slot in ms  B slots
 local sliding_counter = { is_restorable = false }
 
@@ -11,8 +11,8 @@ function sliding_counter.read(counter, packed, at)
   return at
 end
 
--- Reads the cell as it counts work of one instant, without the slots that have slid out by now. New work at a clock that went back is counted in the
--- slot of its time, unless that lies further back than the slots reach.
+-- Reads the cell as it counts work of one instant, without the slots that have slid out. When the clock went back, new
+-- work counts in the slot of its time, unless that is older than all slots.
 function sliding_counter.load(counter, raw, counted_at, admits, now)
   local count = counter.slot_count
   local number, newest = math.floor(counted_at / counter.slot_ms), math.floor(now / counter.slot_ms)
@@ -41,12 +41,12 @@ function sliding_counter.load(counter, raw, counted_at, admits, now)
   counter.current = counted_at >= counter.since and number > newest - count
 end
 
--- Whether it still counts what was made then.
+-- Whether it still counts the work for which it was read.
 function sliding_counter.is_open(counter)
   return counter.current
 end
 
--- When so much has slid out, of what is consumed or of all: no later than everything has.
+-- When `units` have slid out, of what is consumed or of everything: at the latest when all of it has.
 local function slid_out(counter, units, counts_holds)
   local number, count, slots = counter.mark - counter.slot_count, counter.slot_count, counter.slots
   while units > 0 and number < counter.mark do
@@ -62,7 +62,8 @@ function sliding_counter.resets_at(counter)
   return slid_out(counter, counter.consumed + counter.reserved, true)
 end
 
--- How long until so many units may fit, in ms; -1 for never. Where holds stand in the way, the end of the next one may help before they slide out.
+-- How long until so many units may fit, in ms; -1 for never. Where holds leave no room, the end of the next one may
+-- help before they slide out.
 function sliding_counter.wait(counter, need, now)
   local capacity = counter.capacity
   if need > capacity then
@@ -74,21 +75,21 @@ function sliding_counter.wait(counter, need, now)
   return math.min(with_holds, math.max(without_holds, hold_ends_at)) - now
 end
 
--- Holds units until then.
+-- Holds units until `ends_at`.
 function sliding_counter.hold(counter, units, ends_at)
   local slots, place = counter.slots, counter.place
   slots[place + 2] = slots[place + 2] + units
   cell.hold(counter, units, ends_at)
 end
 
--- Counts units that nothing held.
+-- Counts units that were not held.
 function sliding_counter.charge(counter, units)
   local slots, place = counter.slots, counter.place
   slots[place + 1] = slots[place + 1] + units
   cell.charge(counter, units)
 end
 
--- Returns units that were held, no more than its slot holds.
+-- Gives back units that were held, at most those of their slot.
 function sliding_counter.give_back(counter, units)
   local slots, place = counter.slots, counter.place
   units = math.min(units, slots[place + 2])
@@ -110,5 +111,6 @@ function sliding_counter.save(counter)
 end
 
 sliding_counter.room = cell.room
+sliding_counter.need, sliding_counter.held, sliding_counter.most = cell.need, cell.held, sliding_counter.room
 
 return sliding_counter

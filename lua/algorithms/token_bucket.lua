@@ -1,9 +1,10 @@
 -- include cell
 -- include drain
 -- include drain_wait
--- token_bucket: by a bucket that refills steadily. The cell's mark is the last touch; consumed is the level, which is what was taken and is not
--- refilled yet, holds included; reserved are the open holds, which are shown and not added. Its own numbers: the first work in it, the fraction
--- of a unit that has drained, then `at  low`, up to eight times: the lowest level from each instant on.
+-- token_bucket: by a bucket that refills steadily. The cell's mark is the last touch. Consumed is the level: what was
+-- taken and is not refilled yet, holds included. Reserved are the open holds, which are shown and not added. Its own
+-- numbers: the first work in it, the fraction of a unit that has drained, then up to eight times `at  low`: the lowest
+-- level from each instant on.
 -- parameters  i8 refill  i8 per so many ms
 local token_bucket = { is_restorable = false }
 local LOWS_MAX = 8
@@ -19,7 +20,7 @@ local function whole(counter)
   return counter.consumed - (counter.fraction > 0 and 1 or 0)
 end
 
--- Remembers how low the level is now. Two old low points become one that is stricter.
+-- Remembers the current level as a low point. Two old low points become one that is stricter.
 local function note_low(counter)
   local lows, low = counter.lows, whole(counter)
   local last = #lows
@@ -35,8 +36,9 @@ local function note_low(counter)
   end
 end
 
--- Reads the cell as it counts work of one instant, drained up to now. What was made before the first work in it, it has forgotten. New work at a
--- clock that went back finds it as it was, unless it lies further back than the level takes to drain.
+-- Reads the cell as it counts work of one instant, drained up to now. Work from before the first work in the cell is
+-- forgotten. When the clock went back, new work finds the cell as it was, unless the cell is further ahead than the
+-- level takes to drain.
 function token_bucket.load(counter, raw, counted_at, admits, now)
   counter.began, counter.mark, counter.counted_at = counted_at, counted_at, counted_at
   counter.since, counter.fraction, counter.lows = counted_at, 0, {}
@@ -56,7 +58,7 @@ function token_bucket.load(counter, raw, counted_at, admits, now)
   note_low(counter)
 end
 
--- Whether it counts what was made then.
+-- Whether it counts the work for which it was read.
 function token_bucket.is_open(counter)
   return counter.current
 end
@@ -80,7 +82,7 @@ function token_bucket.wait(counter, need, now)
   return counter.mark - now + drain_wait(lacking, counter.fraction, counter.refill, counter.per_ms)
 end
 
--- Holds units until then.
+-- Holds units until `ends_at`.
 function token_bucket.hold(counter, units, ends_at)
   counter.consumed = counter.consumed + units
   cell.hold(counter, units, ends_at)
@@ -91,7 +93,8 @@ function token_bucket.settle(counter, units)
   cell.give_back(counter, units)
 end
 
--- Returns units that were held, as if only what was consumed had been taken: what was refilled meanwhile in any case does not come back again.
+-- Gives back units that were held, as if only what was consumed had been taken: units that were refilled meanwhile in
+-- any case do not come back twice.
 function token_bucket.give_back(counter, units)
   cell.give_back(counter, units)
   local lows, returned = counter.lows, math.min(units, whole(counter))
@@ -116,5 +119,6 @@ function token_bucket.save(counter)
 end
 
 token_bucket.charge = cell.charge
+token_bucket.need, token_bucket.held, token_bucket.most = cell.need, cell.held, token_bucket.room
 
 return token_bucket

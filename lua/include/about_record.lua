@@ -1,4 +1,4 @@
--- The answer that a call does not suit its reservation.
+-- The answer that rejects a call with this status, about its reservation.
 local function about_record(call, status, line, meter)
   return { status, call.real, call.now, '', call.record.raw, line or 0, meter or '' }
 end

@@ -1,8 +1,8 @@
 -- include algorithms
 -- include read_new_counters
 -- include operation_of
--- Adds to a record's counters those of one hash that were created inside their window and told while the record was open: they
--- count it though it does not name them.
+-- Adds to a record's counters those of one hash that were created inside their window and restored while the record was
+-- open: they count the record although it does not name them.
 local function add_new_counters(record, number, holder)
   local named = {}
   for _, counter in ipairs(record.counters) do

@@ -7,14 +7,14 @@
 -- include pack_record
 -- include keep_subjects
 -- include write_counters
--- Appends the event of a new record, which has its id and body, stores it and the counters as they stand in memory, of windows that end by then.
--- Returns the event's id.
-local function admit(record, due, tombstone, holders, checks, windows_end, now)
+-- Appends the event of a new record (with its id and body), stores the record, and writes the counters as they are in
+-- memory. No window of theirs ends after `windows_end`. `taken_at` is the event's time. Returns the event's id.
+local function admit(record, due, tombstone, holders, checks, windows_end, now, taken_at)
   local reservation, body = KEYS[3], record.body
   local is_usage = record.state == STATE_CONSUMED
   local values, format = record_values(record)
   local kind = is_usage and EVENT_USAGE or EVENT_RESERVE
-  local id = append(KEYS[2], ARGV[1], pack_event(kind, record.born_at, record.id, 0, values, format, body))
+  local id = append(KEYS[2], ARGV[1], pack_event(kind, taken_at, record.id, 0, values, format, body))
   local sequence = sequence_of(id, ARGV[1])
   if is_usage then
     local core = string.sub(body, 1, struct.unpack('<I2', body, 17))

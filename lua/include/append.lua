@@ -1,4 +1,5 @@
--- Appends an event to the outbox: the first write of every script, as it alone can still fail. Returns its id.
+-- Appends an event to the outbox. It is the first write of every script, because only it can still fail. Returns the
+-- event's id.
 local function append(outbox, epoch, event)
   return redis.call('XADD', outbox, epoch .. '-*', 'e', event)
 end

@@ -1,6 +1,6 @@
--- Cuts the totals of `cap` lines to what is held plus the least remaining over the record's capped counters whose window is
--- current, in the order of the lines. Returns what is cut off per line (nothing when none is), or the number from 0 of a counter
--- whose quota capacity is unknown.
+-- Cuts the totals of `cap` lines, line by line in order: to what is held plus the least remaining of the record's
+-- capped counters that still count. Returns what is cut off each line (empty when nothing is), or the number from 0 of
+-- a counter whose quota capacity is unknown.
 local function cap_totals(record, totals, now)
   local uncharged, cut, taken = {}, false, {}
   local open = record.state == STATE_RESERVED

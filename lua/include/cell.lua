@@ -1,13 +1,41 @@
--- What every algorithm may do with the figures of a counter in memory. `next_end` is never later than the end of any hold: 0 where
--- nothing is held, or where that is not known; one that has passed says nothing of the holds that are left.
+-- What every algorithm can do with the figures of a counter in memory. `next_end` is never later than the end of any
+-- hold. It is 0 where nothing is held or the end is not known; once it has passed, it says nothing about the holds that
+-- are left.
 local cell = {}
+
+-- Whether a capacity is one: what refuses nothing has the largest amount in its place.
+function cell.is_bounded(capacity)
+  return capacity < 9e15
+end
 
 -- How many more units fit.
 function cell.room(counter, capacity)
   return capacity - counter.consumed - counter.reserved
 end
 
--- Holds units until then.
+-- What amounts need, and the least of them that would be granted.
+function cell.need(counter, amounts)
+  local need, least = 0, nil
+  for line = 1, #amounts do
+    local weight = counter.weights[line]
+    if weight then
+      need = need + weight * amounts[line]
+      least = math.min(least or weight, weight)
+    end
+  end
+  return need, math.min(need, least or 0)
+end
+
+-- What an open reservation of these lines holds.
+function cell.held(counter, held, consumed)
+  local units = 0
+  for line, weight in pairs(counter.weights) do
+    units = units + weight * math.max(held[line] - consumed[line], 0)
+  end
+  return units
+end
+
+-- Holds units until `ends_at`.
 function cell.hold(counter, units, ends_at)
   if units == 0 then
     return
@@ -18,12 +46,12 @@ function cell.hold(counter, units, ends_at)
   counter.reserved = counter.reserved + units
 end
 
--- Counts units that nothing held.
+-- Counts units that were not held.
 function cell.charge(counter, units)
   counter.consumed = counter.consumed + units
 end
 
--- Returns units that were held.
+-- Gives back units that were held.
 function cell.give_back(counter, units)
   counter.reserved = counter.reserved - units
   if counter.reserved == 0 then

@@ -1,4 +1,4 @@
--- Redis's own time in ms, and the time the script goes by: the test clock's where one is given.
+-- Redis's own time in ms, and the time for the script: the test clock's if there is one.
 local function clock(given)
   local time = redis.call('TIME')
   local real = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,4 +1,4 @@
--- The subject hashes, as bytes, of which the ledger must tell first.
+-- The cold subject hashes, as bytes: the ledger must restore them first.
 local function cold_holders(holders)
   local cold = ''
   for holder, state in pairs(holders) do

@@ -1,4 +1,5 @@
--- A bucket's level and fraction after so long: `units` of it drain in each `per_ms`. The level is level - fraction / per_ms units.
+-- A bucket's level and fraction after `elapsed` ms: `units` of it drain in each `per_ms`. The level is level - fraction
+-- / per_ms units.
 local function drain(level, fraction, units, per_ms, elapsed)
   local rest = elapsed % per_ms
   local drained = units * ((elapsed - rest) / per_ms)

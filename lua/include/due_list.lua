@@ -1,6 +1,6 @@
 -- include keys/due
--- The list in which a hold of this expiry is swept, never one of a bucket that the sweep has finished. It is read, as all that is written
--- later.
+-- The key of the list in which a hold of this expiry is swept, never one of a bucket that the sweep has finished. It
+-- reads the list, so that its type is checked before the first write.
 local function due_list(prefix, expires_at, due_ms, swept)
   local due = due_key(prefix, math.max(math.ceil(expires_at / due_ms), swept + 1))
   redis.call('LLEN', due)

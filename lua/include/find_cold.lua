@@ -1,7 +1,7 @@
 -- include cold_holders
 -- include reads_zero
--- What the gate does not know of the checks: nothing, or whether the tenant is cold, the cold subject hashes and the
--- cold counters of the others, as bytes. Marks each check whose figures are known.
+-- What is cold for these checks: nothing, or whether the tenant is, the cold subject hashes, and the cold counters of
+-- warm hashes, as bytes. Marks each check whose figures are known.
 local function find_cold(holders, checks)
   if not holders[0].warm then
     return { tenant = 1, holders = '', counters = '' }

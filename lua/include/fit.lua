@@ -1,12 +1,13 @@
--- What each line, in order, gets of what its counters have left after the lines before it; and whether any gets something.
-local function fit(amounts, checks)
+-- What each line, in order, gets of what its counters have left after the lines before it; and whether any line gets
+-- something.
+local function fit(amounts, checks, is_usage)
   local granted, taken, any = {}, {}, false
   for line, asked in ipairs(amounts) do
     local most = asked
     for number, check in ipairs(checks) do
       local weight = check.weights[line]
       if weight then
-        local room = check.algorithm.room(check, check.capacity) - (taken[number] or 0)
+        local room = check.algorithm.most(check, check.capacity, is_usage) - (taken[number] or 0)
         most = math.min(most, math.floor(room / weight))
       end
     end

@@ -1,4 +1,4 @@
--- Whether what is stored of a counter counts work of its record's time.
+-- Whether the stored figures of a counter count work of its record's time.
 local function is_current(counter)
   return counter.current
 end

@@ -1,5 +1,6 @@
 -- include outlive
--- Each subject hash that a call moves gets a header where it has none of this epoch, and outlives what the call puts into it.
+-- Gives each subject hash that a call moves a header, unless it has one of this epoch, and makes it outlive what the
+-- call adds to it.
 local function keep_subjects(holders, epoch, needed_until, now, by_redis_clock)
   for number, holder in pairs(holders) do
     if number > 0 then

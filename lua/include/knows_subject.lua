@@ -1,6 +1,6 @@
 -- include keys/known_subjects
--- Whether a subject may have had use or holds before its tenant was restored. The tenant's header says how long the filter of
--- those that had is, 0 where nobody had; without the filter it says so named, everybody may have.
+-- Whether a subject may have had use or holds before its tenant was restored. The filter has the subjects that did. Its
+-- length is in the tenant's header: 0 where no subject did. Without the filter of that length, every subject may have.
 local function knows_subject(tenant, holder)
   if holder.known ~= nil then
     return holder.known

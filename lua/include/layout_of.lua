@@ -1,5 +1,5 @@
 -- include algorithms
--- The layout of a record with these counters: the first one knows no algorithm but the calendar.
+-- The layout of a record with these counters: layout 1 has only calendars.
 local function layout_of(checks)
   for number = 1, #checks do
     if checks[number].code ~= CALENDAR then

@@ -1,8 +1,10 @@
 -- include quota_capacity
 -- include read_header
--- Reads the state hashes: which are warm, and how each counter stands, by its algorithm: as it counts new work of now or, where that is
--- given, what was made at `born_at`. Scope 0 is the tenant's and always read, a subject's where a counter needs it;
--- one that is missing, or that a script made, says nothing of the time before its tenant was restored.
+-- include keys/log
+-- Reads the state hashes, which of them are warm, and the figures of each counter by its algorithm: as they count new
+-- work now or, if given, work of `born_at`. Scope 0 is the tenant's hash, which is always read; a subject's is read
+-- where a counter needs it. A subject's hash that is missing, or that a script made, lacks what came before the
+-- tenant's restore.
 local function measure(keys, counters, epoch, now, born_at)
   local tenant = {
     key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,
@@ -49,7 +51,10 @@ local function measure(keys, counters, epoch, now, born_at)
     holder.next = at
     local raw = holder.warm and holder.values[at]
     counter.missing = not raw
-    counter.algorithm.load(counter, raw, born_at or now, not born_at, now)
+    if counter.algorithm.has_log then
+      counter.log = log_key(holder.key, counter.field)
+    end
+    counter.algorithm.load(counter, raw, born_at or now, not born_at, now, epoch, holder.restored_at)
     if counter.quota then
       at = tenant.next + 1
       tenant.next = at

@@ -1,11 +1,13 @@
 -- include holder_keys
 -- include measure
+-- include name_entries
 -- include read_header
 -- include read_new_counters
 -- include add_new_counters
--- Reads the state hashes of a record and the counters that count it: those that it names and, behind them, those created since.
+-- Reads the state hashes of a record, and the counters that count it: those that it names, then those created since.
 local function measure_record(prefix, record, epoch, now)
   local keys = holder_keys(prefix, record)
+  name_entries(record)
   local holders = measure(keys, record.counters, epoch, now, record.born_at)
   local tenant, named = holders[0], #record.counters
   record.named = named

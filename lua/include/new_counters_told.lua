@@ -1,6 +1,7 @@
 -- include read_new_counters
--- What a hash's header says of counters created inside their window after the ledger has told these (per counter `I4 length` and
--- what read_new_counters reads). Of a hash that waited, those told before stay until their window ends.
+-- Packs, for a hash's header, the counters created inside their window, after a restore of `packed` (per counter `I4
+-- length` and what read_new_counters reads). Of a suspended hash, the counters of earlier restores stay until their
+-- window ends.
 local function new_counters_told(packed, now, before)
   local told, given, at = '', {}, 1
   while at <= #packed do

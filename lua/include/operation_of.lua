@@ -1,4 +1,4 @@
--- The operation of a whole record; empty where none was named.
+-- The operation of a whole record; empty where it names none.
 local function operation_of(record)
   local at = record.tail + 2
   for _ = 1, 2 * #record.subjects do

@@ -1,6 +1,7 @@
 -- include statuses
--- Answers for a script that may not write at this time: its caller no longer waits, or its own clock stands before the partition's floor, where
--- one is given. Nothing where it may. A parked call is given the time at which it was taken, which is earlier and does not count.
+-- The answer of a script that may not write now: its caller no longer waits, or its clock is before the partition's
+-- floor, if one is given. Nothing where it may write. For a parked call, `now` is the earlier time at which it was
+-- taken, so Redis's own time counts.
 local function out_of_time(real, now, floor)
   if real > tonumber(ARGV[2]) then
     return { TOO_LATE, real, now, '' }

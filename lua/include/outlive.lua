@@ -1,7 +1,7 @@
 -- include integer
 -- include told_sequence
 -- include hash_end
--- A subject's hash lives an hour longer than the windows and the last hold in it. By a test clock nothing ends by itself.
+-- Keeps a subject's hash for an hour after its windows and its last hold. With a test clock nothing ends by itself.
 local function outlive(holder, needed_until, now, by_redis_clock)
   local header = holder.values[1]
   local ends_at = #header >= 40 and struct.unpack('<i8', header, 33) or 0

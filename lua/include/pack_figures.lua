@@ -1,4 +1,4 @@
--- Packs how counters stand for a checkpoint's event, as domain/checkpoint.rs reads it; capacities play no part.
+-- Packs the figures of counters for a checkpoint's event, as domain/checkpoint.rs reads them; capacities are not used.
 local function pack_figures(counters, is_told)
   local values, at = {}, 0
   for number = 1, #counters do

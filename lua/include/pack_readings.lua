@@ -1,5 +1,6 @@
 -- include unknown_room
--- Packs how counters stand, all of them or the first `count`: `i8 consumed  i8 reserved  i8 room  i8 resets at  i8 next end  B current`.
+-- Packs readings of all counters, or of the first `count`: `i8 consumed  i8 reserved  i8 room  i8 resets at  i8 next
+-- end  B current`.
 local function pack_readings(counters, is_current, count)
   local values, at = {}, 0
   count = count or #counters

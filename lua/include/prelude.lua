@@ -1,8 +1,8 @@
 -- include statuses
 -- include clock
--- What every script reads first: the time, and of its partition's facts the epoch, the last bucket swept, the floor and those that it
--- names besides. Returns Redis's own time, the time that the script goes by and these facts; and the answer, where the partition's memory is
--- not of the epoch that the caller expects.
+-- What every script reads first: the time and its partition's facts, which are the epoch, the last bucket swept, the
+-- floor, and the further facts that the script names. Returns Redis's own time, the script's time and these facts; and
+-- the alarm to answer, if the partition's memory is not of the epoch that the caller expects.
 local function prelude(given, ...)
   local real, now = clock(given)
   local facts = redis.call('HMGET', KEYS[1], 'epoch', 'swept', 'floor', ...)

@@ -1,4 +1,4 @@
--- A quota's capacity at this time; nothing when it is missing, not begun, or past what the ledger told.
+-- A quota's capacity at this time; nothing when it is missing, has not begun, or is no longer valid.
 local function quota_capacity(raw, now)
   if not raw then
     return nil

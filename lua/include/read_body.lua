@@ -1,7 +1,7 @@
 -- include algorithms
 -- include read_weights
--- Reads a record's tenant and line rules, and what a tombstone no longer has: subjects, counters, whether it was keyed, where its
--- tail begins.
+-- Reads a record's tenant and line rules, and what a tombstone lacks: subjects, counters, whether it was keyed, and
+-- where its tail begins.
 local function read_body(record)
   local raw = record.raw
   local core_length, tenant, at = struct.unpack('<I2Bc0', raw, record.body_at + 16)

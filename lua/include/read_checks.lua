@@ -1,6 +1,6 @@
 -- include algorithms
 -- include read_weights
--- Reads the counters that a call is measured against, packed in gate/counters.rs.
+-- Reads the counters that a call may move, packed in gate/counters.rs.
 local function read_checks(blob, at)
   local count, quotas, _, scopes_at = struct.unpack('<BBB', blob, at)
   local checks, fields_at = {}, scopes_at + count

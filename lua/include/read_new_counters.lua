@@ -1,6 +1,7 @@
--- Reads the counters of one hash that were created inside the window they count in: `B whether a subject's hash of this tenant has
--- any`, then per counter `i8 told at  I4 length` and `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` with
--- `Bc0 id` for each, none for all. Told at: what was open then is in the counter. Answers them, and the first byte.
+-- Reads the counters of one hash that were created inside their current window: `B whether a subject's hash of this
+-- tenant has any`, then per counter `i8 restored at  I4 length` and
+-- `c8 field  i8 window start  i8 window end  Bc0 meter  I2 operations` with `Bc0 id` for each, none for all. What was
+-- open at that restore is in the counter. Returns the counters, and the first byte.
 local function read_new_counters(packed)
   local counters, length = {}, nil
   local has_subjects, at = struct.unpack('<B', packed)

@@ -1,5 +1,5 @@
--- Reads a record's head and lines; nothing when there is no record or it is of another epoch. What read_body adds has its place
--- from the start: a table that grows is built anew.
+-- Reads a record's head and lines; nothing when there is no record or it is of another epoch. The table has room for
+-- what read_body adds, because one that grows is copied.
 local function read_record(raw, epoch)
   if not raw then
     return nil
@@ -17,15 +17,19 @@ local function read_record(raw, epoch)
     held[line], consumed[line], at = struct.unpack('<i8i8', raw, at)
   end
   local uncharged = {}
-  if flags >= 8 then
+  if flags % 16 >= 8 then
     for line = 1, count do
       uncharged[line], at = struct.unpack('<i8', raw, at)
     end
   end
+  local start_after = 0
+  if flags >= 16 then
+    start_after, at = struct.unpack('<i8', raw, at)
+  end
   return {
     layout = layout, state = state, count = count, late = flags % 2 == 1, degraded = flags % 8 >= 4, step = step, epoch = of_epoch,
     expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
-    held = held, consumed = consumed, uncharged = uncharged, raw = raw, body_at = at,
-    tenant = false, core_length = 0, lines = false, tail = false, named = 0, subjects = false, counters = false, keyed = false,
+    held = held, consumed = consumed, uncharged = uncharged, start_after = start_after, raw = raw, body_at = at,
+    tenant = false, core_length = 0, lines = false, tail = false, named = 0, subjects = false, counters = false, keyed = false, hex = false,
   }
 end

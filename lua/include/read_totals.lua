@@ -1,4 +1,4 @@
--- Totals per line; a line not named stands at fallback(line, whether any was named). A total that cannot be read is a
+-- Totals per line; a line not named gets fallback(line, whether any was named). A total that cannot be read is a
 -- failure { status, line from 0, meter }: the first in order of precedence.
 local function read_totals(blob, record, fallback)
   local count, at = struct.unpack('<B', blob)

@@ -1,4 +1,4 @@
--- Reads which lines, from 1, a counter is moved by, and by how many units for each unit of a line.
+-- Reads the lines, from 1, that a counter counts, and the units that it counts for each unit of a line.
 local function read_weights(blob, flags, at)
   local count, weighted = flags % 16, flags % 32 >= 16
   if count == 1 and not weighted then

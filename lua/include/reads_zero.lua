@@ -1,5 +1,5 @@
 -- include knows_subject
--- Whether a field that is missing in a hash was never used in its window.
+-- Whether a field that a hash lacks was certainly never used in its window.
 local function reads_zero(holders, check)
   local holder = holders[check.scope_index]
   if check.began >= check.since and check.began >= holder.restored_at + (holder.untold and 1 or 0) then

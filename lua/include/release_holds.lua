@@ -1,5 +1,5 @@
 -- include held_in
--- Takes what an open record still holds off its counters, in memory; false where a counter holds less than that.
+-- Takes what an open record still holds off its counters, in memory; false where a counter holds less.
 local function release_holds(record)
   for _, counter in ipairs(record.counters) do
     if counter.current then

@@ -3,8 +3,8 @@
 -- include find_record
 -- include measure_record
 -- include cold_record
--- What consume, release and extend read first: the reservation as far as the caller may know it, and its state hashes. Returns the call, or
--- nothing and the answer.
+-- What consume, release and extend read first: the reservation, as far as the caller may see it, and its state hashes.
+-- Returns the call, or nothing and the answer.
 local function resolving(real, now, facts)
   local epoch, prefix = tonumber(ARGV[1]), key_prefix()
   local record = find_record(epoch, ARGV[5])

@@ -1,4 +1,5 @@
--- Whether totals are those that were consumed last: what was charged of each line, or what was asked for where a cap kept some.
+-- Whether these totals are the ones consumed last: what was charged on each line, or what was asked for where a cap
+-- left some uncharged.
 local function same_totals(record, totals)
   for line = 1, record.count do
     local consumed = record.consumed[line]

@@ -1,5 +1,5 @@
--- Moves a counter in memory by what a record's lines held and consumed before and have after: `freed` units are no longer held, `used`
--- more are consumed. What is used is taken from what was held as far as that goes; the rest of the hold returns.
+-- Moves a counter in memory by the change of a record's lines: `freed` units are no longer held, `used` more are
+-- consumed. Used units come from the freed ones as far as possible; the others are given back.
 local function settle_counter(counter, freed, used)
   local algorithm = counter.algorithm
   if used >= freed then

@@ -1,4 +1,4 @@
--- The keys of the state hashes that a script is given from this place on: the tenant's, then each subject's.
+-- The keys of the state hashes, which a script gets from the key number `first` on: the tenant's, then each subject's.
 local function state_keys(first)
   local keys = {}
   for number = first, #KEYS do

@@ -1,2 +1,2 @@
--- The states of a reservation, as records carry them.
+-- The states of a reservation in records.
 local STATE_RESERVED, STATE_CONSUMED, STATE_RELEASED, STATE_EXPIRED = 1, 2, 3, 4

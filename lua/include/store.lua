@@ -1,8 +1,8 @@
 -- include body_of
 -- include pack_record
 -- include states
--- Stores a record, as values and their format, after its event: whole while open, whole with an end of life when expired (a late
--- consume needs it), else as a tombstone. Returns what is stored.
+-- Stores a record, from values and their format, after its event: whole while open; whole with an end of life when
+-- expired, because a late consume needs it; otherwise as a tombstone. Returns what is stored.
 local function store(key, record, values, format, keyed_ms, unkeyed_ms)
   local is_open = record.state == STATE_RESERVED
   local is_whole = is_open or record.state == STATE_EXPIRED

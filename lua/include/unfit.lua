@@ -1,6 +1,7 @@
 -- include statuses
 -- include out_of_time
--- Answers where nothing may be told to a hash that must be warm: too late, or it is cold. Nothing where it may.
+-- The answer where a script may not write to a hash that must be warm: too late, or the hash is cold. Nothing where it
+-- may.
 local function unfit(real, now, header, last)
   local late = out_of_time(real, now)
   if late then

@@ -1,2 +1,2 @@
--- What stands for the room of a counter whose capacity is not known.
+-- The room of a counter whose capacity is not known.
 local UNKNOWN_ROOM = -9007199254740992

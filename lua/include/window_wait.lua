@@ -1,5 +1,5 @@
--- How long until so many units may fit into a window that ends then, in ms; -1 for never. Where only holds stand in the way, the
--- end of the next one is the earliest that can help.
+-- How long until so many units may fit into a window that ends at `window_end`, in ms; -1 for never. Where only holds
+-- leave no room, the end of the next one is the earliest that can help.
 local function window_wait(counter, need, window_end, now)
   local to_end = math.max(window_end - now, 0)
   if need > counter.capacity then

@@ -8,7 +8,7 @@
 -- include is_current
 -- include pack_readings
 -- include outlive
--- Appends the event of what the call's record has become, stores that and its counters. Returns the answer.
+-- Appends the event of the call's changed record, stores that and its counters. Returns the answer.
 local function write_change(call, kind, flags, keyed_ms, unkeyed_ms)
   local record = call.record
   local values, format = record_values(record)
@@ -16,7 +16,7 @@ local function write_change(call, kind, flags, keyed_ms, unkeyed_ms)
   record.sequence = sequence_of(id, ARGV[1])
   local stored = store(KEYS[3], record, values, format, keyed_ms, unkeyed_ms)
   write_counters(call.holders, record.counters)
-  -- What is used beyond a hold may be counted for longer than what was held.
+  -- Units used beyond a hold may count for longer than the hold would.
   for _, counter in ipairs(record.counters) do
     if counter.moved and counter.scope_index > 0 and not counter.algorithm.is_restorable then
       outlive(call.holders[counter.scope_index], counter.algorithm.resets_at(counter), call.now, ARGV[3] == '')

@@ -1,9 +1,11 @@
--- Writes the counters marked as moved, one HSET a hash.
+-- Writes the counters marked as moved, one HSET a hash, and logs by themselves.
 local function write_counters(holders, counters)
   local writes = {}
   for number = 1, #counters do
     local counter = counters[number]
-    if counter.moved then
+    if counter.moved and counter.algorithm.has_log then
+      counter.algorithm.store(counter, ARGV[3] == '')
+    elseif counter.moved then
       local list = writes[counter.scope_index]
       if not list then
         list = { 'HSET', holders[counter.scope_index].key }

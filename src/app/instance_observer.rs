@@ -130,7 +130,7 @@ impl WriterObserver for InstanceObserver {
             }
             Alarm::GivenUp { partition, cursor } => {
                 metrics.alarm(labels::Alarm::Memory);
-                tracing::error!(%partition, %cursor, "what the outbox holds of this epoch behind the cursor does not follow what was booked; it is given up");
+                tracing::error!(%partition, %cursor, "the tail of this epoch after the cursor does not continue what was booked; it is abandoned");
             }
             Alarm::Doubt { partition, reason } => self.check_memory(*partition, reason),
             Alarm::Quarantined { partition, outbox_id, reason } => {
@@ -146,6 +146,6 @@ impl WriterObserver for InstanceObserver {
     }
 
     fn failed(&self, error: &str) {
-        tracing::warn!(error, "the writer could not go on; it tries again");
+        tracing::warn!(error, "the writer could not go on; it retries");
     }
 }

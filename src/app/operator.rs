@@ -161,10 +161,7 @@ async fn state_rows(reached: &Reached) -> anyhow::Result<Vec<(String, String)>> 
     rows.extend(damages.map(|damage| {
         let Damage { work, item, reason, first_at_ms } = damage;
         let since = jiff::Timestamp::from_millisecond(first_at_ms).unwrap_or(jiff::Timestamp::MAX);
-        (
-            "damaged".into(),
-            format!("{item} ({work}): {reason}, since {since}; it is passed over and tried again"),
-        )
+        ("damaged".into(), format!("{item} ({work}): {reason}, since {since}; it is skipped and retried"))
     }));
     Ok(rows)
 }

@@ -137,7 +137,7 @@ pub struct ParkedReport {
 pub struct ParkedLine {
     /// Its number.
     pub number: i64,
-    /// Whose.
+    /// Its tenant.
     pub tenant: String,
     /// Of which reservation.
     pub reservation: String,

@@ -13,10 +13,13 @@ use super::instance_observer::InstanceObserver;
 use super::options::Role;
 use crate::clock::Clock;
 use crate::domain::ids::PlanId;
+use crate::domain::limit::Percent;
 use crate::gate::{DUE_BUCKET_MS, Gate, GateOptions};
 use crate::http::{HeaderSwitches, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
-use crate::operations::{Operations, OperationsOptions, Positions, follow_changes, watch_losses};
+use crate::operations::{
+    DecisionLogOptions, Operations, OperationsOptions, Positions, follow_changes, watch_losses,
+};
 use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
 use crate::writer::{FailPoints, GateOutbox, Writer, WriterOptions};
@@ -187,6 +190,11 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         backlog_bytes_max: settings.gate.backlog_bytes_max,
         backlog_bytes_hard_max: settings.gate.backlog_bytes_hard_max,
         safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
+        decision_log: DecisionLogOptions {
+            refusals_per_second: settings.logs.refusals_per_second,
+            admitted: Percent::new(settings.logs.admitted_percent)
+                .ok_or_else(|| AppError::Settings("logs.admitted_percent: give 0 to 100".to_owned()))?,
+        },
     })
 }
 

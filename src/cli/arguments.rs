@@ -26,8 +26,8 @@ Exit codes:
 
 Environment:
   TOLLGATE_KEY        the API key of commands that talk to a service
-  TOLLGATE_ADMIN_KEY  the same, preferred by `policy`, `key` and `report`; the first admin key of
-                      `up` and `serve`
+  TOLLGATE_ADMIN_KEY  the same, preferred by `policy`, `key`, `job` and `report`; the first admin key
+                      of `up` and `serve`
   NO_COLOR            no colours";
 
 /// A quota gate and billing ledger: reserve units, consume what was used, release the rest.
@@ -57,7 +57,7 @@ pub enum Command {
     /// Look at the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Show where the servers are, how far the writer is behind, and the epochs.
+    /// Show where the servers are, how far the writer lags, and the epochs.
     Status(Place),
     /// Print what a key of Redis holds as text; reads only.
     Inspect {
@@ -73,6 +73,9 @@ pub enum Command {
     /// Make, list and revoke API keys of a running service.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Look at the jobs of a running service, or run one now.
+    #[command(subcommand)]
+    Job(JobCommand),
     /// Drive a running service with a recorded trace of model calls.
     Replay(ReplayArguments),
     /// Check the books; exit code 3 when something is wrong.
@@ -261,11 +264,13 @@ impl ValueEnum for Prune {
         let help = match self {
             Self::Meters => "Meters that are not in the books",
             Self::Operations => "Operations",
+            Self::CostDefaults => "The cost defaults",
             Self::Limits => "Limits: default ones, and those that a list in the file leaves out",
             Self::Plans => "Plans that no tenant is on",
             Self::Quotas => "Quotas that a plan of the file leaves out",
             Self::Subjects => "Subjects with a plan of their own that a tenant of the file leaves out",
             Self::Overrides => "Overrides that a tenant of the file leaves out",
+            Self::Prices => "Prices that a plan or tenant of the file leaves out",
         };
         Some(PossibleValue::new(self.as_str()).help(help))
     }
@@ -332,6 +337,35 @@ impl KeyRole {
             Self::Tenant => "tenant",
         }
     }
+}
+
+/// `job …`.
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Show when each job is due and what its last run ended with.
+    List {
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Run a job now and wait until it has ended; exit code 1 when it failed.
+    Run {
+        /// The job's name, as the list shows it.
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        name: String,
+        /// The instant as of which to run (RFC 3339), for jobs that take one.
+        #[arg(long, value_name = "INSTANT", value_parser = instant)]
+        at: Option<Timestamp>,
+        /// Say only what would be done, for jobs that change books.
+        #[arg(long)]
+        dry_run: bool,
+        /// How long to wait for the end of the run.
+        #[arg(long, value_name = "SECONDS", default_value = "600")]
+        wait_seconds: u64,
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
 }
 
 /// `report …`.
@@ -445,7 +479,7 @@ mod tests {
             |line: &str| Arguments::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.exit_code());
         for line in [
             "tollgate doctor",
-            "tollgate job run close",
+            "tollgate job stop close",
             "tollgate redrain",
             "tollgate key rotate k1",
             "tollgate policy test",

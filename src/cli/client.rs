@@ -60,7 +60,7 @@ impl Unanswered {
 }
 
 impl Client {
-    /// A client for one service; `connections` are kept open, a call is given up after `timeout`.
+    /// A client for one service; `connections` are kept open, a call fails after `timeout`.
     pub(super) fn new(
         connection: &Connection,
         connections: usize,
@@ -104,7 +104,7 @@ impl Client {
         Ok(Reply { status, retry_after, body })
     }
 
-    /// One call with retries; answers the body of a 2xx, any other status is a failure in words.
+    /// One call with retries; returns the body of a 2xx, any other status is an error with a sentence.
     /// For a POST that must not be repeated use [`Self::attempt`].
     pub(super) async fn call(
         &self,

@@ -1,12 +1,13 @@
 //! The command line: reads arguments, calls one thing, prints what it answered.
 //!
-//! Commands of the operator (`up`, `serve`, `verify`, …) call [`crate::app`]; those of policy, keys, reports and
-//! `replay` talk to a running service over HTTP, so that they work from anywhere.
+//! Commands of the operator (`up`, `serve`, `verify`, …) call [`crate::app`]; those of policy, keys, jobs, reports
+//! and `replay` talk to a running service over HTTP, so that they work from anywhere.
 
 mod arguments;
 mod client;
 mod connection;
 mod failure;
+mod jobs;
 mod keys;
 mod local;
 mod output;
@@ -67,7 +68,7 @@ fn run(arguments: Arguments) -> Result<Exit, Failure> {
 /// What talks to a service waits most of the time: one thread does it, and leaves the others to a service beside it.
 fn runtime(command: &Command) -> Builder {
     match command {
-        Command::Policy(_) | Command::Key(_) | Command::Report(_) | Command::Replay(_) => {
+        Command::Policy(_) | Command::Key(_) | Command::Job(_) | Command::Report(_) | Command::Replay(_) => {
             Builder::new_current_thread()
         }
         _ => {
@@ -93,6 +94,7 @@ async fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Parked(command) => parked::run(command, config, output).await,
         Command::Policy(command) => policy::run(command, config.as_deref(), output).await,
         Command::Key(command) => keys::run(command, config.as_deref(), output).await,
+        Command::Job(command) => jobs::run(command, config.as_deref(), output).await,
         Command::Report(command) => report::run(command, config.as_deref(), output).await,
         Command::Replay(replay) => replay::run(replay, config.as_deref(), output).await,
         Command::Completion { shell } => {

@@ -42,7 +42,7 @@ pub enum ParkedCommand {
 pub enum Choice {
     /// Books nothing of it.
     Drop,
-    /// Books what it said was used and the books do not have, as usage of now.
+    /// Books what it said was used and is not booked, as usage now.
     Usage,
     /// Gives a consume or release to the gate once more.
     Retry,
@@ -52,9 +52,10 @@ impl Choice {
     fn parts(self) -> (ConflictChoice, &'static str) {
         match self {
             Self::Drop => (ConflictChoice::Drop, "Nothing of this call will ever be booked. Drop it?"),
-            Self::Usage => {
-                (ConflictChoice::Usage, "What the books miss of this call becomes usage of now. Book it?")
-            }
+            Self::Usage => (
+                ConflictChoice::Usage,
+                "The part of this call that is not booked becomes usage now. Book it?",
+            ),
             Self::Retry => (ConflictChoice::Retry, "The gate gets this call once more. Try it again?"),
         }
     }

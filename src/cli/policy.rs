@@ -68,6 +68,7 @@ async fn stored(client: &Client) -> Result<Definitions, Failure> {
     Ok(Definitions {
         meters: by_id(list(client, DefinitionKind::Meter).await?, |it| &it.id),
         operations: by_id(list(client, DefinitionKind::Operation).await?, |it| &it.id),
+        cost_defaults: list(client, DefinitionKind::CostDefaults).await?.into_iter().next().map(Arc::new),
         limits: by_id(list(client, DefinitionKind::Limit).await?, |it| &it.id),
         plans: by_id(list(client, DefinitionKind::Plan).await?, |it| &it.id),
         tenants: by_id(list(client, DefinitionKind::Tenant).await?, |it| &it.id),

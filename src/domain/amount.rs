@@ -1,4 +1,4 @@
-//! Exact quantities: decimals towards people and books, whole smallest units towards the gate. Never a float.
+//! Exact quantities: decimals for people and books, whole smallest units for the gate. Never floats.
 
 use std::fmt;
 
@@ -59,7 +59,8 @@ pub enum InvalidAmount {
     TooLarge,
 }
 
-/// An exact amount of a meter's units as people write it: zero or more, at most 16 digits before and 12 after the point.
+/// An exact amount of a meter's units as people write it: zero or more, at most 16 digits before and 12 after the
+/// point.
 ///
 /// On the way in a string of plain digits or a JSON integer; on the way out a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -86,12 +87,12 @@ impl Amount {
         Decimal::from_str_exact(text).map(|d| Self(d.normalize())).map_err(|_| InvalidAmount::Malformed)
     }
 
-    /// A whole number of units.
+    /// An amount of whole units.
     pub fn from_integer(value: u64) -> Self {
         Self(Decimal::from(value))
     }
 
-    /// A decimal that is already known to be exact; negative ones are refused.
+    /// An amount from an exact decimal; a negative one is refused.
     pub fn from_decimal(value: Decimal) -> Result<Self, InvalidAmount> {
         if value.is_sign_negative() && !value.is_zero() {
             return Err(InvalidAmount::Negative);
@@ -114,12 +115,13 @@ impl Amount {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left after taking `other`, at least nothing.
+    /// The difference, at least zero.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0).max(Decimal::ZERO))
     }
 
-    /// As whole smallest units of a meter with `decimals` decimals; refused when it has more decimals or is too large.
+    /// Converts to whole smallest units of a meter with `decimals` decimals; refuses an amount with more decimals or
+    /// beyond the largest.
     pub fn to_units(self, decimals: Decimals) -> Result<Units, InvalidAmount> {
         let normal = self.0.normalize();
         let scale = u32::from(decimals.count());
@@ -131,7 +133,8 @@ impl Amount {
         i64::try_from(units).ok().and_then(Units::new).ok_or(InvalidAmount::TooLarge)
     }
 
-    /// As whole smallest units, rounded down and at most [`UNITS_MAX`]: for a capacity, which must never be exceeded.
+    /// Converts to whole smallest units, rounded down and at most [`UNITS_MAX`]: for a capacity, which must never be
+    /// exceeded.
     pub fn floor_units(self, decimals: Decimals) -> Units {
         let floored = self.0.trunc_with_scale(u32::from(decimals.count()));
         Self(floored).to_units(decimals).unwrap_or(Units(UNITS_MAX))
@@ -148,7 +151,7 @@ impl Amount {
     }
 }
 
-/// Units that may be below zero, as amounts are written.
+/// Formats units that may be negative, as amounts are written.
 pub fn signed_amount(units: i64, decimals: Decimals) -> String {
     Decimal::new(units, u32::from(decimals.count())).normalize().to_string()
 }
@@ -206,8 +209,10 @@ pub struct Units(i64);
 impl Units {
     /// Nothing.
     pub const ZERO: Self = Self(0);
-    /// The least that is more than nothing.
+    /// The smallest positive number of units.
     pub const ONE: Self = Self(1);
+    /// The most.
+    pub const MAX: Self = Self(UNITS_MAX);
 
     /// The units, if they are 0 to [`UNITS_MAX`].
     pub fn new(value: i64) -> Option<Self> {
@@ -219,17 +224,17 @@ impl Units {
         self.0
     }
 
-    /// As an exact amount of a meter with `decimals` decimals.
+    /// Converts to an exact amount of a meter with `decimals` decimals.
     pub fn to_amount(self, decimals: Decimals) -> Amount {
         Amount(Decimal::new(self.0, u32::from(decimals.count())).normalize())
     }
 
-    /// The sum, unless it passes the bound.
+    /// The sum; none beyond the bound.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).and_then(Self::new)
     }
 
-    /// What is left after taking `other`, at least nothing.
+    /// The difference, at least zero.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self((self.0 - other.0).max(0))
     }

@@ -1,9 +1,9 @@
-//! Booking: the one mapping from a gate event to movements, a function of the event and what was booked before it for
-//! the same reservation, never of a balance.
+//! Booking: the only mapping from a gate event to movements. It depends on the event and on what was booked before for
+//! the same reservation, never on a balance.
 //!
-//! Everything follows from totals. With what a line held and had consumed before and has after: the rise of the
-//! consumed total is taken from the hold as far as the hold ends by it, the rest from what is available; what else of
-//! the hold ends is returned.
+//! Everything follows from totals: from what a line held and had consumed before, and has after. The rise of the
+//! consumed total is taken from the hold, as far as the event ends it, and otherwise from what is available. Any other
+//! part of the hold that ends is returned.
 
 use super::amount::Units;
 use super::entry::PostedLine;
@@ -12,25 +12,25 @@ use super::movements::gate;
 use super::period::Window;
 use super::reservation::{BodyDetails, Head, LineUnits, Record, ReservationState};
 
-/// What an event does to the books.
+/// The effect of an event on the books.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booking {
-    /// What moves, line by line; nothing for an `extend`.
+    /// The lines that move; none for an `extend`.
     pub lines: Vec<PostedLine>,
     /// The reservation's whole record after the event.
     pub after: Record,
 }
 
-/// Why an event cannot be booked: it goes to quarantine.
+/// Why an event cannot be booked and goes to quarantine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BookError {
     /// The reservation was never booked.
     #[error("no reserve or usage of this reservation has been booked")]
     UnknownReservation,
-    /// Its record has only what a resolved reservation keeps at the gate.
+    /// Its record is a tombstone.
     #[error("the record lacks its subjects, period and hour")]
     Incomplete,
-    /// Its number of lines is not the booked one.
+    /// Its number of lines differs from the booked one.
     #[error("the event has {found} lines where {booked} are booked")]
     OtherLines {
         /// Lines of the booked record.
@@ -38,13 +38,13 @@ pub enum BookError {
         /// Lines of the event.
         found: usize,
     },
-    /// A total went down, or a hold changed.
+    /// A total fell, or a hold changed.
     #[error("line {0} consumed less than was booked before, or its hold changed")]
     Decreased(u8),
-    /// It changes what is resolved for good.
+    /// It changes a reservation that is resolved for good.
     #[error("the reservation is already {0}")]
     Resolved(ReservationState),
-    /// An instant that the books cannot hold.
+    /// An instant that the books cannot represent.
     #[error("an instant lies outside the years 1970 to 9999")]
     Instant,
     /// A reserve that consumes, or a usage that holds.
@@ -54,14 +54,14 @@ pub enum BookError {
 
 const LAST_INSTANT_MS: i64 = 253_402_300_799_999;
 
-/// Whether the books can hold this instant (years 1970 to 9999).
+/// Whether the books can represent this instant (years 1970 to 9999).
 pub fn is_bookable_instant(ms: i64) -> bool {
     (0..=LAST_INSTANT_MS).contains(&ms)
 }
 
-/// What `event` does to the books, given the reservation's record as booked `before` it (none for a new one).
+/// Books `event`, given the reservation's record as booked `before` it (none for a new one).
 ///
-/// The steps between may be missing: amounts are totals, so the books are right again with the next event there is.
+/// Steps between may be missing: amounts are totals, so the next event makes the books right again.
 pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError> {
     let (after, was) = match &event.change {
         Change::Reserve(record) => (begun(record, ReservationState::Reserved)?, None),
@@ -81,7 +81,7 @@ pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError
     Ok(Booking { lines, after })
 }
 
-/// What an event of a life that the books did not take adds to them: all that it consumed beyond what is booked, late.
+/// Books an event of a life that the books did not take: everything that it consumed beyond what is booked, as late.
 pub fn book_rise(event: &Event, before: &Record) -> Result<Booking, BookError> {
     let (head, booked) = (event.head(), &before.head);
     if before.units.len() != event.units().len() {
@@ -105,7 +105,7 @@ pub fn book_rise(event: &Event, before: &Record) -> Result<Booking, BookError> {
     Ok(Booking { lines, after })
 }
 
-/// Whether units say more was consumed than `before` has.
+/// Whether these units have consumed more than `before`.
 pub fn consumed_beyond(before: &Record, units: &[LineUnits]) -> bool {
     units.iter().zip(&before.units).any(|(now, was)| now.consumed > was.consumed)
 }
@@ -115,7 +115,7 @@ pub fn has_consumed(record: &Record) -> bool {
     record.units.iter().any(|line| line.consumed > Units::ZERO)
 }
 
-/// The part of a record that only a whole one has.
+/// The details of a record, which a tombstone lacks.
 pub fn rest(record: &Record) -> Result<&BodyDetails, BookError> {
     record.body.rest.as_ref().ok_or(BookError::Incomplete)
 }
@@ -137,7 +137,7 @@ fn changed(before: &Record, head: &Head, units: &[LineUnits], consumes: bool) ->
         return Err(BookError::OtherLines { booked: before.units.len(), found: units.len() });
     }
     let was = before.head.state;
-    // Only an expired reservation still changes: by late consumes, of which the final one closes it.
+    // Only an expired reservation still changes, by late consumes; the final one closes it.
     let may_follow = matches!(head.state, ReservationState::Expired | ReservationState::Consumed);
     let is_late_consume = was == ReservationState::Expired && consumes && head.late && may_follow;
     if was != ReservationState::Reserved && !is_late_consume {

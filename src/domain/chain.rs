@@ -1,4 +1,4 @@
-//! The hash chains over the ledger's batches, as far as others than the ledger know of them.
+//! The hash chains over the ledger's batches, as other rooms see them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub enum Chain {
     Other(Partition),
 }
 
-/// What the other chain's number is above its partition's.
+/// The number of a partition's other chain is its own plus this.
 const OTHER: i16 = 256;
 
 impl Chain {

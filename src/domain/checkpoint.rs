@@ -1,7 +1,7 @@
-//! A checkpoint: how a tenant's counters stood at one place of the outbox, told in an event that describes itself.
+//! A checkpoint: a snapshot of a tenant's counters at one place of the outbox, in an event that describes itself.
 //!
-//! Layout (little-endian, no padding): `B layout(1)  B kind(7)  i8 gate_time_ms  c16 checkpoint_id  B flags(0)`, then the
-//! description, packed in Rust, and the figures, packed by the script:
+//! Layout (little-endian, no padding): `B layout(1)  B kind(7)  i8 gate_time_ms  c16 checkpoint_id  B flags(0)`, then
+//! the description, packed in Rust, and the figures, packed by the script:
 //! ```text
 //! description = B layout(1)  Bc0 tenant  i8 tenant_version  i8 policy_version
 //!               B subject_count  per subject: Bc0 kind  Bc0 id
@@ -9,8 +9,8 @@
 //!                                i8 window_start_ms  i8 window_end_ms  [flags & 2: B count  per operation: Bc0 id]
 //! figures     = per counter: i8 consumed  i8 reserved  i8 capacity  i8 next_end  B told
 //! ```
-//! `holder` is 0 for the tenant's counters, n for the n-th subject's. `flags & 1` says a quota, `flags & 2` that only the
-//! operations listed count, `flags & 4` that it began inside its window. A counter that is not `told` was not known to the gate.
+//! `holder` is the scope: 0 for the tenant's counters, n for the n-th subject's. `flags & 1`: a quota; `flags & 2`:
+//! only the operations listed count; `flags & 4`: it began inside its window. `told` is 0 for a counter that was cold.
 
 use uuid::Uuid;
 
@@ -31,16 +31,16 @@ const QUOTA: u8 = 1;
 const OPERATIONS: u8 = 2;
 const NEW: u8 = 4;
 
-/// What a counter counts, as far as comparing it needs.
+/// A description of a counter, with everything that comparing it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterDescription {
     /// The limit's id, or `quota:` and the meter.
     pub name: String,
     /// Its field in the state hash.
     pub field: CounterField,
-    /// Whose use it counts; none for the whole tenant's.
+    /// The subject that it counts; none for the whole tenant.
     pub subject: Option<Subject>,
-    /// What it counts.
+    /// Its meter.
     pub meter: MeterId,
     /// The meter's decimals.
     pub decimals: Decimals,
@@ -48,20 +48,20 @@ pub struct CounterDescription {
     pub operations: Option<Vec<OperationId>>,
     /// Whether it is a quota, which the books keep by period.
     pub is_quota: bool,
-    /// Whether it began inside its window, so that reservations count in it that do not name it.
+    /// Whether it began inside its window, so that reservations which do not name it count in it too.
     pub is_new: bool,
     /// Its window's start and end (unix ms).
     pub window_ms: (i64, i64),
 }
 
-/// What a checkpoint says besides the figures.
+/// A checkpoint without its figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// Whose counters.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// The version of the tenant's definition by which the counters were named.
+    /// The version of the tenant's definition by which the counters were described.
     pub tenant_version: u64,
-    /// The version of the policy by which they were named.
+    /// The version of the policy by which they were described.
     pub policy_version: u64,
     /// The counters.
     pub counters: Vec<CounterDescription>,
@@ -76,34 +76,34 @@ pub struct Figures {
     pub reserved: i64,
 }
 
-/// A checkpoint as it stands in the outbox.
+/// A checkpoint from the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which one.
+    /// Its id.
     pub id: Uuid,
-    /// Its place.
+    /// Its place in the outbox.
     pub outbox_id: OutboxId,
     /// When it was taken (gate time, unix ms).
     pub gate_time_ms: i64,
-    /// What it is about.
+    /// The counters that it compares.
     pub description: Description,
-    /// Per counter, how it stood; none where the gate did not know it.
+    /// The figures of each counter; none where it was cold.
     pub figures: Vec<Option<Figures>>,
 }
 
 /// A counter that differs from the books.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Which counter.
+    /// The counter.
     pub counter: CounterDescription,
-    /// How it stood at the gate.
+    /// Its figures at the gate.
     pub gate: Figures,
-    /// How it stands in the books, as of the same place.
+    /// Its figures in the books, as of the same place.
     pub books: Figures,
 }
 
 impl Difference {
-    /// What has to be added to the gate's figures, consumed and reserved.
+    /// What must be added to the gate's figures, consumed and reserved.
     pub fn delta(&self) -> (i64, i64) {
         let Self { gate, books, .. } = self;
         (books.consumed.saturating_sub(gate.consumed), books.reserved.saturating_sub(gate.reserved))
@@ -116,7 +116,7 @@ impl Difference {
     }
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReconciliationState {
     /// Every counter equals the books.
@@ -125,7 +125,7 @@ pub enum ReconciliationState {
     Drift,
     /// Counters differed and were repaired.
     Repaired,
-    /// It could not be decided, or a difference is not to be repaired.
+    /// It could not be decided, or a difference must not be repaired.
     Refused,
 }
 
@@ -144,13 +144,13 @@ impl ReconciliationState {
     }
 }
 
-/// Whether an outbox entry is a checkpoint, also one that reads no further than its kind.
+/// Whether an outbox entry is a checkpoint, even one that cannot be decoded further than its kind.
 pub fn is_checkpoint(event: &[u8]) -> bool {
     event.get(1) == Some(&CHECKPOINT_KIND)
 }
 
 impl Description {
-    /// The subjects of its counters, each once, in the order of the holders 1, 2, ….
+    /// The subjects of its counters, each once, in the order of the scopes 1, 2, ….
     pub fn subjects(&self) -> Vec<&Subject> {
         let mut subjects = Vec::new();
         for subject in self.counters.iter().filter_map(|counter| counter.subject.as_ref()) {
@@ -161,13 +161,13 @@ impl Description {
         subjects
     }
 
-    /// The holder of a counter: 0 is the tenant, n the n-th of [`Self::subjects`].
+    /// The scope of a counter: 0 is the tenant, n the n-th of [`Self::subjects`].
     pub fn holder(subjects: &[&Subject], counter: &CounterDescription) -> u8 {
         let place = counter.subject.as_ref().and_then(|subject| subjects.iter().position(|s| *s == subject));
         place.map_or(0, |index| u8::try_from(index + 1).unwrap_or(u8::MAX))
     }
 
-    /// Packs it as the event carries it. Counters and subjects must be within their maxima.
+    /// Packs it for the event. Counters and subjects must be within their maxima.
     pub fn encode(&self) -> Vec<u8> {
         let count = |length: usize| u8::try_from(length).unwrap_or(u8::MAX);
         let subjects = self.subjects();
@@ -245,7 +245,7 @@ fn decode_counter(reader: &mut Reader<'_>, subjects: &[Subject]) -> Result<Count
 }
 
 impl Checkpoint {
-    /// Reads a checkpoint from its outbox entry.
+    /// Decodes a checkpoint from its outbox entry.
     pub fn decode(outbox_id: OutboxId, bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != LAYOUT || reader.u8()? != CHECKPOINT_KIND {
@@ -263,13 +263,13 @@ impl Checkpoint {
         Ok(Self { id, outbox_id, gate_time_ms, description, figures })
     }
 
-    /// The counters that the gate told, with their figures.
+    /// The counters with figures: those that were warm.
     pub fn told(&self) -> impl Iterator<Item = (&CounterDescription, Figures)> {
         let counters = self.description.counters.iter().zip(&self.figures);
         counters.filter_map(|(counter, figures)| Some((counter, (*figures)?)))
     }
 
-    /// What differs from the `books`, which are given for each counter told, in order.
+    /// The differences from the `books`, which are given for each counter with figures, in order.
     pub fn differences(&self, books: &[Figures]) -> Vec<Difference> {
         let pairs = self.told().zip(books).filter(|((_, gate), books)| gate != *books);
         pairs

@@ -2,19 +2,19 @@
 
 use bytes::Buf;
 
-/// A packed value that does not read as what it should be.
+/// A packed value that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("packed bytes do not decode: {0}")]
 pub struct Undecodable(pub &'static str);
 
-/// Reads packed values from the front of a byte slice.
+/// Reads packed values from the start of a byte slice.
 pub struct Reader<'a> {
     rest: &'a [u8],
     length: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the front of `bytes`.
+    /// Starts with the first of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, length: bytes.len() }
     }
@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
         self.length - self.rest.len()
     }
 
-    /// What has not been read yet.
+    /// The bytes not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         u64::try_from(self.i64()?).map_err(|_| Undecodable("negative where only zero and above make sense"))
     }
 
-    /// The next `count` bytes as they are.
+    /// The next `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], Undecodable> {
         let (head, rest) = self.rest.split_at_checked(count).ok_or(Undecodable("too short"))?;
         self.rest = rest;
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         self.bytes(N)?.try_into().map_err(|_| Undecodable("too short"))
     }
 
-    /// A text of up to 255 bytes behind its length (`Bc0`).
+    /// A text of up to 255 bytes after its length (`Bc0`).
     pub fn text(&mut self) -> Result<&'a str, Undecodable> {
         let length = usize::from(self.u8()?);
         std::str::from_utf8(self.bytes(length)?).map_err(|_| Undecodable("text is not UTF-8"))
@@ -83,7 +83,7 @@ pub trait Write {
     fn put_4(&mut self, value: u32);
     /// Eight bytes, signed (`i8`).
     fn put_8(&mut self, value: i64);
-    /// A text of at most 255 bytes behind its length (`Bc0`); a longer one is cut, so callers bound it first.
+    /// A text of at most 255 bytes after its length (`Bc0`); a longer one is cut, so callers bound it first.
     fn put_text(&mut self, text: &str);
 }
 

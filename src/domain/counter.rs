@@ -1,50 +1,63 @@
-//! A counter: what one limit or quota counts for one scope, from policy to the wire.
+//! A counter: what one limit or quota counts for one scope. The same type is used from policy to the scripts'
+//! arguments.
 
 use std::sync::Arc;
 
 use super::algorithms::{Parameters, calendar};
 use super::amount::{Decimals, Units};
 use super::ids::{MeterId, OperationId};
-use super::limit::{Class, Limit, OnGateFailure, Span};
+use super::limit::{Class, Kind, Limit, OnGateFailure, Span};
 use super::period::{Window, WindowKind};
 use super::policy::Level;
 use super::reservation::{CounterField, CounterRef, PlaceCapacity};
 
-/// From which share of a quota's capacity on answers carry a warning, in percent.
+/// The share of a quota's capacity from which answers carry a warning, in percent.
 const QUOTA_NEAR_PERCENT: i64 = 80;
 
 /// What one limit or quota counts for the tenant, or for one subject, at one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Whose use it counts: 0 is the tenant's, n the n-th subject's of the request.
+    /// Its scope: 0 is the tenant, n the n-th subject of the request.
     pub scope_index: u8,
     /// Its field in the scope's state hash.
     pub field: CounterField,
+    /// What it does when its capacity is reached: its limit's, overrides included.
+    pub kind: Kind,
     /// Whether its count survives the loss of the gate's memory.
     pub class: Class,
-    /// The lines of the request that it counts, each with the units that it counts for one unit of the line.
+    /// The lines of the request that it counts, each with the units counted for one unit of the line.
     pub lines: Vec<(u8, i64)>,
     /// A limit's capacity, overrides included; what a quota includes in each period.
     pub capacity: Units,
-    /// How it counts now.
+    /// The parameters by which it counts now.
     pub parameters: Parameters,
     /// When it was created (unix ms): a window that began later started at zero.
     pub since_ms: i64,
-    /// What it counts.
+    /// Its meter.
     pub meter: MeterId,
     /// Its meter's decimals.
     pub decimals: Decimals,
-    /// What it was made for.
+    /// The limit or quota that it belongs to.
     pub source: Source,
 }
 
-/// What a counter was made for.
+/// The limit or quota that a counter belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A limit: the definition that won, and where its capacity comes from. The definition's own capacity is not what counts.
+    /// A limit: the definition in force, and where its capacity comes from. The definition's own capacity may not be
+    /// the one that applies.
     Limit(Arc<Limit>, Level),
-    /// The plan's quota of the meter. Its capacity is the ledger's, which the gate is told.
+    /// The plan's quota of the meter. The ledger keeps its capacity and restores it to the gate.
     Quota,
+}
+
+/// The units that these amounts need of a counter with these lines and weights; where that overflows, more than any
+/// counter has room for.
+pub fn need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
+    let of_line = |&(line, weight): &(u8, i64)| {
+        amounts.get(usize::from(line)).map_or(0, |amount| weight.saturating_mul(amount.get()))
+    };
+    lines.iter().map(of_line).fold(0, i64::saturating_add)
 }
 
 impl Counter {
@@ -53,7 +66,7 @@ impl Counter {
         matches!(self.source, Source::Quota)
     }
 
-    /// The limit that it counts for; none for a quota.
+    /// The limit that it belongs to; none for a quota.
     pub fn limit(&self) -> Option<&Limit> {
         match &self.source {
             Source::Limit(limit, _) => Some(limit),
@@ -79,7 +92,7 @@ impl Counter {
         self.limit().and_then(|limit| limit.operations.as_ref())
     }
 
-    /// Over which stretch of time it counts.
+    /// The stretch of time over which it counts.
     pub fn span(&self) -> Span {
         self.limit().map_or(Span::Calendar(WindowKind::Period), |limit| limit.algorithm.span())
     }
@@ -89,27 +102,33 @@ impl Counter {
         self.limit().map_or("calendar", |limit| limit.algorithm.name().as_str())
     }
 
-    /// From which share of the capacity on answers carry a warning, in percent.
+    /// The share of the capacity from which answers carry a warning, in percent.
     pub fn near_percent(&self) -> i64 {
         self.limit().map_or(QUOTA_NEAR_PERCENT, |limit| i64::from(limit.near_percent.get()))
     }
 
-    /// What a refusal says besides.
+    /// An extra sentence for refusals.
     pub fn message(&self) -> Option<&str> {
         self.limit().and_then(|limit| limit.message.as_deref())
     }
 
-    /// Whether work under it may be admitted without being measured.
+    /// Whether work under it may be admitted without being counted first.
     pub fn allows_without_gate(&self) -> bool {
-        self.limit().is_some_and(|limit| limit.on_gate_failure == OnGateFailure::Allow)
+        let allows = |limit: &Limit| limit.on_gate_failure == OnGateFailure::Allow;
+        !self.kind.refuses() || self.limit().is_some_and(allows)
     }
 
-    /// The index of the request's subject whose use it counts; none for the whole tenant's.
+    /// Above how much it refuses: its capacity, or what no counter goes beyond.
+    pub fn refuses_above(&self) -> Units {
+        if self.kind.refuses() { self.capacity } else { Units::MAX }
+    }
+
+    /// The index of the request's subject that it counts; none for the whole tenant.
     pub fn subject_index(&self) -> Option<usize> {
         usize::from(self.scope_index).checked_sub(1)
     }
 
-    /// The request's subject whose use it counts; none for the whole tenant's.
+    /// The request's subject that it counts; none for the whole tenant.
     pub fn subject<'a, T>(&self, subjects: &'a [T]) -> Option<&'a T> {
         subjects.get(self.subject_index()?)
     }
@@ -119,40 +138,40 @@ impl Counter {
         self.lines.first().map_or(0, |(line, _)| usize::from(*line))
     }
 
-    /// The calendar's window that it counts in; none where no calendar cuts it.
+    /// Its calendar window; none where it does not count by the calendar.
     pub fn window(&self) -> Option<Window> {
         self.parameters.window()
     }
 
-    /// The window of a counter that the ledger can tell: none for one of class rate.
+    /// The window of a counter that the ledger can restore; none for one of class rate.
     pub fn booked_window(&self) -> Option<Window> {
         self.window().filter(|_| self.class == Class::Quota)
     }
 
-    /// When all that is counted at `at_ms` has left it, at the latest (unix ms).
+    /// The latest time at which all that is counted at `at_ms` has left it (unix ms).
     pub fn ends_at_ms(&self, at_ms: i64) -> i64 {
         self.parameters.ends_at_ms(at_ms, self.capacity.get())
     }
 
-    /// When it forgets what it counts (unix ms); `told_ms` is what the gate says of it.
+    /// When it forgets what it counts (unix ms); `told_ms` is the gate's value.
     pub fn resets_at_ms(&self, told_ms: Option<i64>, now_ms: i64) -> i64 {
         let of_calendar = self.window().map(|window| window.end_ms);
         of_calendar.or(told_ms).unwrap_or_else(|| self.ends_at_ms(now_ms))
     }
 
-    /// Whether the window that the gate tells of is over, where it counts by windows.
+    /// Whether the window that ends at `told_ms`, the gate's value, is over; false for a counter without windows.
     pub fn is_over(&self, told_ms: Option<i64>, now_ms: i64) -> bool {
         self.parameters.has_windows() && self.resets_at_ms(told_ms, now_ms) <= now_ms
     }
 
-    /// Whether the ledger can tell it and it was created inside the window it counts in.
+    /// Whether the ledger can restore it and it was created inside its current window.
     pub fn is_new(&self) -> bool {
         self.booked_window().is_some_and(|window| self.since_ms > window.start_ms)
     }
 
-    /// Where a reservation under it is counted. `is_capped`: one of its lines is cut at what is left.
+    /// How a record refers to it. `is_capped`: one of its lines is cut to what is left.
     pub fn place(&self, is_capped: bool) -> CounterRef {
-        // A record says a calendar window's end only where a line is cut by it.
+        // A record has a calendar window's end only where a line is cut by it.
         let parameters = match self.window() {
             Some(window) if !is_capped => {
                 let window = Window { end_ms: window.start_ms, ..window };
@@ -161,7 +180,7 @@ impl Counter {
             _ => self.parameters,
         };
         let capacity =
-            if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.capacity) };
+            if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.refuses_above()) };
         CounterRef {
             scope_index: self.scope_index,
             field: self.field,
@@ -172,7 +191,7 @@ impl Counter {
         }
     }
 
-    /// Whether a reservation was counted here: of the calendar in the window of now, else in whatever window there was.
+    /// Whether a record's counter is this one: by the calendar only in the current window, otherwise in any.
     pub fn is_at(&self, place: &CounterRef) -> bool {
         let starts = |window: Option<Window>| window.map(|window| window.start_ms);
         (self.scope_index, self.field) == (place.scope_index, place.field)

@@ -1,4 +1,4 @@
-//! Entries: the movements of one step of an operation, as the books keep them.
+//! Entries: the movements of one step of an operation, as they are booked.
 
 use std::num::TryFromIntError;
 
@@ -9,10 +9,10 @@ use super::ids::{MeterId, ReservationId, TenantId};
 use super::movements::{Account, EntryClass, EntryFlags, Movement};
 use super::reservation::Record;
 
-/// What one step of an operation moves.
+/// The movements of one step of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Posting {
-    /// Whose units.
+    /// Its tenant.
     pub tenant: TenantId,
     /// The reservation or other operation that made it.
     pub operation_id: uuid::Uuid,
@@ -26,47 +26,47 @@ pub struct Posting {
     pub hour_start_ms: i64,
     /// The numbers of the subjects named, at most four.
     pub subjects: Vec<i64>,
-    /// What moves, line by line.
+    /// The lines that move.
     pub lines: Vec<PostedLine>,
 }
 
-/// What one line of an operation moves.
+/// The movements of one line of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostedLine {
-    /// What is counted.
+    /// Its meter.
     pub meter: MeterId,
     /// The movements, in order.
     pub movements: Vec<Movement>,
-    /// Whether the line consumes for the first time by them, for the count of operations.
+    /// Whether these movements are the line's first consumption, for the count of operations.
     pub begins_to_consume: bool,
 }
 
-/// A movement with everything that the books keep of it: a row of the entries.
+/// A movement with everything that the books store of it: a row of the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose units.
+    /// Its tenant.
     pub tenant: TenantId,
     /// The reservation or other operation that made it.
     pub operation_id: uuid::Uuid,
     /// The ordinal of that operation's change.
     pub step: u32,
-    /// Which line of the operation.
+    /// The line of the operation, from 0.
     pub line: u8,
     /// Its ordinal among the line's movements of this step.
     pub leg: u8,
-    /// What is counted.
+    /// Its meter.
     pub meter: MeterId,
     /// The start of the period it belongs to (unix ms).
     pub period_start_ms: i64,
-    /// Where it comes from.
+    /// The account that it leaves.
     pub credit: Account,
-    /// Where it goes.
+    /// The account that it enters.
     pub debit: Account,
-    /// How much, above zero.
+    /// The amount, above zero.
     pub amount: Amount,
-    /// Why.
+    /// The reason for it.
     pub class: EntryClass,
-    /// What is remarkable.
+    /// Remarkable facts about it.
     pub flags: EntryFlags,
     /// When it happened (unix ms).
     pub happened_at_ms: i64,
@@ -79,8 +79,8 @@ pub struct Entry {
 }
 
 impl Posting {
-    /// What an event moved: its `lines`, with the reservation's record `after` it. `subjects` are the numbers of the
-    /// record's subjects, in its order.
+    /// The movements of an event: its `lines`, with the reservation's record `after` it. `subjects` are the numbers of
+    /// the record's subjects, in its order.
     pub fn of_event(
         event: &Event,
         after: &Record,
@@ -92,7 +92,7 @@ impl Posting {
             tenant: after.body.tenant.clone(),
             operation_id: ReservationId::uuid(event.reservation),
             step: after.head.step,
-            happened_at_ms: event.gate_time_ms,
+            happened_at_ms: event.happened_at_ms(),
             operation: rest.operation.as_ref().map_or_else(String::new, ToString::to_string),
             hour_start_ms: rest.hour_start_ms,
             subjects,

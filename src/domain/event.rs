@@ -1,21 +1,34 @@
-//! What the gate says happened: one event of the outbox, appended in the script that did it.
+//! An event of the outbox: what happened at the gate, appended by the script that did it.
 //!
-//! Layout (little-endian, no padding): `B layout(1)  B kind  i8 gate_time_ms  c16 reservation_id  B flags`, then
-//! for `reserve` and `usage` the whole record as written (head lines body), for the others head and lines as they are after the change.
-//! `flags & 1` says a consume was final, `flags & 2` that an `i8 uncharged` per line stands behind them, as events once told it. The
-//! head's `last_sequence` is not yet known to the script when it appends; [`Event::decode`] sets it from the event's own place.
+//! Layout (little-endian, no padding): `B layout(1)  B kind  i8 gate_time_ms  c16 reservation_id  B flags`, then for
+//! `reserve` and `usage` the whole record as written (head lines body), for the others head and lines after the change.
+//! `flags & 1`: a consume was final. `flags & 2`: an `i8 uncharged` for each line follows, as in events of older
+//! versions. The script does not know the head's `last_sequence` yet when it appends; [`Event::decode`] sets it from
+//! the event's own place.
 
 use super::codec::{Reader, Undecodable};
 use super::ids::{OutboxId, ReservationId};
 use super::reservation::{Head, LineUnits, Record, decode_uncharged};
 
 const LAYOUT: u8 = 1;
+const USAGE: u8 = 2;
+/// The offset of a whole record's `born_at`: after the beginning of every event and the record's first fields.
+const BORN_AT: usize = 27 + 24;
 /// The name of the one field of an outbox entry.
 pub const EVENT_FIELD: &str = "e";
 
-/// When the gate appended this event (gate time, unix ms), without decoding the rest.
+/// When the gate appended this event (gate time, unix ms), without decoding more of it.
 pub fn gate_time_ms(event: &[u8]) -> Option<i64> {
     Some(i64::from_le_bytes(event.get(2..10)?.try_into().ok()?))
+}
+
+/// When the work of this event was done (unix ms), without decoding more of it. Usage may be recorded after the fact:
+/// its record is born when the work was done.
+pub fn happened_at_ms(event: &[u8]) -> Option<i64> {
+    match event.get(1)? {
+        &USAGE => Some(i64::from_le_bytes(event.get(BORN_AT..BORN_AT + 8)?.try_into().ok()?)),
+        _ => gate_time_ms(event),
+    }
 }
 
 /// What happened.
@@ -25,52 +38,60 @@ pub enum Change {
     Reserve(Record),
     /// Amounts are consumed without a hold.
     Usage(Record),
-    /// Totals moved up; `is_final` resolves the reservation. Late when the head says so.
+    /// Totals rose; `is_final` resolves the reservation. Late if the head says so.
     Consume {
         /// Whether the reservation is resolved by it.
         is_final: bool,
         /// The record's head after the change.
         head: Head,
-        /// Per line, after the change.
+        /// Each line after the change.
         units: Vec<LineUnits>,
     },
-    /// The rest is returned; `units` carry what was incurred.
+    /// The unused part is returned; `units` include what was used.
     Release {
         /// The record's head after the change.
         head: Head,
-        /// Per line, after the change.
+        /// Each line after the change.
         units: Vec<LineUnits>,
     },
     /// The expiry moved.
     Extend {
         /// The record's head after the change.
         head: Head,
-        /// Per line, unchanged.
+        /// Each line, unchanged.
         units: Vec<LineUnits>,
     },
-    /// Time ran out.
+    /// The reservation expired.
     Expire {
         /// The record's head after the change.
         head: Head,
-        /// Per line, unchanged.
+        /// Each line, unchanged.
         units: Vec<LineUnits>,
     },
 }
 
-/// An event as it stands in the outbox.
+/// An event of the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its place.
+    /// Its place in the outbox.
     pub outbox_id: OutboxId,
     /// When the gate did it (gate time, unix ms).
     pub gate_time_ms: i64,
-    /// Which reservation.
+    /// Its reservation.
     pub reservation: ReservationId,
     /// What happened.
     pub change: Change,
 }
 
 impl Event {
+    /// When the work was done (unix ms): usage at its record's birth, all else when the gate appended the event.
+    pub fn happened_at_ms(&self) -> i64 {
+        match &self.change {
+            Change::Usage(record) => record.head.born_at_ms,
+            _ => self.gate_time_ms,
+        }
+    }
+
     /// The record's head after the event.
     pub fn head(&self) -> &Head {
         match &self.change {
@@ -82,7 +103,7 @@ impl Event {
         }
     }
 
-    /// Held and consumed units per line after the event.
+    /// The held and consumed units of each line after the event.
     pub fn units(&self) -> &[LineUnits] {
         match &self.change {
             Change::Reserve(record) | Change::Usage(record) => &record.units,
@@ -93,7 +114,7 @@ impl Event {
         }
     }
 
-    /// Reads an event from its outbox entry. What does not decode goes to quarantine, never to the books.
+    /// Decodes an event of the outbox. One that cannot be decoded goes to quarantine, never to the books.
     pub fn decode(outbox_id: OutboxId, bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != LAYOUT {
@@ -128,7 +149,7 @@ impl Change {
 fn decode_change(kind: u8, flags: u8, reader: &mut Reader<'_>) -> Result<Change, Undecodable> {
     match kind {
         1 => return Ok(Change::Reserve(Record::decode(reader.rest())?)),
-        2 => return Ok(Change::Usage(Record::decode(reader.rest())?)),
+        USAGE => return Ok(Change::Usage(Record::decode(reader.rest())?)),
         _ => {}
     }
     let (head, mut units) = Head::decode(reader)?;

@@ -1,4 +1,4 @@
-//! A rate: an exact factor or weight, and arithmetic that says so when a result would not be exact.
+//! Exact factors and weights, with arithmetic that fails when a result would not be exact.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::amount::{Amount, Decimals, InvalidAmount, UNITS_MAX, Units};
 
 /// An exact factor or weight, zero or more, with at most 16 digits before and 12 after the point.
 ///
-/// Read and written like an [`Amount`], from which it differs in what it means: it has no unit.
+/// Read and written like an [`Amount`], but without a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Factor(Amount);
@@ -17,7 +17,7 @@ pub struct Factor(Amount);
 impl Factor {
     /// Nothing.
     pub const ZERO: Self = Self(Amount::ZERO);
-    /// What changes nothing when it multiplies.
+    /// The neutral factor.
     pub const ONE: Self = Self(Amount::ONE);
 
     /// Reads plain digits: `2`, `0.25`. No sign, exponent, space or NaN.
@@ -35,7 +35,7 @@ impl Factor {
         self.0.is_zero()
     }
 
-    /// `units` times this rate, rounded down, at most [`UNITS_MAX`]: a capacity above it could never be reached.
+    /// `units` times this factor, rounded down, at most [`UNITS_MAX`]: a larger capacity could never be reached.
     pub fn scale_down(self, units: Units) -> Units {
         let rate = self.decimal().normalize();
         let ten_to_scale = 10_i128.pow(rate.scale());
@@ -54,7 +54,7 @@ impl fmt::Display for Factor {
     }
 }
 
-/// Which way a cost is rounded to its meter's decimals.
+/// How a cost is rounded to its meter's decimals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounding {
@@ -69,18 +69,18 @@ pub enum Rounding {
     HalfEven,
 }
 
-/// The product, or none if it cannot be held exactly.
+/// The product; none if it cannot be exact.
 pub(crate) fn exact_product(left: Decimal, right: Decimal) -> Option<Decimal> {
     let (left, right) = (left.normalize(), right.normalize());
     if left.is_zero() || right.is_zero() {
         return Some(Decimal::ZERO);
     }
-    // The library rounds what does not fit and then keeps fewer decimals than the exact product has.
+    // The library rounds a product that does not fit, and then keeps fewer decimals than the exact product has.
     let scale = left.scale() + right.scale();
     left.checked_mul(right).filter(|product| product.scale() == scale)
 }
 
-/// The sum, or none if it cannot be held exactly.
+/// The sum; none if it cannot be exact.
 pub(crate) fn exact_sum(left: Decimal, right: Decimal) -> Option<Decimal> {
     let (left, right) = (left.normalize(), right.normalize());
     match (left.is_zero(), right.is_zero()) {

@@ -1,9 +1,9 @@
-//! What is wrong with a document, field by field, and how a decoder's complaint becomes one.
+//! Errors of documents, field by field, and how a decoder's message becomes one.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// One thing wrong with one field: where it is and what to do about it.
+/// One error of one field: where it is and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
 #[error("{pointer}: {message}")]
 pub struct FieldError {
@@ -19,14 +19,14 @@ impl FieldError {
         Self { pointer: pointer.into(), message: message.into() }
     }
 
-    /// The same error of a document that stands at `prefix` in a larger one.
+    /// The same error in a larger document that has this one at `prefix`.
     pub fn under(mut self, prefix: &str) -> Self {
         self.pointer.insert_str(0, prefix);
         self
     }
 }
 
-/// `pointer` with one more step, escaped as RFC 6901 asks.
+/// `pointer` with one more step, escaped according to RFC 6901.
 pub fn child(pointer: &str, step: &str) -> String {
     format!("{pointer}/{}", step.replace('~', "~0").replace('/', "~1"))
 }
@@ -53,12 +53,12 @@ fn from_path_error<E: std::fmt::Display>(error: serde_path_to_error::Error<E>) -
     FieldError::new(pointer, first_line(error.inner()))
 }
 
-/// A decoder's message in one line: the excerpt that some of them draw does not belong into an answer.
+/// The first line of a decoder's message: some draw an excerpt, which an answer should not show.
 fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().trim().lines().map(in_plain_words).collect::<Vec<_>>().join("; ")
 }
 
-/// What decoders call by the names of Rust's types, and what callers call it.
+/// Names of Rust's types in decoders' messages, and the words for callers.
 const PLAIN_WORDS: [(&str, &str); 11] = [
     ("value", "one of the words that this field takes, as a text"),
     ("u8", "a whole number from 0 to 255"),

@@ -1,18 +1,18 @@
-//! What a request means, in sixteen bytes: a hash of all that changes what is done, and its life. The life stands apart, because a
-//! request may leave it to a default, and the default may change while the request is repeated.
+//! The fingerprint of a request, in sixteen bytes: a hash of what it asks for, and the lifetime of its hold. The
+//! lifetime is stored apart, because a request may leave it to a default that changes before the request is repeated.
 
-/// A request's meaning: twelve bytes of hash, then the seconds of its life with two flags.
+/// A request's fingerprint: twelve bytes of hash, then the seconds of its lifetime with two flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 16]);
 
-/// How long what is held lives.
+/// The lifetime of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     /// In seconds; 0 where nothing is held.
     pub seconds: u32,
     /// Whether the request names it.
     pub is_named: bool,
-    /// Whether it is the default of the request's time.
+    /// Whether it was the default at the time of the request.
     pub is_default: bool,
 }
 
@@ -20,7 +20,7 @@ const NAMED: u32 = 1 << 30;
 const DEFAULT: u32 = 1 << 31;
 
 impl Fingerprint {
-    /// The fingerprint of a request with this hash over everything but its life.
+    /// The fingerprint of a request, from the hash of everything but its lifetime.
     pub fn new(hash: &[u8; 32], life: Life) -> Self {
         let mut bytes = [0; 16];
         bytes[..12].copy_from_slice(&hash[..12]);
@@ -31,8 +31,8 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// Whether a request with this fingerprint means what the first one under its key meant: a life that it leaves out is the
-    /// default of the first one's time.
+    /// Whether a request with this fingerprint repeats the first one under its key. A lifetime that it leaves out
+    /// counts as the default at the time of the first one.
     pub fn repeats(&self, first: &Self) -> bool {
         let (now, was) = (self.life(), first.life());
         let same_life = if now & NAMED == 0 {

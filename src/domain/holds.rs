@@ -1,20 +1,21 @@
-//! What open reservations hold, by the counter window in which each was counted.
+//! What open reservations hold, by the counter and window in which it was counted.
 
 use std::collections::HashMap;
 
+use super::algorithms::LineHold;
 use super::amount::Units;
 use super::ids::{MeterId, OperationId, Subject};
 use super::reservation::{BodyDetails, CounterField, CounterRef, Record};
 
-/// A counter that was created inside the window it counts in: reservations of that window count in it though they do not
+/// A counter that was created inside its current window: reservations of that window count in it although they do not
 /// name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCounter {
-    /// Whose use it counts; none for the whole tenant's.
+    /// The subject that it counts; none for the whole tenant.
     pub subject: Option<Subject>,
     /// Its field.
     pub field: CounterField,
-    /// What it counts.
+    /// Its meter.
     pub meter: MeterId,
     /// The operations that count; none for all.
     pub operations: Option<Vec<OperationId>>,
@@ -48,14 +49,14 @@ impl NewCounter {
     }
 }
 
-/// A hold of which the books have the figures, and nothing that names its counters.
+/// A hold whose figures are booked, but not the counters that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BookedHold {
-    /// What it still holds, by meter.
+    /// The units still held, by meter.
     pub held: Vec<(MeterId, Units)>,
-    /// Of which operation.
+    /// Its operation.
     pub operation: Option<OperationId>,
-    /// For whom.
+    /// Its subjects.
     pub subjects: Vec<Subject>,
     /// When it was made (unix ms).
     pub born_at_ms: i64,
@@ -63,7 +64,8 @@ pub struct BookedHold {
     pub expires_at_ms: i64,
 }
 
-/// Whose counter a place is, the tenant's or a subject's; nothing for a subject that the reservation does not name.
+/// The scope of a record's counter, the tenant (none) or a subject; nothing for a subject that the reservation does not
+/// name.
 fn subject_of<'a>(place: &CounterRef, rest: &'a BodyDetails) -> Option<Option<&'a Subject>> {
     match usize::from(place.scope_index).checked_sub(1) {
         None => Some(None),
@@ -71,21 +73,24 @@ fn subject_of<'a>(place: &CounterRef, rest: &'a BodyDetails) -> Option<Option<&'
     }
 }
 
-/// What is held in one window of one counter.
+/// The window's start of a counter that counts work of any time.
+const TIMELESS_MS: i64 = 0;
+
+/// The units held in one window of one counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// How much.
+    /// The units.
     pub units: Units,
     /// When the first of the holds ends (unix ms).
     pub first_end_ms: i64,
 }
 
-/// Holds by whose counter it is (none for the tenant's), its field and its window's start (unix ms).
+/// Holds by subject (none for the tenant's counters), field and window's start (unix ms).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holds(HashMap<(Option<Subject>, CounterField, i64), Held>);
 
 impl Holds {
-    /// What these open reservations of one tenant hold, in the counters that they name and in `new` ones.
+    /// The holds of these open reservations of one tenant, in the counters that they name and in `new` ones.
     pub fn of<'a>(open: impl IntoIterator<Item = &'a Record>, new: &[NewCounter]) -> Self {
         let mut holds = Self::default();
         for record in open {
@@ -94,7 +99,7 @@ impl Holds {
         holds
     }
 
-    /// Adds what one more open reservation holds.
+    /// Adds the holds of one more open reservation.
     pub fn add(&mut self, record: &Record, new: &[NewCounter]) {
         let Some(rest) = &record.body.rest else { return };
         for counter in new {
@@ -104,20 +109,20 @@ impl Holds {
             }
         }
         for place in &rest.counters {
-            let (Some(subject), Some(window)) = (subject_of(place, rest), place.parameters.window()) else {
-                continue;
+            let subject = subject_of(place, rest).filter(|_| place.parameters.holds_survive());
+            let Some(subject) = subject else { continue };
+            let line = |&(line, weight): &(u8, i64)| {
+                let units = record.units.get(usize::from(line))?;
+                Some(LineHold { weight, held: units.held.get(), consumed: units.consumed.get() })
             };
-            let weighted = place.lines.iter().filter_map(|(line, weight)| {
-                let units = record.units.get(usize::from(*line))?.outstanding();
-                units.get().checked_mul(*weight).and_then(Units::new)
-            });
-            let sum = weighted.fold(Units::ZERO, |sum, units| sum.checked_add(units).unwrap_or(sum));
-            let key = (subject.cloned(), place.field, window.start_ms);
-            self.add_units(key, sum, record.head.expires_at_ms);
+            let lines: Vec<_> = place.lines.iter().filter_map(line).collect();
+            let units = Units::new(place.parameters.held(&lines)).unwrap_or_default();
+            let start_ms = place.parameters.window().map_or(TIMELESS_MS, |window| window.start_ms);
+            self.add_units((subject.cloned(), place.field, start_ms), units, record.head.expires_at_ms);
         }
     }
 
-    /// Adds what a hold that names no counter holds in these, by what they count.
+    /// Adds a hold that names no counters, to every one of `counters` that would have counted it.
     pub fn add_booked(&mut self, hold: &BookedHold, counters: &[NewCounter]) {
         for counter in counters {
             let held = hold.held.iter().find(|(meter, _)| *meter == counter.meter);
@@ -135,7 +140,7 @@ impl Holds {
         held.first_end_ms = held.first_end_ms.min(end_ms);
     }
 
-    /// What is held in one window of a counter.
+    /// The units held in one window of a counter.
     pub fn in_window(&self, subject: Option<&Subject>, field: CounterField, start_ms: i64) -> Units {
         let held = self.0.get(&(subject.cloned(), field, start_ms));
         held.map_or(Units::ZERO, |held| held.units)

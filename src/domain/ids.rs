@@ -1,4 +1,4 @@
-//! Identifiers, each a type of its own, so that a meter can never stand where a tenant belongs.
+//! Identifiers, each of its own type, so that a meter can never be passed as a tenant.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -122,8 +122,12 @@ text_id!(
     LimitId, is_name, InvalidId::Name
 );
 text_id!(
-    /// A change of a limit for one tenant or subject.
+    /// Another capacity of a limit, for one tenant or subject.
     OverrideId, is_name, InvalidId::Name
+);
+text_id!(
+    /// One of several prices of a meter: `base`.
+    PriceId, is_name, InvalidId::Name
 );
 text_id!(
     /// What sort of subject acts: `user`, `api_key`, `device`.
@@ -138,20 +142,32 @@ text_id!(
     IdempotencyKey, is_key, InvalidId::Key
 );
 
+impl IdempotencyKey {
+    /// The key of an event, of whose source and id neither has to fit into a key.
+    pub fn of_event(source: &str, id: &str) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in [source, id] {
+            hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        Self(hasher.finalize().to_hex().as_str().into())
+    }
+}
+
 /// A subject of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
     /// What sort of subject.
     pub kind: SubjectKind,
-    /// Which one.
+    /// Its id.
     pub id: SubjectId,
 }
 
-/// One of the P parts the tenants are spread over; all keys of a tenant carry its partition's hash tag.
+/// One of the P parts over which tenants are spread; all keys of a tenant have its partition's hash tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition(u16);
 
-/// The largest number of partitions an installation may have: what a reservation id has room for.
+/// The largest number of partitions of an installation: a reservation id has no room for more.
 pub const PARTITIONS_MAX: u16 = 256;
 
 impl Partition {
@@ -160,7 +176,7 @@ impl Partition {
         (number < PARTITIONS_MAX).then_some(Self(number))
     }
 
-    /// The partition a tenant lives in: a stable hash of its id over `partitions` (1 to 256).
+    /// The partition of a tenant: a stable hash of its id over `partitions` (1 to 256).
     pub fn of(tenant: &TenantId, partitions: u16) -> Self {
         let hash = blake3::hash(tenant.as_str().as_bytes());
         let mut first = [0; 8];
@@ -191,7 +207,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// A stretch of a partition's memory that can be trusted; issued by the ledger, from 1.
+/// The number of a partition's memory while that can be trusted; issued by the ledger, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
 
@@ -219,13 +235,13 @@ impl FromStr for OutboxId {
     }
 }
 
-/// The id of a reservation: a UUID that carries its partition and a short keyed check,
-/// so that a forged id never costs a look-up. Made and checked by [`ReservationIds`].
+/// The id of a reservation: a UUID that contains its partition and a short keyed check, so that a forged id costs no
+/// look-up. Made and checked by [`ReservationIds`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReservationId(uuid::Uuid);
 
 impl ReservationId {
-    /// Reads an id from a place that only ever holds checked ones (an event, a row).
+    /// Reads an id from a place that only holds checked ones, such as an event or a row.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(uuid::Uuid::from_bytes(bytes))
     }
@@ -235,17 +251,17 @@ impl ReservationId {
         self.0.as_bytes()
     }
 
-    /// As a UUID.
+    /// The id as a UUID.
     pub fn uuid(self) -> uuid::Uuid {
         self.0
     }
 
-    /// The partition it carries.
+    /// Its partition.
     pub fn partition(self) -> Partition {
         Partition(u16::from(self.0.as_bytes()[12]))
     }
 
-    /// Thirty-two hexadecimal digits, as its key in Redis has it.
+    /// Thirty-two hexadecimal digits, as in its key in Redis.
     pub fn to_hex(self) -> String {
         self.0.simple().to_string()
     }
@@ -259,20 +275,20 @@ impl fmt::Display for ReservationId {
 
 /// Makes and checks reservation ids with the installation's key.
 ///
-/// Layout: bytes 0 to 11 are the body (derived from the caller's key, or time and chance), byte 12 the partition,
-/// bytes 13 to 15 a keyed check over what stands before. Version 8 and the RFC 9562 variant are set in the body.
+/// Layout: bytes 0 to 11 are the body (derived from the caller's key, or time and chance), byte 12 the partition, bytes
+/// 13 to 15 a keyed check of the bytes before them. Version 8 and the RFC 9562 variant are set in the body.
 #[derive(Clone)]
 pub struct ReservationIds {
     key: [u8; 32],
 }
 
 impl ReservationIds {
-    /// `secret` is the installation's secret; ids of another installation do not pass [`Self::parse`].
+    /// `secret` is the installation's secret; [`Self::parse`] refuses ids of another installation.
     pub fn new(secret: &[u8; 32]) -> Self {
         Self { key: blake3::derive_key("tollgate reservation ids v1", secret) }
     }
 
-    /// The id of a keyed call: a function of (tenant, call, key), so that a retry is the same reservation.
+    /// The id of a keyed call, derived from (tenant, call, key), so that a retry is the same reservation.
     pub fn derive(
         &self,
         partition: Partition,
@@ -290,7 +306,7 @@ impl ReservationIds {
         self.seal(body, partition)
     }
 
-    /// A fresh id for a call without a key: `unix_ms` first, so that rows arrive in order, then chance.
+    /// A new id for a call without a key: `unix_ms` first, so that rows arrive in order, then chance.
     pub fn fresh(&self, partition: Partition, unix_ms: i64, chance: u64) -> ReservationId {
         let mut body = [0; 12];
         body[..6].copy_from_slice(&unix_ms.to_be_bytes()[2..]);
@@ -298,7 +314,7 @@ impl ReservationIds {
         self.seal(body, partition)
     }
 
-    /// Reads an id from outside; one that this installation did not make is refused without a look-up.
+    /// Reads an id from outside. One that this installation did not make is refused without a look-up.
     pub fn parse(&self, text: &str) -> Result<ReservationId, InvalidId> {
         let uuid = uuid::Uuid::try_parse(text).map_err(|_| InvalidId::Reservation)?;
         let bytes = *uuid.as_bytes();

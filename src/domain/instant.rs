@@ -1,4 +1,4 @@
-//! An instant as documents write it: RFC 3339 in, RFC 3339 in UTC out, unix milliseconds inside.
+//! Instants: RFC 3339 on the way in, RFC 3339 in UTC on the way out, unix milliseconds inside.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,18 +40,18 @@ pub enum InvalidInstant {
 }
 
 impl Instant {
-    /// The instant at `unix_ms`, if it lies in the years 0 to 9999.
+    /// The instant at `unix_ms`, if it is in the years 0 to 9999.
     pub fn from_ms(unix_ms: i64) -> Option<Self> {
         Timestamp::from_millisecond(unix_ms).ok().filter(|t| *t >= EARLIEST).map(Self)
     }
 
-    /// The unix milliseconds of an RFC 3339 time, of which finer digits are cut off.
+    /// The unix milliseconds of an RFC 3339 time; finer digits are cut off.
     pub fn ms_within(text: &str) -> Option<i64> {
         let timestamp: Timestamp = text.parse().ok().filter(|_| has_rfc3339_shape(text))?;
         Some(timestamp.as_millisecond())
     }
 
-    /// As a point on the time line.
+    /// The same as a timestamp of the time library.
     pub fn timestamp(self) -> Timestamp {
         self.0
     }
@@ -62,12 +62,12 @@ impl Instant {
     }
 }
 
-/// An instant as documents write it: RFC 3339 in UTC. Beyond the calendar's end it stays at the end.
+/// Formats an instant in documents' form, RFC 3339 in UTC. Beyond the calendar's end it is the end.
 pub fn rfc3339(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// Year 0 in UTC: RFC 3339 has no earlier one.
+/// Year 0 in UTC: RFC 3339 has no earlier year.
 const EARLIEST: Timestamp = Timestamp::constant(-62_167_219_200, 0);
 
 impl FromStr for Instant {
@@ -87,7 +87,7 @@ impl FromStr for Instant {
     }
 }
 
-/// The parser below also takes looser forms (a space, a missing part, a bracketed zone): this keeps them out.
+/// Checks the shape first: the parser below also accepts looser forms (a space, a missing part, a bracketed zone).
 fn has_rfc3339_shape(text: &str) -> bool {
     let bytes = text.as_bytes();
     let shape = b"0000-00-00T00:00:00";

@@ -1,5 +1,5 @@
-//! Which keyed calls the ledger may know, in less than two bytes each: a filter never says no of a key that is in it, and says
-//! yes of few others.
+//! Key filters: whether the ledger may have a keyed call, in less than two bytes for each key. A filter never says no
+//! for a key that is in it, and says yes for few others.
 //!
 //! Packed: `B layout(1)  B bits (8 or 16)  i8 seed  I4 segment_length  I4 segment_count_length`, then the fingerprints.
 
@@ -10,11 +10,11 @@ use super::ids::ReservationId;
 
 const LAYOUT: u8 = 1;
 
-/// A key stands in the stretch of its reservation's birth, and again in that of each time it is resolved so long after its birth or
-/// later: so one stretch or another is as young as the row.
+/// A key is recorded in the stretch of its reservation's birth, and again whenever the reservation is resolved this
+/// long after its birth or later. So one of its stretches is as young as its row.
 pub const NOTED_AGAIN_AFTER_MS: i64 = 86_400_000;
 
-/// What a filter knows a reservation by. Ids of keyed calls are derived by a hash, so that their front is one.
+/// A reservation's key in filters. Ids of keyed calls are derived by a hash, so their first bytes are one.
 pub fn key_hash(id: ReservationId) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *id.as_bytes();
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
@@ -23,13 +23,14 @@ pub fn key_hash(id: ReservationId) -> u64 {
 /// A filter over the keys of a stretch.
 #[derive(Debug, Clone)]
 pub enum KeyFilter {
-    /// Of many stretches merged: nine bits a key, and one of 256 others is taken for a key.
+    /// Of many merged stretches: nine bits for each key, and one in 256 other keys counts as contained.
     Compact(BinaryFuse8),
-    /// Of one stretch, asked beside many others: eighteen bits a key, and one of 65,536 others is taken for a key.
+    /// Of one stretch, which is asked together with many others: eighteen bits for each key, and one in 65,536 other
+    /// keys counts as contained.
     Sharp(BinaryFuse16),
 }
 
-/// A filter could not be built of these keys.
+/// No filter could be built of these keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no filter could be built of {0} keys")]
 pub struct Unbuildable(usize);
@@ -55,7 +56,7 @@ impl KeyFilter {
         }
     }
 
-    /// The memory it takes.
+    /// Its size in memory.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Compact(filter) => filter.fingerprints.len(),
@@ -63,7 +64,7 @@ impl KeyFilter {
         }
     }
 
-    /// Packs it as the ledger keeps it.
+    /// Packs it for the ledger.
     pub fn encode(&self) -> Vec<u8> {
         let (bits, descriptor) = match self {
             Self::Compact(filter) => (8, &filter.descriptor),
@@ -82,7 +83,7 @@ impl KeyFilter {
         out
     }
 
-    /// Reads a packed filter. One that would be asked beyond its end is refused.
+    /// Reads a packed filter. One whose look-ups could go beyond its end is refused.
     pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != LAYOUT {
@@ -126,7 +127,7 @@ fn distinct(mut keys: Vec<u64>) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// Keys as derived ids have them.
+    /// Keys that look like derived ids.
     fn keys(count: u64, from: u64) -> Vec<u64> {
         let hash = |number: u64| *blake3::hash(&number.to_le_bytes()).as_bytes();
         (from..from + count).map(|number| u64::from_le_bytes(hash(number)[..8].try_into().unwrap())).collect()

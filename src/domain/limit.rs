@@ -4,38 +4,49 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::algorithms::{Algorithm, AlgorithmName, Fields, SpanSeconds, SubWindows};
+use super::algorithms::concurrency::Counts;
+use super::algorithms::{Algorithm, AlgorithmName, EntriesMax, Fields, SpanSeconds, SubWindows};
 use super::amount::Amount;
-use super::ids::{LimitId, MeterId, OperationId, SubjectKind};
+use super::ids::{LimitId, MeterId, OperationId, Subject, SubjectKind, TenantId};
 use super::instant::Instant;
 use super::period::WindowKind;
+use super::rollout::is_rolled_out;
 use super::whole_number::whole_number;
 
-/// Whose use a limit counts.
+/// The scope of a limit: whose use it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// The whole tenant's.
+    /// The whole tenant.
     #[default]
     Tenant,
-    /// Each subject's of the limit's kind by itself.
+    /// Each subject of the limit's kind by itself.
     Subject,
 }
 
-/// Over which stretch of time a limit counts, as answers show it.
+/// The stretch of time over which a limit counts, for answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
     /// A window of the calendar.
     Calendar(WindowKind),
-    /// A window of so many seconds.
+    /// A window of this many seconds.
     Seconds(u32),
-    /// No window: so much comes back in each so many seconds.
+    /// No window: this amount comes back in each of these spans.
     Refill {
-        /// How much.
+        /// The amount.
         refill: Amount,
+        /// The seconds of a span.
+        per_seconds: u32,
+    },
+    /// No window: so much drains in each so many seconds.
+    Drain {
+        /// How much.
+        drain: Amount,
         /// How many seconds.
         per_seconds: u32,
     },
+    /// No time: so much at once.
+    AtOnce,
 }
 
 impl Span {
@@ -43,7 +54,7 @@ impl Span {
     pub fn word(self) -> Option<&'static str> {
         match self {
             Self::Calendar(kind) => Some(kind.as_str()),
-            Self::Seconds(_) | Self::Refill { .. } => None,
+            _ => None,
         }
     }
 
@@ -51,15 +62,31 @@ impl Span {
     pub fn seconds(self) -> Option<u32> {
         match self {
             Self::Seconds(seconds) => Some(seconds),
-            Self::Calendar(_) | Self::Refill { .. } => None,
+            _ => None,
         }
     }
 
-    /// What comes back, and in each how many seconds, where no window ends.
-    pub fn refill(self) -> Option<(Amount, u32)> {
+    /// What comes back in each `per_seconds`.
+    pub fn refill(self) -> Option<Amount> {
         match self {
-            Self::Refill { refill, per_seconds } => Some((refill, per_seconds)),
-            Self::Calendar(_) | Self::Seconds(_) => None,
+            Self::Refill { refill, .. } => Some(refill),
+            _ => None,
+        }
+    }
+
+    /// What drains in each `per_seconds`.
+    pub fn drain(self) -> Option<Amount> {
+        match self {
+            Self::Drain { drain, .. } => Some(drain),
+            _ => None,
+        }
+    }
+
+    /// In how many seconds so much comes back or drains, where no window ends.
+    pub fn per_seconds(self) -> Option<u32> {
+        match self {
+            Self::Refill { per_seconds, .. } | Self::Drain { per_seconds, .. } => Some(per_seconds),
+            _ => None,
         }
     }
 }
@@ -67,22 +94,46 @@ impl Span {
 impl std::fmt::Display for Span {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Calendar(kind) => f.write_str(kind.as_str()),
-            Self::Seconds(seconds) => write!(f, "window of {seconds} s"),
+            Self::Calendar(kind) => write!(f, "in this {}", kind.as_str()),
+            Self::Seconds(seconds) => write!(f, "in this window of {seconds} s"),
             Self::Refill { refill, per_seconds } => {
-                write!(f, "bucket, which refills by {refill} every {per_seconds} s")
+                write!(f, "in this bucket, which refills by {refill} every {per_seconds} s")
             }
+            Self::Drain { drain, per_seconds } => {
+                write!(f, "in this queue, which drains by {drain} every {per_seconds} s")
+            }
+            Self::AtOnce => f.write_str("at once"),
         }
     }
 }
 
 /// What a limit does when it is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// It refuses.
     #[default]
     Hard,
+    /// It counts, refuses nothing and warns.
+    Soft,
+    /// It is not asked, and counts nothing.
+    Off,
+}
+
+impl Kind {
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hard => "hard",
+            Self::Soft => "soft",
+            Self::Off => "off",
+        }
+    }
+
+    /// Whether work is refused when it is reached.
+    pub fn refuses(self) -> bool {
+        self == Self::Hard
+    }
 }
 
 /// Whether a limit's count survives the loss of the gate's memory.
@@ -92,18 +143,18 @@ pub enum Class {
     /// Restored from the ledger and reconciled with it.
     #[default]
     Quota,
-    /// Short memory, may start fresh.
+    /// Kept in the gate's memory alone; after a loss it starts again at zero.
     Rate,
 }
 
-/// What becomes of work under a limit while the gate does not answer.
+/// How work under a limit is treated while the gate does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "&'static str")]
 pub enum OnGateFailure {
     /// It is refused until the gate answers.
     #[default]
     Deny,
-    /// It is admitted without being measured, and counted once the gate answers.
+    /// It is admitted uncounted, and counted once the gate answers.
     Allow,
 }
 
@@ -181,6 +232,8 @@ pub struct Limit {
     pub kind: Kind,
     /// Whether its count survives the loss of the gate's memory.
     pub class: Class,
+    /// To how many of its tenants or subjects it applies, in percent.
+    pub rollout_percent: Percent,
     /// From which share of the capacity on answers carry a warning, in percent.
     pub near_percent: Percent,
     /// What becomes of work under it while the gate does not answer.
@@ -189,7 +242,7 @@ pub struct Limit {
     pub from: Option<Instant>,
     /// The first instant at which it no longer holds; absent: never.
     pub until: Option<Instant>,
-    /// What a refusal tells the caller besides.
+    /// An extra sentence for refusals.
     pub message: Option<Arc<str>>,
 }
 
@@ -229,9 +282,22 @@ pub(super) struct LimitFields {
     /// `token_bucket`: how much comes back in each `per_seconds`. Its size is `capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refill: Option<Amount>,
-    /// Buckets: in how many seconds so much comes back.
+    /// Buckets: in how many seconds so much comes back, or drains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     per_seconds: Option<SpanSeconds>,
+    /// `concurrency`: what is counted of each reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    counts: Option<Counts>,
+    /// `leaky_bucket`: how much drains in each `per_seconds`. The length of its queue is `capacity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    drain: Option<Amount>,
+    /// `leaky_bucket`: the longest that work may have to wait before it may start; absent: as long as the queue is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_wait_seconds: Option<SpanSeconds>,
+    /// `sliding_log`: the most entries; a full log refuses. Absent: as many as the capacity has whole units, at most
+    /// 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entries_max: Option<EntriesMax>,
     /// How much of the meter fits in a window, or in a bucket.
     capacity: Amount,
     /// What it does when it is reached.
@@ -240,6 +306,9 @@ pub(super) struct LimitFields {
     /// Whether its count survives the loss of the gate's memory. Absent: `quota` for `calendar`, `rate` for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     class: Option<Class>,
+    /// To how many of its tenants or subjects it applies, in percent: always the same ones.
+    #[serde(default = "everybody", skip_serializing_if = "is_everybody")]
+    rollout_percent: Percent,
     /// From which share of the capacity on answers carry a warning, in percent.
     #[serde(default = "default_near_percent")]
     near_percent: Percent,
@@ -252,7 +321,7 @@ pub(super) struct LimitFields {
     /// The first instant at which it no longer holds; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Instant>,
-    /// What a refusal tells the caller besides.
+    /// An extra sentence for refusals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<Arc<str>>,
 }
@@ -260,8 +329,20 @@ pub(super) struct LimitFields {
 impl TryFrom<LimitFields> for Limit {
     type Error = String;
     fn try_from(fields: LimitFields) -> Result<Self, String> {
-        let LimitFields { window, window_seconds, aligned, sub_windows, refill, per_seconds, .. } = fields;
-        let of_algorithm = Fields { window, window_seconds, aligned, sub_windows, refill, per_seconds };
+        let LimitFields { window, window_seconds, aligned, sub_windows, .. } = fields;
+        let LimitFields { refill, per_seconds, counts, drain, max_wait_seconds, entries_max, .. } = fields;
+        let of_algorithm = Fields {
+            window,
+            window_seconds,
+            aligned,
+            sub_windows,
+            refill,
+            per_seconds,
+            counts,
+            drain,
+            max_wait_seconds,
+            entries_max,
+        };
         let algorithm = Algorithm::read(fields.algorithm, &of_algorithm)?;
         let default_class = if algorithm.is_restorable() { Class::Quota } else { Class::Rate };
         Ok(Self {
@@ -274,6 +355,7 @@ impl TryFrom<LimitFields> for Limit {
             capacity: fields.capacity,
             kind: fields.kind,
             class: fields.class.unwrap_or(default_class),
+            rollout_percent: fields.rollout_percent,
             near_percent: fields.near_percent,
             on_gate_failure: fields.on_gate_failure,
             from: fields.from,
@@ -285,8 +367,9 @@ impl TryFrom<LimitFields> for Limit {
 
 impl From<Limit> for LimitFields {
     fn from(limit: Limit) -> Self {
-        let Fields { window, window_seconds, aligned, sub_windows, refill, per_seconds } =
-            limit.algorithm.fields();
+        let of_algorithm = limit.algorithm.fields();
+        let Fields { window, window_seconds, aligned, sub_windows, refill, .. } = of_algorithm;
+        let Fields { per_seconds, counts, drain, max_wait_seconds, entries_max, .. } = of_algorithm;
         Self {
             id: limit.id,
             meter: limit.meter,
@@ -300,9 +383,14 @@ impl From<Limit> for LimitFields {
             sub_windows,
             refill,
             per_seconds,
+            counts,
+            drain,
+            max_wait_seconds,
+            entries_max,
             capacity: limit.capacity,
             kind: limit.kind,
             class: Some(limit.class),
+            rollout_percent: limit.rollout_percent,
             near_percent: limit.near_percent,
             on_gate_failure: limit.on_gate_failure,
             from: limit.from,
@@ -316,10 +404,24 @@ fn default_near_percent() -> Percent {
     Percent(80)
 }
 
+fn everybody() -> Percent {
+    Percent(100)
+}
+
+/// Left out, so that versions that do not know the field read limits that apply to all.
+fn is_everybody(percent: &Percent) -> bool {
+    *percent == everybody()
+}
+
 impl Limit {
     /// Whether it holds at `at_ms`.
     pub fn is_active(&self, at_ms: i64) -> bool {
         self.from.is_none_or(|from| from.ms() <= at_ms) && self.until.is_none_or(|until| at_ms < until.ms())
+    }
+
+    /// Whether it applies to the tenant as a whole, or to one of its subjects.
+    pub fn applies_to(&self, tenant: &TenantId, subject: Option<&Subject>) -> bool {
+        is_rolled_out(self.rollout_percent, &self.id, tenant, subject)
     }
 
     /// Whether it counts work of `operation` (none: work given by lines).

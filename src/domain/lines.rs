@@ -12,7 +12,7 @@ use super::reservation::LINES_MAX;
 pub struct Lines(Vec<(MeterId, Amount)>);
 
 impl Lines {
-    /// Checks how many there are, and that none names a meter again.
+    /// Checks their number, and that no meter is named twice.
     ///
     /// # Errors
     /// What is wrong, at `/lines` or `/lines/…/meter`.
@@ -58,14 +58,14 @@ impl Deref for WorkLines {
     }
 }
 
-/// The lines that name a meter which an earlier line named: an error each, at `/lines/…/meter`.
+/// The lines that name the meter of an earlier line: an error for each, at `/lines/…/meter`.
 fn repeated_meters(lines: &[(MeterId, Amount)]) -> Vec<FieldError> {
     let is_repeated =
         |index: usize, meter: &MeterId| lines[..index].iter().any(|(earlier, _)| earlier == meter);
     let repeated = lines.iter().enumerate().filter(|(index, (meter, _))| is_repeated(*index, meter));
     repeated
         .map(|(index, (meter, _))| {
-            let message = format!("`{meter}` stands in an earlier line too; one line per meter");
+            let message = format!("`{meter}` is in an earlier line too; one line per meter");
             FieldError::new(format!("/lines/{index}/meter"), message)
         })
         .collect()

@@ -1,5 +1,5 @@
-//! What waits of one reservation, merged into the one call that it comes to: totals are for the reservation so far, so that the largest
-//! have the others in them.
+//! Merges a reservation's parked calls into one. Totals are for the reservation so far, so the largest include the
+//! others.
 
 use super::amount::Amount;
 use super::ids::MeterId;
@@ -7,7 +7,7 @@ use super::parked::ParkedCall;
 use super::reservation::Record;
 use super::resolution::{Totals, covers};
 
-/// Which call parked calls of a reservation come to.
+/// The kind of call that parked calls merge into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergedKind {
     /// A consume that does not resolve.
@@ -18,21 +18,23 @@ pub enum MergedKind {
     Release,
 }
 
-/// The one call.
+/// The merged call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergedChange {
-    /// Which.
+    /// Its kind.
     pub kind: MergedKind,
     /// The largest total of each line.
     pub totals: Totals,
-    /// When the last of these totals was taken (gate time, unix ms): a release that adds nothing to them may come after the expiry.
+    /// When the last of these totals was taken (gate time, unix ms): a release that adds nothing to them may come after
+    /// the expiry.
     pub taken_at_ms: i64,
-    /// The meters that the resolving call itself names: of these the gate must not have consumed more.
+    /// The meters that the resolving call itself names: the gate must not have consumed more of these.
     named: Vec<MeterId>,
 }
 
 impl MergedChange {
-    /// Merges consumes and releases, in order and each with its time. Nothing when there is none, or when several do not name their meters.
+    /// Merges consumes and releases, in order and each with its time. None without calls, or when several calls do not
+    /// name their meters.
     pub fn of(calls: &[(&ParkedCall, i64)]) -> Option<Self> {
         let (first, rest) = calls.split_first()?;
         let mut merged = Self::one(first.0, first.1)?;
@@ -67,20 +69,20 @@ impl MergedChange {
         Some(Self { kind, totals: totals.clone(), taken_at_ms, named })
     }
 
-    /// Whether nothing is missing in `record` although the gate did not take the call: a larger total has a partial one in it, and an
-    /// expiry gave back what a release would have.
+    /// Whether `record` already has everything although the gate rejected the call: a larger total includes a partial
+    /// one, and an expiry gave back what a release would have.
     pub fn is_in(&self, record: &Record, has_expired: bool) -> bool {
         match self.kind {
             MergedKind::Part => covers(record, &self.totals),
             MergedKind::Final => false,
             MergedKind::Release if has_expired => covers(record, &self.totals),
-            // Expired, and what was consumed is charged as a late consume.
+            // The reservation expired, and what was consumed is charged as a late consume.
             MergedKind::Release => record.head.late && self.totals == Totals::Default,
         }
     }
 
-    /// The same with what `record` has consumed already, in lines that the resolving call does not name. Nothing when that changes nothing, or
-    /// it names one that the record is beyond.
+    /// The same call with what `record` has consumed already in lines that the resolving call does not name. None when
+    /// that changes nothing, or when the record has consumed more than a line that the call names.
     pub fn raised_to(&self, record: &Record) -> Option<Self> {
         let Totals::ByMeter(totals) = &self.totals else { return None };
         let mut raised = totals.clone();
@@ -105,7 +107,7 @@ fn by_meter(merged: &MergedChange) -> Option<Vec<(MeterId, Amount)>> {
     }
 }
 
-/// Raises totals to those of a later call; says whether any rose.
+/// Raises totals to those of a later call; returns whether any rose.
 fn raise(totals: &mut Vec<(MeterId, Amount)>, later: Vec<(MeterId, Amount)>) -> bool {
     let mut has_risen = false;
     for (meter, amount) in later {

@@ -14,10 +14,10 @@ pub const TTL_SECONDS_MAX: u32 = 86_400;
 pub struct HoldSeconds(u32);
 
 impl HoldSeconds {
-    /// The seconds, if a hold may live so long.
+    /// The seconds, if a hold may live that long.
     ///
     /// # Errors
-    /// What it may be.
+    /// The permitted range.
     pub fn new(seconds: u32) -> Result<Self, String> {
         match seconds {
             1..=TTL_SECONDS_MAX => Ok(Self(seconds)),
@@ -36,16 +36,16 @@ pub const LIFE_SECONDS_MAX: u32 = 31 * 86_400;
 /// The latest a late consume may be charged: 400 days after expiry, in seconds.
 pub const LATE_SECONDS_MAX: u32 = 400 * 86_400;
 
-/// What a tenant gets on a meter on which it has neither limit nor quota.
+/// How a tenant is treated on a meter for which it has neither limit nor quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WithoutLimit {
-    /// What the configuration says.
+    /// As the configuration says.
     #[default]
     Config,
-    /// A refusal.
+    /// Refused.
     Deny,
-    /// As much as it likes.
+    /// Unlimited.
     Unlimited,
 }
 
@@ -55,32 +55,39 @@ pub enum WithoutLimit {
 pub struct Meter {
     /// Its name: `ocr.page`.
     pub id: MeterId,
-    /// What one of it is called: `page`. 1 to 64 printable characters, fixed after first use.
+    /// The name of one unit: `page`. 1 to 64 printable characters, fixed after first use.
     pub unit: String,
     /// How many decimals its amounts have, 0 to 6; fixed after first use.
     #[serde(default)]
     pub decimals: Decimals,
-    /// Consume above the hold.
+    /// Whether its use is booked. If not, the gate alone counts it, by checks. A booked meter stays so after first use.
+    #[serde(default = "default_booked")]
+    pub booked: bool,
+    /// How a consume above the hold is treated.
     #[serde(default)]
     pub on_excess: OnExcess,
-    /// Consume after expiry.
+    /// How a consume after expiry is treated.
     #[serde(default)]
     pub on_late: OnLate,
     /// How long after expiry a late consume is still charged, in seconds.
     #[serde(default = "default_late_within_seconds")]
     pub late_within_seconds: u32,
-    /// Tenants with neither limit nor quota on it.
+    /// How tenants with neither limit nor quota on it are treated.
     #[serde(default)]
     pub without_limit: WithoutLimit,
-    /// How long a reservation holds when it does not say, 1 to 86400 seconds.
+    /// How long a reservation holds by default, 1 to 86400 seconds.
     #[serde(default = "default_ttl_seconds")]
     pub ttl_seconds: u32,
     /// How long extensions may keep a reservation alive in all, in seconds; at least `ttl_seconds`.
     #[serde(default = "default_max_life_seconds")]
     pub max_life_seconds: u32,
-    /// Whether new work on it is refused while its books stay.
+    /// Whether new work on it is refused while its books remain.
     #[serde(default)]
     pub archived: bool,
+}
+
+fn default_booked() -> bool {
+    true
 }
 
 fn default_late_within_seconds() -> u32 {
@@ -96,7 +103,7 @@ fn default_max_life_seconds() -> u32 {
 }
 
 impl Meter {
-    /// Everything wrong with the meter by itself.
+    /// Everything that is wrong with the meter by itself.
     pub fn errors(&self) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if !is_label(&self.unit, 64) {
@@ -117,7 +124,8 @@ impl Meter {
         errors
     }
 
-    /// Whether `new` may stand in for this meter only while the meter is unused: unit and decimals are fixed after that.
+    /// The differences from `new` that are allowed only while the meter is unused: unit, decimals and being booked are
+    /// fixed after that.
     pub fn change_needs_unused(&self, new: &Self) -> Vec<FieldError> {
         let fixed = |pointer: &str, changed: bool| {
             changed.then(|| {
@@ -127,6 +135,7 @@ impl Meter {
         fixed("/unit", self.unit != new.unit)
             .into_iter()
             .chain(fixed("/decimals", self.decimals != new.decimals))
+            .chain(fixed("/booked", self.booked && !new.booked))
             .collect()
     }
 }

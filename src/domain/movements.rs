@@ -1,7 +1,7 @@
 //! Movements: what events and jobs do to the books of one meter. `A → B` credits A and debits B.
 //!
-//! Each line of this table is a function of its arguments; what those of jobs need of a balance is given to them. P is
-//! the period that ends or has ended, Q the next.
+//! Each line of this table is a function of its arguments; functions for jobs get the balances that they need as
+//! arguments. P is the period that ends or has ended, Q the next.
 //!
 //! | what happens | movements | by |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | late consume | available → consumed (`late`) | [`gate::late_consume`] |
 //! | usage | available → consumed | [`gate::usage`] |
 //! | any of them taken while the gate was away | the same (`degraded`) | [`gate::degraded`] |
-//! | a change of a hold that stands in Q by now | the same in Q (`carried`), but for what returns | [`gate::carried`] |
+//! | a change of a hold that was carried to Q | the same in Q (`carried`), but for what returns | [`gate::carried`] |
 //! | a fact for a closed P | the same in the open period, a correction | [`gate::corrected`] |
 //! | period opens, grant, recurring refill | granted → available | [`grants::grant`] |
 //! | grant expires | available → lapsed | [`grants::expire`] |
@@ -120,7 +120,7 @@ impl Account {
     }
 }
 
-/// Why an entry was made.
+/// The reason of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryClass {
     /// The gate did it.
@@ -152,7 +152,7 @@ impl EntryClass {
     }
 }
 
-/// What is remarkable about an entry.
+/// Remarkable facts about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EntryFlags {
     /// Consumed above the hold.
@@ -165,12 +165,12 @@ pub struct EntryFlags {
     pub degraded: bool,
 }
 
-/// What stands on a meter's accounts in one period, by [`Account::index`].
+/// The amounts of a meter's accounts in one period, by [`Account::index`].
 pub type Accounts = [Decimal; 13];
 
-/// Units that leave one account and enter another, of one meter in one period.
+/// Units of one meter and period that leave one account and enter another.
 ///
-/// It moves more than nothing: only the functions of the modules below make one.
+/// Its amount is above zero: only the functions of the modules below make one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Movement {
     pub(super) period: Window,
@@ -199,20 +199,26 @@ impl Movement {
         self.period
     }
 
-    /// What is remarkable.
+    /// Remarkable facts about it.
     pub fn flags(&self) -> EntryFlags {
         self.flags
     }
 
-    /// Moves its period's accounts: a credit raises a source and lowers a place, a debit the reverse. So what the
-    /// sources hold stays equal to what the places hold.
+    /// Whether a counter of the gate moved with it in this period: not if the ledger alone booked it, nor if the units
+    /// were carried into the period.
+    pub fn is_by_gate(&self) -> bool {
+        self.class == EntryClass::Usage && !self.flags.carried
+    }
+
+    /// Moves its period's accounts: a credit raises a source and lowers a place, a debit the reverse. So the sum of
+    /// the sources stays equal to the sum of the places.
     pub fn apply(&self, accounts: &mut Accounts) {
         let signed = |raises: bool| if raises { self.amount.decimal() } else { -self.amount.decimal() };
         accounts[self.credit.index()] += signed(self.credit.is_source());
         accounts[self.debit.index()] += signed(!self.debit.is_source());
     }
 
-    /// By how much it raises what is consumed, below zero where it lowers it; none where it does neither.
+    /// By how much it raises what is consumed, negative where it lowers it; none where it does neither.
     pub fn consumed(&self) -> Option<Decimal> {
         match (self.credit, self.debit) {
             (_, Account::Consumed) => Some(self.amount.decimal()),
@@ -222,7 +228,7 @@ impl Movement {
     }
 }
 
-/// Those of them that move something.
+/// The movements that move something.
 fn list<const N: usize>(movements: [Option<Movement>; N]) -> Vec<Movement> {
     movements.into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! An operation: a named piece of work and the rule that says what it costs.
+//! An operation: a named piece of work and the rule of its costs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,6 +9,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::amount::{Amount, Decimals, InvalidAmount, Units};
+use super::endpoint::EndpointPattern;
 use super::factor::{Factor, Rounding, exact_product, exact_sum, round_to_units};
 use super::field_error::{FieldError, child};
 use super::ids::{MeterId, OperationId};
@@ -16,6 +17,8 @@ use super::reservation::LINES_MAX;
 
 /// The most weights, and the most factors, of one cost.
 pub const TERMS_MAX: usize = 32;
+/// The most patterns of endpoints of one operation.
+pub const PATTERNS_MAX: usize = 32;
 
 /// A named piece of work with its cost. The same fields in a file, over the API and in storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,20 +26,23 @@ pub const TERMS_MAX: usize = 32;
 pub struct Operation {
     /// Its name: `ocr.submit`.
     pub id: OperationId,
-    /// What it costs, a line per meter: 1 to 8.
+    /// Its costs, one for each meter: 1 to 8.
     pub costs: Vec<Cost>,
+    /// The calls of endpoints by which a check finds it: at most 32.
+    #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<EndpointPattern>,
     /// Whether new work under it is refused.
     #[serde(default)]
     pub archived: bool,
 }
 
-/// What an operation costs on one meter: `clamp(round((base + sum of weight × attribute) × product of factors))`.
+/// The cost of an operation on one meter: `clamp(round((base + sum of weight × attribute) × product of factors))`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// What is counted.
+    /// The meter.
     pub meter: MeterId,
-    /// Counted in any case.
+    /// Always counted.
     #[serde(default)]
     pub base: Factor,
     /// Counted for each unit of a numeric attribute.
@@ -45,24 +51,24 @@ pub struct Cost {
     /// What the sum is multiplied by.
     #[serde(default, deserialize_with = "unique_map", skip_serializing_if = "BTreeMap::is_empty")]
     pub factors: BTreeMap<String, AttributeFactor>,
-    /// The least it costs.
+    /// The lowest cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Amount>,
-    /// The most it costs.
+    /// The highest cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Amount>,
-    /// Which way it is rounded to the meter's decimals.
+    /// How it is rounded to the meter's decimals.
     #[serde(default)]
     pub round: Rounding,
 }
 
-/// What a sum is multiplied by, depending on an attribute.
+/// A factor of a sum that depends on an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum AttributeFactor {
     /// Applies when the attribute is true.
     WhenTrue(Factor),
-    /// The one that the attribute's text names; none when the attribute is missing.
+    /// The factor for the attribute's text; none when the attribute is missing.
     ByText(BTreeMap<String, Factor>),
 }
 
@@ -91,7 +97,7 @@ impl<'de> Deserialize<'de> for AttributeFactor {
     }
 }
 
-/// Reads a map whose keys must differ; the usual reader keeps the last of two silently.
+/// Reads a map whose keys must differ; the usual reader silently keeps the last of two.
 pub fn unique_map<'de, D, V>(deserializer: D) -> Result<BTreeMap<String, V>, D::Error>
 where
     D: Deserializer<'de>,
@@ -117,7 +123,7 @@ where
     deserializer.deserialize_map(UniqueVisitor(PhantomData))
 }
 
-/// What a caller says about a piece of work: the value of one attribute.
+/// The value of one attribute, which a caller gives for a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum AttributeValue {
@@ -125,9 +131,9 @@ pub enum AttributeValue {
     Number(Amount),
     /// True or false.
     Bool(bool),
-    /// A text; where a number is wanted, its decimal digits.
+    /// A text; where a number is expected, its decimal digits.
     Text(String),
-    /// Explicitly nothing: as if the attribute were missing.
+    /// Explicitly nothing, as if the attribute were missing.
     Absent,
 }
 
@@ -162,7 +168,7 @@ impl<'de> Deserialize<'de> for AttributeValue {
 /// The attributes of a piece of work, by name.
 pub type Attributes = BTreeMap<String, AttributeValue>;
 
-/// What an attribute is used as; one name has one use in an operation.
+/// How an attribute is used; one name has one use in an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Weight,
@@ -171,9 +177,10 @@ enum Use {
 }
 
 impl Operation {
-    /// What a piece of work with these attributes costs: a line per meter, in the order of `costs`, without zero lines.
+    /// The cost of a piece of work with these attributes: a line for each meter, in the order of `costs`, without zero
+    /// lines.
     ///
-    /// `decimals_of` knows the meters. Errors point into the request, at `/attributes/…` or `/operation`.
+    /// `decimals_of` returns a meter's decimals. Errors point into the request, at `/attributes/…` or `/operation`.
     pub fn cost(
         &self,
         attributes: &Attributes,
@@ -228,7 +235,7 @@ impl Operation {
         })
     }
 
-    /// Everything wrong with the operation; `decimals_of` knows the meters that exist.
+    /// Everything that is wrong with the operation; `decimals_of` returns the decimals of meters that exist.
     pub fn errors(&self, decimals_of: impl Fn(&MeterId) -> Option<Decimals>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if !(1..=LINES_MAX).contains(&self.costs.len()) {
@@ -239,7 +246,7 @@ impl Operation {
             if self.costs[..index].iter().any(|earlier| earlier.meter == cost.meter) {
                 errors.push(FieldError::new(
                     format!("{at}/meter"),
-                    "stands in an earlier cost too; one cost per meter",
+                    "is in an earlier cost too; one cost per meter",
                 ));
             }
             match decimals_of(&cost.meter) {
@@ -248,6 +255,9 @@ impl Operation {
                     errors.push(FieldError::new(format!("{at}/meter"), format!("no meter `{}`", cost.meter)))
                 }
             }
+        }
+        if self.endpoints.len() > PATTERNS_MAX {
+            errors.push(FieldError::new("/match", format!("must be at most {PATTERNS_MAX}")));
         }
         let uses: Vec<_> = self.uses().collect();
         for (index, (name, role)) in uses.iter().enumerate() {
@@ -279,7 +289,7 @@ impl Cost {
             }
         }
         let bound = |bound: Option<Amount>| bound.and_then(|amount| amount.to_units(decimals).ok());
-        // A maximum also tames what is too large to count; so it is looked at before the total is.
+        // A maximum also bounds a cost that is too large to count, so it applies before the total is checked.
         let rounded =
             round_to_units(total, decimals, self.round).or(bound(self.max)).ok_or_else(too_large)?;
         let capped = bound(self.max).map_or(rounded, |max| rounded.min(max));

@@ -1,7 +1,9 @@
-//! A call that was taken while the gate was away, as the ledger keeps it until the gate has it: bytes that a later policy cannot change.
+//! A call that was taken while the gate was away, as the ledger stores it until the gate has it: bytes that a later
+//! policy cannot change.
 //!
-//! Layout (little-endian, no padding): `B layout(1)  B kind`, then for an admission (1) `B counters  per counter: i8 window_end_ms
-//! i8 since_ms  B starts_fresh` and the whole record; for a consume (2) `B final` and totals; for a release (3) totals.
+//! Layout (little-endian, no padding): `B layout(1)  B kind`, then for an admission (1) `B counters  per counter: i8
+//! window_end_ms  i8 since_ms  B starts_fresh` and the whole record; for a consume (2) `B final` and totals; for a
+//! release (3) totals.
 //! Totals: `B sort (0 none, 1 the single line's, 2 by meter)  B count  per total: Bc0 meter  Bc0 amount`.
 
 use super::amount::Amount;
@@ -12,38 +14,38 @@ use super::resolution::Totals;
 
 const LAYOUT: u8 = 1;
 
-/// How long a counter's window lasts and since when the counter counts.
+/// The lifetime of a counter: the end of its window, and since when it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterLife {
     /// The end of its window (unix ms).
     pub window_end_ms: i64,
     /// When it was created (unix ms).
     pub since_ms: i64,
-    /// Whether it may start at zero where the gate does not know it.
+    /// Whether it may start at zero when the gate does not have it.
     pub starts_fresh: bool,
 }
 
-/// What was taken.
+/// The parked call.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParkedCall {
     /// A reserve (its record is reserved) or a usage (its record is consumed).
     Admit {
-        /// The record as it was answered, of epoch 0.
+        /// The record that was answered, with epoch 0.
         record: Record,
-        /// Per counter of the record, in order.
+        /// The lifetime of each counter of the record, in order.
         lives: Vec<CounterLife>,
     },
     /// A consume.
     Consume {
-        /// The totals as they were judged, every line named.
+        /// The totals as they were judged, with every line named.
         totals: Totals,
         /// Whether it resolves the reservation.
         is_final: bool,
     },
     /// A release.
     Release {
-        /// What was incurred, as it was named.
+        /// The totals used, as the call named them.
         incurred: Totals,
     },
 }

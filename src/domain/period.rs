@@ -1,8 +1,8 @@
 //! The one module that knows every boundary: hours, days, weeks, months and billing periods in a tenant's zone.
 //!
-//! Windows are half-open, contiguous and never overlap. A day starts at the first instant whose local date is that
-//! day or, where the clock was set back over midnight, at the first of its two midnights. A local hour is cut where
-//! the zone changes its offset, so that every longer window is made of whole hours.
+//! Windows are half-open, contiguous and never overlap. A day starts at the first instant whose local date is that day
+//! or, where the clock was set back over midnight, at the first of its two midnights. A local hour is cut where the
+//! zone changes its offset, so that every longer window consists of whole hours.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -20,11 +20,12 @@ mod tests;
 
 pub use calendars::{Calendars, DatedCalendar};
 
+use super::civil_date::CivilDate;
 use super::whole_number::whole_number;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Calendars work between these instants (years 1 to 9999); one outside is treated as the nearer of them.
+/// Calendars work between these instants (years 1 to 9999); an instant outside counts as the nearer of them.
 const EARLIEST_MS: i64 = -62_135_596_800_000;
 const LATEST_MS: i64 = 253_370_764_800_000;
 
@@ -78,7 +79,7 @@ impl From<Zone> for String {
     }
 }
 
-/// The zone whose name, or last part of it, is closest: people leave the continent out more often than they mistype.
+/// The zone whose name, or last part of it, is closest: people leave out the continent more often than they mistype.
 fn nearest_zone(name: &str) -> String {
     let wanted = name.chars().take(64).collect::<String>().to_ascii_lowercase();
     let distance = |zone: &str| {
@@ -146,7 +147,7 @@ impl WindowKind {
     /// All of them, shortest first.
     pub const ALL: [Self; 5] = [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Period];
 
-    /// Its name, as documents have it.
+    /// Its name in documents.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hour => "hour",
@@ -179,7 +180,7 @@ impl Window {
         self.start_ms <= at_ms && at_ms < self.end_ms
     }
 
-    /// What of it lies inside `outer`, which it overlaps.
+    /// The part of it inside `outer`, which it overlaps.
     fn within(self, outer: Self) -> Self {
         Self { start_ms: self.start_ms.max(outer.start_ms), end_ms: self.end_ms.min(outer.end_ms) }
     }
@@ -212,7 +213,7 @@ impl Windows {
         }
     }
 
-    /// Each of them, cut to what lies inside `outer`.
+    /// Each of them, cut to the part inside `outer`.
     fn within(self, outer: Window) -> Self {
         Self {
             hour: self.hour.within(outer),
@@ -228,7 +229,7 @@ impl Windows {
         WindowKind::ALL.iter().fold(i64::MIN, |last, kind| last.max(self.get(*kind).end_ms))
     }
 
-    /// The instants at which all five are what they are here.
+    /// The span in which all five stay the same.
     pub fn valid(&self) -> Window {
         WindowKind::ALL.iter().map(|kind| self.get(*kind)).fold(self.hour, |valid, window| Window {
             start_ms: valid.start_ms.max(window.start_ms),
@@ -237,7 +238,7 @@ impl Windows {
     }
 }
 
-/// A zone and an anchor day: all that boundaries depend on.
+/// A zone and an anchor day: boundaries depend on nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Calendar {
     /// Where days begin.
@@ -252,7 +253,7 @@ impl Calendar {
         Self { zone, anchor_day }
     }
 
-    /// The window of `kind` around `at_ms`; outside the years 1 to 9999 that of the nearest instant inside.
+    /// The window of `kind` around `at_ms`; outside the years 1 to 9999, that of the nearest instant inside.
     pub fn window(&self, kind: WindowKind, at_ms: i64) -> Window {
         let at_ms = at_ms.clamp(EARLIEST_MS, LATEST_MS);
         match kind {
@@ -261,7 +262,7 @@ impl Calendar {
         }
     }
 
-    /// The five windows around `at_ms`; worth keeping until [`Windows::valid`] ends.
+    /// The five windows around `at_ms`; valid until [`Windows::valid`] ends.
     pub fn windows(&self, at_ms: i64) -> Windows {
         let at_ms = at_ms.clamp(EARLIEST_MS, LATEST_MS);
         let today = self.local_date(at_ms);
@@ -290,11 +291,11 @@ impl Calendar {
         }
     }
 
-    /// A window of whole days around `at_ms`, which falls on the local date `today`.
+    /// A window of whole days around `at_ms`, whose local date is `today`.
     fn days(&self, kind: WindowKind, today: Date, at_ms: i64) -> Window {
         let mut first = self.first_day(kind, today);
         let mut window = Window { start_ms: self.day_start_ms(first), end_ms: 0 };
-        // Where the clock was set back over midnight, the local date lags behind the day by one at most.
+        // Where the clock was set back over midnight, the local date lags the day by at most one.
         for _ in 0..3 {
             let next = self.next_first_day(kind, first);
             window.end_ms = self.day_start_ms(next);
@@ -305,6 +306,11 @@ impl Calendar {
             first = next;
         }
         window
+    }
+
+    /// The local day at `at_ms`.
+    pub fn date(&self, at_ms: i64) -> CivilDate {
+        self.local_date(at_ms.clamp(EARLIEST_MS, LATEST_MS)).into()
     }
 
     fn local_date(&self, at_ms: i64) -> Date {
@@ -337,7 +343,7 @@ impl Calendar {
         }
     }
 
-    /// The first instant of a local day: its (first) midnight or, where the clock jumps over it, the jump.
+    /// The first instant of a local day: its (first) midnight or, where the clock jumps over that, the jump.
     fn day_start_ms(&self, date: Date) -> i64 {
         let midnight = date.at(0, 0, 0, 0);
         let start = match self.zone.0.to_ambiguous_timestamp(midnight).offset() {

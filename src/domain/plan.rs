@@ -1,4 +1,4 @@
-//! A plan: a bundle of limits and included quota that tenants, and single subjects, can be on.
+//! A plan: a bundle of limits, included quota and prices that tenants, and single subjects, can be on.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::amount::Amount;
 use super::ids::{MeterId, PlanId};
 use super::limit::Limit;
+use super::price::Price;
 
 /// What happens when a quota is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -21,9 +22,9 @@ pub enum QuotaMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// What is allowed.
+    /// Its meter.
     pub meter: MeterId,
-    /// How much of it each period includes.
+    /// The amount that each period includes.
     pub included: Amount,
     /// What happens when it is used up.
     #[serde(default)]
@@ -36,49 +37,62 @@ pub struct Quota {
 pub struct PlanDefinition {
     /// Its name.
     pub id: PlanId,
-    /// The limits of everybody on it.
+    /// The limits of every tenant on it.
     #[serde(default)]
     pub limits: Vec<Arc<Limit>>,
-    /// What each period includes; a meter once.
+    /// The included amounts of each period; each meter once.
     #[serde(default)]
     pub quotas: Vec<Quota>,
-    /// Whether nobody may be put on it any more; who is on it stays.
+    /// What use costs, all versions. Left out where there are none: versions of the service without prices read that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prices: Vec<Price>,
+    /// Whether no tenant may be put on it any more; its present tenants stay.
     #[serde(default)]
     pub archived: bool,
 }
 
-/// A plan as a file or a PUT writes it: an absent list is left as it is, an empty one empties.
+/// A plan in a file or a PUT: an absent list is left as it is, an empty one removes all items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanDocument {
     /// Its name.
     pub id: PlanId,
-    /// The limits of everybody on it.
+    /// The limits of every tenant on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Vec<Arc<Limit>>>,
-    /// What each period includes; a meter once.
+    /// The included amounts of each period; each meter once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quotas: Option<Vec<Quota>>,
-    /// Whether nobody may be put on it any more; who is on it stays.
+    /// What use costs, all versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Vec<Price>>,
+    /// Whether no tenant may be put on it any more; its present tenants stay.
     #[serde(default)]
     pub archived: bool,
 }
 
 impl PlanDocument {
-    /// The plan that is stored once this document has been written over `current`.
+    /// The plan to store when this document is applied to `current`.
     pub fn merge(self, current: Option<&PlanDefinition>) -> PlanDefinition {
         PlanDefinition {
             id: self.id,
             limits: self.limits.or_else(|| current.map(|plan| plan.limits.clone())).unwrap_or_default(),
             quotas: self.quotas.or_else(|| current.map(|plan| plan.quotas.clone())).unwrap_or_default(),
+            prices: self.prices.or_else(|| current.map(|plan| plan.prices.clone())).unwrap_or_default(),
             archived: self.archived,
         }
     }
 }
 
 impl From<PlanDefinition> for PlanDocument {
-    /// The document that writes exactly this plan.
+    /// The document that makes exactly this plan.
     fn from(plan: PlanDefinition) -> Self {
-        Self { id: plan.id, limits: Some(plan.limits), quotas: Some(plan.quotas), archived: plan.archived }
+        Self {
+            id: plan.id,
+            limits: Some(plan.limits),
+            quotas: Some(plan.quotas),
+            prices: Some(plan.prices),
+            archived: plan.archived,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A reservation as the gate and the ledger keep it: one record, all that resolving it needs.
+//! A reservation as gate and ledger store it: one record with everything that resolving it needs.
 
 mod packing;
 
@@ -21,15 +21,15 @@ pub const COUNTERS_MAX: usize = 32;
 /// The most subjects one request names.
 pub const SUBJECTS_MAX: usize = 4;
 
-/// Where a reservation stands.
+/// The state of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReservationState {
     /// Units are held.
     Reserved,
-    /// Resolved: used units are counted, the rest returned.
+    /// Resolved: used units are counted, the others returned.
     Consumed,
-    /// Resolved: what was not incurred is returned.
+    /// Resolved: units that were not used are returned.
     Released,
     /// Its time ran out: held units are returned.
     Expired,
@@ -74,38 +74,38 @@ impl fmt::Display for ReservationState {
     }
 }
 
-/// What happens to a consume above the hold.
+/// How a consume above the hold is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExcess {
-    /// The full actual is recorded and the excess flagged.
+    /// The whole amount is recorded, and the excess flagged.
     #[default]
     Record,
-    /// At most the hold and the least remaining is charged; the rest is kept as uncharged.
+    /// At most the hold and the least remaining is charged; the rest is recorded as uncharged.
     Cap,
-    /// The call is refused.
+    /// The call is rejected.
     Reject,
 }
 
-/// What happens to a consume after expiry.
+/// How a consume after expiry is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLate {
     /// Charged once and flagged.
     #[default]
     Charge,
-    /// Refused as expired.
+    /// Rejected as expired.
     Reject,
 }
 
 /// The part of a record that scripts rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Where the reservation stands.
+    /// The reservation's state.
     pub state: ReservationState,
     /// Consumed after it had expired.
     pub late: bool,
-    /// Admitted, or changed, by a call that was taken while the gate was away.
+    /// Admitted or changed by a call that was taken while the gate was away.
     pub degraded: bool,
     /// The ordinal of its last change; a reserve or usage is 1.
     pub step: u32,
@@ -119,6 +119,8 @@ pub struct Head {
     pub latest_expiry_ms: i64,
     /// The sequence of its last event within `epoch`.
     pub last_sequence: u64,
+    /// How long after `born_at_ms` its work may start at the earliest, in ms: 0 unless a queue stood before it.
+    pub start_after_ms: i64,
 }
 
 impl Head {
@@ -128,24 +130,24 @@ impl Head {
     }
 }
 
-/// What one line holds and has consumed so far. `held` stays what was granted at the reserve.
+/// The held and consumed units of one line. `held` stays what was granted at the reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineUnits {
     /// Units held at the reserve (0 for usage).
     pub held: Units,
     /// Units consumed so far.
     pub consumed: Units,
-    /// Units that its last consume asked for beyond that, and a `cap` kept uncharged.
+    /// Units that its last consume asked for beyond that, and that `cap` left uncharged.
     pub uncharged: Units,
 }
 
 impl LineUnits {
-    /// A line of which nothing was kept uncharged.
+    /// A line without uncharged units.
     pub fn new(held: Units, consumed: Units) -> Self {
         Self { held, consumed, uncharged: Units::ZERO }
     }
 
-    /// Whether this total is the one that was consumed last: what was charged then, or what was asked for.
+    /// Whether this total is the one consumed last: what was charged then, or what was asked for.
     pub fn is_total(&self, total: Units) -> bool {
         total == self.consumed
             || total.saturating_sub(self.consumed) == self.uncharged && total > self.consumed
@@ -169,15 +171,16 @@ pub struct LineRule {
     pub meter: MeterId,
     /// Its decimals.
     pub decimals: Decimals,
-    /// What happens above the hold.
+    /// How consumption above the hold is treated.
     pub on_excess: OnExcess,
-    /// What happens after expiry.
+    /// How consumption after expiry is treated.
     pub on_late: OnLate,
-    /// For how long after expiry a late consume is taken, in seconds.
+    /// For how long after expiry a late consume is accepted, in seconds.
     pub late_within_seconds: u32,
 }
 
-/// The name of a counter's field in a state hash: eight ASCII characters that carry the counter's identity and generation.
+/// The name of a counter's field in a state hash: eight ASCII characters that encode the counter's identity and
+/// generation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CounterField(pub [u8; 8]);
 
@@ -194,7 +197,7 @@ impl fmt::Debug for CounterField {
     }
 }
 
-/// A truncated keyed hash that stands for a subject in keys: `=` and twelve base64url characters.
+/// A subject's name in keys, a truncated keyed hash: `=` and twelve base64url characters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubjectHash(pub [u8; 13]);
 
@@ -211,27 +214,27 @@ impl fmt::Debug for SubjectHash {
     }
 }
 
-/// The capacity a `cap` line is measured against.
+/// The capacity that a `cap` line is cut to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlaceCapacity {
     /// A limit's, as it was at the reserve.
     Limit(Units),
-    /// The quota's, as the gate knows it at the consume.
+    /// The quota's, as the gate has it at the consume.
     Quota,
 }
 
 /// One counter that a reservation moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterRef {
-    /// Whose: 0 is the tenant's, n the n-th subject's.
+    /// Its scope: 0 is the tenant, n the n-th subject.
     pub scope_index: u8,
-    /// Which field.
+    /// Its field in the state hash.
     pub field: CounterField,
-    /// How it was counted, such as the window.
+    /// The parameters it was counted by, such as the window.
     pub parameters: Parameters,
-    /// Given only where a line is `cap`.
+    /// Present only where a line is `cap`.
     pub cap: Option<PlaceCapacity>,
-    /// Which lines count, and with what weight.
+    /// The lines that count, and their weights.
     pub lines: Vec<(u8, i64)>,
     /// Whether it is a quota's; none where the record does not say so.
     pub is_quota: Option<bool>,
@@ -240,9 +243,9 @@ pub struct CounterRef {
 /// The part of a record that is packed once and never rewritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body {
-    /// What the request meant.
+    /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// Whose units.
+    /// Its tenant.
     pub tenant: TenantId,
     /// One to eight lines.
     pub lines: Vec<LineRule>,
@@ -250,10 +253,10 @@ pub struct Body {
     pub rest: Option<BodyDetails>,
 }
 
-/// What a tombstone no longer needs.
+/// The details that a tombstone no longer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyDetails {
-    /// The subjects named, each with the hash that stands for it in keys.
+    /// The subjects named, each with its hash in keys.
     pub subjects: Vec<(Subject, SubjectHash)>,
     /// The counters moved.
     pub counters: Vec<CounterRef>,
@@ -274,10 +277,10 @@ pub struct BodyDetails {
 /// A reservation's whole record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What scripts rewrite.
+    /// The part that scripts rewrite.
     pub head: Head,
-    /// Per line: held and consumed.
+    /// Held and consumed units of each line.
     pub units: Vec<LineUnits>,
-    /// What never changes.
+    /// The part that never changes.
     pub body: Body,
 }

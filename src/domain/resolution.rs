@@ -1,5 +1,5 @@
-//! What a consume or release does to a reservation, judged without the gate: the same rules as its scripts, for as long as the
-//! gate is away. Counters are not known here, so that a `cap` line is charged no more than its hold until the gate decides.
+//! Judges a consume or release without the gate, by the same rules as its scripts, while the gate is away. The counters
+//! are unknown here, so a `cap` line is charged at most its hold until the gate decides.
 
 use super::amount::{Amount, Decimals, InvalidAmount, Units};
 use super::ids::MeterId;
@@ -9,11 +9,11 @@ use super::reservation::{LineRule, LineUnits, OnExcess, OnLate, Record, Reservat
 /// Totals for the reservation so far, as the caller names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Totals {
-    /// None named: max(held, consumed so far) for a consume; nothing incurred for a release.
+    /// None named: for a consume max(held, consumed so far), for a release nothing used.
     Default,
     /// One amount for the single line.
     Single(Amount),
-    /// Amounts by meter, each at most once; a meter not named stands as it is defined for the call.
+    /// Amounts by meter, each at most once; for a meter not named, the call defines the total.
     ByMeter(Vec<(MeterId, Amount)>),
 }
 
@@ -24,7 +24,7 @@ pub struct ReservationView {
     pub record: Record,
 }
 
-/// What a call comes to.
+/// The verdict on a call.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -32,13 +32,13 @@ pub enum Verdict {
     Changed(ReservationView),
     /// It had its effect before, or changes nothing.
     Replayed,
-    /// It is not taken.
+    /// The call is rejected.
     Rejected(Rejection),
-    /// It may have expired, and that would decide: only the gate knows.
+    /// The reservation may have expired, which would decide the call: only the gate knows.
     Undecided,
 }
 
-/// Totals read against the lines, or the first fault in order of precedence.
+/// The totals of all lines, or the first fault in order of precedence.
 type Read = Result<Vec<Units>, Rejection>;
 
 impl ReservationView {
@@ -54,7 +54,7 @@ impl ReservationView {
         self.settle(read, ReservationState::Consumed, is_final, true, now_ms)
     }
 
-    /// A release with these totals incurred at `now_ms`. On an expired reservation an incurred part is a late consume.
+    /// A release with these totals used at `now_ms`. On an expired reservation, used units are a late consume.
     pub fn release(&self, incurred: &Totals, now_ms: i64) -> Verdict {
         let state = self.record.head.state;
         let late = state == ReservationState::Expired;
@@ -75,7 +75,8 @@ impl ReservationView {
         self.settle(read, after, true, late, now_ms)
     }
 
-    /// The totals of a consume with every line named, as they were judged: what the gate has by then may differ from what is known here.
+    /// The totals of a consume with every line named, as they were judged: the gate may have other figures when it gets
+    /// the call.
     /// A `cap` line keeps what was asked for.
     pub fn stated(&self, totals: &Totals, is_final: bool) -> Totals {
         match self.consume_totals(totals, is_final) {
@@ -96,8 +97,8 @@ impl ReservationView {
         })
     }
 
-    /// Whether what a release says was incurred might not be charged as it stands, if the reservation has expired by the time at
-    /// which the gate hears of it. An open one is charged whatever was incurred; an expired one takes it as a late consume.
+    /// Whether an expiry, before the gate gets the call, could change how the totals of a release are charged. An open
+    /// reservation is charged whatever was used; an expired one takes it as a late consume.
     fn expiry_would_decide(&self, totals: &[Units], now_ms: i64) -> bool {
         if self.record.head.state != ReservationState::Reserved {
             return false;
@@ -111,7 +112,7 @@ impl ReservationView {
         (is_above && is_late) || lines.any(is_excess)
     }
 
-    /// The checks in the scripts' order, then the change.
+    /// Makes the checks in the scripts' order, then the change.
     fn settle(
         &self,
         read: Read,
@@ -120,7 +121,7 @@ impl ReservationView {
         charges: bool,
         now_ms: i64,
     ) -> Verdict {
-        // The sweep may have been there already; what is refused late must not be promised here.
+        // The sweep may have expired it already; a total that would be rejected late must not be accepted here.
         let head = &self.record.head;
         let may_be_late = head.state == ReservationState::Reserved && now_ms >= head.expires_at_ms;
         if charges && may_be_late && self.late_rejected(now_ms) {
@@ -177,7 +178,8 @@ impl ReservationView {
         Verdict::Changed(Self { record })
     }
 
-    /// Cuts `cap` lines to their hold: what else there is room for only the gate knows. Answers what is cut off per line.
+    /// Cuts `cap` lines to their hold: only the gate knows how much more there is room for. Returns what is cut off
+    /// each line.
     fn cap(&self, totals: &mut [Units]) -> Vec<Units> {
         let lines = self.record.body.lines.iter().zip(&self.record.units).zip(totals.iter_mut());
         let kept = lines.map(|((rule, units), total)| {
@@ -202,7 +204,7 @@ impl ReservationView {
         })
     }
 
-    /// A line not named stands at `fallback(line, whether any was named)`.
+    /// Reads the totals; a line not named gets `fallback(line, whether any was named)`.
     fn read(&self, totals: &Totals, fallback: impl Fn(usize, bool) -> Units) -> Read {
         let lines = &self.record.body.lines;
         let named: Vec<(Result<usize, Rejection>, Amount)> = match totals {
@@ -243,7 +245,7 @@ fn to_units(amount: Amount, decimals: Decimals, line: usize) -> Result<Units, Re
     })
 }
 
-/// Whether `record` has consumed at least these totals in every line they name: then nothing of them is missing.
+/// Whether `record` has consumed at least these totals in every line they name, so that nothing of them is missing.
 pub fn covers(record: &Record, totals: &Totals) -> bool {
     let standing = ReservationView { record: record.clone() };
     let enough = |(total, units): (&Units, &LineUnits)| *total <= units.consumed;

@@ -1,4 +1,4 @@
-//! A tenant: the customer account, its plan, its calendar, and what is different for it.
+//! A tenant: the customer account, its plan, its calendar, and its own limits and overrides.
 
 use std::sync::Arc;
 
@@ -8,8 +8,10 @@ use super::amount::Amount;
 use super::factor::Factor;
 use super::ids::{LimitId, OverrideId, PlanId, Subject, SubjectId, SubjectKind, TenantId};
 use super::instant::Instant;
-use super::limit::Limit;
+use super::limit::{Kind, Limit};
+use super::money::Currency;
 use super::period::{AnchorDay, Calendar, Zone};
+use super::price::Price;
 
 /// A subject with a plan of its own, of which only the subject-scoped limits apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,14 +19,14 @@ use super::period::{AnchorDay, Calendar, Zone};
 pub struct SubjectPlan {
     /// What sort of subject.
     pub kind: SubjectKind,
-    /// Which one.
+    /// Its id.
     pub id: SubjectId,
     /// Its plan.
     pub plan: PlanId,
 }
 
 impl SubjectPlan {
-    /// The subject by itself.
+    /// The subject without the plan.
     pub fn subject(&self) -> Subject {
         Subject { kind: self.kind.clone(), id: self.id.clone() }
     }
@@ -36,7 +38,7 @@ impl SubjectPlan {
 pub struct SubjectName {
     /// What sort of subject.
     pub kind: SubjectKind,
-    /// Which one.
+    /// Its id.
     pub id: SubjectId,
 }
 
@@ -47,7 +49,7 @@ impl SubjectName {
     }
 }
 
-/// At which level an override stands.
+/// The level of an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverrideLevel {
@@ -59,35 +61,38 @@ pub enum OverrideLevel {
     Tenant,
 }
 
-/// Another capacity for one limit of a tenant, or of one of its subjects.
+/// Another capacity or kind for one limit of a tenant, or of one of its subjects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Override {
     /// Its name, unique in the tenant.
     pub id: OverrideId,
-    /// At which level it stands.
+    /// Its level.
     pub level: OverrideLevel,
-    /// Which limit it changes.
+    /// The limit that it changes.
     pub limit: LimitId,
-    /// For whom; given exactly when the level is `subject`.
+    /// Its subject; present exactly when the level is `subject`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<SubjectName>,
     /// The capacity instead; this or `factor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Amount>,
-    /// What multiplies the capacity that would win without it, rounded down; this or `capacity`.
+    /// A factor of the capacity that would apply without it, rounded down; this or `capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Factor>,
-    /// The first instant at which it no longer holds; absent: until it is removed.
+    /// The kind instead: what the limit does when it is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// When it ends, exclusive; absent: when it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Instant>,
-    /// Why it is there.
+    /// The reason for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl Override {
-    /// The subject it is for, if it is for one.
+    /// Its subject, if it has one.
     pub fn for_subject(&self) -> Option<Subject> {
         self.subject.as_ref().map(SubjectName::subject)
     }
@@ -102,28 +107,34 @@ pub struct TenantDefinition {
     /// Its plan; absent: only default limits and its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
-    /// Where its days begin, as it was asked for last; its dated calendars say when it holds.
+    /// The zone of its days, as last asked for; its dated calendars say when it takes effect.
     #[serde(default)]
     pub time_zone: Zone,
-    /// On which day of the month its billing periods begin, likewise.
+    /// The day of the month on which its billing periods begin, likewise.
     #[serde(default)]
     pub anchor_day: AnchorDay,
+    /// In which currency it pays, as it was asked for last; absent: the one that its prices are in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<Currency>,
     /// Its own limits.
     #[serde(default)]
     pub limits: Vec<Arc<Limit>>,
     /// Subjects with a plan of their own.
     #[serde(default)]
     pub subjects: Vec<SubjectPlan>,
-    /// Other capacities for its limits.
+    /// Other capacities and kinds for its limits.
     #[serde(default)]
     pub overrides: Vec<Override>,
-    /// Whether new work of it is refused while its books stay.
+    /// Its own prices, which go before its plan's. Left out where there are none, as a plan's are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prices: Vec<Price>,
+    /// Whether new work of it is refused while its books remain.
     #[serde(default)]
     pub archived: bool,
 }
 
-/// A tenant as a file or a PUT writes it: a list, a zone or an anchor day that is absent is left as it is, an empty list
-/// empties.
+/// A tenant in a file or a PUT. An absent list, zone, anchor day or currency is left as it is; an empty list removes
+/// all items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantDocument {
@@ -132,28 +143,34 @@ pub struct TenantDocument {
     /// Its plan; absent: only default limits and its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanId>,
-    /// Where its days begin; absent: as it is, UTC for a new one.
+    /// The zone of its days; absent: unchanged, UTC for a new tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<Zone>,
-    /// On which day of the month its billing periods begin; absent: as it is, the 1st for a new one.
+    /// The day of the month on which its billing periods begin; absent: unchanged, the 1st for a new tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor_day: Option<AnchorDay>,
+    /// In which currency it pays; absent: as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<Currency>,
     /// Its own limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Vec<Arc<Limit>>>,
     /// Subjects with a plan of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects: Option<Vec<SubjectPlan>>,
-    /// Other capacities for its limits.
+    /// Other capacities and kinds for its limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Vec<Override>>,
-    /// Whether new work of it is refused while its books stay.
+    /// Its own prices, which go before its plan's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Vec<Price>>,
+    /// Whether new work of it is refused while its books remain.
     #[serde(default)]
     pub archived: bool,
 }
 
 impl TenantDocument {
-    /// The tenant that is stored once this document has been written over `current`.
+    /// The tenant to store when this document is applied to `current`.
     pub fn merge(self, current: Option<&TenantDefinition>) -> TenantDefinition {
         TenantDefinition {
             id: self.id,
@@ -163,6 +180,7 @@ impl TenantDocument {
                 .or_else(|| current.map(|tenant| tenant.time_zone.clone()))
                 .unwrap_or_default(),
             anchor_day: self.anchor_day.or(current.map(|tenant| tenant.anchor_day)).unwrap_or_default(),
+            currency: self.currency.or(current.and_then(|tenant| tenant.currency)),
             limits: self.limits.or_else(|| current.map(|tenant| tenant.limits.clone())).unwrap_or_default(),
             subjects: self
                 .subjects
@@ -172,29 +190,32 @@ impl TenantDocument {
                 .overrides
                 .or_else(|| current.map(|tenant| tenant.overrides.clone()))
                 .unwrap_or_default(),
+            prices: self.prices.or_else(|| current.map(|tenant| tenant.prices.clone())).unwrap_or_default(),
             archived: self.archived,
         }
     }
 }
 
 impl From<TenantDefinition> for TenantDocument {
-    /// The document that writes exactly this tenant.
+    /// The document that makes exactly this tenant.
     fn from(tenant: TenantDefinition) -> Self {
         Self {
             id: tenant.id,
             plan: tenant.plan,
             time_zone: Some(tenant.time_zone),
             anchor_day: Some(tenant.anchor_day),
+            currency: tenant.currency,
             limits: Some(tenant.limits),
             subjects: Some(tenant.subjects),
             overrides: Some(tenant.overrides),
+            prices: Some(tenant.prices),
             archived: tenant.archived,
         }
     }
 }
 
 impl TenantDefinition {
-    /// The calendar that was asked for last.
+    /// The calendar that was last asked for.
     pub fn calendar(&self) -> Calendar {
         Calendar::new(self.time_zone.clone(), self.anchor_day)
     }

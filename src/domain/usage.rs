@@ -1,6 +1,6 @@
-//! How figures of usage are cut: in time, and by what.
+//! How figures of usage are divided: by time, and by groups.
 
-/// How finely time is cut.
+/// The granularity of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Granularity {
     /// The tenant's local hours.
@@ -11,10 +11,10 @@ pub enum Granularity {
     Month,
 }
 
-/// What figures are told apart by.
+/// What figures are grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GroupBy {
-    /// By meter, as figures always are.
+    /// By meter, which always applies.
     Meter,
     /// By subject: only what was done in a subject's name.
     Subject,
@@ -22,6 +22,6 @@ pub enum GroupBy {
     Operation,
     /// By tenant.
     Tenant,
-    /// By the tenant's present plan.
+    /// By the tenant's current plan.
     Plan,
 }

@@ -1,11 +1,11 @@
-//! Small whole numbers from outside: whoever sends something else is told which ones there are.
+//! Small whole numbers from outside: the error names the permitted range.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
-/// Reads a whole number in `bounds`; a refusal names them.
+/// Reads a whole number in `bounds`; the error names them.
 pub(super) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer: D,
     bounds: RangeInclusive<u8>,

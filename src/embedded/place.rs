@@ -14,7 +14,7 @@ use super::{EmbeddedError, error::FileContext};
 
 /// The longest path that a Unix socket may have on every system we run on, in bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 103;
-/// A log longer than this is begun anew at the next start.
+/// A log longer than this starts again, empty, at the next start.
 const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How much of a log is shown when a start fails.
 const LOG_TAIL_BYTES: u64 = 2_000;
@@ -139,7 +139,7 @@ fn passable(directory: &Path, user: Option<&User>) -> bool {
     })
 }
 
-/// Opens a server's log for appending; one that has grown too long is begun anew.
+/// Opens a server's log for appending; one that has grown too long is emptied first.
 pub(super) fn open_log(path: &Path) -> Result<File, EmbeddedError> {
     let too_long = fs::metadata(path).is_ok_and(|found| found.len() > LOG_BYTES_MAX);
     let mut options = OpenOptions::new();

@@ -1,4 +1,5 @@
-//! The heads of the ledger's hash chains, kept in the partitions' memory: who can rewrite the ledger does not reach them.
+//! Anchors: the heads of the ledger's hash chains, kept in the partitions' memory. Someone who can rewrite the ledger
+//! cannot reach them.
 
 use redis::{Pipeline, Value};
 
@@ -9,7 +10,7 @@ use super::scripts::Script;
 use crate::domain::chain::{Chain, ChainHead};
 
 impl Gate {
-    /// The heads that were anchored here; none of a chain that never was, or since its partition's memory was lost.
+    /// The anchored heads; none for a chain that was never anchored, or not since its partition's memory was lost.
     pub async fn anchors(&self) -> Result<Vec<(Chain, ChainHead)>, GateError> {
         let partitions: Vec<_> = self.partitions().collect();
         let mut pipeline = Pipeline::with_capacity(partitions.len());
@@ -31,7 +32,7 @@ impl Gate {
         Ok(anchors)
     }
 
-    /// Anchors the head of a chain; a lower number than the one that is anchored changes nothing.
+    /// Anchors the head of a chain; a number not above the anchored one changes nothing.
     pub async fn anchor(&self, chain: Chain, head: ChainHead) -> Result<(), GateError> {
         let partition = chain.partition();
         let arguments = [

@@ -1,4 +1,4 @@
-//! What the outboxes hold: how much waits to be booked, and how far back what is booked still stands.
+//! The contents of the outboxes: how much waits to be booked, and how old the oldest booked event is.
 
 use redis::{Pipeline, Value};
 
@@ -11,32 +11,32 @@ use crate::domain::codec::Undecodable;
 use crate::domain::event::gate_time_ms;
 use crate::domain::ids::{OutboxId, Partition};
 
-/// How many of the waiting events are looked at to tell the size of all.
+/// How many waiting events are read to estimate the size of all.
 const SAMPLES: u64 = 32;
-/// In how many stretches an outbox is looked at that another writer has left.
+/// Into how many stretches an outbox taken over from another writer is divided.
 const STRETCHES: u64 = 8;
 
-/// What waits to be booked.
+/// The events that wait to be booked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waiting {
     /// The gate time of the oldest event (unix ms).
     pub oldest_ms: Option<i64>,
-    /// The mean size of an event in bytes, of those that were looked at; none when none waits.
+    /// The mean size in bytes of the events that were read; none when no event waits.
     pub event_bytes: Option<u64>,
 }
 
-/// A stretch of booked events that still stands in an outbox.
+/// A stretch of booked events that are still in an outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutboxStretch {
     /// Its last event.
     pub last: OutboxId,
-    /// How much older that is than the newest booked event, in ms.
+    /// How much older its last event is than the newest booked one, in ms.
     pub age_ms: i64,
-    /// The size of its events in bytes, as its last one suggests.
+    /// The size of its events in bytes, estimated from its last one.
     pub bytes: u64,
 }
 
-/// How far back an outbox still has what was booked.
+/// Where the booked events of an outbox begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TailStart {
     /// Nothing was ever dropped.
@@ -46,7 +46,7 @@ pub enum TailStart {
 }
 
 impl Gate {
-    /// Looks at the oldest event that waits in each of these outboxes, and at some more to tell their size.
+    /// Reads the oldest waiting event of each of these outboxes, and a sample of the others to estimate their size.
     pub async fn waiting(&self, standings: &[OutboxState]) -> Result<Waiting, GateError> {
         let waiting: Vec<_> = standings.iter().filter(|standing| standing.waiting() > 0).collect();
         if waiting.is_empty() {
@@ -79,7 +79,8 @@ impl Gate {
         Ok(found)
     }
 
-    /// What stands in each of these outboxes up to the given place, of that place's epoch, in a few stretches, oldest first.
+    /// The events of each of these outboxes up to the given place, of that place's epoch, in a few stretches, oldest
+    /// first.
     pub async fn booked_stretches(
         &self,
         up_to: &[(Partition, OutboxId)],
@@ -121,7 +122,7 @@ impl Gate {
         Ok(found)
     }
 
-    /// From when on each outbox still has everything.
+    /// From when on each outbox still has every event.
     pub async fn tail_starts(&self) -> Result<Vec<(Partition, TailStart)>, GateError> {
         let partitions: Vec<_> = self.partitions().collect();
         let mut pipeline = Pipeline::with_capacity(partitions.len());
@@ -134,7 +135,7 @@ impl Gate {
     }
 }
 
-/// Evenly spread places among all events that wait, from a random one on.
+/// Evenly spread places among all waiting events, starting at a random one.
 fn sampled(waiting: &[&OutboxState], random: u64) -> Vec<(Partition, OutboxId)> {
     let total: u64 = waiting.iter().map(|standing| standing.waiting()).sum();
     let samples = total.min(SAMPLES);
@@ -154,7 +155,7 @@ fn sampled(waiting: &[&OutboxState], random: u64) -> Vec<(Partition, OutboxId)> 
     places
 }
 
-/// Cuts the events of one epoch from `first` to `last` into stretches: each one's last event, and how many there are.
+/// Divides the events of one epoch from `first` to `last` into stretches: the last event of each, and how many it has.
 fn evenly(first: OutboxId, last: OutboxId) -> Vec<(OutboxId, u64)> {
     let events = last.sequence.saturating_sub(first.sequence).saturating_add(1);
     let stretches = events.min(STRETCHES);

@@ -1,25 +1,25 @@
-//! The circuit breaker of one Redis node: pure, with the instant of each step as an argument.
+//! The circuit breaker of one Redis node; pure, with the instant of each step as an argument.
 //!
-//! Silence opens it, and only the watch's probes close it. An answer of any kind, also a refusal or a script's error,
-//! proves that the node lives.
+//! Silence opens it, and only the watch's probes close it. An answer of any kind, even a refusal or a script's error,
+//! proves that the node is alive.
 
 use std::time::Instant;
 
-/// How many failures in a row, with no answer between, open it.
+/// How many failures in a row, without an answer in between, open it.
 pub const FAILURES_MAX: u32 = 3;
 
 /// Whether calls go through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
-    /// They do.
+    /// They go through.
     Closed,
-    /// A probe was answered; one more, and they do again.
+    /// A probe was answered; after one more, calls go through again.
     HalfOpen,
     /// They fail at once.
     Open,
 }
 
-/// What a step changed, to be told.
+/// A change that a step made, to be reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turned {
     /// The state before.
@@ -33,9 +33,9 @@ pub struct Turned {
 pub struct Breaker {
     state: BreakerState,
     failures: u32,
-    /// When it last closed: failures of calls begun before that are old news.
+    /// When it last closed: failures of calls that began before are ignored.
     closed_at: Option<Instant>,
-    /// Whether anybody probes. Else nobody would close it again, so it never opens.
+    /// Whether anybody probes. Without probes nothing would close it again, so it never opens.
     watched: bool,
     silences: u64,
 }
@@ -47,7 +47,7 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> BreakerState {
         self.state
     }
@@ -93,7 +93,7 @@ impl Breaker {
         }
     }
 
-    /// A probe begun at this instant was not answered, or with an error.
+    /// A probe that began at this instant was not answered, or answered with an error.
     pub fn probe_failed(&mut self, began: Instant) -> Option<Turned> {
         self.watched = true;
         match self.state {
@@ -123,7 +123,8 @@ mod tests {
 
     use super::*;
 
-    /// One step, at so many milliseconds: `f`ailed and `F`ailed probe with the instant they began, `a`nswered, `A`nswered probe.
+    /// One step, at this many milliseconds: `f`ailed and `F`ailed probe with the instant they began, `a`nswered,
+    /// `A`nswered probe.
     type Step = (char, u64);
 
     fn after(steps: &[Step]) -> Breaker {

@@ -1,4 +1,4 @@
-//! One call of one script: its keys and arguments on the way in, its answer on the way out.
+//! One call of a script: its keys and arguments, then its answer.
 
 use std::time::Instant;
 
@@ -17,24 +17,24 @@ use super::scripts::Script;
 use super::status::Status;
 use super::time_check::Measurement;
 
-/// What a script answered, after its first four values.
+/// A script's answer after its first four values.
 pub(super) struct Reply {
-    /// What was decided.
+    /// The decision.
     pub(super) status: Status,
     /// The script's time (unix ms).
     pub(super) now_ms: i64,
     /// The event's place, or the outbox's last id.
     pub(super) id: OutboxId,
-    /// The epoch that was asked, and that is in force.
+    /// The epoch that the call named, which is in force.
     pub(super) epoch: Epoch,
     rest: Vec<Value>,
 }
 
-/// A room that the script does not know: it is not told the capacity.
+/// The room that a script answers when it does not know the capacity.
 const UNKNOWN_ROOM: i64 = -9_007_199_254_740_992;
 
 impl Reply {
-    /// Reads an answer; and Redis's own time in it (unix ms).
+    /// Reads an answer. Also returns Redis's own time in it (unix ms).
     pub(super) fn read(value: Value, epoch: Epoch) -> Result<(Self, i64), GateError> {
         let Value::Array(mut values) = value else { return Err(Undecodable("a script's answer").into()) };
         if values.len() < 4 {
@@ -49,7 +49,7 @@ impl Reply {
         Ok((Self { status, now_ms: integer(&values[2])?, id, epoch, rest }, integer(&values[1])?))
     }
 
-    /// The values of the status's own.
+    /// The status's own values.
     pub(super) fn into_values(self) -> Vec<Value> {
         self.rest
     }
@@ -133,13 +133,14 @@ pub(super) fn text(value: &Value) -> Result<&str, Undecodable> {
     }
 }
 
-/// A time argument: empty for Redis's own.
+/// A time argument; empty means Redis's own time.
 pub(super) fn time_argument(now_ms: Option<i64>) -> Vec<u8> {
     now_ms.map(|now| now.to_string().into_bytes()).unwrap_or_default()
 }
 
 impl Gate {
-    /// The first three arguments of every mutating script: expected epoch, the instant at which this call stops waiting, the time.
+    /// The first three arguments of every mutating script: expected epoch, the instant at which this call stops
+    /// waiting, the time.
     pub(super) fn mutating(
         &self,
         partition: Partition,
@@ -149,7 +150,7 @@ impl Gate {
         Ok(self.mutating_in(epoch, now_ms))
     }
 
-    /// The same for a call that is meant for one epoch only: in another one it is an alarm.
+    /// The same for a call that is valid in one epoch only: in another one it is an alarm.
     pub(super) fn mutating_in(&self, epoch: Epoch, now_ms: Option<i64>) -> Vec<Vec<u8>> {
         let not_after = self.redis_time_ms() + self.timeout_ms;
         let numbers = [epoch.0.to_string().into_bytes(), not_after.to_string().into_bytes()];
@@ -162,7 +163,8 @@ impl Gate {
         Ok(epoch.0.to_string().into_bytes())
     }
 
-    /// Calls a script once. An alarm, a late arrival and an outbox that has forgotten are errors; the rest is the script's decision.
+    /// Calls a script once. An alarm, a late arrival and an outbox that has lost events are errors; everything else is
+    /// the script's decision.
     pub(super) async fn run(
         &self,
         partition: Partition,
@@ -177,8 +179,8 @@ impl Gate {
         self.send(partition, script, command, keys, arguments).await
     }
 
-    /// Runs `adopt` from its text: it comes before the scripts are loaded, so that nothing else can run on memory that is not
-    /// yet trusted.
+    /// Runs `adopt` from its text, before the scripts are loaded: nothing else can then run on memory that is not
+    /// trusted yet.
     pub(super) async fn run_adopt(
         &self,
         partition: Partition,
@@ -215,7 +217,7 @@ impl Gate {
             .map_err(|_| GateError::Timeout)?
             .map_err(|error| script_error(partition, script, &error))?;
         let (reply, redis_ms) = Reply::read(value, asked_epoch(arguments))?;
-        // Doubt comes first: once noted, a step no longer shows in `not_after`.
+        // Doubt is noted first: afterwards `not_after` no longer shows a step.
         self.guard.time_answered(Measurement { redis_ms, before_ms, after_ms: self.elapsed_ms() });
         self.note_redis_time(redis_ms);
         match reply.status {
@@ -225,7 +227,7 @@ impl Gate {
             })),
             Status::TooLate => Err(GateError::TooLate),
             Status::TooEarly => {
-                Err(GateError::Unavailable("its clock stands before the end of a closed period".into()))
+                Err(GateError::Unavailable("its clock is before the end of a closed period".into()))
             }
             _ => {
                 self.check_memory(partition, script, &reply, known)?;
@@ -234,7 +236,8 @@ impl Gate {
         }
     }
 
-    /// An id below the highest known proves that the outbox has forgotten, also where the server and its scripts are the same.
+    /// An id below the highest known proves that the outbox has lost events, even if the server and its scripts are the
+    /// same.
     pub(super) fn check_memory(
         &self,
         partition: Partition,
@@ -265,7 +268,7 @@ fn asked_epoch(arguments: &[Vec<u8>]) -> Epoch {
     Epoch(text.and_then(|text| text.parse().ok()).unwrap_or_default())
 }
 
-/// Whether the script answers the outbox's last id with what it does not know.
+/// Whether the script answers the outbox's last id when something is unknown to it.
 fn script_reads_last(script: Script) -> bool {
     !matches!(script, Script::RestoreCounters | Script::Capacity | Script::Expire)
 }

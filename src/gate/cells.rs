@@ -1,15 +1,14 @@
-//! How counters stand by the cells that a plain path answers: the very bytes that it wrote, or those that refused.
+//! Reads counters from the cells that a plain path answers: the bytes that it wrote, or those that refused.
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable};
-use crate::domain::counter::Counter;
+use crate::domain::counter::{Counter, need};
 use crate::domain::reservation::CounterRef;
 
 use super::call::Reply;
-use super::counters::need;
 use super::reserve::CounterReading;
 
-/// How long to wait for the next hold to end where that is not known, in ms.
+/// The wait for the next hold to end where that time is not known, in ms.
 const UNKNOWN_WAIT_MS: i64 = 1000;
 
 /// A calendar's cell, as it counts in one window.
@@ -21,7 +20,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// Nothing is counted yet where the cell is of another window.
+    /// A cell of another window counts nothing yet.
     fn decode(bytes: &[u8], window_start_ms: i64) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
         let mark = reader.i64()?;
@@ -45,7 +44,7 @@ impl Cell {
     }
 }
 
-/// How one counter of a reserve stands.
+/// One counter of a reserve, with its figures.
 pub(super) struct Standing<'a> {
     lines: &'a [(u8, i64)],
     capacity: i64,
@@ -54,7 +53,7 @@ pub(super) struct Standing<'a> {
 }
 
 impl<'a> Standing<'a> {
-    /// Reads each counter's from the values at this place of the answer: all cells, then the capacities of the quotas.
+    /// Reads all counters from the values at this place of the answer: all cells, then the capacities of the quotas.
     pub(super) fn of_all(
         reply: &Reply,
         at: usize,
@@ -67,7 +66,7 @@ impl<'a> Standing<'a> {
                 capacity_at += 1;
                 reply.integer(capacity_at - 1)?
             } else {
-                counter.capacity.get()
+                counter.refuses_above().get()
             };
             let cell = Cell::decode(reply.bytes(cell_at)?, window.start_ms)?;
             Ok(Self { lines: &counter.lines, capacity, window_end_ms: window.end_ms, cell })
@@ -75,14 +74,14 @@ impl<'a> Standing<'a> {
         (at..).zip(counters).map(read).collect()
     }
 
-    /// What an answer shows of it.
+    /// The counter's figures for an answer.
     pub(super) fn reading(&self, now_ms: i64) -> Result<CounterReading, Undecodable> {
         let reading = self.cell.reading(Some(self.capacity), now_ms)?;
         Ok(CounterReading { resets_at_ms: Some(self.window_end_ms), ..reading })
     }
 
-    /// How long the amounts have to be waited for, at least, in ms; none for ever. Where only holds stand in the way, the end of the
-    /// next one is the earliest that can help.
+    /// The shortest wait for the amounts that can help, in ms; none where no wait helps. Where only holds leave no
+    /// room, the end of the next one is the earliest that can help.
     pub(super) fn wait_ms(&self, amounts: &[Units], now_ms: i64) -> Option<i64> {
         let need = need(self.lines, amounts);
         let to_end_ms = (self.window_end_ms - now_ms).max(0);
@@ -119,8 +118,8 @@ pub(super) fn fit(amounts: &[Units], standings: &[Standing<'_>]) -> Vec<Units> {
     granted
 }
 
-/// What an answer shows of a record's counters: from the values at this place all cells, '' where the counter has moved on, then for each
-/// quota its number and its capacity.
+/// Reads a record's counters from the values at this place: all cells, '' where the counter's window has moved on, then
+/// for each quota its number and its capacity.
 pub(super) fn resolved_readings(
     reply: &Reply,
     at: usize,

@@ -1,4 +1,4 @@
-//! `checkpoint`: how a tenant's counters stand, appended to the outbox; and which tenants the gate knows.
+//! `checkpoint`: appends the figures of a tenant's counters to the outbox. Also says which tenants are warm.
 
 use redis::{Pipeline, Value};
 use uuid::Uuid;
@@ -16,31 +16,31 @@ use super::error::GateError;
 use super::scripts::Script;
 use super::status::Status;
 
-/// A checkpoint to be taken.
+/// A checkpoint to take.
 #[derive(Debug)]
 pub struct CheckpointCall<'a> {
     /// Its id.
     pub id: Uuid,
     /// The tenant's partition.
     pub partition: Partition,
-    /// Whose counters.
+    /// Its tenant.
     pub tenant: &'a TenantId,
-    /// The subjects' hashes; scope index n of a counter is the n-th.
+    /// The subjects' hashes; a counter's scope index n means the n-th.
     pub subjects: &'a [SubjectHash],
-    /// Which counters, in the order of the description; lines and capacities are not used.
+    /// The counters, in the order of the description; lines and capacities are not used.
     pub counters: &'a [Counter],
     /// The span in which all windows are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),
-    /// What the writer has to know of the counters, packed.
+    /// The description of the counters for the writer, packed.
     pub description: Vec<u8>,
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
 
-/// What a checkpoint came to.
+/// The result of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckpointOutcome {
-    /// It stands in the outbox, at this place.
+    /// It is in the outbox, at this place.
     Told(OutboxId),
     /// The gate knows none of the counters: nothing was written.
     NothingKnown,
@@ -54,7 +54,7 @@ pub enum CheckpointOutcome {
 }
 
 impl Gate {
-    /// Appends how these counters stand. One round trip.
+    /// Appends the figures of these counters. One round trip.
     pub async fn checkpoint(&self, call: &CheckpointCall<'_>) -> Result<CheckpointOutcome, GateError> {
         let malformed = |reason| GateError::Malformed { script: "checkpoint", reason };
         if call.counters.len() > CHECKPOINT_COUNTERS_MAX || call.subjects.len() > CHECKPOINT_SUBJECTS_MAX {
@@ -83,8 +83,9 @@ impl Gate {
         }
     }
 
-    /// Which of these tenants are warm, in one pipeline. A guess for those who look for work: scripts decide for themselves. One
-    /// whose state does not read counts as warm, so that whoever works on it meets the damage and tells of it.
+    /// Which of these tenants are warm, in one pipeline. Only a hint for jobs that look for work: scripts decide for
+    /// themselves. A tenant whose state cannot be decoded counts as warm, so that a job meets the damage and reports
+    /// it.
     pub async fn warm_tenants(&self, tenants: &[TenantId]) -> Result<Vec<bool>, GateError> {
         if tenants.is_empty() {
             return Ok(Vec::new());

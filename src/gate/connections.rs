@@ -1,4 +1,4 @@
-//! Connections to one Redis node: multiplexed, rebuilt after a fault, never repeating a command by themselves.
+//! Connections to one Redis node: multiplexed, rebuilt after a fault. They never repeat a command by themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use super::error::GateError;
 
 const PIPELINE_BUFFER: usize = 1024;
 
-/// Where the server of a URL is, without what may be secret in it.
+/// The server in a URL, without secrets.
 pub fn address_of(url: &str) -> String {
     Client::open(url).map_or_else(
         |_| "an address that cannot be read".to_owned(),
@@ -23,20 +23,20 @@ pub fn address_of(url: &str) -> String {
     )
 }
 
-/// One connection that is rebuilt when it breaks. A command that fails is never sent again.
+/// One connection that is rebuilt when it breaks. A failed command is never sent again.
 pub(super) struct Link {
     client: Client,
     config: AsyncConnectionConfig,
     connect_timeout: Duration,
-    /// Where the connection's own task runs, which must outlive the worker that happened to rebuild it; none: where it is
-    /// asked for, as only that thread asks.
+    /// The runtime of the connection's own task, which must outlive the worker thread that rebuilt it; none: that of
+    /// the asking thread, when only that thread uses the link.
     runtime: Option<Handle>,
     current: Arc<ArcSwapOption<MultiplexedConnection>>,
     connecting: Mutex<()>,
 }
 
 impl Link {
-    /// Prepares a link; it connects at its first command. `response_timeout` none is for commands that block.
+    /// Prepares a link; it connects at its first command. No `response_timeout` is for commands that block.
     pub(super) fn new(
         client: Client,
         connect_timeout: Duration,
@@ -50,7 +50,7 @@ impl Link {
         Self { client, config, connect_timeout, runtime, current: Arc::default(), connecting: Mutex::new(()) }
     }
 
-    /// Connects, however long that may take within its timeout, so that the first command need not.
+    /// Connects, within its own time limit, so that the first command need not.
     pub(super) async fn connect(&self) -> Result<(), RedisError> {
         self.connection().await.map(drop)
     }
@@ -73,7 +73,7 @@ impl Link {
         answers
     }
 
-    /// Lets go of the connection, so that the next command does not wait behind one that is still blocked.
+    /// Drops the connection, so that the next command does not wait for one that is still blocked.
     pub(super) fn abandon(&self) {
         self.current.store(None);
     }
@@ -90,7 +90,7 @@ impl Link {
         let current = Arc::clone(&self.current);
         let connect = async move {
             let connection = Arc::new(client.get_multiplexed_async_connection_with_config(&config).await?);
-            // Here, so that a connection is not lost that comes after its asker stopped waiting.
+            // Stored here, so that a connection is not lost when it is ready after its asker stopped waiting.
             current.store(Some(Arc::clone(&connection)));
             Ok(connection)
         };
@@ -113,8 +113,8 @@ impl Link {
     }
 }
 
-/// The connections that calls are spread over. A thread with a runtime of its own, as each of http's workers is, has a
-/// connection of its own too: an answer then wakes nobody on another thread.
+/// The connections that calls are spread over. A thread with a runtime of its own, such as each HTTP worker, has its
+/// own connection: an answer then wakes no other thread.
 pub(super) struct Links {
     shared: Vec<Link>,
     next: AtomicUsize,
@@ -123,7 +123,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// `count` shared ones, at least one, and one for each worker's thread, made by `make` on this runtime or none.
+    /// `count` shared ones, at least one, and one for each worker's thread; `make` makes them on this runtime or none.
     pub(super) fn new(
         count: usize,
         runtime: &Handle,
@@ -142,7 +142,7 @@ impl Links {
         futures::future::try_join_all(self.shared.iter().map(Link::connect)).await.map(drop)
     }
 
-    /// The one for the next call.
+    /// The connection for the next call.
     pub(super) fn pick(&self) -> &Link {
         let is_own = Handle::try_current()
             .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread);
@@ -153,7 +153,7 @@ impl Links {
     }
 }
 
-/// Whether a new connection may do better: after an I/O fault or silence, or where this node no longer serves writes.
+/// Whether a new connection may help: after an I/O fault or silence, or where this node no longer takes writes.
 fn is_broken(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Parse => true,

@@ -1,9 +1,9 @@
-//! Counters as the scripts are told of them.
+//! Packs counters for the scripts.
 
 use crate::domain::algorithms::Parameters;
 use crate::domain::amount::Units;
 use crate::domain::codec::Write;
-use crate::domain::counter::Counter;
+use crate::domain::counter::{Counter, need};
 use crate::domain::limit::Class;
 use crate::domain::parked::CounterLife;
 use crate::domain::reservation::{CounterField, CounterRef, LINES_MAX};
@@ -12,7 +12,7 @@ const QUOTA_CAPACITY: i64 = -2;
 const WEIGHTED: u8 = 16;
 const RATE: u8 = 32;
 
-/// What a script has to know of one counter.
+/// What a script needs of one counter.
 #[derive(Clone, Copy)]
 pub(super) struct Count<'a> {
     scope_index: u8,
@@ -25,7 +25,7 @@ pub(super) struct Count<'a> {
 }
 
 impl<'a> Count<'a> {
-    /// A counter that a call is measured against.
+    /// A counter that a call may move.
     pub(super) fn of(counter: &'a Counter) -> Self {
         Self {
             scope_index: counter.scope_index,
@@ -34,7 +34,7 @@ impl<'a> Count<'a> {
             lines: &counter.lines,
             class: counter.class,
             since_ms: counter.since_ms,
-            capacity: if counter.is_quota() { QUOTA_CAPACITY } else { counter.capacity.get() },
+            capacity: if counter.is_quota() { QUOTA_CAPACITY } else { counter.refuses_above().get() },
         }
     }
 
@@ -43,12 +43,12 @@ impl<'a> Count<'a> {
         Self { lines: &[(0, 1)], ..Self::of(counter) }
     }
 
-    /// The same where its capacity plays no part.
+    /// The same without its capacity.
     pub(super) fn without_capacity(self) -> Self {
         Self { capacity: 0, ..self }
     }
 
-    /// A place of an admission that no capacity refuses any more.
+    /// A counter of an admission that no capacity can refuse any more.
     pub(super) fn at(place: &'a CounterRef, life: &CounterLife) -> Self {
         Self {
             scope_index: place.scope_index,
@@ -62,15 +62,7 @@ impl<'a> Count<'a> {
     }
 }
 
-/// What amounts by line ask of a counter of these lines and weights; more than any has room for where that is too large to say.
-pub(super) fn need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
-    let of_line = |&(line, weight): &(u8, i64)| {
-        amounts.get(usize::from(line)).map_or(0, |amount| weight.saturating_mul(amount.get()))
-    };
-    lines.iter().map(of_line).fold(0, i64::saturating_add)
-}
-
-/// What scripts take for granted of the counters they are given.
+/// Checks what scripts assume of their counters.
 pub(super) fn check_counters(
     counters: &[Count<'_>],
     subject_count: usize,
@@ -93,7 +85,7 @@ pub(super) fn check_counters(
     Ok(())
 }
 
-/// Layout, each part of all counters before the next part begins:
+/// Layout, each part for all counters before the next part begins:
 /// ```text
 /// B counters  B quotas  B counters of subjects
 /// per counter: B scope_index
@@ -101,7 +93,7 @@ pub(super) fn check_counters(
 /// per counter: i8 capacity (-2: the quota's)  i8 need  B algorithm  its parameters
 /// per counter: i8 since  B flags  per line: B line [i8 weight]
 /// ```
-/// `need` is what the amounts of the lines ask of the counter; flags = lines + 16 weighted + 32 rate.
+/// `need` is the units that the amounts of the lines need of the counter; flags = lines + 16 weighted + 32 rate.
 pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut Vec<u8>) {
     let quotas = || counters.iter().filter(|counter| counter.capacity == QUOTA_CAPACITY);
     let of_subjects = counters.iter().filter(|counter| counter.scope_index > 0).count();

@@ -1,4 +1,4 @@
-//! Why the gate could not decide. A decision, also a refusal, is never an error.
+//! Why the gate could not decide. A decision is never an error, not even a refusal.
 
 use crate::domain::codec::Undecodable;
 use crate::domain::ids::Partition;
@@ -6,7 +6,7 @@ use crate::domain::ids::Partition;
 /// Why a call to the gate has no decision.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum GateError {
-    /// The node's memory cannot be trusted: every partition on it must be checked before anything is loaded.
+    /// The node's memory cannot be trusted: every partition on it must be checked before scripts are loaded.
     #[error("the memory of partition {partition} is in doubt: {reason}")]
     Alarm {
         /// Where it was noticed.
@@ -23,13 +23,13 @@ pub enum GateError {
     /// The server cannot be reached or cannot serve now.
     #[error("Redis is not available: {0}")]
     Unavailable(String),
-    /// Redis has been silent, and until a probe is answered nothing is sent to it.
+    /// Redis has been silent; nothing is sent to it until a probe is answered.
     #[error("Redis does not answer; calls fail at once until it does")]
     BreakerOpen,
-    /// As many calls as may wait for Redis at once are waiting already.
+    /// As many calls wait for Redis as may.
     #[error("too many calls wait for Redis at once")]
     Overloaded,
-    /// This instance has not been told the partition's epoch yet.
+    /// This instance does not have the partition's epoch yet.
     #[error("partition {0} has no epoch yet: the ledger must name it first")]
     NoEpoch(Partition),
     /// The server is not safe to keep counters in; the sentence says what to change.
@@ -38,10 +38,10 @@ pub enum GateError {
     /// The address or another setting cannot be used.
     #[error("{0}")]
     Settings(String),
-    /// The call contradicts itself: a defect of the caller.
+    /// The call contradicts itself: a fault of the code that makes it.
     #[error("the call to {script} is malformed: {reason}")]
     Malformed {
-        /// Which script it was for.
+        /// Its script.
         script: &'static str,
         /// What is wrong.
         reason: &'static str,
@@ -51,22 +51,23 @@ pub enum GateError {
     Script {
         /// Which script.
         script: &'static str,
-        /// What Redis said.
+        /// The message of Redis.
         message: String,
     },
-    /// What Redis holds or answered does not read as what it should be.
+    /// A value or answer of Redis cannot be decoded.
     #[error(transparent)]
     Undecodable(#[from] Undecodable),
 }
 
 impl GateError {
-    /// Whether the gate is away: it did not answer, or cannot serve now. Memory in doubt is checked instead.
+    /// Whether the gate is away: it did not answer, or cannot serve now. Doubt about its memory is not that: it leads
+    /// to a check.
     pub fn is_away(&self) -> bool {
         self.is_transient() && !matches!(self, Self::Alarm { .. } | Self::NoEpoch(_))
     }
 
-    /// Whether the gate is away for the moment, so that the same call may succeed later. Too many calls at once are no
-    /// such thing: whatever takes a call over for the gate would only be the next to give way.
+    /// Whether the gate is away for the moment, so that a retry may succeed. Too many calls at once do not count:
+    /// whatever takes calls over for the gate would be overloaded next.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! `expire`: the sweep that returns what holds have outlived.
+//! `expire`: the sweep that gives back the units of expired holds.
 
 use redis::Value;
 
@@ -11,21 +11,21 @@ use super::error::GateError;
 use super::keys::Keys;
 use super::scripts::Script;
 
-/// How many empty buckets one call passes at most; the sweep leaps over more than that.
+/// How many empty buckets one call passes at most; over more of them the sweep leaps.
 const EMPTY_BUCKETS_MAX: u32 = 2_000;
 /// The most due entries of one call.
 pub const BATCH_MAX: u32 = 500;
 /// The most due lists of one call.
 const LISTS_MAX: usize = 100;
-/// How many keys of the server one step of looking for due lists passes.
+/// How many keys of the server one step of the search for due lists passes.
 const KEYS_AT_ONCE: u32 = 2_000;
 
-/// Something that the sweep could not read, and passed over.
+/// Something that the sweep skipped because it cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     /// A reservation's id, or a due list.
     pub item: String,
-    /// What reading it came to.
+    /// Why it cannot be decoded.
     pub reason: String,
 }
 
@@ -40,22 +40,24 @@ pub struct ExpireReport {
     pub missing: u32,
     /// Holds of a cold tenant or subject, moved to a later bucket.
     pub postponed: u32,
-    /// Holds whose counters hold less than they should, left alone and moved to a later bucket: a defect, to be alarmed.
+    /// Holds whose counters hold less than they should, left alone and moved to a later bucket: a fault that raises an
+    /// alarm.
     pub inconsistent: u32,
-    /// What could not be read: a reservation with its counters is tried again a minute later. The first of them are named.
+    /// Things that cannot be decoded: a reservation with its counters is retried a minute later. The first of them are
+    /// named.
     pub damaged: u32,
-    /// The first of what could not be read.
+    /// The first of the things that cannot be decoded.
     pub unreadable: Vec<Unreadable>,
     /// Whether more is due now.
     pub more: bool,
-    /// The last due bucket finished.
+    /// The last due bucket that is finished.
     pub swept: i64,
-    /// The leap that left lists behind, for which [`Gate::due_lists`] has to be asked and [`Gate::expire_behind`] called.
+    /// A leap with lists before it that are not swept: ask [`Gate::due_lists`] and call [`Gate::expire_behind`].
     pub leap: Option<i64>,
 }
 
 impl ExpireReport {
-    /// Adds what a later call did; where the sweep stands is the later call's.
+    /// Adds the report of a later call, whose position holds.
     pub fn add(&mut self, later: Self) {
         let mut unreadable = std::mem::take(&mut self.unreadable);
         unreadable.extend(later.unreadable);
@@ -78,7 +80,8 @@ impl ExpireReport {
 pub type DueList = (Partition, i64);
 
 impl Gate {
-    /// Sweeps at most `batch` due entries of a partition (bounded by [`BATCH_MAX`]). `now_ms` is the test clock's; none for Redis's own.
+    /// Sweeps at most `batch` due entries of a partition (bounded by [`BATCH_MAX`]). `now_ms` is the test clock's; none
+    /// for Redis's own.
     pub async fn expire(
         &self,
         partition: Partition,
@@ -88,7 +91,7 @@ impl Gate {
         self.run_expire(partition, now_ms, batch, &[], None).await
     }
 
-    /// The due lists of all partitions, in no order. One that stood throughout is surely among them.
+    /// The due lists of all partitions, in no order. One that exists during the whole search is among them.
     pub async fn due_lists(&self) -> Result<Vec<DueList>, GateError> {
         let mut lists = Vec::new();
         let mut cursor = "0".to_owned();
@@ -108,8 +111,7 @@ impl Gate {
         }
     }
 
-    /// Sweeps the lists that `leap` left behind in a partition, all of them, and settles the leap. `buckets` are those that
-    /// were found after the leap.
+    /// Sweeps all lists of a partition before `leap`, and settles the leap. `buckets` are those found after the leap.
     pub async fn expire_behind(
         &self,
         partition: Partition,

@@ -1,4 +1,4 @@
-//! What stands between callers and the node: the breaker, the bound on calls at once, and the check of its clock.
+//! The guard between callers and the node: the breaker, the bound on concurrent calls, and the check of its clock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,13 +22,13 @@ pub(super) struct Guard {
     doubts: AtomicU64,
 }
 
-/// What a call met, as far as the breaker is concerned.
+/// What a call tells the breaker.
 pub(super) enum Heard {
-    /// The node answered, be it with an error of its own.
+    /// The node answered, perhaps with an error.
     Answer,
-    /// It did not: too late, or the connection failed.
+    /// It did not answer in time, or the connection failed.
     Silence,
-    /// It answered that it cannot serve at all now: neither proves anything about the next call.
+    /// It answered that it cannot serve at all now, which says nothing about the next call.
     Busy,
 }
 
@@ -44,13 +44,13 @@ impl Guard {
         }
     }
 
-    /// Lets a plain command through, or not.
+    /// Lets a plain command through or fails.
     pub(super) fn check(&self) -> Result<(), GateError> {
         if self.lock_breaker().admits() { Ok(()) } else { Err(GateError::BreakerOpen) }
     }
 
-    /// Lets a script call through, or says at once why not. What callers ask for is bounded; what the service does by
-    /// itself is few, and frees what callers wait for.
+    /// Lets a script call through or says at once why not. Calls for callers are bounded; those of the service itself
+    /// are few, and free what callers wait for.
     pub(super) fn enter(&self, script: Script) -> Result<Option<SemaphorePermit<'_>>, GateError> {
         self.check()?;
         if !script.serves_callers() {
@@ -59,7 +59,7 @@ impl Guard {
         self.calls.try_acquire().map(Some).map_err(|_| GateError::Overloaded)
     }
 
-    /// Notes what a call begun at this instant met.
+    /// Records the outcome of a call that began at this instant.
     pub(super) fn heard(&self, began: Instant, heard: &Heard) {
         let turned = match heard {
             Heard::Answer => return self.lock_breaker().answered(),
@@ -69,7 +69,7 @@ impl Guard {
         self.tell(turned);
     }
 
-    /// Notes what a probe begun at this instant came to.
+    /// Records the outcome of a probe that began at this instant.
     pub(super) fn probed(&self, began: Instant, answered: bool) {
         let turned = if answered {
             self.lock_breaker().probe_answered(Instant::now())
@@ -89,19 +89,19 @@ impl Guard {
         let _ = self.silences.subscribe().changed().await;
     }
 
-    /// A measurement of the watch; `wall_ms` is the host's clock after it.
+    /// Takes a measurement of the watch; `wall_ms` is the host's clock after it.
     pub(super) fn measured(&self, measurement: Measurement, wall_ms: i64) {
         let turned = self.lock_time().measured(measurement, wall_ms);
         self.tell_time(turned);
     }
 
-    /// The time that a script's answer carried.
+    /// Takes the time that a script's answer carried.
     pub(super) fn time_answered(&self, measurement: Measurement) {
         let turned = self.lock_time().answered(measurement);
         self.tell_time(turned);
     }
 
-    /// Notes whether the node takes writes.
+    /// Records whether the node takes writes.
     pub(super) fn told_of_writes(&self, takes_writes: bool) {
         match (self.takes_writes.swap(takes_writes, Ordering::Relaxed), takes_writes) {
             (true, false) => {
@@ -185,7 +185,7 @@ impl Guard {
 }
 
 impl Heard {
-    /// What an answer of the client comes to; the outer error is our own patience.
+    /// Judges an answer of the client; the outer error is the gate's own time limit.
     pub(super) fn of<T, E>(answer: &Result<Result<T, RedisError>, E>) -> Self {
         match answer {
             Ok(Ok(_)) => Self::Answer,

@@ -1,4 +1,4 @@
-//! What a key holds, as text for people: read only, and no more of it than a screen or two.
+//! Shows what a key holds as text for people: it only reads, and no more than a screen or two.
 
 mod record;
 mod state;
@@ -18,30 +18,32 @@ const RECORD_BYTES_MAX: u64 = 131_072;
 const FIELDS_MAX: usize = 1_000;
 /// The most entries of a due list that are shown.
 const DUE_MAX: u64 = 100;
+/// The most entries of a log that are shown: the oldest ones.
+const ENTRIES_MAX: usize = 100;
 /// The most events that are shown: the last ones.
 const EVENTS_MAX: u64 = 20;
 
-/// What a key holds, by name.
+/// The contents of a key, by name.
 type Rows = Vec<(String, String)>;
 
 /// Why a key cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// It is none of this installation's.
+    /// It is not a key of this installation.
     #[error("`{0}` is no key of this installation")]
     Foreign(String),
-    /// Nothing stands under it.
+    /// The key does not exist.
     #[error("there is nothing under `{0}`")]
     Missing(String),
-    /// What stands under it is not what it should be.
-    #[error("what stands under `{key}` does not read: {reason}")]
+    /// Its value cannot be decoded.
+    #[error("the value under `{key}` cannot be decoded: {reason}")]
     Damaged {
         /// The key.
         key: String,
         /// What is wrong.
         reason: String,
     },
-    /// Redis cannot be asked.
+    /// Redis does not answer.
     #[error("{0}")]
     Gate(#[from] GateError),
 }
@@ -53,9 +55,7 @@ impl InspectError {
             Self::Foreign(_) => Some(
                 "name a key that begins with tg1:, in quotes; lua/README.md lists them, and the installation must be the key's own",
             ),
-            Self::Missing(_) => {
-                Some("what Redis does not hold it knows nothing of, or no longer: ask the ledger, by the API")
-            }
+            Self::Missing(_) => Some("Redis does not have it, or no longer: ask the ledger, by the API"),
             Self::Damaged { .. } => Some("docs/OPERATIONS.md says at the alarm `damage` what may be deleted"),
             Self::Gate(_) => None,
         }
@@ -63,7 +63,7 @@ impl InspectError {
 }
 
 impl Gate {
-    /// What this key holds.
+    /// The contents of this key.
     pub async fn inspect(&self, key: &str) -> Result<Rows, InspectError> {
         let of = self.keys.read(key).ok_or_else(|| InspectError::Foreign(key.to_owned()))?;
         let kind = self.plain(redis::cmd("TYPE").arg(key)).await?;
@@ -130,6 +130,20 @@ impl Gate {
                 }
                 rows
             }
+            KeyOf::Light(..) => {
+                let header = self.plain(redis::cmd("HGET").arg(key).arg("h")).await?;
+                let mut rows = state::light_header_rows(bytes_of(&header).unwrap_or_default());
+                rows.extend(state::field_rows(&self.fields(key).await?.0));
+                rows
+            }
+            KeyOf::Log(..) => {
+                let mut rows =
+                    vec![count_row("entries and sums", self.number(redis::cmd("ZCARD").arg(key)).await?)];
+                let mut command = redis::cmd("ZRANGE");
+                command.arg(key).arg(0).arg(ENTRIES_MAX).arg("WITHSCORES");
+                rows.extend(state::log_rows(&self.plain(&command).await?)?);
+                rows
+            }
             KeyOf::KnownSubjects(..) => {
                 vec![count_row("bytes of the filter", self.number(redis::cmd("STRLEN").arg(key)).await?)]
             }
@@ -140,7 +154,7 @@ impl Gate {
         Ok(integer(&self.plain(command).await?)?)
     }
 
-    /// The first fields of a hash by their names, and how many there are.
+    /// The first fields of a hash by their names, and how many it has.
     async fn fields(&self, key: &str) -> Result<(Vec<(String, Vec<u8>)>, usize), GateError> {
         let count = usize::try_from(self.number(redis::cmd("HLEN").arg(key)).await?).unwrap_or_default();
         let (mut fields, mut cursor) = (Vec::new(), "0".to_owned());
@@ -168,9 +182,10 @@ impl Gate {
 
 fn expected_type(of: &KeyOf) -> &'static str {
     match of {
-        KeyOf::Meta(_) | KeyOf::Tenant(..) | KeyOf::Subject(..) => "hash",
+        KeyOf::Meta(_) | KeyOf::Tenant(..) | KeyOf::Subject(..) | KeyOf::Light(..) => "hash",
         KeyOf::Outbox(_) => "stream",
         KeyOf::Due(..) => "list",
+        KeyOf::Log(..) => "zset",
         KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) => "string",
     }
 }
@@ -186,7 +201,7 @@ fn count_row(name: &str, count: i64) -> (String, String) {
     (name.to_owned(), count.to_string())
 }
 
-/// An instant as people read it, behind the milliseconds that are stored.
+/// An instant for people, after the stored milliseconds.
 fn instant(unix_ms: i64) -> String {
     match jiff::Timestamp::from_millisecond(unix_ms) {
         Ok(at) if unix_ms > 0 => format!("{unix_ms} ({at})"),

@@ -1,14 +1,14 @@
-//! Every key of the gate is built here and nowhere else.
+//! The gate's keys: every one of them is built here and nowhere else.
 
 use crc::{CRC_16_XMODEM, Crc};
 
 use crate::domain::ids::{Partition, ReservationId, Subject, TenantId};
-use crate::domain::reservation::SubjectHash;
+use crate::domain::reservation::{CounterField, SubjectHash};
 
 const SLOTS: u32 = 16_384;
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// What a key is of.
+/// What a key belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOf {
     /// A partition's own facts.
@@ -23,8 +23,12 @@ pub enum KeyOf {
     Tenant(Partition, TenantId),
     /// The state of a tenant's subject.
     Subject(Partition, TenantId, SubjectHash),
-    /// The filter of a tenant's subjects that the ledger knows.
+    /// A tenant's light counters, or those of one of its subjects.
+    Light(Partition, TenantId, Option<SubjectHash>),
+    /// The filter of a tenant's subjects that the ledger has.
     KnownSubjects(Partition, TenantId),
+    /// The log of a counter of the tenant or of one of its subjects.
+    Log(Partition, TenantId, Option<SubjectHash>, CounterField),
 }
 
 /// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
@@ -72,7 +76,7 @@ impl Keys {
         self.key(partition, &["due:", &bucket.to_string()])
     }
 
-    /// Which partition and bucket a key is the due list of, if it is one of this installation's.
+    /// The partition and bucket of a due list's key, if it is one of this installation's.
     pub fn read_due(&self, key: &str) -> Option<(Partition, i64)> {
         match self.read(key)? {
             KeyOf::Due(partition, bucket) => Some((partition, bucket)),
@@ -80,7 +84,7 @@ impl Keys {
         }
     }
 
-    /// What every due list's key matches.
+    /// A pattern that matches every due list's key.
     pub const DUE_PATTERN: &str = "tg1:*:due:*";
 
     /// A tenant's state.
@@ -88,17 +92,41 @@ impl Keys {
         self.key(partition, &["state:", tenant.as_str()])
     }
 
-    /// The state of a tenant's subject. A tenant id holds no `=`, so it can never spell this key.
+    /// The state of a tenant's subject. A tenant id contains no `=`, so it can never equal this key.
     pub fn subject(&self, partition: Partition, tenant: &TenantId, hash: SubjectHash) -> String {
         self.key(partition, &["state:", tenant.as_str(), ":", hash.as_str()])
     }
 
-    /// The filter of a tenant's subjects that the ledger knows.
+    /// A tenant's light counters, or those of one of its subjects.
+    pub fn light(&self, partition: Partition, tenant: &TenantId, subject: Option<SubjectHash>) -> String {
+        match subject {
+            None => self.key(partition, &["light:", tenant.as_str()]),
+            Some(hash) => self.key(partition, &["light:", tenant.as_str(), ":", hash.as_str()]),
+        }
+    }
+
+    /// The filter of a tenant's subjects that the ledger has.
     pub fn known_subjects(&self, partition: Partition, tenant: &TenantId) -> String {
         self.key(partition, &["known:", tenant.as_str()])
     }
 
-    /// What a key is of, if it is one of this installation's.
+    /// The log of a counter of the tenant or of one of its subjects.
+    pub fn log(
+        &self,
+        partition: Partition,
+        tenant: &TenantId,
+        subject: Option<SubjectHash>,
+        field: CounterField,
+    ) -> String {
+        match subject {
+            None => self.key(partition, &["log:", tenant.as_str(), ":", field.as_str()]),
+            Some(hash) => {
+                self.key(partition, &["log:", tenant.as_str(), ":", hash.as_str(), ":", field.as_str()])
+            }
+        }
+    }
+
+    /// What a key belongs to, if it is one of this installation's.
     pub fn read(&self, key: &str) -> Option<KeyOf> {
         let number = key.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
         let partition = Partition::new(number.parse().ok()?)?;
@@ -108,6 +136,13 @@ impl Keys {
             (usize::from(Partition::of(&tenant, self.count()).number()) == partition.index())
                 .then_some(tenant)
         };
+        let holder_here = |holder: &str| match holder.rsplit_once(":=") {
+            Some((tenant, _)) => {
+                let hash = holder.as_bytes().get(tenant.len() + 1..)?.try_into().ok()?;
+                Some((tenant_here(tenant)?, Some(SubjectHash(hash))))
+            }
+            None => Some((tenant_here(holder)?, None)),
+        };
         let of = match rest.split_once(':').unwrap_or((rest, "")) {
             ("meta", _) => KeyOf::Meta(partition),
             ("outbox", _) => KeyOf::Outbox(partition),
@@ -116,13 +151,16 @@ impl Keys {
             )),
             ("due", bucket) => KeyOf::Due(partition, bucket.parse().ok()?),
             ("known", tenant) => KeyOf::KnownSubjects(partition, tenant_here(tenant)?),
-            ("state", holder) => match holder.rsplit_once(":=") {
-                Some((tenant, _)) => {
-                    let hash = holder.as_bytes().get(tenant.len() + 1..)?.try_into().ok()?;
-                    KeyOf::Subject(partition, tenant_here(tenant)?, SubjectHash(hash))
-                }
-                None => KeyOf::Tenant(partition, tenant_here(holder)?),
+            (kind @ ("state" | "light"), holder) => match (kind, holder_here(holder)?) {
+                ("light", (tenant, subject)) => KeyOf::Light(partition, tenant, subject),
+                (_, (tenant, Some(subject))) => KeyOf::Subject(partition, tenant, subject),
+                (_, (tenant, None)) => KeyOf::Tenant(partition, tenant),
             },
+            ("log", counter) => {
+                let (holder, field) = counter.rsplit_once(':')?;
+                let (tenant, subject) = holder_here(holder)?;
+                KeyOf::Log(partition, tenant, subject, CounterField(field.as_bytes().try_into().ok()?))
+            }
             _ => return None,
         };
         (self.build(&of) == key).then_some(of)
@@ -140,11 +178,13 @@ impl Keys {
             KeyOf::Due(partition, bucket) => self.due(*partition, *bucket),
             KeyOf::Tenant(partition, tenant) => self.tenant(*partition, tenant),
             KeyOf::Subject(partition, tenant, hash) => self.subject(*partition, tenant, *hash),
+            KeyOf::Light(partition, tenant, hash) => self.light(*partition, tenant, *hash),
             KeyOf::KnownSubjects(partition, tenant) => self.known_subjects(*partition, tenant),
+            KeyOf::Log(partition, tenant, subject, field) => self.log(*partition, tenant, *subject, *field),
         }
     }
 
-    /// The name that stands for a subject in keys: a truncated keyed hash of (tenant, kind, id).
+    /// A subject's name in keys: a truncated keyed hash of (tenant, kind, id).
     pub fn subject_hash(&self, tenant: &TenantId, subject: &Subject) -> SubjectHash {
         const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let mut hasher = blake3::Hasher::new_keyed(&self.subject_key);
@@ -165,7 +205,8 @@ pub fn slot(tag: &str) -> u32 {
     u32::from(CRC.checksum(tag.as_bytes())) % SLOTS
 }
 
-/// A partition's hash tag: `pNN` and the one or two letters whose slot is nearest to the middle of its even share.
+/// A partition's hash tag: `pNN` and the one or two letters whose slot is nearest to the middle of the partition's even
+/// share.
 pub fn tag(partition: Partition, partitions: u16) -> String {
     let share = SLOTS / u32::from(partitions.max(1));
     let middle = u32::from(partition.number()) * SLOTS / u32::from(partitions.max(1)) + share / 2;
@@ -228,7 +269,16 @@ mod tests {
             KeyOf::Due(partition, 1_700_000_060),
             KeyOf::Tenant(partition, tenant.clone()),
             KeyOf::Subject(partition, tenant.clone(), SubjectHash(*b"=abcdefghijkl")),
+            KeyOf::Light(partition, tenant.clone(), None),
+            KeyOf::Light(partition, tenant.clone(), Some(SubjectHash(*b"=abcdefghijkl"))),
             KeyOf::KnownSubjects(partition, tenant.clone()),
+            KeyOf::Log(partition, tenant.clone(), None, CounterField(*b"AAbb01-_")),
+            KeyOf::Log(
+                partition,
+                tenant.clone(),
+                Some(SubjectHash(*b"=abcdefghijkl")),
+                CounterField(*b"AAbb01-_"),
+            ),
         ] {
             assert_eq!(keys.read(&keys.build(&of)), Some(of));
         }

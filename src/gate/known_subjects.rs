@@ -1,32 +1,34 @@
-//! Which subjects of a tenant may have had use or holds before its restore: of the others nothing has to be asked.
+//! The subjects of a tenant that may have had use or holds before its restore: the ledger need not be asked about
+//! others.
 
 use crate::domain::reservation::SubjectHash;
 
-/// Of those who had neither, at most 1 in 150 is taken for one who had.
+/// Of the subjects that had neither, at most 1 in 150 counts as known.
 const BITS_PER_SUBJECT: usize = 12;
-/// How many bits stand for one subject.
+/// How many bits each subject sets.
 const PLACES: u64 = 4;
-/// Lengths are multiples of this, so that they have few factors in common with what is added up.
+/// Lengths are multiples of this, so that they share few factors with the steps between bits.
 const LENGTH_STEP: usize = 64;
 
-/// What a restore says of a tenant's subjects.
+/// The subjects that a restore names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum KnownSubjects {
     /// None had use or holds.
     #[default]
     Nobody,
-    /// Those in the filter may have had.
+    /// Those in the filter may have had use or holds.
     Some {
-        /// Who.
+        /// The filter.
         filter: SubjectFilter,
         /// When every window that had begun before the restore has ended (unix ms).
         until_ms: i64,
     },
-    /// Any may have had.
+    /// Any subject may have had use or holds.
     Everybody,
 }
 
-/// A set of subjects that forgets none and may contain a few others, as `lua/include/knows_subject.lua` reads it.
+/// A set of subjects that contains all its members and perhaps a few others, as `lua/include/knows_subject.lua` reads
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectFilter(Vec<u8>);
 
@@ -45,7 +47,7 @@ impl SubjectFilter {
         filter
     }
 
-    /// Whether the subject is in it; some are that were not put there.
+    /// Whether the subject is in the filter; a few are without having been added.
     pub fn contains(&self, subject: SubjectHash) -> bool {
         let is_set =
             |place: usize| self.0.get(place / 8).is_some_and(|byte| byte & (0x80 >> (place % 8)) != 0);

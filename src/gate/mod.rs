@@ -1,4 +1,4 @@
-//! Engine 1, Redis: holds amounts, counts them, and says what happened. Knows only the domain.
+//! Engine 1, Redis: holds amounts, counts them, and appends events of it. It imports only the domain.
 //!
 //! One script is one transition (`lua/`); one method calls one script. Every mutating call carries the expected epoch
 //! and the instant at which the caller stops waiting.
@@ -8,6 +8,7 @@ mod backlog;
 pub mod breaker;
 mod call;
 mod cells;
+pub mod check;
 pub mod checkpoint;
 mod connections;
 mod counters;
@@ -48,6 +49,7 @@ use scripts::{Digests, Script};
 
 pub use backlog::{OutboxStretch, TailStart, Waiting};
 pub use breaker::BreakerState;
+pub use check::{CheckAsk, CheckOutcome, CheckedCounters};
 pub use checkpoint::{CheckpointCall, CheckpointOutcome};
 pub use connections::address_of;
 pub use error::GateError;
@@ -56,7 +58,7 @@ pub use inspect::InspectError;
 pub use known_subjects::{KnownSubjects, SubjectFilter};
 pub use outbox::{OutboxBatch, OutboxFrom};
 pub use peek::{PeekCall, PeekedCounters, PeekedRecord};
-pub use record::{RecordCall, RecordOutcome};
+pub use record::{IdCheck, RecordCall, RecordOutcome};
 pub use repair::{RepairCall, RepairOutcome, UndoCall, UndoOutcome};
 pub use reserve::{Cold, CounterReading, ReserveCall, ReserveMode, ReserveOutcome};
 pub use resolve::{ColdRecord, ConsumeCall, ExtendCall, ReleaseCall, ResolveOutcome, Totals};
@@ -67,18 +69,18 @@ pub use restore::{
 pub use server::Durability;
 pub use watch::OutboxState;
 
-/// How to reach the gate and how it keeps time.
+/// How to reach the gate, and its time limits.
 #[derive(Debug, Clone)]
 pub struct GateOptions {
     /// `redis://host:port` or `unix:///path/to/socket`.
     pub url: String,
-    /// How many multiplexed connections calls are spread over that come from no worker's thread; at least 1.
+    /// The number of multiplexed connections for calls that do not come from a worker's thread; at least 1.
     pub connections: usize,
-    /// How long a call waits for its answer; also how late a script may still run.
+    /// How long a call waits for its answer. A script that starts later does nothing.
     pub response_timeout: Duration,
     /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How many script calls of callers may wait for their answers at once; at least 1.
+    /// How many script calls for callers may wait for their answers at once; at least 1.
     pub concurrent_calls_max: usize,
     /// The installation's number of partitions, 1 to 256; fixed at installation.
     pub partitions: u16,
@@ -88,27 +90,27 @@ pub struct GateOptions {
     pub tombstone_keyed_ms: i64,
     /// How long one without is remembered, in ms.
     pub tombstone_unkeyed_ms: i64,
-    /// Take a server that may lose or evict data.
+    /// Whether a server is accepted that may lose or evict data.
     pub allow_unsafe: bool,
     /// The installation's secret; subject hashes derive from it.
     pub secret: [u8; 32],
 }
 
-/// What a partition's memory says about itself.
+/// The facts in a partition's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionFacts {
-    /// The epoch it was adopted under; none when its memory is missing.
+    /// Its epoch; none when its memory is missing.
     pub epoch: Option<Epoch>,
     /// The outbox's last id; none when the outbox is missing.
     pub last_id: Option<OutboxId>,
-    /// The last due bucket finished.
+    /// The last due bucket that is finished.
     pub swept: Option<i64>,
 }
 
-/// The width of a due bucket, in ms. Buckets are numbered by it in what the gate keeps, so no installation may change it.
+/// The width of a due bucket, in ms. Stored buckets are numbered by it, so no installation may change it.
 pub const DUE_BUCKET_MS: i64 = 1000;
 
-/// A client needs this long to notice that its answer is overdue; scripts are told not to run after the shorter time.
+/// The time that a client needs to notice that its answer is overdue; the limit of scripts is shorter by it.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(5);
 
 /// The gate: one Redis node, its partitions, and what this instance knows about them.
@@ -130,7 +132,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Connects and refuses a server that is not safe to keep counters in. Loads no scripts: see [`Self::load_scripts`].
+    /// Connects and refuses a server that is not safe to keep counters in. Loads no scripts: see
+    /// [`Self::load_scripts`].
     pub async fn connect(options: GateOptions) -> Result<Self, GateError> {
         check_options(&options)?;
         let client = redis::Client::open(options.url.as_str())
@@ -187,25 +190,25 @@ impl Gate {
         Partition::all(self.options.partitions)
     }
 
-    /// The name that stands for a subject in keys and records.
+    /// A subject's name in keys and records.
     pub fn subject_hash(&self, tenant: &TenantId, subject: &Subject) -> SubjectHash {
         self.keys.subject_hash(tenant, subject)
     }
 
-    /// Sets the epoch that the ledger names for a partition; it only rises.
+    /// Sets the epoch that the ledger issued for a partition; it only rises.
     pub fn set_epoch(&self, partition: Partition, epoch: Epoch) {
         if let Some(slot) = self.epochs.get(partition.index()) {
             slot.fetch_max(epoch.0, Ordering::AcqRel);
         }
     }
 
-    /// The expected epoch of a partition, once the ledger has named it.
+    /// The expected epoch of a partition, once it is known from the ledger.
     pub fn epoch(&self, partition: Partition) -> Option<Epoch> {
         let epoch = self.epochs.get(partition.index())?.load(Ordering::Acquire);
         (epoch > 0).then_some(Epoch(epoch))
     }
 
-    /// Notes a place that the outbox is known to have reached: the ledger's published cursor, or an answer's event.
+    /// Records a place that the outbox is known to have reached: the published cursor, or an answer's event.
     pub fn note_cursor(&self, partition: Partition, id: OutboxId) {
         if let Some(mut highest) = self.lock_highest(partition) {
             *highest = (*highest).max(id);
@@ -222,7 +225,7 @@ impl Gate {
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The id of the node's present run: another one means a restart or another node.
+    /// The run id of the node: another one means a restart or another node.
     pub async fn run_id(&self) -> Result<String, GateError> {
         let info = self.info().await?;
         server::info_field(&info, "run_id")
@@ -230,7 +233,7 @@ impl Gate {
             .ok_or_else(|| GateError::Unavailable("INFO names no run_id".into()))
     }
 
-    /// Loads all scripts, salted with the run id. Only after the caller verified the node's partitions.
+    /// Loads all scripts, salted with the run id. The caller must have verified the node's partitions first.
     pub async fn load_scripts(&self, run_id: &str) -> Result<(), GateError> {
         let mut digests = Vec::with_capacity(Script::ALL.len());
         for script in Script::ALL {
@@ -242,7 +245,7 @@ impl Gate {
         Ok(())
     }
 
-    /// What a partition's memory says about itself, by plain commands: for the check after an alarm.
+    /// The facts in a partition's memory, read by plain commands: for the check after an alarm.
     pub async fn partition_facts(&self, partition: Partition) -> Result<PartitionFacts, GateError> {
         let meta = self.keys.meta(partition);
         let fields =
@@ -260,7 +263,7 @@ impl Gate {
         Ok(PartitionFacts { epoch, last_id, swept: number(1)? })
     }
 
-    /// The end of the last second that was swept in any partition (gate time, unix ms); none where none ever was.
+    /// The end of the last second that was swept in any partition (gate time, unix ms); none before the first sweep.
     pub async fn swept_ms(&self) -> Result<Option<i64>, GateError> {
         let mut newest = None;
         for partition in self.partitions() {
@@ -285,7 +288,7 @@ impl Gate {
         Ok(())
     }
 
-    /// One plain command, never a script. Callers may be waiting behind it, so it is no more patient than a script.
+    /// Runs one plain command, never a script. Callers may wait for it, so its time limit is that of a script.
     async fn plain(&self, command: &redis::Cmd) -> Result<Value, GateError> {
         self.guard.check()?;
         let began = Instant::now();
@@ -302,7 +305,7 @@ impl Gate {
         i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Redis's own time now, as its last answer lets this instance estimate it: never ahead of it by more than drift.
+    /// Estimates Redis's own time from its last answer: never ahead of it by more than drift.
     pub fn redis_time_ms(&self) -> i64 {
         self.elapsed_ms().saturating_add(self.redis_offset_ms.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Reading and trimming the outboxes: for the writer, on connections of their own.
+//! Reads and trims the outboxes for the writer, on connections of its own.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::error::GateError;
 /// Where to read an outbox from.
 pub type OutboxFrom = (Partition, OutboxId);
 
-/// Events of one outbox as they stand: each with its place.
+/// Events of one outbox, each with its place.
 pub type OutboxBatch = (Partition, Vec<(OutboxId, Vec<u8>)>);
 
 impl Gate {
@@ -43,7 +43,7 @@ impl Gate {
         from.iter().zip(answers).map(entries).collect()
     }
 
-    /// The epoch that each partition's memory names, in one pipeline; none where it is missing.
+    /// The epoch in each partition's memory, in one pipeline; none where the memory is missing.
     pub async fn adopted_epochs(
         &self,
         partitions: &[Partition],
@@ -69,7 +69,7 @@ impl Gate {
             .map_err(|error| plain_error(&error))
     }
 
-    /// Waits until one of the outboxes has an event after its place, at most `timeout`. Answers which have one.
+    /// Waits, at most `timeout`, until one of the outboxes has an event after its place. Returns those that have one.
     pub async fn wait_outbox(
         &self,
         after: &[OutboxFrom],
@@ -98,7 +98,8 @@ impl Gate {
         Ok(after.iter().filter(has_news).map(|(partition, _)| *partition).collect())
     }
 
-    /// Drops the events below this place. The caller keeps the last booked one and its safety tail. Answers how many were dropped.
+    /// Drops the events before this place. The caller keeps the last booked one and its safety tail. Returns how many
+    /// were dropped.
     pub async fn trim_outbox(&self, partition: Partition, below: OutboxId) -> Result<u64, GateError> {
         let key = self.keys.outbox(partition);
         let dropped = self.plain(redis::cmd("XTRIM").arg(key).arg("MINID").arg(below.to_string())).await?;
@@ -112,7 +113,7 @@ impl Gate {
     }
 }
 
-/// The streams that an answer of XREAD tells of.
+/// The streams named in an answer of XREAD.
 fn read_names(answer: Value) -> Result<BTreeSet<String>, Undecodable> {
     let streams = match answer {
         Value::Nil => Vec::new(),
@@ -132,7 +133,7 @@ pub(super) fn read_entries(answer: Value) -> Result<Vec<(OutboxId, Vec<u8>)>, Un
     entries.into_iter().map(read_entry).collect()
 }
 
-/// An entry that is not one event reads as empty bytes: the writer's decoding puts it aside.
+/// An entry that is not one event is read as empty bytes: the writer then quarantines it.
 fn read_entry(entry: Value) -> Result<(OutboxId, Vec<u8>), Undecodable> {
     let Value::Array(parts) = entry else { return Err(Undecodable("an outbox entry")) };
     let mut parts = parts.into_iter();

@@ -1,4 +1,4 @@
-//! `peek`: reads only.
+//! `peek`: reads counters and reservations without changing them.
 
 use redis::{Pipeline, Value};
 
@@ -16,7 +16,7 @@ use super::reserve::{Cold, CounterReading, read_cold};
 use super::scripts::Script;
 use super::status::Status;
 
-/// What stands in a subject's header, instead of a time, where no ledger has told it.
+/// The value in a subject's header, instead of a time, when a script made the hash and no restore wrote it.
 const MADE_BY_A_SCRIPT: i64 = -1;
 
 /// A tenant's state, or one of its subjects'.
@@ -27,11 +27,11 @@ pub type WarmAsk<'a> = (Partition, &'a TenantId, Option<SubjectHash>);
 pub struct PeekCall<'a> {
     /// The tenant's partition.
     pub partition: Partition,
-    /// Whose counters.
+    /// Their tenant.
     pub tenant: &'a TenantId,
-    /// The subjects' hashes; scope index n of a counter is the n-th.
+    /// The subjects' hashes; a counter's scope index n means the n-th.
     pub subjects: &'a [SubjectHash],
-    /// Which counters; their lines are not used.
+    /// The counters; their lines are not used.
     pub counters: &'a [Counter],
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
@@ -42,7 +42,7 @@ pub struct PeekCall<'a> {
 pub struct PeekedCounters {
     /// In the order asked; those that `cold` concerns are not current.
     pub readings: Vec<CounterReading>,
-    /// What the gate does not know; none when it knows all that was asked.
+    /// What is cold; none when everything asked for is warm.
     pub cold: Option<Cold>,
     /// The outbox's last id.
     pub last_id: OutboxId,
@@ -50,7 +50,7 @@ pub struct PeekedCounters {
     pub now_ms: i64,
 }
 
-/// A reservation as it is, or not known here.
+/// A reservation, if the gate has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeekedRecord {
     /// The record; none when the gate has none of this epoch, or it is another tenant's.
@@ -62,8 +62,8 @@ pub struct PeekedRecord {
 }
 
 impl Gate {
-    /// Whether the ledger has told each of these in its partition's epoch, in one pipeline. A subject's hash that a script made says
-    /// nothing of the time before.
+    /// Whether each of these was restored in its partition's epoch, in one pipeline. A subject's hash that a script
+    /// made does not count: it lacks what came before.
     pub async fn are_warm(&self, asked: &[WarmAsk<'_>]) -> Result<Vec<bool>, GateError> {
         if asked.is_empty() {
             return Ok(Vec::new());
@@ -94,7 +94,7 @@ impl Gate {
         Ok(asked.iter().zip(&answers).map(|(asked, header)| is_warm(asked, header)).collect())
     }
 
-    /// Reads counters as they are, also of a tenant that is cold in part.
+    /// Reads counters as they are, even of a tenant that is partly cold.
     pub async fn peek_counters(&self, call: &PeekCall<'_>) -> Result<PeekedCounters, GateError> {
         let malformed = |reason| GateError::Malformed { script: "peek", reason };
         if call.counters.len() > usize::from(u8::MAX) {
@@ -118,7 +118,7 @@ impl Gate {
         Ok(PeekedCounters { readings: reply.readings(0)?, cold, last_id: reply.id, now_ms: reply.now_ms })
     }
 
-    /// Reads one reservation, unless it is another tenant's than the one the caller is bound to.
+    /// Reads one reservation, unless the caller is bound to another tenant.
     pub async fn peek_record(
         &self,
         id: ReservationId,

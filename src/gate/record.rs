@@ -1,4 +1,5 @@
-//! `record`: what was admitted while the gate was away. It is never refused by a limit.
+//! `record`: takes over an admission that was granted while the gate was away, or work of a past time. No limit refuses
+//! it.
 
 use crate::domain::codec::{Undecodable, Write};
 use crate::domain::ids::{OutboxId, ReservationId};
@@ -13,45 +14,65 @@ use super::reserve::{Cold, read_cold};
 use super::scripts::Script;
 use super::status::Status;
 
-/// One admission that the gate is to take over.
+/// Whether the ledger is asked about an id that the gate does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdCheck {
+    /// The ledger must be asked first.
+    Ask,
+    /// The ledger must be asked first for as long after a loss as keys of the tenant are.
+    AskAfterLoss,
+    /// The ledger was asked, after the tenant became warm in this epoch, and does not have the id.
+    Asked,
+}
+
+/// One admission that the gate takes over.
 #[derive(Debug)]
 pub struct RecordCall<'a> {
     /// The reservation's id.
     pub id: ReservationId,
-    /// What was admitted: reserved, or consumed at once. Its times are those of the admission.
+    /// What was admitted: reserved, or consumed at once. Its birth decides in which windows it counts.
     pub record: &'a Record,
-    /// How long each counter of the body lives, in its order.
+    /// The lifetime of each counter of the body, in its order.
     pub lives: &'a [CounterLife],
-    /// The ledger was asked, after the tenant became warm in this epoch, and does not know the id.
-    pub ledger_asked: bool,
+    /// When it was taken (gate time, unix ms); none for the time of this call.
+    pub taken_at_ms: Option<i64>,
+    /// Whether the ledger is asked about the id before it is taken for new.
+    pub id_check: IdCheck,
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
 
-/// What taking an admission over came to.
+/// The result of taking an admission over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordOutcome {
-    /// It is held or counted now.
-    Done,
-    /// It was before.
+    /// It is held or counted now, by this event.
+    Done(OutboxId),
+    /// It was held or counted before.
     Replayed,
-    /// The id belongs to a call with another meaning.
-    KeyReused,
+    /// The id belongs to a call with another fingerprint, whose record this is.
+    KeyReused(Box<Record>),
     /// A counter would be beyond the largest amount.
     TooLarge,
     /// One of its windows has not begun by the script's clock.
-    StaleWindow,
-    /// The ledger must tell the gate first.
+    StaleWindow {
+        /// The script's time (unix ms).
+        now_ms: i64,
+    },
+    /// The ledger must restore this first.
     Cold(Cold),
-    /// The ledger must be asked for the id, once it has booked up to `last_id`.
+    /// The ledger must be asked about the id, once it has booked up to `last_id`.
     AskLedger {
         /// The outbox's last id.
         last_id: OutboxId,
     },
 }
 
+const DEGRADED: u8 = 2;
+const ASK: u8 = 4;
+const ASKED: u8 = 8;
+
 impl Gate {
-    /// Holds or counts an admission given while the gate was away. One round trip.
+    /// Holds or counts what no limit refuses. One round trip.
     pub async fn record(&self, call: &RecordCall<'_>) -> Result<RecordOutcome, GateError> {
         let malformed = |reason| GateError::Malformed { script: "record", reason };
         let body = &call.record.body;
@@ -77,15 +98,22 @@ impl Gate {
         Ok(read_outcome(&reply, body)?)
     }
 
-    /// Layout: `B usage  B ledger asked  i8 taken_at  i8 expires_at  i8 latest_expiry  i8 tombstone  i8 due_bucket  B lines  i8 each
-    /// B counters  i8 window_end each`, then the counters as [`pack_counters`] has them.
+    /// Layout: `B flags  i8 taken_at (0: now)  i8 born_at  i8 expires_at  i8 latest_expiry  i8 tombstone  i8 due_bucket
+    /// B lines  i8 each  B counters  i8 window_end each`, then the counters as [`pack_counters`] packs them.
+    /// `flags`: 1 usage, 2 degraded, 4 ask the ledger first, 8 the ledger was asked.
     fn pack_record_call(&self, call: &RecordCall<'_>, keyed: bool) -> Vec<u8> {
         let head = &call.record.head;
         let is_usage = head.state == ReservationState::Consumed;
         let options = &self.options;
         let mut out = Vec::with_capacity(64 + 8 * call.record.units.len() + 56 * call.lives.len());
-        out.put_byte(u8::from(is_usage));
-        out.put_byte(u8::from(call.ledger_asked));
+        let id_check = match call.id_check {
+            IdCheck::Ask => ASK,
+            IdCheck::AskAfterLoss => 0,
+            IdCheck::Asked => ASKED,
+        };
+        let degraded = if head.degraded { DEGRADED } else { 0 };
+        out.put_byte(u8::from(is_usage) | degraded | id_check);
+        out.put_8(call.taken_at_ms.unwrap_or_default());
         out.put_8(head.born_at_ms);
         out.put_8(head.expires_at_ms);
         out.put_8(head.latest_expiry_ms);
@@ -105,14 +133,17 @@ impl Gate {
 
 fn read_outcome(reply: &Reply, body: &Body) -> Result<RecordOutcome, Undecodable> {
     Ok(match reply.status {
-        Status::Done => RecordOutcome::Done,
+        Status::Done => RecordOutcome::Done(reply.id),
         Status::Replayed => RecordOutcome::Replayed,
-        Status::KeyReused if body.fingerprint.repeats(&reply.record(0)?.body.fingerprint) => {
-            RecordOutcome::Replayed
+        Status::KeyReused => {
+            let first = reply.record(0)?;
+            match body.fingerprint.repeats(&first.body.fingerprint) {
+                true => RecordOutcome::Replayed,
+                false => RecordOutcome::KeyReused(Box::new(first)),
+            }
         }
-        Status::KeyReused => RecordOutcome::KeyReused,
         Status::TooLarge => RecordOutcome::TooLarge,
-        Status::StaleWindow => RecordOutcome::StaleWindow,
+        Status::StaleWindow => RecordOutcome::StaleWindow { now_ms: reply.now_ms },
         Status::Cold => RecordOutcome::Cold(read_cold(reply, 0)?),
         Status::AskLedger => RecordOutcome::AskLedger { last_id: reply.id },
         _ => return Err(Undecodable("a status of record")),

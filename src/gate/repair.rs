@@ -1,4 +1,4 @@
-//! `repair` and `undo`: what the ledger knows better than a counter or a record does.
+//! `repair` and `undo`: they correct counters and records where the ledger has better figures.
 
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use super::restore::{Holder, with_epoch};
 use super::scripts::Script;
 use super::status::Status;
 
-/// What one counter lacks, by one checkpoint.
+/// What one counter lacks, according to one checkpoint.
 #[derive(Debug)]
 pub struct RepairCall<'a> {
     /// The checkpoint.
@@ -21,11 +21,11 @@ pub struct RepairCall<'a> {
     pub place: OutboxId,
     /// The tenant's partition.
     pub partition: Partition,
-    /// Whose counter.
+    /// The counter's tenant.
     pub tenant: &'a TenantId,
-    /// Which hash.
+    /// Its state hash.
     pub holder: Holder,
-    /// Which field.
+    /// Its field.
     pub field: CounterField,
     /// Its window's start and end (unix ms).
     pub window_ms: (i64, i64),
@@ -35,31 +35,31 @@ pub struct RepairCall<'a> {
     pub now_ms: Option<i64>,
 }
 
-/// What a repair came to.
+/// The result of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairOutcome {
-    /// The counter has what it lacked.
+    /// The counter is repaired.
     Done,
     /// This checkpoint had repaired it before.
     DoneBefore,
-    /// It was repaired, or told by the ledger, after the checkpoint was taken.
+    /// It was repaired or restored after the checkpoint was taken.
     RepairedSince,
     /// Its window has ended or moved on.
     WindowMoved,
     /// Its hash is cold.
     Cold,
-    /// It would have less than nothing, or more than the largest amount.
+    /// It would be negative, or above the largest amount.
     OutOfBounds,
     /// The epoch of the checkpoint is over.
     EpochOver,
 }
 
-/// An operation that the ledger knew already and that came again as a new event.
+/// A repeat: an operation that was booked already and came again as a new event.
 #[derive(Debug)]
 pub struct UndoCall<'a> {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
-    /// The place of the reserve or usage that came again; it must be of the epoch in force.
+    /// The place of the repeated reserve or usage; it must be of the epoch in force.
     pub place: OutboxId,
     /// The record of that event.
     pub again: &'a Record,
@@ -69,14 +69,14 @@ pub struct UndoCall<'a> {
     pub now_ms: Option<i64>,
 }
 
-/// What an undo came to.
+/// The result of an undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndoOutcome {
-    /// The units are given back; the outbox had come so far.
+    /// The units are given back; carries the outbox's last id.
     Done(OutboxId),
-    /// That life of the reservation is not there (any more), or goes on in the books; the outbox had come so far.
+    /// That life of the reservation is not there, or goes on in the books; carries the outbox's last id.
     Kept(OutboxId),
-    /// The epoch of the event is over, and with it all that it moved.
+    /// The epoch of the event is over, and everything that it moved is gone.
     EpochOver,
 }
 
@@ -109,7 +109,7 @@ impl Gate {
         })
     }
 
-    /// Gives back what an operation moved that the ledger knew already. One round trip.
+    /// Gives back what a repeat of a booked operation moved. One round trip.
     pub async fn undo(&self, call: &UndoCall<'_>) -> Result<UndoOutcome, GateError> {
         let (partition, epoch) = (call.id.partition(), call.place.epoch);
         if self.is_over(partition, epoch)? {
@@ -130,7 +130,7 @@ impl Gate {
         }
     }
 
-    /// Whether an epoch is over; one that this instance does not expect yet is an alarm.
+    /// Whether an epoch is over; a later one than this instance expects is an alarm.
     fn is_over(&self, partition: Partition, epoch: Epoch) -> Result<bool, GateError> {
         let expected = self.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
         if epoch > expected {

@@ -17,16 +17,16 @@ use super::status::Status;
 use super::together::{Company, Packed};
 use super::{Gate, GateOptions};
 
-/// How a reserve treats what does not fit.
+/// How a reserve treats a request that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveMode {
-    /// All lines pass all their limits, or nothing moves.
+    /// All lines fit all their limits, or nothing moves.
     AllOrNothing,
-    /// Lines in order, each gets what fits after the lines before it.
+    /// Line by line, in order: each gets what fits after the lines before it.
     BestEffort,
     /// Decides as all or nothing and writes nothing.
     DryRun,
-    /// As a dry run of all or nothing, but whoever waits is satisfied with a part.
+    /// As a dry run, but the wait is for a part that would be enough.
     DryBestEffort,
     /// Writes an already consumed record: usage after the fact, refused like a reserve.
     Usage,
@@ -39,60 +39,60 @@ pub struct ReserveCall<'a> {
     pub id: ReservationId,
     /// The tenant's partition.
     pub partition: Partition,
-    /// Whose units.
+    /// Its tenant.
     pub tenant: &'a TenantId,
-    /// The subjects named, in the order of the body; scope index n of a counter is the n-th.
+    /// The subjects named, in the order of the body; a counter's scope index n means the n-th.
     pub subjects: Vec<(Subject, SubjectHash)>,
-    /// How to treat what does not fit.
+    /// How to treat a request that does not fit.
     pub mode: ReserveMode,
-    /// Per line of the body, what is asked for.
+    /// The amount asked for in each line.
     pub amounts: Vec<Units>,
-    /// All fixed data. Its places are those of `counters`, in the same order.
+    /// All fixed data. Its counters are those of `counters`, in the same order.
     pub body: &'a Body,
     /// The counters to measure and move.
     pub counters: &'a [Counter],
     /// How long the hold lasts, in ms.
     pub ttl_ms: i64,
-    /// How long `extend` may keep it in all, in ms.
+    /// The longest total life to which `extend` may prolong it, in ms.
     pub max_life_ms: i64,
     /// The span in which all windows of the call are current: start inclusive, end exclusive, unix ms.
     pub valid: (i64, i64),
-    /// When the last window of a subject's counter ends (unix ms); 0 where none is asked about.
+    /// When the last window of a subject's counter ends (unix ms); 0 where no subject has a counter.
     pub subject_windows_end_ms: i64,
-    /// The ledger may know the call's key from before the gate's memory.
+    /// Whether the ledger may have the call's key from before the gate's memory.
     pub may_be_known: bool,
-    /// The ledger was asked and does not know the call's key.
+    /// Whether the ledger was asked and does not have the call's key.
     pub ledger_asked: bool,
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
 
-/// How a counter stands.
+/// The figures of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterReading {
     /// Units consumed in the window.
     pub consumed: Units,
     /// Units held in the window.
     pub reserved: Units,
-    /// How many more units fit, below 0 where less than nothing; none where the script is not told the capacity (a limit's,
-    /// when resolving).
+    /// How many more units fit; negative when the counter is over its capacity. None where the script does not get the
+    /// capacity (a limit's, when resolving).
     pub room: Option<i64>,
-    /// When what is counted is forgotten (unix ms), where the script knows it.
+    /// When what it counts is forgotten (unix ms), where the script can say.
     pub resets_at_ms: Option<i64>,
-    /// When one of the holds in it ends (unix ms), the earliest known.
+    /// When one of its holds ends (unix ms), the earliest known.
     pub next_hold_ends_at_ms: Option<i64>,
     /// Whether the window is the counter's current one and its figures are known.
     pub current: bool,
 }
 
-/// What the gate does not know, and must be told by the ledger.
+/// What is cold and must be restored from the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cold {
-    /// The epoch in force; what the ledger tells is meant for it alone.
+    /// The epoch in force; a restore is valid only in it.
     pub epoch: Epoch,
     /// The outbox's last id: the ledger must have booked up to it before it is asked.
     pub last_id: OutboxId,
-    /// The tenant's hash is not of this epoch.
+    /// Whether the tenant's hash is not of this epoch.
     pub tenant: bool,
     /// Subject hashes that are not of this epoch, by number (1 is the first subject).
     pub holders: Vec<u8>,
@@ -100,7 +100,7 @@ pub struct Cold {
     pub counters: Vec<usize>,
 }
 
-/// What a reserve came to.
+/// The result of a reserve.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReserveOutcome {
@@ -116,6 +116,8 @@ pub enum ReserveOutcome {
         now_ms: i64,
         /// The counters afterwards, in the order of the counters.
         readings: Vec<CounterReading>,
+        /// How long the work has to wait for the queues before it, in ms.
+        start_after_ms: i64,
     },
     /// A dry run that would have been admitted.
     Allowed {
@@ -125,6 +127,8 @@ pub enum ReserveOutcome {
         now_ms: i64,
         /// The counters as they are, in the order of the counters.
         readings: Vec<CounterReading>,
+        /// How long the work would have to wait for the queues before it, in ms.
+        start_after_ms: i64,
     },
     /// The same call was admitted before.
     Replayed {
@@ -141,12 +145,12 @@ pub enum ReserveOutcome {
         now_ms: i64,
         /// The counters as they are, in the order of the counters.
         readings: Vec<CounterReading>,
-        /// Which counters refuse, all of them, and how long each has to be waited for, at least, in ms; none for ever.
+        /// All counters that refuse, each with the shortest wait in ms that can help; none where no wait helps.
         refusing: Vec<(usize, Option<i64>)>,
-        /// Per line, what a best effort would have been granted.
+        /// What a best effort would have granted in each line.
         granted_by_line: Vec<Units>,
     },
-    /// The id belongs to a call with another meaning.
+    /// The id belongs to a call with another fingerprint.
     KeyReused {
         /// Its record as it is now.
         record: Record,
@@ -156,9 +160,10 @@ pub enum ReserveOutcome {
         /// The script's time (unix ms).
         now_ms: i64,
     },
-    /// The ledger must tell the gate first.
+    /// The ledger must restore this first.
     Cold(Cold),
-    /// The call may be a retry from before a loss, or before the gate's memory: ask the ledger, then call with `ledger_asked`.
+    /// The call may be a retry from before a loss, or from before the gate's memory: ask the ledger, then call with
+    /// `ledger_asked`.
     AskLedger {
         /// The outbox's last id: the ledger must have booked up to it before it is asked.
         last_id: OutboxId,
@@ -188,7 +193,7 @@ impl Gate {
         Ok(read_outcome(&reply, call)?)
     }
 
-    /// Keys and arguments of a reserve that goes by itself.
+    /// Keys and arguments of a reserve that is sent alone.
     fn alone(&self, company: Company, packed: Packed) -> (Vec<String>, Vec<Vec<u8>>) {
         let Company { partition, epoch, now_ms } = company;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];
@@ -208,7 +213,7 @@ impl Gate {
         Packed { keys, arguments: [front, pack_call(call, due_bucket, &self.options), lines_and_body] }
     }
 
-    /// The bucket in which the hold ends, unless the call takes longer than expected.
+    /// The due bucket of the hold's end, unless the call takes longer than expected.
     fn due_bucket(&self, call: &ReserveCall<'_>) -> i64 {
         let now_ms = call.now_ms.unwrap_or_else(|| self.redis_time_ms());
         let (expires_at_ms, width_ms) = (now_ms.saturating_add(call.life_ms()), self.options.due_bucket_ms);
@@ -217,7 +222,7 @@ impl Gate {
 }
 
 impl ReserveCall<'_> {
-    /// What an answer to this call says, in the epoch that it was asked in.
+    /// Reads the answer to this call, asked in this epoch.
     pub fn read(&self, answer: redis::Value, epoch: Epoch) -> Result<ReserveOutcome, GateError> {
         Ok(read_outcome(&Reply::read(answer, epoch)?.0, self)?)
     }
@@ -226,12 +231,12 @@ impl ReserveCall<'_> {
         self.mode == ReserveMode::Usage
     }
 
-    /// What the reservation becomes.
+    /// The reservation's state if it is admitted.
     fn state(&self) -> ReservationState {
         if self.is_usage() { ReservationState::Consumed } else { ReservationState::Reserved }
     }
 
-    /// The lines, where all of it is granted.
+    /// The lines, if all of it is granted.
     fn lines(&self) -> Vec<LineUnits> {
         let line = |units: &Units| match self.mode {
             ReserveMode::Usage => LineUnits::new(Units::ZERO, *units),
@@ -240,12 +245,12 @@ impl ReserveCall<'_> {
         self.amounts.iter().map(line).collect()
     }
 
-    /// How long the hold lasts at first; usage holds nothing.
+    /// How long the hold lasts at first; a usage holds nothing.
     fn life_ms(&self) -> i64 {
         if self.is_usage() { 0 } else { self.ttl_ms.min(self.max_life_ms) }
     }
 
-    /// Whether the script's plain path may decide it: all of it or nothing, under counters of the calendar.
+    /// Whether the script's plain path may decide it: all or nothing, and every counter counts by the calendar.
     fn is_plain(&self) -> bool {
         matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
             && self.counters.iter().all(|counter| counter.window().is_some())
@@ -275,8 +280,8 @@ fn check_call(call: &ReserveCall<'_>) -> Result<(), GateError> {
         .map_err(|reason| GateError::Malformed { script: "reserve", reason })
 }
 
-/// Layout: `B flags  B mode  B lines  i8 life  i8 longest life  i8 valid_from  i8 valid_until  i8 subject_windows_end  i8 tombstone
-/// i8 width of a due bucket  i8 expected due bucket`, then the counters as [`pack_counters`] has them.
+/// Layout: `B flags  B mode  B lines  i8 life  i8 longest life  i8 valid_from  i8 valid_until  i8 subject_windows_end
+/// i8 tombstone  i8 width of a due bucket  i8 expected due bucket`, then the counters as [`pack_counters`] packs them.
 fn pack_call(call: &ReserveCall<'_>, due_bucket: i64, options: &GateOptions) -> Vec<u8> {
     let keyed = call.body.rest.as_ref().is_some_and(|rest| rest.keyed);
     let counts: Vec<_> = call.counters.iter().map(Count::of).collect();
@@ -312,18 +317,20 @@ fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome,
     let now_ms = reply.now_ms;
     Ok(match reply.status {
         Status::Done => {
-            let (granted, readings) = if reply.bytes(1)?.is_empty() {
-                (call.amounts.clone(), readings(&Standing::of_all(reply, 3, call.counters)?, now_ms)?)
+            let (granted, readings, start_after_ms) = if reply.bytes(1)?.is_empty() {
+                (call.amounts.clone(), readings(&Standing::of_all(reply, 3, call.counters)?, now_ms)?, 0)
             } else {
-                (reply.units(1)?, reply.readings(2)?)
+                (reply.units(1)?, reply.readings(2)?, reply.integer(3)?)
             };
             let (expires_at_ms, event) = (reply.integer(0)?, reply.id);
-            ReserveOutcome::Admitted { granted, expires_at_ms, event, now_ms, readings }
+            ReserveOutcome::Admitted { granted, expires_at_ms, event, now_ms, readings, start_after_ms }
         }
         Status::Allowed => {
-            ReserveOutcome::Allowed { granted: reply.units(0)?, readings: reply.readings(1)?, now_ms }
+            let (granted, readings) = (reply.units(0)?, reply.readings(1)?);
+            ReserveOutcome::Allowed { granted, readings, now_ms, start_after_ms: reply.integer(2)? }
         }
-        // The script compares bytes: a default that is named once and left out once is the same meaning all the same.
+        // The script compares bytes, but a default that is named in one call and left out in the other is the same
+        // request.
         Status::Replayed | Status::KeyReused => {
             let (record, readings) = (reply.record(0)?, reply.readings(1)?);
             if reply.status == Status::Replayed || call.body.fingerprint.repeats(&record.body.fingerprint) {
@@ -362,14 +369,14 @@ fn readings(standings: &[Standing<'_>], now_ms: i64) -> Result<Vec<CounterReadin
     standings.iter().map(|standing| standing.reading(now_ms)).collect()
 }
 
-/// Which counters refuse, and for how long, from two values of the answer.
-fn read_refusing(reply: &Reply, at: usize) -> Result<Vec<(usize, Option<i64>)>, Undecodable> {
+/// Reads which counters refuse, and for how long, from two values of the answer.
+pub(super) fn read_refusing(reply: &Reply, at: usize) -> Result<Vec<(usize, Option<i64>)>, Undecodable> {
     let mut waits = Reader::new(reply.bytes(at + 1)?);
     let wait = |index: usize| Ok((index, Some(waits.i64()?).filter(|wait_ms| *wait_ms >= 0)));
     reply.indexes(at)?.into_iter().map(wait).collect()
 }
 
-/// What is cold, from three values of the answer.
+/// Reads what is cold from three values of the answer.
 pub(super) fn read_cold(reply: &Reply, at: usize) -> Result<Cold, Undecodable> {
     Ok(Cold {
         epoch: reply.epoch,

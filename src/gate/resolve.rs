@@ -1,4 +1,4 @@
-//! `consume`, `release` and `extend`: what becomes of a reservation.
+//! `consume`, `release` and `extend`: the changes of a reservation.
 
 use crate::domain::amount::{Amount, UNITS_MAX};
 use crate::domain::codec::{Reader, Undecodable, Write};
@@ -19,9 +19,9 @@ pub use crate::domain::resolution::Totals;
 /// One consume.
 #[derive(Debug)]
 pub struct ConsumeCall<'a> {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
-    /// The tenant that the caller's key is bound to; another tenant's reservation is unknown to it.
+    /// The tenant that the caller's key is bound to; another tenant's reservation does not exist for it.
     pub bound: Option<&'a TenantId>,
     /// The totals.
     pub totals: Totals,
@@ -34,11 +34,11 @@ pub struct ConsumeCall<'a> {
 /// One release.
 #[derive(Debug)]
 pub struct ReleaseCall<'a> {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
     /// The tenant that the caller's key is bound to.
     pub bound: Option<&'a TenantId>,
-    /// What was incurred after all; lines not named stand as consumed so far.
+    /// What was used after all; lines not named keep what is consumed so far.
     pub incurred: Totals,
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
@@ -47,20 +47,20 @@ pub struct ReleaseCall<'a> {
 /// One extend.
 #[derive(Debug)]
 pub struct ExtendCall<'a> {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
     /// The tenant that the caller's key is bound to.
     pub bound: Option<&'a TenantId>,
-    /// The new expiry is now + this, if that is later, at most the latest permitted one. In ms.
+    /// The new expiry is now + this, if that is later, but at most the latest one allowed. In ms.
     pub ttl_ms: i64,
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
 
-/// What the gate does not know about a record's holders.
+/// What is cold of a record's tenant, subjects and counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColdRecord {
-    /// The epoch in force; what the ledger tells is meant for it alone.
+    /// The epoch in force; a restore is valid only in it.
     pub epoch: Epoch,
     /// The outbox's last id: the ledger must have booked up to it before it is asked.
     pub last_id: OutboxId,
@@ -70,11 +70,11 @@ pub struct ColdRecord {
     pub tenant_cold: bool,
     /// The cold subjects.
     pub subjects: Vec<(Subject, SubjectHash)>,
-    /// Counters of the record whose quota capacity is unknown, needed by a `cap` line.
+    /// Counters of the record whose quota capacity is unknown; a `cap` line needs it.
     pub counters: Vec<CounterRef>,
 }
 
-/// What a consume, release or extend came to.
+/// The result of a consume, release or extend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolveOutcome {
     /// Done.
@@ -99,19 +99,19 @@ pub enum ResolveOutcome {
         /// The script's time (unix ms).
         now_ms: i64,
     },
-    /// No such reservation in this epoch, or not the bound tenant's.
+    /// There is no such reservation in this epoch, or it is not the bound tenant's.
     Unknown {
         /// The outbox's last id: the ledger must have booked up to it before it is asked.
         last_id: OutboxId,
     },
-    /// It is not taken.
+    /// The call is rejected.
     Rejected {
         /// Why.
         rejection: Rejection,
         /// The record as it is.
         record: Record,
     },
-    /// The ledger must tell the gate first.
+    /// The ledger must restore this first.
     Cold(ColdRecord),
 }
 
@@ -128,13 +128,13 @@ impl Gate {
         self.resolve(call.id, Script::Release, &arguments).await
     }
 
-    /// A consume that was parked: its time is that at which it was taken. One round trip.
+    /// A parked consume, at the time at which it was taken. One round trip.
     pub async fn consume_parked(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
         let arguments = self.consume_arguments(call, true)?;
         self.resolve(call.id, consume_script(call), &arguments).await
     }
 
-    /// A release that was parked. One round trip.
+    /// A parked release, at the time at which it was taken. One round trip.
     pub async fn release_parked(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
         let arguments = self.release_arguments(call, true)?;
         self.resolve(call.id, Script::Release, &arguments).await
@@ -197,7 +197,7 @@ impl Gate {
 }
 
 impl ResolveOutcome {
-    /// What an answer says, in the epoch that it was asked in.
+    /// Reads an answer, asked in this epoch.
     pub fn read(answer: redis::Value, epoch: Epoch) -> Result<Self, GateError> {
         Ok(read_outcome(&Reply::read(answer, epoch)?.0)?)
     }
@@ -222,7 +222,7 @@ fn pack_totals(totals: &Totals) -> Result<Vec<u8>, GateError> {
     let mut out = Vec::with_capacity(1 + 32 * named.len());
     out.put_byte(u8::try_from(named.len()).map_err(|_| too_many)?);
     for (meter, amount) in named {
-        // What no meter can hold is passed as one unit more than the largest amount: the script refuses it in its turn.
+        // An amount that no meter can hold is sent as one unit more than the largest amount, and the script rejects it.
         let (mantissa, scale) = amount.mantissa_and_scale().unwrap_or((UNITS_MAX + 1, 0));
         out.put_text(meter);
         out.put_8(mantissa);
@@ -235,7 +235,7 @@ fn read_outcome(reply: &Reply) -> Result<ResolveOutcome, Undecodable> {
     let record = || reply.record(0);
     Ok(match reply.status {
         Status::Done => {
-            // What is stored may be a tombstone; the record before has the whole body, which never changes.
+            // The stored record may be a tombstone; the record before has the whole body, which never changes.
             let before = record()?;
             let (head, units) = Head::decode(&mut Reader::new(reply.bytes(1)?))?;
             let record = Record { head, units, body: before.body };

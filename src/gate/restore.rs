@@ -1,4 +1,4 @@
-//! What the ledger tells the gate: `adopt`, `restore` and its kin, `capacity`, `publish`.
+//! Restores from the ledger: `adopt`, `restore` and its kin, `capacity`, `publish`.
 
 use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
@@ -16,7 +16,7 @@ use super::status::Status;
 /// The most records of one page.
 pub const PAGE_RECORDS_MAX: usize = 500;
 
-/// How much longer than it is needed the filter of a tenant's subjects is kept.
+/// How much longer than necessary the filter of a tenant's subjects is kept.
 const KEPT_LONGER_MS: i64 = 3_600_000;
 
 /// The most parts of a quota's capacity.
@@ -24,11 +24,11 @@ pub const CAPACITY_PARTS_MAX: usize = 16;
 
 /// A counter's absolute figures as of the snapshot.
 ///
-/// Give one for every counter asked for, also where it is zero, **and one for every counter of the open records
-/// of the hash** that counts by the calendar (of class rate: consumed as known or zero, reserved the sum of what is still held).
+/// Pass one for every counter asked for, even if it is zero, **and one for every counter of the open records of the
+/// hash** that counts by the calendar (class rate: consumed as known or zero, reserved the sum of what is still held).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RestoredCounter {
-    /// Which field.
+    /// Its field.
     pub field: CounterField,
     /// Its window's start (unix ms).
     pub window_start_ms: i64,
@@ -40,71 +40,72 @@ pub struct RestoredCounter {
     pub next_hold_ends_at_ms: Option<i64>,
 }
 
-/// A quota's capacity as the gate keeps it: an absolute with a version, up to the next boundary.
+/// A quota's capacity as the gate stores it: absolute, with a version, valid up to the next boundary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaCapacity {
-    /// The quota's counter field; the capacity stands under `q` + this name.
+    /// The quota's counter field; the capacity has the field `q` + this name.
     pub field: CounterField,
     /// A lower or equal version than the stored one is ignored.
     pub version: u64,
-    /// From when (unix ms, ascending) how much; 1 to 16 parts.
+    /// From which instant (unix ms, ascending) which capacity holds; 1 to 16 parts.
     pub parts: Vec<(i64, Units)>,
-    /// Past this instant (unix ms) the quota is cold.
+    /// After this instant (unix ms) the quota is cold.
     pub until_ms: i64,
 }
 
-/// What a warm hash starts with.
+/// The contents of a warm hash at its restore.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WarmState {
-    /// Keyed calls of an unknown id ask the ledger until then (unix ms); 0 for never.
+    /// Until this instant (unix ms), keyed calls with an unknown id ask the ledger; 0 for never.
     pub ask_until_ms: i64,
-    /// The last event that is in these figures (subject hash only): one that waits for later ones does not take them.
+    /// The last event that is in these figures (subject hash only). A suspended subject that waits for later events
+    /// rejects them.
     pub as_of: OutboxId,
     /// Counters as of the snapshot.
     pub counters: Vec<RestoredCounter>,
-    /// Counters that no policy in force knows, only open holds.
+    /// Counters of no policy in force, in which only open holds count.
     pub held_only: Vec<RestoredCounter>,
     /// Those of `counters` that were created inside their window.
     pub new_counters: Vec<NewCounter>,
     /// Quota capacities (tenant hash only).
     pub capacities: Vec<QuotaCapacity>,
-    /// Which subjects had use or holds (tenant hash only).
+    /// The subjects that had use or holds (tenant hash only).
     pub subjects: KnownSubjects,
-    /// When the windows and the holds in it have ended (unix ms; subject hash only): it is kept for an hour longer.
+    /// When its windows and holds have ended (unix ms; subject hash only): it is kept for an hour longer.
     pub needed_until_ms: i64,
 }
 
-/// One page of a tenant's restore. All pages of a snapshot go in order; only the last makes the tenant warm.
+/// One page of a tenant's restore. All pages of a snapshot are written in order; only the last makes the tenant warm.
 #[derive(Debug)]
 pub struct RestorePage<'a> {
     /// The tenant's partition.
     pub partition: Partition,
-    /// The epoch in whose time the ledger had caught up: in another one the page is an alarm.
+    /// The epoch in which the ledger had caught up: in another one the page is an alarm.
     pub epoch: Epoch,
     /// The tenant.
     pub tenant: &'a TenantId,
-    /// The last event that is in the snapshot: a tenant that waits for later ones does not take it.
+    /// The last event that is in the snapshot. A suspended tenant that waits for later events rejects it.
     pub as_of: OutboxId,
     /// Open reservations, at most [`PAGE_RECORDS_MAX`]; they get the page's epoch.
     pub records: &'a [(ReservationId, Record)],
-    /// Given on the last page.
+    /// The counters; only on the last page.
     pub last: Option<WarmState>,
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
 
-/// What a restore came to.
+/// The result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreOutcome {
     /// Written.
     Done,
-    /// Warm in this epoch already (another restore was first), or nothing new: nothing was written.
+    /// It is warm in this epoch already (another restore was first), or nothing is new: nothing was written.
     AlreadyWarm,
-    /// Single counters or a capacity were offered to a hash that is cold as a whole: nothing was written.
+    /// Single counters or a capacity cannot be added to a cold hash: nothing was written.
     StillCold,
 }
 
-/// Which state hash.
+/// A state hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// The tenant's own.
@@ -113,22 +114,23 @@ pub enum Holder {
     Subject(SubjectHash),
 }
 
-/// What telling one open reservation came to.
+/// The result of restoring one open reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldOutcome {
     /// It is held again.
     Done,
-    /// The gate knew it.
+    /// The gate had it.
     Known,
-    /// The tenant is cold: its restore brings the reservation with it.
+    /// The tenant is cold: its restore will restore the reservation too.
     TenantCold,
-    /// These state hashes of subjects have to be told first: their numbers, from 1.
+    /// These state hashes of subjects must be restored first: their numbers, from 1.
     SubjectsCold(Vec<u8>),
 }
 
 impl Gate {
-    /// Raises the partition's epoch in Redis to the one that the ledger issued; answers the one in force, and expects it from now on.
-    /// No script writes before `floor_ms` (unix ms) by its own clock; 0: no period is closed.
+    /// Raises the partition's epoch in Redis to the one that the ledger issued. Returns the one in force, and expects
+    /// it from now on.
+    /// By its own clock, no script writes before `floor_ms` (unix ms); 0: no period is closed.
     pub async fn adopt(
         &self,
         partition: Partition,
@@ -150,7 +152,8 @@ impl Gate {
         Ok(adopted)
     }
 
-    /// Writes one page of a cold tenant's restore; the last one makes it warm. A tenant that waits takes only what it lacks.
+    /// Writes one page of a cold tenant's restore; the last one makes it warm. A suspended tenant only gets what it
+    /// lacks.
     pub async fn restore_page(&self, page: &RestorePage<'_>) -> Result<RestoreOutcome, GateError> {
         let RestorePage { partition, epoch, records, now_ms, .. } = *page;
         let last = page.last.as_ref();
@@ -190,7 +193,7 @@ impl Gate {
             .await
     }
 
-    /// Tells one subject of a warm tenant. Counters that a script has moved since the tenant's restore stay.
+    /// Restores one subject of a warm tenant. Counters that a script has moved since the tenant's restore stay.
     pub async fn restore_subject(
         &self,
         partition: Partition,
@@ -209,8 +212,8 @@ impl Gate {
         self.tell(partition, Script::RestoreSubject, keys, &arguments).await
     }
 
-    /// Lets a warm tenant, or one of its subjects, wait until the ledger has told it anew. Answers how far the outbox had come:
-    /// nothing moves behind that. None where the tenant is cold.
+    /// Suspends a warm tenant, or one of its subjects, until the ledger restores it again. Returns the outbox's last
+    /// id: nothing of it moves after that. None where the tenant is cold.
     pub async fn suspend(
         &self,
         partition: Partition,
@@ -230,7 +233,7 @@ impl Gate {
         }
     }
 
-    /// Tells single counters and capacities of a warm tenant; what is known already stays.
+    /// Restores single counters and capacities of a warm tenant; those it has already stay.
     pub async fn restore_counters(
         &self,
         partition: Partition,
@@ -255,7 +258,7 @@ impl Gate {
             .await
     }
 
-    /// Tells one resolved reservation; it is remembered as long as any tombstone.
+    /// Restores one resolved reservation; it is remembered as long as any tombstone.
     pub async fn restore_record(
         &self,
         id: ReservationId,
@@ -280,8 +283,8 @@ impl Gate {
         self.tell(partition, Script::RestoreRecord, vec![self.keys.reservation(id)], &arguments).await
     }
 
-    /// Tells a warm tenant one open reservation that it does not know. `told` are the numbers of the state hashes that the ledger has
-    /// told since it had the reservation: they hold its units already.
+    /// Restores one open reservation that a warm tenant does not have. `told` are the numbers of the state hashes that
+    /// were restored since the ledger had the reservation: they contain its units already.
     pub async fn restore_hold(
         &self,
         id: ReservationId,
@@ -292,7 +295,7 @@ impl Gate {
     ) -> Result<HoldOutcome, GateError> {
         let partition = id.partition();
         if !is_open(record) || record.body.rest.is_none() {
-            let reason = "a hold is told whole and open";
+            let reason = "a hold is restored whole and open";
             return Err(GateError::Malformed { script: "restore_hold", reason });
         }
         let mut arguments = self.mutating_in(epoch, now_ms);
@@ -335,7 +338,7 @@ impl Gate {
         self.tell(partition, Script::Capacity, vec![self.keys.tenant(partition, tenant)], &arguments).await
     }
 
-    /// Publishes the position up to which the ledger has committed the partition's events; it only rises.
+    /// Publishes the partition's cursor, up to which the ledger has booked; it only rises.
     pub async fn publish(&self, partition: Partition, position: OutboxId) -> Result<(), GateError> {
         let arguments = [
             self.epoch_argument(partition)?,
@@ -371,7 +374,7 @@ fn is_open(record: &Record) -> bool {
     record.head.state == ReservationState::Reserved
 }
 
-/// The record as of another epoch.
+/// The record with another epoch.
 pub(super) fn with_epoch(record: &Record, epoch: Epoch) -> Record {
     let mut record = record.clone();
     record.head.epoch = epoch;
@@ -388,7 +391,7 @@ fn pack_counter(counter: &RestoredCounter) -> [Vec<u8>; 2] {
     [counter.field.0.to_vec(), value]
 }
 
-/// How far the outbox has come in an epoch by this event; -1 where that is of another.
+/// The sequence of this event in an epoch; -1 where the event is of another.
 fn booked_in(epoch: Epoch, as_of: OutboxId) -> i64 {
     if as_of.epoch == epoch { i64::try_from(as_of.sequence).unwrap_or(i64::MAX) } else { -1 }
 }

@@ -24,7 +24,7 @@ macro_rules! scripts {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Its text as it is written, includes not expanded.
+            /// Its text as written, with includes not expanded.
             pub fn source(self) -> &'static str {
                 match self { $(Self::$name => include_str!(concat!("../../lua/", $file, ".lua")),)* }
             }
@@ -37,7 +37,7 @@ scripts! {
     Reserve = "reserve", "reserve";
     /// Several reserves, one after the other.
     ReserveAll = "reserve_all", "reserve_all";
-    /// What was admitted while the gate was away.
+    /// Takes over an admission granted while the gate was away.
     Record = "record", "record";
     /// A consume that resolves; may run when memory is full.
     ConsumeFinal = "consume_final", "consume";
@@ -49,35 +49,37 @@ scripts! {
     Extend = "extend", "extend";
     /// Sweeps due holds.
     Expire = "expire", "expire";
+    /// Counts under counters that the gate alone keeps.
+    Check = "check", "check";
     /// Reads counters.
     Peek = "peek", "peek";
     /// Reads one reservation.
     PeekRecord = "peek_record", "peek_record";
-    /// A page of a cold tenant.
+    /// Restores a page of a cold tenant.
     Restore = "restore", "restore";
-    /// One subject of a warm tenant.
+    /// Restores one subject of a warm tenant.
     RestoreSubject = "restore_subject", "restore_subject";
-    /// A warm tenant or subject that has to wait for the ledger.
+    /// Suspends a warm tenant or subject until its restore.
     Suspend = "suspend", "suspend";
-    /// Single quotas of a warm tenant.
+    /// Restores single quotas of a warm tenant.
     RestoreCounters = "restore_counters", "restore_counters";
-    /// One resolved reservation.
+    /// Restores one resolved reservation.
     RestoreRecord = "restore_record", "restore_record";
-    /// One open reservation of a warm tenant.
+    /// Restores one open reservation of a warm tenant.
     RestoreHold = "restore_hold", "restore_hold";
-    /// A quota's new capacity.
+    /// Sets a quota's new capacity.
     Capacity = "capacity", "capacity";
-    /// The writer's position.
+    /// Publishes the writer's cursor.
     Publish = "publish", "publish";
-    /// The head of a hash chain of the ledger.
+    /// Anchors the head of a hash chain of the ledger.
     Anchor = "anchor", "anchor";
-    /// The partition's epoch.
+    /// Raises the partition's epoch.
     Adopt = "adopt", "adopt";
-    /// How a tenant's counters stand, as an event.
+    /// Appends the figures of a tenant's counters as an event.
     Checkpoint = "checkpoint", "checkpoint";
-    /// What a checkpoint found missing in a counter.
+    /// Adds what a checkpoint found missing in a counter.
     Repair = "repair", "repair";
-    /// An operation that the ledger knew already.
+    /// Undoes a repeat of a booked operation.
     Undo = "undo", "undo";
 }
 
@@ -91,15 +93,15 @@ includes! {
     "about_cold" "about_record" "add_new_counters" "admit" "append" "body_of" "cap_totals" "cell"
     "clock" "cold_holders" "cold_record" "decreased_line" "drain" "drain_wait" "due_list" "find_cold" "find_record" "fit"
     "hash_end" "held_in" "holder_keys" "integer" "is_current" "is_known" "is_same_call" "keep_subjects"
-    "keys/due" "keys/known_subjects" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant"
-    "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "measure"
-    "measure_record" "modes" "new_counters_told" "operation_of" "out_of_time" "outlive" "pack_event"
-    "pack_figures" "pack_readings" "pack_record" "pack_units" "plain/consume" "plain/hashes"
+    "keys/due" "keys/known_subjects" "keys/log" "keys/prefix" "keys/reservation" "keys/subject" "keys/tenant"
+    "kinds" "knows_subject" "lacks" "last_id" "last_sequence" "late_rejected" "layout_of" "load_light" "longest_delay"
+    "measure" "measure_record" "modes" "name_entries" "new_counters_told" "operation_of" "out_of_time" "outlive"
+    "pack_event" "pack_figures" "pack_readings" "pack_record" "pack_units" "plain/check" "plain/consume" "plain/hashes"
     "plain/places" "plain/reserve" "plain/totals" "plain/wanted" "plan_moves" "prelude" "quota_capacity" "read_body"
-    "read_checks" "read_header" "read_new_counters" "read_record" "read_totals" "read_weights"
-    "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds"
+    "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_totals" "read_weights"
+    "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds" "reload_light"
     "resolving" "same_totals" "sequence_of" "settle_counter" "state_keys" "states" "store"
-    "told_sequence" "unchanged" "unfit" "unknown_room" "window_wait" "write_change" "write_counters"
+    "told_sequence" "unchanged" "unfit" "unknown_room" "window_wait" "write_change" "write_counters" "write_light"
 }
 
 macro_rules! algorithm_files {
@@ -116,7 +118,7 @@ macro_rules! algorithm_files {
 for_each_algorithm!(algorithm_files);
 
 impl Script {
-    /// Whether it appends events; the id it answers when done is its event's.
+    /// Whether it appends events; the id it answers is then its event's.
     pub(super) fn appends(self) -> bool {
         matches!(
             self,
@@ -131,7 +133,7 @@ impl Script {
         )
     }
 
-    /// Whether callers wait for it, and so decide how many of it run at once.
+    /// Whether it serves callers, who then decide how many of it run at once.
     pub(super) fn serves_callers(self) -> bool {
         matches!(
             self,
@@ -141,12 +143,13 @@ impl Script {
                 | Self::ConsumePart
                 | Self::Release
                 | Self::Extend
+                | Self::Check
                 | Self::Peek
                 | Self::PeekRecord
         )
     }
 
-    /// The whole text for the node with this run id, which makes its digest the node's own.
+    /// The whole text for the node with this run id; the salt makes its digest the node's own.
     pub fn text(self, run_id: &str) -> Result<String, GateError> {
         let source = match self {
             Self::ConsumePart => self.source().replacen("#!lua flags=allow-oom", "#!lua", 1),
@@ -195,7 +198,7 @@ fn expand(
     Ok(())
 }
 
-/// The algorithms' functions by code, each made when a call first counts by it.
+/// The algorithms' functions by code; each is created when a call first counts by it.
 fn expand_algorithms(
     script: Script,
     done: &mut BTreeSet<String>,

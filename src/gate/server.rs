@@ -1,10 +1,10 @@
-//! What the node must be before counters are kept in it, and which durability it offers.
+//! What the node must fulfil before it may keep counters, and which durability it offers.
 
 use redis::Value;
 
 use super::error::GateError;
 
-/// What acknowledged writes survive, as the server is set.
+/// What acknowledged writes survive, by the server's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// Nothing survives a restart (only with an unsafe server allowed).
@@ -16,7 +16,7 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// The tier's name, as it is shown.
+    /// The tier's name for display.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -31,7 +31,7 @@ pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Refuses a server that could forget counters, in one sentence with the remedy.
+/// Refuses a server that could lose counters; the error is one sentence with the remedy.
 pub(super) fn check_safety(info: &str, allow_unsafe: bool) -> Result<(), GateError> {
     let unsafe_server = |sentence: String| Err(GateError::UnsafeServer(sentence));
     let version = info_field(info, "redis_version").unwrap_or("unknown");
@@ -56,7 +56,7 @@ pub(super) fn check_safety(info: &str, allow_unsafe: bool) -> Result<(), GateErr
     Ok(())
 }
 
-/// The durability tier from INFO and the answer to `CONFIG GET appendfsync` (absent where CONFIG is not permitted).
+/// The durability tier, from INFO and the answer to `CONFIG GET appendfsync` (none where CONFIG is not permitted).
 pub(super) fn durability(info: &str, appendfsync: Option<&Value>) -> Durability {
     if info_field(info, "aof_enabled") != Some("1") {
         return Durability::None;

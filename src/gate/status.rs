@@ -1,4 +1,4 @@
-//! What a script decided, as one small integer. The order is the order of precedence.
+//! A script's decision, as one small integer. Their order is the order of precedence.
 
 /// Declares the statuses once: for Rust and, as `local NAME = number` lines, for the scripts.
 macro_rules! statuses {
@@ -29,15 +29,15 @@ macro_rules! statuses {
 statuses! {
     /// The partition's memory is missing or of another epoch.
     Alarm = 1, "ALARM";
-    /// No such reservation in this epoch, or another tenant's.
+    /// There is no such reservation in this epoch, or it is another tenant's.
     Unknown = 2, "UNKNOWN";
     /// The call had its effect before; nothing was written.
     Replayed = 3, "REPLAYED";
-    /// The id is taken by a call with another meaning.
+    /// The id belongs to a call with another fingerprint.
     KeyReused = 4, "KEY_REUSED";
-    /// The caller had stopped waiting; the attempt did nothing.
+    /// The caller had stopped waiting; this try did nothing.
     TooLate = 5, "TOO_LATE";
-    /// The script's clock stands before the partition's floor: a period that is closed would be written to.
+    /// The script's clock is before the partition's floor: it would write to a closed period.
     TooEarly = 6, "TOO_EARLY";
     /// A window of the call does not contain the script's time.
     StaleWindow = 7, "STALE_WINDOW";
@@ -47,7 +47,7 @@ statuses! {
     AskLedger = 9, "ASK_LEDGER";
     /// The reservation was resolved otherwise.
     AlreadyResolved = 10, "ALREADY_RESOLVED";
-    /// The reservation expired and the call cannot be taken any more.
+    /// The reservation expired, and the call is too late.
     Expired = 11, "EXPIRED";
     /// An amount without a meter for a reservation of several lines.
     AmountNeedsOneLine = 12, "AMOUNT_NEEDS_ONE_LINE";
@@ -55,7 +55,7 @@ statuses! {
     MeterNotReserved = 13, "METER_NOT_RESERVED";
     /// More decimals than the meter has.
     TooPrecise = 14, "TOO_PRECISE";
-    /// A total, or the counter it would make, beyond the largest amount.
+    /// A total, or the counter that would result, is beyond the largest amount.
     TooLarge = 15, "TOO_LARGE";
     /// A total below what is consumed already.
     AmountDecreased = 16, "AMOUNT_DECREASED";
@@ -69,7 +69,7 @@ statuses! {
     Warm = 20, "WARM";
     /// What is stored is as new or newer; nothing was written.
     Kept = 21, "KEPT";
-    /// Done, and appended to the outbox where an event belongs to it.
+    /// Done; where an event belongs to it, it is in the outbox.
     Done = 22, "DONE";
 }
 

@@ -1,35 +1,36 @@
-//! Whether the node's clock can be trusted: pure. Redis `TIME` is compared with the host's wall clock before it is trusted
-//! at all, then with this instance's steady clock, so that a step of either shows; the host's settles which of them is right.
+//! Whether the node's clock can be trusted; a pure function of measurements. Redis `TIME` is first compared with the
+//! host's wall clock, and later with this instance's steady clock, so that a step of either shows. Agreement with the
+//! host's clock then restores trust.
 
-/// A larger step than this is not drift, and a larger difference to the host's clock is not agreement. In ms.
+/// In ms: a larger step is no drift, and a larger difference from the host's clock is no agreement.
 pub const STEP_MAX_MS: i64 = 2_000;
-/// How many measurements in a row have to agree with the host's clock before the time is trusted again.
+/// How many measurements in a row must agree with the host's clock before the time is trusted again.
 const AGREEING_MIN: u32 = 2;
 
-/// One reading of the node's clock, between two readings of ours.
+/// One reading of the node's clock, between two readings of this instance's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measurement {
-    /// What Redis said (unix ms).
+    /// The time that Redis answered (unix ms).
     pub redis_ms: i64,
-    /// This instance's steady clock before it was asked, in ms.
+    /// This instance's steady clock before the question, in ms.
     pub before_ms: i64,
-    /// The same after it had answered.
+    /// The same after the answer.
     pub after_ms: i64,
 }
 
 impl Measurement {
-    /// Redis's clock ahead of the steady one: at least, at most.
+    /// How far Redis's clock is ahead of the steady one: at least, at most.
     fn offset_ms(&self) -> (i64, i64) {
         (self.redis_ms.saturating_sub(self.after_ms), self.redis_ms.saturating_sub(self.before_ms))
     }
 }
 
-/// What a measurement changed, to be told.
+/// A change that a measurement made, to be reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeTurned {
-    /// The first measurement differs from the host's clock by at least so many milliseconds; negative is behind.
+    /// The first measurement differs from the host's clock by at least this many milliseconds; negative means slow.
     Differs(i64),
-    /// The clock stepped by at least so many milliseconds; negative is back.
+    /// The clock stepped by at least this many milliseconds; negative means back.
     Stepped(i64),
     /// It agrees with the host's clock again.
     Agrees,
@@ -55,17 +56,17 @@ enum ClockState {
 }
 
 impl TimeCheck {
-    /// Whether the time may be admitted by and swept by.
+    /// Whether calls may be admitted and holds expired by this time.
     pub fn is_trusted(&self) -> bool {
         self.state == ClockState::Trusted
     }
 
-    /// The node's clock ahead of the host's at the last measurement, at least, in ms; negative is behind.
+    /// How far the node's clock was ahead of the host's at the last measurement, at least, in ms; negative when slow.
     pub fn difference_ms(&self) -> i64 {
         self.difference_ms
     }
 
-    /// A measurement of the watch, with the host's wall clock after it (unix ms).
+    /// Takes a measurement of the watch; `wall_ms` is the host's wall clock after it (unix ms).
     pub fn measured(&mut self, measurement: Measurement, wall_ms: i64) -> Option<TimeTurned> {
         let step_ms = self.step_ms(&measurement);
         self.last = Some(measurement);
@@ -93,8 +94,8 @@ impl TimeCheck {
         turned
     }
 
-    /// The time that a script's answer carried: it can raise doubt at once, and never settles it. An answer to a call
-    /// begun before the last measurement says nothing new.
+    /// Takes the time from a script's answer: it can raise doubt at once, but never restores trust. An answer to a call
+    /// that began before the last measurement is ignored.
     pub fn answered(&mut self, measurement: Measurement) -> Option<TimeTurned> {
         if !self.is_trusted() || !self.is_step(&measurement) {
             return None;
@@ -103,7 +104,7 @@ impl TimeCheck {
         Some(TimeTurned::Stepped(self.step_ms(&measurement)))
     }
 
-    /// An operator takes the node's clock as it was measured. Answers whether it was in doubt.
+    /// An operator accepts the node's clock as it was measured. Returns whether it was in doubt.
     pub fn accept(&mut self) -> bool {
         let in_doubt = matches!(self.state, ClockState::Doubted { .. });
         if in_doubt {
@@ -123,7 +124,7 @@ impl TimeCheck {
     }
 }
 
-/// How far the second interval lies above the first at least, negative below; 0 where they touch.
+/// How far the second interval lies above the first at least, negative if below; 0 where they touch.
 fn distance_ms(first: (i64, i64), second: (i64, i64)) -> i64 {
     if second.0 > first.1 {
         second.0 - first.1
@@ -138,10 +139,11 @@ fn distance_ms(first: (i64, i64), second: (i64, i64)) -> i64 {
 mod tests {
     use super::*;
 
-    /// The steady clock's zero, as the wall clock has it.
+    /// The wall clock at the steady clock's zero.
     const BASE_MS: i64 = 1_800_000_000_000;
 
-    /// One beat: the steady clock, how long the answer took, Redis's clock ahead of the right time, the host's ahead of it.
+    /// One beat: the steady clock, how long the answer took, how far Redis's clock is ahead of the right time, and how
+    /// far the host's is.
     type Beat = (i64, i64, i64, i64);
 
     fn measurement((at_ms, took_ms, redis_ahead_ms, _): Beat) -> Measurement {

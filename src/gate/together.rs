@@ -1,4 +1,4 @@
-//! Reserves that are asked for at once, such as those of a batch: those of one partition go in one call of a script.
+//! Sends reserves that are asked for at once, such as those of a batch: those of one partition in one script call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,33 +14,33 @@ use super::call::Reply;
 use super::error::GateError;
 use super::scripts::Script;
 
-/// As many as one call takes: Redis does nothing else meanwhile.
+/// The most reserves in one call: Redis does nothing else meanwhile.
 const CALLS_MAX: usize = 16;
 
 tokio::task_local! {
     static TOGETHER: Arc<Together>;
 }
 
-/// A reserve as it goes to its script.
+/// A reserve, packed for its script.
 pub(super) struct Packed {
-    /// Reservation, due list, states.
+    /// The keys of reservation, due list and states.
     pub(super) keys: Vec<String>,
-    /// Front, call, lines and body.
+    /// The three arguments: front, call, lines and body.
     pub(super) arguments: [Vec<u8>; 3],
 }
 
-/// What calls must have in common to go together.
+/// What calls must have in common to be sent together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Company {
-    /// Whose memory they change.
+    /// The partition whose memory they change.
     pub(super) partition: Partition,
-    /// The epoch they are meant for.
+    /// Their expected epoch.
     pub(super) epoch: Epoch,
-    /// The time they go by.
+    /// Their time.
     pub(super) now_ms: Option<i64>,
 }
 
-/// What the script answered to one call; none where the call has to go alone.
+/// The script's answer to one call; none where the call must be sent alone.
 type Heard = Result<Option<Reply>, GateError>;
 
 struct Waiting {
@@ -53,7 +53,7 @@ struct Waiting {
 struct Together(Mutex<HashMap<Company, Vec<Waiting>>>);
 
 impl Together {
-    /// Adds a call, and answers how many wait now.
+    /// Adds a call; returns how many wait now.
     fn add(&self, company: Company, waiting: Waiting) -> usize {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = all.entry(company).or_default();
@@ -66,7 +66,7 @@ impl Together {
     }
 }
 
-/// Sends for all that wait. Let go of before, it lets them go, each alone.
+/// Sends all waiting calls. When it is dropped before, each of them is sent alone.
 struct Sender<'a>(&'a Together, Company);
 
 impl Sender<'_> {
@@ -82,18 +82,18 @@ impl Drop for Sender<'_> {
 }
 
 impl Gate {
-    /// Does work in which reserves of one partition that are asked for at once go in one call, each for itself all or nothing, in the
-    /// order in which they are asked for.
+    /// Does work in which reserves of one partition that are asked for at once are sent in one script call. They are
+    /// decided in the order in which they were asked for, each by itself.
     pub async fn together<T>(work: impl Future<Output = T>) -> T {
         TOGETHER.scope(Arc::default(), work).await
     }
 
-    /// Whether this is part of such work.
+    /// Whether the current task is part of such work.
     pub(super) fn has_company() -> bool {
         TOGETHER.try_with(|_| ()).is_ok()
     }
 
-    /// What the script answers to a reserve that goes with others; none where it has to go alone.
+    /// The script's answer to a reserve that is sent with others; none where it must be sent alone.
     pub(super) async fn reserve_together(&self, company: Company, packed: Packed) -> Heard {
         let Ok(together) = TOGETHER.try_with(Arc::clone) else { return Ok(None) };
         let (heard, hears) = oneshot::channel();
@@ -101,7 +101,7 @@ impl Gate {
             CALLS_MAX => self.send_together(company, together.take(company)).await,
             1 => {
                 let sender = Sender(&together, company);
-                // The others of the same work come meanwhile.
+                // The other calls of the same work are added meanwhile.
                 tokio::task::yield_now().await;
                 self.send_together(company, sender.take()).await;
             }
@@ -125,7 +125,7 @@ impl Gate {
         }
     }
 
-    /// The answers to the first of the calls, as far as they are plain.
+    /// The answers to the first of the calls, as far as the plain path decided them.
     async fn reserve_all(&self, company: Company, calls: &[Waiting]) -> Result<Vec<Reply>, GateError> {
         let Company { partition, epoch, now_ms } = company;
         let mut keys = vec![self.keys.meta(partition), self.keys.outbox(partition)];

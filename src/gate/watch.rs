@@ -1,4 +1,5 @@
-//! One look at the whole node, on a connection of its own: its clock, and how far each outbox is ahead of the writer.
+//! The watch: one look at the whole node, on a connection of its own. It sees the node's clock and how far each cursor
+//! lags its outbox.
 
 use std::time::Instant;
 
@@ -19,19 +20,19 @@ use super::time_check::Measurement;
 /// One outbox, as the watch saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutboxState {
-    /// Whose outbox.
+    /// Its partition.
     pub partition: Partition,
-    /// Up to where the writer has published that it is booked; `0-0` when it never has.
+    /// The cursor that the writer has published; `0-0` when it never has.
     pub booked: OutboxId,
     /// The outbox's last event; `0-0` when it has none.
     pub last: OutboxId,
 }
 
-/// Writes nothing. Its header lets the server refuse it as it would refuse a script that does: for want of memory or disk, or
-/// as a replica.
+/// It writes nothing. By its header, the server refuses it whenever it would refuse a writing script: without memory or
+/// disk, or as a replica.
 const WOULD_WRITE: &str = "#!lua\nreturn 1";
 
-/// What one look saw.
+/// The result of one look.
 struct Looked {
     redis_ms: i64,
     after_ms: i64,
@@ -40,7 +41,7 @@ struct Looked {
 }
 
 impl OutboxState {
-    /// How many events certainly wait to be booked. Behind a change of epoch only the new one's are known.
+    /// How many events certainly wait to be booked. After a change of epoch, only those of the new one are known.
     pub fn waiting(&self) -> u64 {
         if self.last <= self.booked {
             return 0;
@@ -53,8 +54,8 @@ impl OutboxState {
 }
 
 impl Gate {
-    /// Asks for the node's time and all outboxes' standings in one pipeline, and tells the breaker and the check of the clock.
-    /// Takes no longer than a response may. `wall_ms` reads the host's clock (unix ms).
+    /// Asks for the node's time and the state of all outboxes in one pipeline, and informs the breaker and the check of
+    /// the clock. Bounded by the response timeout. `wall_ms` reads the host's clock (unix ms).
     pub async fn look(&self, wall_ms: impl Fn() -> i64) -> Result<Vec<OutboxState>, GateError> {
         let (began, before_ms) = (Instant::now(), self.elapsed_ms());
         let looked = self.look_once().await;
@@ -84,7 +85,7 @@ impl Gate {
             match (answers.next(), answers.next()) {
                 (Some(booked), Some(last)) => match read_standing(partition, &booked, last) {
                     Ok(standing) => standings.push(standing),
-                    // One partition that was meddled with must not close the whole gate; its own calls tell of it.
+                    // One damaged partition must not close the whole gate; its own calls report the damage.
                     Err(error) => tracing::debug!(%partition, %error, "an outbox could not be looked at"),
                 },
                 _ => return Err(Undecodable("the answers to a look").into()),
@@ -103,7 +104,7 @@ impl Gate {
         answers.into_iter().map(served).collect()
     }
 
-    /// Where the breaker stands.
+    /// The state of the breaker.
     pub fn breaker_state(&self) -> BreakerState {
         self.guard.breaker_state()
     }
@@ -113,7 +114,7 @@ impl Gate {
         self.guard.takes_writes()
     }
 
-    /// Whether Redis's clock can be admitted and swept by.
+    /// Whether calls may be admitted and holds expired by Redis's clock.
     pub fn trusts_time(&self) -> bool {
         self.guard.trusts_time()
     }
@@ -128,18 +129,18 @@ impl Gate {
         self.guard.time_doubts()
     }
 
-    /// An operator takes Redis's clock as it is. Answers whether it was in doubt.
+    /// An operator accepts Redis's clock as it is. Returns whether it was in doubt.
     pub fn accept_time(&self) -> bool {
         self.guard.accept_time()
     }
 
-    /// Resolves when the next call or look is not answered: whoever waits for the gate's sake should not wait on.
+    /// Resolves when the next call or look is not answered: callers that wait for the gate should stop waiting.
     pub async fn falls_silent(&self) {
         self.guard.falls_silent().await;
     }
 }
 
-/// An answer, unless it says that the server cannot serve now; a fault of one key alone reads as nothing.
+/// An answer, unless it says that the server cannot serve now; an error of one key alone counts as nothing.
 fn served(answer: Value) -> Result<Value, GateError> {
     let answer = answer.extract_error();
     if matches!(Heard::of::<_, ()>(&Ok(answer.as_ref().map_err(Clone::clone))), Heard::Busy) {

@@ -15,11 +15,23 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 9] =
-    ["gate/time", "key", "limit", "meter", "operation", "parked", "plan", "quarantine", "tenant"];
+pub(super) const KINDS: [&str; 11] = [
+    "cost_defaults",
+    "gate/time",
+    "job",
+    "key",
+    "limit",
+    "meter",
+    "operation",
+    "parked",
+    "plan",
+    "quarantine",
+    "tenant",
+];
 
 /// What is done to them.
-pub(super) const ACTIONS: [&str; 7] = ["accept", "create", "delete", "discard", "put", "resolve", "revoke"];
+pub(super) const ACTIONS: [&str; 8] =
+    ["accept", "create", "delete", "discard", "put", "resolve", "revoke", "run"];
 
 /// A change in the audit log.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -45,7 +57,7 @@ struct AuditRow {
     before: Option<Value>,
     /// The definition after a change of policy; null of a deletion.
     after: Option<Value>,
-    /// What is said besides, such as a reason.
+    /// Further facts, such as a reason.
     #[schema(value_type = Object)]
     detail: Value,
 }

@@ -18,7 +18,7 @@ struct AcceptedTime {
     /// Redis's time now.
     #[schema(example = "2026-02-01T00:00:00.000Z")]
     redis_time: String,
-    /// How far it is ahead of the answering host's clock; negative is behind.
+    /// How far it is ahead of the answering host's clock; negative when it is slow.
     difference_ms: i64,
 }
 

@@ -1,14 +1,17 @@
-//! `/v1/admin/jobs`: the jobs and their last runs.
+//! `/v1/admin/jobs`: the jobs, their last runs, and runs that are asked for.
 
-use actix_web::{HttpRequest, HttpResponse, get, web};
-use serde::Serialize;
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answer::{List, json};
+use super::auth::Caller;
+use super::body::JsonBody;
 use super::problem::Problem;
-use super::query::Query;
+use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::instant::rfc3339;
+use crate::operations::FieldError;
 use crate::operations::answers::{JobState, LastRun};
 
 /// A job: work that runs at its time.
@@ -19,6 +22,8 @@ struct JobAnswer {
     name: String,
     /// When it is due next, by the service's time.
     next_due: String,
+    /// Whether a run was asked for that has not ended yet.
+    is_asked_for: bool,
     /// When a run last ended well; null if none did.
     succeeded_at: Option<String>,
     /// Its last run; null if there was none.
@@ -47,6 +52,7 @@ impl From<JobState> for JobAnswer {
         Self {
             name: state.name,
             next_due: rfc3339(state.next_due_ms),
+            is_asked_for: state.is_asked_for,
             succeeded_at: state.succeeded_at_ms.map(rfc3339),
             last_run: state.last.map(JobRunAnswer::from),
         }
@@ -77,7 +83,55 @@ pub(super) async fn list_jobs(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     Query::of(&request)?.finish()?;
-    let jobs = state.read(state.operations.reads.list_jobs()).await?;
+    let jobs = state.read(state.operations.jobs.list()).await?;
     let data: Vec<_> = jobs.into_iter().map(JobAnswer::from).collect();
     json(HttpResponse::Ok(), &List { data, next_cursor: None, has_more: false, as_of: None })
+}
+
+/// How a run is to be made.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RunBody {
+    /// The instant as of which to run, RFC 3339; only for jobs that close periods, of which this version has none.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    at: Option<Time>,
+    /// Whether to say only what would be done; likewise.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Run a job now, whatever its time.
+///
+/// An instance with the jobs role takes the run; the list of jobs says when it has ended, and with what.
+#[utoipa::path(
+    tag = "admin",
+    params(("name" = String, Path, description = "The job's name.", example = "retention")),
+    request_body(content = RunBody),
+    responses((status = 202, description = "The job is due; how it stands.", body = JobAnswer))
+)]
+#[post("/v1/admin/jobs/{name}/runs")]
+pub(super) async fn run_job(
+    state: web::Data<State>,
+    caller: Caller,
+    name: web::Path<String>,
+    body: JsonBody<RunBody>,
+) -> Result<HttpResponse, Problem> {
+    let RunBody { at, dry_run } = body.0;
+    let mut errors = Vec::new();
+    let mut refuse = |pointer: &str, given: bool| {
+        if given {
+            let message = format!("the job `{name}` runs as of now and changes no books; leave this out");
+            errors.push(FieldError { pointer: pointer.to_owned(), message });
+        }
+    };
+    refuse("/at", at.is_some());
+    refuse("/dry_run", dry_run);
+    if !errors.is_empty() {
+        return Err(Problem::fields(errors));
+    }
+    let (operations, actor) = (state.operations.clone(), caller.actor().to_owned());
+    let asked = Box::pin(async move { operations.jobs.ask_for(&name, &actor).await });
+    let job = state.mutate(asked).await??;
+    json(HttpResponse::Accepted(), &JobAnswer::from(job))
 }

@@ -6,11 +6,14 @@ use super::answer::List;
 use super::auth::Caller;
 use super::body::{BODY_BYTES_MAX, JsonText};
 use super::list::Listing;
-use super::openapi::domain::{StoredLimit, StoredMeter, StoredOperation, StoredPlan, StoredTenant};
+use super::openapi::domain::{
+    StoredCostDefaults, StoredLimit, StoredMeter, StoredOperation, StoredPlan, StoredTenant,
+};
 use super::problem::{Code, Problem};
 use super::query::Query;
 use super::state::State;
 use super::version;
+use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::ids::{InvalidId, PlanId};
 use crate::domain::limit::Limit;
 use crate::domain::meter::Meter;
@@ -207,6 +210,11 @@ policy_calls!(
     operations, DefinitionKind::Operation, "/v1/admin/operations", "/v1/admin/operations/{id}",
     "list_operations", "get_operation", "put_operation", "delete_operation", Operation, StoredOperation,
     { "id": "ocr.submit", "costs": [{ "meter": "ocr.page", "base": "0", "weights": { "pages": "1" }, "factors": { "handwriting": "2" } }] }
+);
+policy_calls!(
+    cost_defaults, DefinitionKind::CostDefaults, "/v1/admin/cost_defaults", "/v1/admin/cost_defaults/{id}",
+    "list_cost_defaults", "get_cost_defaults", "put_cost_defaults", "delete_cost_defaults", CostDefaults, StoredCostDefaults,
+    { "meter": "api.unit", "methods": { "GET": "1", "POST": "5" }, "other": "1" }
 );
 policy_calls!(
     limits, DefinitionKind::Limit, "/v1/admin/limits", "/v1/admin/limits/{id}",

@@ -1,15 +1,16 @@
 //! Answers of the gate's calls: a status, a JSON body and the headers that go with it.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::HeaderValue;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::headers::{self, HeaderSwitches};
 use super::problem::{Code, Problem};
+use super::shapes::check::CheckAnswer;
 use super::shapes::{LimitAnswer, ReservationAnswer, ReserveAnswer};
-use crate::operations::answers::{Reservation, Reserved};
+use crate::operations::answers::{Checked, Reservation, Reserved};
 
 /// Most answers of gate calls fit into this.
 const ANSWER_BYTES: usize = 1_024;
@@ -21,6 +22,8 @@ pub(super) struct GateAnswer {
     pub(super) body: Vec<u8>,
     limits: Vec<LimitAnswer>,
     replayed: bool,
+    /// When to repeat the call.
+    retry_after_seconds: Option<i64>,
 }
 
 impl GateAnswer {
@@ -29,7 +32,8 @@ impl GateAnswer {
         let answer = ReserveAnswer::from(reserved);
         let created = answer.id.is_some() && !answer.replayed;
         let body = to_json(&answer)?;
-        Ok(Self { status: created_or_ok(created), body, replayed: answer.replayed, limits: answer.limits })
+        let (status, replayed, limits) = (created_or_ok(created), answer.replayed, answer.limits);
+        Ok(Self { status, body, replayed, limits, retry_after_seconds: None })
     }
 
     /// 201 for usage recorded now, 200 for a replay.
@@ -42,13 +46,24 @@ impl GateAnswer {
     pub(super) fn of_reservation(found: Reservation) -> Result<Self, Problem> {
         let answer = ReservationAnswer::from(found);
         let body = to_json(&answer)?;
-        Ok(Self { status: StatusCode::OK, body, replayed: answer.replayed, limits: answer.limits })
+        let (status, replayed, limits) = (StatusCode::OK, answer.replayed, answer.limits);
+        Ok(Self { status, body, replayed, limits, retry_after_seconds: None })
+    }
+
+    /// 200, whether it is allowed or not.
+    pub(super) fn of_check(checked: &Checked) -> Result<Self, Problem> {
+        let answer = CheckAnswer::from(checked);
+        let (body, retry_after_seconds) = (to_json(&answer)?, answer.retry_after_seconds);
+        Ok(Self { status: StatusCode::OK, body, replayed: false, limits: answer.limits, retry_after_seconds })
     }
 
     /// As a response of its own.
     pub(super) fn into_response(self, switches: HeaderSwitches) -> HttpResponse {
         let mut response = HttpResponse::build(self.status).content_type("application/json").body(self.body);
         headers::write_limits(response.headers_mut(), &self.limits, switches);
+        if let Some(seconds) = self.retry_after_seconds {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
         if self.replayed {
             response.headers_mut().insert(headers::IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
         }

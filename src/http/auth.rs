@@ -83,7 +83,7 @@ fn network(source: IpAddr) -> IpAddr {
     }
 }
 
-/// What this instance knows of the request's key, without asking the ledger.
+/// What this instance knows about the request's key, without asking the ledger.
 pub(super) fn recognise(request: &ServiceRequest, state: &State, route: &Route) -> Recognised {
     match bearer(request.headers()) {
         Some(key) if route.access != Access::Open => state.operations.keys.recognise(key),

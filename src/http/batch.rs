@@ -135,6 +135,7 @@ async fn run_group(call: Arc<Call>, group: Group, request_id: Arc<str>) -> Vec<(
 async fn run_item(call: &Call, item: Item) -> Result<GateAnswer, Problem> {
     match item {
         Item::Reserve(key, body) => call.reserve(*body, Some(key)).await,
+        Item::Check(key, body) => call.check(*body, Some(key)).await,
         Item::Usage(key, body) => call.record_usage(*body, Some(key)).await,
         Item::Consume(id, body) => call.consume(&id, body).await,
         Item::Release(id, body) => call.release(&id, body).await,
@@ -179,7 +180,7 @@ mod tests {
             { "call": "reserve", "idempotency_key": "k", "body": { "tenant": "u" } },
             { "call": "reserve", "idempotency_key": "k", "body": { "tenant": "t" } },
             { "call": "usage", "idempotency_key": "k", "body": { "tenant": "t" } },
-            { "call": "check" }
+            { "call": "price" }
         ]));
         assert_eq!(groups, [vec![0, 2], vec![1, 4], vec![3], vec![5], vec![6]]);
     }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::bodies::check::CheckBody;
 use super::bodies::{ConsumeBody, ExtendBody, ReleaseBody, ReserveBody, UsageBody};
 use super::json;
 use super::problem::Problem;
@@ -19,6 +20,7 @@ pub(super) enum BatchCall {
     Release,
     Extend,
     Usage,
+    Check,
 }
 
 /// One call.
@@ -43,6 +45,7 @@ pub(super) struct BatchItem<'a> {
 pub(super) enum Item {
     Reserve(IdempotencyKey, Box<ReserveBody>),
     Usage(IdempotencyKey, Box<UsageBody>),
+    Check(IdempotencyKey, Box<CheckBody>),
     Consume(String, ConsumeBody),
     Release(String, ReleaseBody),
     Extend(String, ExtendBody),
@@ -72,7 +75,12 @@ impl Item {
                 agree(&key, body.idempotency_key().as_ref())?;
                 Ok(Self::Usage(key, body))
             }
-            (BatchCall::Reserve | BatchCall::Usage, Some(_)) => {
+            (BatchCall::Check, None) => {
+                let body: Box<CheckBody> = read_body(body)?;
+                agree(&key, body.idempotency_key.as_ref())?;
+                Ok(Self::Check(key, body))
+            }
+            (BatchCall::Reserve | BatchCall::Usage | BatchCall::Check, Some(_)) => {
                 Err(wrong_id("belongs to consume, release and extend only"))
             }
             (_, None) => Err(wrong_id("is required for this call")),
@@ -87,6 +95,7 @@ impl Item {
         match self {
             Self::Reserve(key, body) => Target::Keyed(BatchCall::Reserve, body.tenant.clone(), key.clone()),
             Self::Usage(key, body) => Target::Keyed(BatchCall::Usage, body.tenant().cloned(), key.clone()),
+            Self::Check(key, body) => Target::Keyed(BatchCall::Check, body.tenant.clone(), key.clone()),
             Self::Consume(id, _) | Self::Release(id, _) | Self::Extend(id, _) => {
                 Target::Id(id.to_ascii_lowercase())
             }
@@ -126,7 +135,7 @@ mod tests {
     #[test]
     fn a_call_that_is_not_served_is_refused_as_unknown() {
         for item in [
-            json!({ "call": "check", "idempotency_key": "k" }),
+            json!({ "call": "price", "idempotency_key": "k" }),
             json!({ "call": "reserve", "x": 1 }),
             json!([]),
         ] {

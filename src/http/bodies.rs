@@ -1,5 +1,6 @@
 //! The bodies of the gate's calls, and their parsing into valid requests.
 
+pub(super) mod check;
 mod checks;
 mod metadata;
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use checks::*;
-use metadata::Metadata;
+pub(super) use metadata::Metadata;
 
 use super::json::{self, Object};
 use super::problem::Problem;
@@ -34,7 +35,7 @@ pub(super) struct LineBody {
     pub(super) amount: Amount,
 }
 
-type LineBodies = Option<Vec<Object<LineBody>>>;
+pub(super) type LineBodies = Option<Vec<Object<LineBody>>>;
 
 /// How the caller named amounts. The verbs call them `lines`; errors name the field that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -351,6 +352,7 @@ impl ReserveBody {
                 payload_fingerprint: self.payload_fingerprint,
                 metadata,
                 key,
+                happened_at_ms: None,
             }),
             _ => Err(Problem::fields(faults)),
         }

@@ -39,12 +39,10 @@ impl<const MAX: usize> FromRequest for JsonText<MAX> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let head = check_head(request.headers()).and_then(|()| Query::of(request)?.finish());
-        let timeout = request.app_data::<web::Data<State>>().map(|state| state.options.body_timeout);
-        let payload = payload.take();
+        let text = read_text::<MAX>(request, payload);
         Box::pin(async move {
             head?;
-            let bytes = read(payload, MAX, timeout.unwrap_or(Duration::from_secs(10))).await?;
-            Ok(Self(json::well_formed(&bytes)?.to_owned()))
+            text.await.map(Self)
         })
     }
 }
@@ -86,6 +84,19 @@ impl<T: DeserializeOwned + Default + 'static> FromRequest for OptionalJsonBody<T
     }
 }
 
+/// A well-formed JSON body of at most `MAX` bytes, as text, once it is asked for.
+pub(super) fn read_text<const MAX: usize>(
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> impl Future<Output = Result<String, Problem>> + use<MAX> {
+    let timeout = request.app_data::<web::Data<State>>().map(|state| state.options.body_timeout);
+    let payload = payload.take();
+    async move {
+        let bytes = read(payload, MAX, timeout.unwrap_or(Duration::from_secs(10))).await?;
+        Ok(json::well_formed(&bytes)?.to_owned())
+    }
+}
+
 fn check_head(headers: &HeaderMap) -> Result<(), Problem> {
     if !is_json(headers) {
         return Err(Problem::new(
@@ -93,6 +104,11 @@ fn check_head(headers: &HeaderMap) -> Result<(), Problem> {
             "The body must be JSON: send `Content-Type: application/json`.",
         ));
     }
+    check_coding(headers)
+}
+
+/// Bodies are read as they come, and not decompressed.
+pub(super) fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
         return Err(Problem::new(
             Code::UnsupportedMediaType,

@@ -43,7 +43,8 @@ pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], swit
     for limit in &tightest {
         let header = limit.header;
         append(&mut state, &limit.id, &[("r", header.remaining), ("t", header.reset_seconds)]);
-        append(&mut policy, &limit.id, &[("q", header.quota), ("w", header.window_seconds)]);
+        let quota = [("q", header.quota), ("w", header.window_seconds)];
+        append(&mut policy, &limit.id, if header.window_seconds > 0 { &quota } else { &quota[..1] });
     }
     insert(headers, RATE_LIMIT, &state);
     insert(headers, RATE_LIMIT_POLICY, &policy);
@@ -53,6 +54,11 @@ pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], swit
     if switches.x_rate_limit_trio {
         write_trio(headers, first, ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
     }
+}
+
+/// The limit of which the smallest share is left.
+pub(super) fn tightest(limits: &[LimitAnswer]) -> Option<&LimitAnswer> {
+    limits.iter().min_by(|a, b| tightness(a, b))
 }
 
 fn write_trio(headers: &mut HeaderMap, limit: &LimitAnswer, names: [&'static str; 3]) {
@@ -113,6 +119,7 @@ mod tests {
             window: Some("day"),
             window_seconds: None,
             refill: None,
+            drain: None,
             per_seconds: None,
             capacity: quota.to_string(),
             consumed: "0".into(),

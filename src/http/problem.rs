@@ -319,6 +319,7 @@ impl From<OperationError> for Problem {
         match error {
             OperationError::Invalid(errors) => Self::fields(errors),
             OperationError::Malformed(_) => Self::invalid(detail),
+            OperationError::KeyRequired => Self::key_required(),
             OperationError::NotFound(_) => Self::new(Code::NotFound, detail),
             OperationError::KeyReused(first) => {
                 Self::with_reservation(Code::IdempotencyKeyReused, detail, *first)

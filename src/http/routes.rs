@@ -5,7 +5,8 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
     admin_audit, admin_clock, admin_gate, admin_jobs, admin_keys, admin_overrides, admin_policy,
-    admin_policy_file, batch, docs, health, reports, reservations, tenants, usage,
+    admin_policy_file, batch, docs, events, health, ratelimit, reports, reservations, statements, tenants,
+    usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -84,11 +85,15 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::POST, "/v1/reservations/{id}/extend", Access::Gate),
     route(Method::GET, "/v1/reservations/{id}", Access::GateRead),
     route(Method::POST, "/v1/usage", Access::Gate),
+    route(Method::POST, "/v1/events", Access::Gate),
     route(Method::POST, "/v1/batch", Access::Gate),
+    route(Method::POST, "/v1/ratelimit/check", Access::Gate),
+    route(Method::GET, "/v1/ratelimit/status/{subject}", Access::GateRead),
     route(Method::GET, "/v1/tenants/{tenant}/quota", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/usage", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/statements/draft", Access::TenantRead),
     route(Method::GET, "/v1/reports/usage", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::POST, "/v1/admin/policy", Access::Admin),
@@ -108,6 +113,10 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/operations/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/operations/{id}", Access::Admin),
     route(Method::DELETE, "/v1/admin/operations/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/cost_defaults", Access::AdminRead),
+    route(Method::GET, "/v1/admin/cost_defaults/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/cost_defaults/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/cost_defaults/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/limits", Access::AdminRead),
     route(Method::GET, "/v1/admin/limits/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/limits/{id}", Access::Admin),
@@ -120,6 +129,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::POST, "/v1/admin/keys", Access::Admin),
     route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/jobs", Access::AdminRead),
+    route(Method::POST, "/v1/admin/jobs/{name}/runs", Access::Admin),
     route(Method::GET, "/v1/admin/audit", Access::AdminRead),
     route(Method::PUT, "/v1/admin/clock", Access::Admin),
     route(Method::POST, "/v1/admin/gate/accept-time", Access::Admin),
@@ -140,11 +150,15 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(reservations::extend)
         .service(reservations::read_reservation)
         .service(usage::record_usage)
+        .service(events::record_events)
         .service(batch::batch)
+        .service(ratelimit::check)
+        .service(ratelimit::read_status)
         .service(tenants::read_quota)
         .service(tenants::list_usage)
         .service(tenants::list_entries)
         .service(tenants::list_reservations)
+        .service(statements::draft_statement)
         .service(reports::report_usage)
         .service(reports::report_reconciliation)
         .service(admin_policy_file::apply_policy)
@@ -152,6 +166,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .configure(admin_policy::plans::configure)
         .configure(admin_policy::meters::configure)
         .configure(admin_policy::operations::configure)
+        .configure(admin_policy::cost_defaults::configure)
         .configure(admin_policy::limits::configure)
         .service(admin_overrides::list_overrides)
         .service(admin_overrides::get_override)
@@ -161,6 +176,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_keys::create_key)
         .service(admin_keys::revoke_key)
         .service(admin_jobs::list_jobs)
+        .service(admin_jobs::run_job)
         .service(admin_audit::list_audit)
         .service(admin_clock::set_clock)
         .service(admin_gate::accept_time)
@@ -184,7 +200,7 @@ pub(super) enum Found {
     Nothing,
 }
 
-/// Finds the route of a request that came to `surface`.
+/// Finds the route of a request on `surface`.
 pub(super) fn find(method: &Method, path: &str, surface: Surface) -> Found {
     let mut allowed = Vec::new();
     for route in ROUTES {
@@ -275,7 +291,7 @@ mod tests {
     fn another_method_is_told_which_ones_are_served() {
         let found = find(&Method::PATCH, "/v1/admin/plans/free", Surface::Public);
         assert_eq!(found, Found::OtherMethods("GET, HEAD, PUT, DELETE".into()));
-        assert_eq!(find(&Method::GET, "/v1/events", Surface::Public), Found::Nothing);
+        assert_eq!(find(&Method::GET, "/v1/nothing", Surface::Public), Found::Nothing);
     }
 
     fn principal(role: Role, bound: bool) -> Principal {

@@ -1,6 +1,8 @@
 //! The shapes of the gate's answers: the verbs' results as the API writes them.
 
+pub(super) mod check;
 mod reports;
+mod statements;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +20,7 @@ use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, Res
 use crate::operations::requests::Ack;
 
 pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, UsageRow};
+pub(super) use statements::{DraftStatementAnswer, StatementLineAnswer, TierAnswer};
 
 /// A limit as an answer shows it.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -39,10 +42,13 @@ pub(super) struct LimitAnswer {
     /// The length of a window that no calendar cuts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) window_seconds: Option<u32>,
-    /// Buckets: how much comes back in each `per_seconds`.
+    /// A bucket that refills: how much comes back in each `per_seconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refill: Option<String>,
-    /// Buckets: in how many seconds so much comes back.
+    /// A bucket that drains: how much does in each `per_seconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) drain: Option<String>,
+    /// Buckets: in how many seconds so much comes back, or drains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) per_seconds: Option<u32>,
     /// At most this much in the window, or in the bucket.
@@ -53,7 +59,7 @@ pub(super) struct LimitAnswer {
     pub(super) reserved: String,
     /// What is left, at least 0.
     pub(super) remaining: String,
-    /// When the window ends, or the bucket is full again (RFC 3339, UTC).
+    /// When the window ends, or the bucket is full or empty again (RFC 3339, UTC).
     pub(super) resets_at: String,
     /// `hard`.
     pub(super) kind: &'static str,
@@ -91,7 +97,7 @@ pub(super) struct SubjectAnswer {
 /// Something worth knowing that changes nothing.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(super) struct WarningAnswer {
-    /// `near_limit`, `excess`, `late`.
+    /// `near_limit`, `over_limit`, `excess`, `late`.
     pub(super) code: &'static str,
     /// The limit it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,6 +146,10 @@ pub(super) struct ReserveAnswer {
     /// When the hold ends. Absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<String>,
+    /// How many ms after `created_at` the work may start, by the queues (`leaky_bucket`) before it; a repeat says the
+    /// same. Absent where it may start at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) start_after_ms: Option<i64>,
     /// Whether this is the answer to a repeated call.
     pub(super) replayed: bool,
     /// Whether it was decided while the gate was away.
@@ -257,13 +267,6 @@ fn ack(who: Ack) -> &'static str {
     }
 }
 
-fn cause(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Consumed => "consumed",
-        Cause::Reserved => "reserved",
-    }
-}
-
 fn by_kind<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> BTreeMap<String, String> {
     subjects.into_iter().map(|subject| (subject.kind.to_string(), subject.id.to_string())).collect()
 }
@@ -288,14 +291,15 @@ impl From<&LimitStatus> for LimitAnswer {
             algorithm: counter.algorithm(),
             window: span.word(),
             window_seconds: span.seconds(),
-            refill: span.refill().map(|(refill, _)| refill.to_string()),
-            per_seconds: span.refill().map(|(_, per_seconds)| per_seconds),
+            refill: span.refill().map(|refill| refill.to_string()),
+            drain: span.drain().map(|drain| drain.to_string()),
+            per_seconds: span.per_seconds(),
             capacity: write(status.capacity),
             consumed: write(status.consumed),
             reserved: write(status.reserved),
             remaining: write(status.remaining),
             resets_at: rfc3339(status.resets_at_ms),
-            kind: "hard",
+            kind: counter.kind.as_str(),
             class: if counter.class == Class::Rate { "rate" } else { "quota" },
             level: counter.level().as_str(),
             header: LimitHeader {
@@ -308,17 +312,23 @@ impl From<&LimitStatus> for LimitAnswer {
     }
 }
 
-/// Limits, and a warning for each that has come near its capacity.
+/// Limits, and a warning for each that is beyond its capacity or has come near it.
 fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAnswer>) {
     let limits: Vec<_> = all.iter().map(LimitAnswer::from).collect();
-    let near = limits.iter().zip(all).filter(|(_, status)| status.is_near());
-    let warnings = near.map(|(limit, _)| WarningAnswer {
-        code: "near_limit",
-        limit: Some(limit.id.clone()),
-        detail: format!("{} of {} are left until {}", limit.remaining, limit.capacity, limit.resets_at),
-    });
-    let warnings = warnings.collect();
+    let warnings = limits.iter().zip(all).filter_map(|(limit, status)| warning(limit, status)).collect();
     (limits, warnings)
+}
+
+fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
+    let LimitAnswer { id, capacity, remaining, resets_at, .. } = limit;
+    let (code, detail) = if status.is_exceeded {
+        ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
+    } else if status.is_near() {
+        ("near_limit", format!("{remaining} of {capacity} are left until {resets_at}"))
+    } else {
+        return None;
+    };
+    Some(WarningAnswer { code, limit: Some(id.clone()), detail })
 }
 
 impl From<&RefusedLimit> for RefusedBy {
@@ -326,7 +336,7 @@ impl From<&RefusedLimit> for RefusedBy {
         let write = |units| amount(units, refused.limit.counter.decimals);
         Self {
             limit: LimitAnswer::from(&refused.limit),
-            cause: cause(refused.cause),
+            cause: refused.cause.as_str(),
             needed: write(refused.needed),
             shortfall: write(refused.shortfall),
             retry_after_ms: refused.retry_after_ms,
@@ -364,6 +374,7 @@ impl From<Reserved> for ReserveAnswer {
             lines: reserved.lines.into_iter().map(ReservedLineAnswer::from).collect(),
             created_at: hold.map(|hold| rfc3339(hold.created_at_ms)),
             expires_at: hold.map(|hold| rfc3339(hold.expires_at_ms)),
+            start_after_ms: Some(reserved.start_after_ms).filter(|delay_ms| *delay_ms > 0),
             replayed: reserved.replayed,
             degraded: reserved.degraded,
             decision_id: reserved.decision_id.to_string(),

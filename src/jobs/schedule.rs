@@ -35,7 +35,7 @@ pub async fn run_jobs(
     let rung = operations.clone();
     let ring = Bell::new_async(BELL, move |_, _| {
         let rung = rung.clone();
-        Box::pin(async move { rung.ring_jobs() })
+        Box::pin(async move { rung.jobs.ring() })
     })?;
     bell.add(ring).await?;
     bell.start().await?;
@@ -78,7 +78,7 @@ impl Runner {
                 }
             }
             // Rung, or the longest silence is over: look again.
-            let _ = tokio::time::timeout(SILENCE_MAX, self.operations.jobs_rung()).await;
+            let _ = tokio::time::timeout(SILENCE_MAX, self.operations.jobs.rung()).await;
         }
     }
 

@@ -80,9 +80,7 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
             let forgotten = operations.memory.tell_forgotten_holds().await;
             let (told, forgotten) = (told?, forgotten?);
             let (tenants, subjects) = (told.tenants, told.subjects);
-            Ok(format!(
-                "restored {tenants} tenants and {subjects} subjects, told {forgotten} forgotten holds"
-            ))
+            Ok(format!("restored {tenants} tenants, {subjects} subjects and {forgotten} forgotten holds"))
         }
         Job::Periods => {
             let ahead = operations.memory.open_next_periods().await?;
@@ -98,7 +96,7 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
             Ok(format!("sealed {sealed} keys and merged {merged} partitions"))
         }
         Job::Retention => {
-            let (now_ms, late_ms) = (operations.now_ms(), operations.reads.longest_late_ms());
+            let (now_ms, late_ms) = (operations.now_ms(), operations.jobs.longest_late_ms());
             retention::clear(now_ms, late_ms, ledger, options.idempotency_horizon_days).await
         }
     }

@@ -1,4 +1,4 @@
-//! Which of a tenant's subjects there is anything to compare of.
+//! Which of a tenant's subjects have something to compare.
 
 use diesel::sql_types::{Array, BigInt, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
@@ -19,8 +19,8 @@ struct SubjectRow {
 }
 
 impl Ledger {
-    /// Subjects of these kinds with usage since an instant (unix ms) or with open holds, by their numbers from behind `after`,
-    /// at most `limit`.
+    /// Subjects of these kinds with usage since an instant (unix ms) or with open holds, in the order of their numbers,
+    /// after the number `after`, at most `limit`.
     pub async fn active_subjects(
         &self,
         tenant: &TenantId,

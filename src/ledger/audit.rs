@@ -12,7 +12,7 @@ use super::functions::split_part;
 use super::schema::audit_log;
 use super::{Ledger, LedgerError, instant, number};
 
-/// Notes a change; `object` is its kind and id.
+/// Records a change; `object` is its kind and id.
 pub(crate) async fn note(
     connection: &mut AsyncPgConnection,
     actor: &str,
@@ -39,7 +39,7 @@ pub struct AuditFilter {
     pub id: Option<String>,
     /// Only by this actor.
     pub actor: Option<String>,
-    /// Only such actions, such as `put`.
+    /// Only these actions, such as `put`.
     pub action: Option<String>,
     /// From this instant on (unix ms).
     pub from_ms: Option<i64>,
@@ -56,19 +56,19 @@ pub struct AuditRecord {
     pub at_ms: i64,
     /// Who made it: the id of a key, or the operator's command.
     pub actor: String,
-    /// What was done: `put`, `delete`, `create`, `revoke`, `accept`, `discard`, `resolve`.
+    /// What was done: `put`, `delete`, `create`, `revoke`, `accept`, `discard`, `resolve`, `run`.
     pub action: String,
     /// What kind of object was changed.
     pub kind: String,
-    /// Which one, where a kind has many.
+    /// Its id, where a kind has many objects.
     pub id: Option<String>,
     /// The version that a change of policy made.
     pub version: Option<u64>,
-    /// The definition before a change of policy; none where there was none.
+    /// The definition before a change of policy; none where the change created it.
     pub before: Option<Value>,
-    /// The definition after it; none of a deletion.
+    /// The definition after it; none where the change deleted it.
     pub after: Option<Value>,
-    /// What is said besides, such as a reason.
+    /// Further facts, such as a reason.
     pub detail: Value,
 }
 
@@ -116,8 +116,8 @@ impl Row {
 }
 
 impl Ledger {
-    /// Changes before the number `after`, newest first, at most `limit`; those of policy with the definitions before and
-    /// after them.
+    /// Changes before the number `after`, newest first, at most `limit`. Changes of policy come with the definitions
+    /// before and after them.
     pub async fn audit(
         &self,
         filter: &AuditFilter,

@@ -15,11 +15,12 @@ use super::{Ledger, LedgerError, instant};
 use crate::domain::entry::Posting;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::movements::{Account, Accounts};
+use crate::domain::period::Window;
 
 /// A meter's accounts in one period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeterBalance {
-    /// Which meter.
+    /// Its meter.
     pub meter: MeterId,
     /// The period, as start and end (unix ms).
     pub period_ms: (i64, i64),
@@ -30,7 +31,7 @@ pub struct MeterBalance {
 }
 
 impl MeterBalance {
-    /// What stands on an account.
+    /// The amount of an account.
     pub fn of(&self, account: Account) -> Decimal {
         self.accounts[account.index()]
     }
@@ -48,29 +49,42 @@ pub(crate) struct BalanceChanges(Changes);
 struct BalanceChange {
     period_end_ms: i64,
     accounts: Accounts,
+    /// What of it the gate did not do.
+    beside_gate: Accounts,
 }
 
 impl BalanceChanges {
-    /// Adds what a posting moves, in whatever periods.
+    /// Adds what a posting moves, in any periods.
     pub(crate) fn add(&mut self, posting: &Posting) {
         for line in &posting.lines {
             for movement in &line.movements {
                 let period = movement.period();
                 let key = (posting.tenant.clone(), line.meter.clone(), period.start_ms);
-                let fresh = || BalanceChange { period_end_ms: period.end_ms, accounts: Accounts::default() };
-                movement.apply(&mut self.0.entry(key).or_insert_with(fresh).accounts);
+                let change = self.0.entry(key).or_insert_with(|| BalanceChange::in_period(period));
+                movement.apply(&mut change.accounts);
+                if !movement.is_by_gate() {
+                    movement.apply(&mut change.beside_gate);
+                }
             }
         }
     }
 }
 
-/// The accounts that events of the gate move; others are moved by jobs alone.
+/// The accounts that events of the gate move; only jobs move the others.
 const OF_EVENTS: [Account; 3] = [Account::Available, Account::Reserved, Account::Consumed];
+/// The accounts of which the balance keeps apart what the gate did not do: its counters leave that out.
+const COUNTED_BY_GATE: [Account; 2] = [Account::Reserved, Account::Consumed];
 
 impl BalanceChange {
+    fn in_period(period: Window) -> Self {
+        let (accounts, beside_gate) = (Accounts::default(), Accounts::default());
+        Self { period_end_ms: period.end_ms, accounts, beside_gate }
+    }
+
     fn is_of_events(&self) -> bool {
         let mut others = Account::ALL.into_iter().filter(|account| !OF_EVENTS.contains(account));
         others.all(|account| self.accounts[account.index()].is_zero())
+            && COUNTED_BY_GATE.iter().all(|account| self.beside_gate[account.index()].is_zero())
     }
 }
 
@@ -136,6 +150,10 @@ async fn add_to_all_accounts(
         let column: Vec<Decimal> = changes.values().map(|change| change.accounts[account.index()]).collect();
         add = add.bind::<Array<Numeric>, _>(column);
     }
+    for account in COUNTED_BY_GATE {
+        let beside = changes.values().map(|change| change.beside_gate[account.index()]);
+        add = add.bind::<Array<Numeric>, _>(beside.collect::<Vec<Decimal>>());
+    }
     Prepared(add).execute(&mut connection).await?;
     Ok(())
 }
@@ -185,13 +203,12 @@ mod tests {
     use super::*;
     use crate::domain::amount::Amount;
     use crate::domain::entry::PostedLine;
-    use crate::domain::movements::close;
-    use crate::domain::period::Window;
+    use crate::domain::movements::{Movement, close, gate};
 
-    #[test]
-    fn a_posting_moves_the_balances_of_every_period_that_it_names() {
-        let period = |start_ms: i64| Window { start_ms, end_ms: start_ms + 1_000 };
-        let movements = close::carry_holds(period(0), period(1_000), Amount::from_integer(5), Decimal::ZERO);
+    const PERIOD: Window = Window { start_ms: 0, end_ms: 1_000 };
+    const NEXT: Window = Window { start_ms: 1_000, end_ms: 2_000 };
+
+    fn changed_by(movements: Vec<Movement>) -> Vec<BalanceChange> {
         let meter = MeterId::parse("page").unwrap();
         let posting = Posting {
             tenant: TenantId::parse("acme").unwrap(),
@@ -205,9 +222,35 @@ mod tests {
         };
         let mut changes = BalanceChanges::default();
         changes.add(&posting);
-        let reserved = |change: &BalanceChange| change.accounts[Account::Reserved.index()];
-        let moved: Vec<_> =
-            changes.0.iter().map(|((.., start), c)| (*start, c.period_end_ms, reserved(c))).collect();
-        assert_eq!(moved, [(0, 1_000, Decimal::from(-5)), (1_000, 2_000, Decimal::from(5))]);
+        changes.0.into_values().collect()
+    }
+
+    fn figures(accounts: &Accounts) -> [Decimal; 2] {
+        COUNTED_BY_GATE.map(|account| accounts[account.index()])
+    }
+
+    #[test]
+    fn a_posting_moves_the_balances_of_every_period_that_it_names() {
+        let changes = changed_by(close::carry_holds(PERIOD, NEXT, Amount::from_integer(5), Decimal::ZERO));
+        let moved: Vec<_> = changes.iter().map(|c| (c.period_end_ms, figures(&c.accounts)[0])).collect();
+        assert_eq!(moved, [(1_000, Decimal::from(-5)), (2_000, Decimal::from(5))]);
+    }
+
+    #[test]
+    fn what_is_carried_or_corrected_stands_beside_what_the_gate_did() {
+        let five = Amount::from_integer(5);
+        let of_gate = [gate::reserve(PERIOD, five), gate::change(PERIOD, five, five)].concat();
+        let (carried, _) = gate::carried(of_gate.clone(), NEXT);
+        let corrected = gate::corrected(gate::usage(PERIOD, five), NEXT);
+        let beside = |movements| changed_by(movements).iter().map(|c| figures(&c.beside_gate)).next();
+        let [none, five] = [0, 5].map(Decimal::from);
+        assert_eq!(beside(of_gate.clone()), Some([none, none]));
+        assert_eq!(beside(carried), Some([none, five]));
+        assert_eq!(beside(corrected), Some([none, five]));
+        assert_eq!(
+            beside(close::carry_holds(PERIOD, NEXT, Amount::from_integer(5), none)),
+            Some([-five, none])
+        );
+        assert!(changed_by(of_gate)[0].is_of_events(), "the writer's own statement is enough");
     }
 }

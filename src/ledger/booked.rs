@@ -1,4 +1,4 @@
-//! Whether events are in the books: what `ack: ledger` waits for.
+//! Whether events are in the books: a call with `ack: ledger` waits for that.
 
 use diesel::sql_types::{self, Array, BigInt, Bool, Integer, SmallInt};
 use diesel::{QueryableByName, sql_query};
@@ -10,11 +10,11 @@ use crate::domain::ids::{OutboxId, ReservationId};
 /// An event that somebody waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedEvent {
-    /// Whose.
+    /// Its reservation.
     pub reservation: ReservationId,
     /// Which of the reservation's changes it is, from 1.
     pub step: u32,
-    /// Its place.
+    /// Its place in the outbox.
     pub event: OutboxId,
 }
 
@@ -55,9 +55,9 @@ impl Row {
 }
 
 impl Ledger {
-    /// Which of these events are in the books, in their order: the cursor decides within an event's epoch, the
-    /// reservation's row where that is over or the record was restored. A row that another change took to the same step in a
-    /// later epoch does not have it: the event was lost.
+    /// Whether each of these events is in the books, in their order. Within the event's epoch the cursor decides; after
+    /// that epoch, or for a restored record, the reservation's row decides. A row that another change took to the same
+    /// step in a later epoch does not contain the event: it was lost.
     pub async fn are_booked(&self, events: &[AwaitedEvent]) -> Result<Vec<Booked>, LedgerError> {
         let column = |pick: fn(&AwaitedEvent) -> i64| events.iter().map(pick).collect::<Vec<_>>();
         let steps = || events.iter().map(|of| i32::try_from(of.step).unwrap_or(i32::MAX));

@@ -1,4 +1,5 @@
-//! Tenants' calendars by their dates, and what a change of one does to a period that is opened already but has not begun.
+//! Tenants' calendars by their dates. A change of calendar also moves the end of a period that is opened but has not
+//! begun.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -14,11 +15,12 @@ use crate::domain::period::{Calendars, WindowKind};
 /// A tenant's calendars after a change of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CalendarChange {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// All of them; none where the definition's alone holds for ever, which nothing booked may contradict.
+    /// All of them. None where only the definition's calendar holds, from the beginning; then nothing may be booked
+    /// that contradicts it.
     pub calendars: Option<Calendars>,
-    /// Where the period ends that is open now (unix ms): the next may have been opened ahead.
+    /// The end of the period that is open now (unix ms): the next one may have been opened ahead.
     pub next_start_ms: i64,
 }
 
@@ -33,7 +35,7 @@ impl Ledger {
     }
 }
 
-/// Stores them, once nobody is opening a period of the tenant.
+/// Stores the calendars, once nobody is opening a period of the tenant.
 pub(crate) async fn put(
     connection: &mut AsyncPgConnection,
     change: &CalendarChange,
@@ -53,7 +55,7 @@ pub(crate) async fn put(
     }
 }
 
-/// Forgets a tenant's.
+/// Deletes a tenant's calendars.
 pub(crate) async fn delete(connection: &mut AsyncPgConnection, tenant: &str) -> Result<(), LedgerError> {
     diesel::delete(calendars::table.filter(calendars::tenant.eq(tenant))).execute(connection).await?;
     Ok(())
@@ -80,7 +82,7 @@ async fn insert(
     Ok(())
 }
 
-/// The period behind the open one ends by the calendars of now, and the gate is told of it again.
+/// Gives the period after the open one the end that the new calendars say, and has it delivered to the gate again.
 async fn move_next(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,

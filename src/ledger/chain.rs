@@ -13,7 +13,7 @@ use super::{Ledger, LedgerError, number};
 pub use crate::domain::chain::{Chain, ChainHead};
 use crate::domain::entry::Entry;
 
-/// The last batches of chains that were asked for; one that has none is left out.
+/// The last batches of the chains asked for; a chain without a batch is left out.
 pub(crate) type Heads = HashMap<Chain, Head>;
 
 /// The last batch of a chain; number 0 and a hash of zeros when there is none.
@@ -23,11 +23,11 @@ pub(crate) struct Head {
     pub(crate) hash: [u8; 32],
 }
 
-/// The row of a batch may go once the next of these stands: its entries say the same, and that one's hash covers it. The
-/// statements and the trigger that use it have the number too.
+/// The row of a batch may be dropped once a later row with a multiple of this number exists: the batch's entries still
+/// say the same, and the later row's hash covers them. The statements and the trigger repeat this number.
 const KEPT_EVERY: i64 = 1_000;
 
-/// Whether the row of this batch may be gone in a chain with this last one.
+/// Whether the row of this batch may have been dropped, given the last batch of its chain.
 pub(super) fn is_droppable(number: i64, head: i64) -> bool {
     number % KEPT_EVERY != 0 && (number / KEPT_EVERY + 1) * KEPT_EVERY <= head
 }
@@ -104,7 +104,7 @@ struct HeadRow {
     hash: [u8; 32],
 }
 
-/// The heads of these chains; what serialises the chains' users must be locked before.
+/// The heads of these chains. The caller must hold the lock that serialises the users of these chains.
 pub(crate) async fn heads(
     mut connection: &AsyncPgConnection,
     chains: &[Chain],
@@ -147,14 +147,14 @@ struct FoundRow {
     is_proven_later: bool,
 }
 
-/// What stands at a place of a chain.
+/// What a chain has at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchAt {
     /// This batch.
     Found(ChainHead),
-    /// Its row may have been dropped: its hash is in that of a later one.
+    /// Its row may have been dropped: the hash of a later one proves it.
     ProvenLater,
-    /// Nothing.
+    /// No such batch.
     Missing,
 }
 
@@ -187,7 +187,7 @@ impl Ledger {
         rows.into_iter().filter_map(|row| head(row).transpose()).collect()
     }
 
-    /// What stands at these places, in their order.
+    /// What the chains have at these places, in their order.
     pub async fn batches_at(&self, places: &[(Chain, u64)]) -> Result<Vec<BatchAt>, LedgerError> {
         let query = || {
             sql_query(include_str!("sql/batches_at.sql"))
@@ -202,7 +202,8 @@ impl Ledger {
         rows.into_iter().map(FoundRow::read).collect()
     }
 
-    /// Drops the rows of batches that a later one proves, chain by chain, at most `chunk` in one transaction. Answers how many.
+    /// Drops the rows of batches that a later one proves, chain by chain, at most `chunk` in one transaction. Returns
+    /// how many.
     pub async fn thin_batches(&self, chunk: usize) -> Result<usize, LedgerError> {
         let mut dropped = 0;
         for (chain, _) in self.chain_heads().await? {

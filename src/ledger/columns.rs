@@ -1,4 +1,4 @@
-//! Columns as what they mean: what is read is checked here, once for all tables.
+//! Reads columns as the types that they mean, and checks them here, once for all tables.
 
 use chrono::{DateTime, Utc};
 use diesel::deserialize::{self, FromSqlRow, Queryable, QueryableByName};
@@ -13,7 +13,7 @@ use crate::domain::ids::{
     Epoch, MeterId, OperationId, OutboxId, Partition, ReservationId, SubjectId, SubjectKind, TenantId,
 };
 
-/// Reads a column of a type as one of ours.
+/// Reads a column of an SQL type as one of our types.
 macro_rules! reads {
     ($column:ty => $ours:ty, |$stored:ident: $theirs:ty| $read:expr) => {
         impl ::diesel::deserialize::FromSql<$column, ::diesel::pg::Pg> for $ours {
@@ -34,7 +34,7 @@ macro_rules! reads {
 
 pub(super) use reads;
 
-/// Stores one of ours in a column of a type, or compares it with one, as the type that the database takes.
+/// Stores one of our types in a column, or compares it with one, as the SQL type of the database.
 macro_rules! binds {
     ($ours:ty => $column:ty, |$value:ident| $stored:expr) => {
         impl ToSql<$column, Pg> for $ours {
@@ -69,7 +69,7 @@ binds!(Partition => SmallInt, |partition| number::of_partition(*partition));
 reads!(BigInt => Epoch, |stored: i64| Self(number::unsigned(stored)?));
 binds!(Epoch => BigInt, |epoch| number::signed(epoch.0));
 
-/// The domain knows nothing of Diesel, so its types are expressions here.
+/// The domain does not import Diesel, so its types become expressions here.
 #[allow(dead_code, reason = "each only names the type that is derived for")]
 mod expressions {
     use super::*;
@@ -125,7 +125,7 @@ impl QueryableByName<Pg> for OutboxId {
     }
 }
 
-/// Reads a column as a type of Rust's that it stands for: named in `deserialize_as`.
+/// Reads a column as a Rust type that Diesel does not map by itself: named in `deserialize_as`.
 macro_rules! stands_for {
     ($(#[$doc:meta])* $name:ident($plain:ty), $column:ty, |$stored:ident: $theirs:ty| $read:expr) => {
         $(#[$doc])*
@@ -171,6 +171,6 @@ stands_for! {
     HashIfAny(Option<[u8; 32]>), Nullable<Binary>, |bytes: Option<Vec<u8>>| bytes.map(number::hash).transpose()?
 }
 stands_for! {
-    /// Bytes; nothing for none.
+    /// Bytes; empty for none.
     BytesIfAny(Vec<u8>), Nullable<Binary>, |bytes: Option<Vec<u8>>| bytes.unwrap_or_default()
 }

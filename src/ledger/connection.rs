@@ -1,4 +1,4 @@
-//! The pool: every wait is bounded, and what changes the books runs in a task of its own.
+//! The pool. Every wait is bounded, and what changes the books runs in a task of its own.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -36,11 +36,11 @@ pub struct LedgerOptions {
     pub statement_timeout: Duration,
     /// The group role to work as (`tollgate_service`), if the user of `url` was granted one.
     pub role: Option<String>,
-    /// For so long after it was resolved an operation is known by its key.
+    /// For so long after it was resolved, an operation is recognised by its key.
     pub idempotency_horizon: Duration,
 }
 
-/// Where the server and the database of a URL are, without what may be secret in it.
+/// The server and the database that a URL names, without its secrets.
 pub fn address_of(url: &str) -> String {
     let Ok(config) = url.parse::<tokio_postgres::Config>() else {
         return "an address that cannot be read".to_owned();
@@ -53,12 +53,12 @@ pub fn address_of(url: &str) -> String {
     format!("{}/{}", hosts.collect::<Vec<_>>().join(","), config.get_dbname().unwrap_or_default())
 }
 
-/// What all handles to one ledger have in common, whichever connections they use.
+/// What all handles to one ledger share, whichever connections they use.
 pub(super) struct Shared {
     options: LedgerOptions,
     silence: Arc<Silence>,
     look_ups: Connections,
-    /// What changes the books runs here: it must outlive the worker that happened to ask for it.
+    /// What changes the books runs here: the runtime must outlive the worker thread that asked for it.
     runtime: Handle,
     pub(super) partitions: OnceLock<u16>,
     pub(super) months: KnownMonths,
@@ -66,7 +66,7 @@ pub(super) struct Shared {
 }
 
 impl Ledger {
-    /// Opens the pool and one connection, to tell at once when the ledger cannot be reached.
+    /// Opens the pool and one connection, to fail at once when the ledger cannot be reached.
     ///
     /// Errors: [`LedgerError::Unavailable`] when it does not answer within the timeouts.
     pub async fn connect(options: LedgerOptions) -> Result<Self, LedgerError> {
@@ -89,21 +89,21 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The same ledger over at most `connections` connections that nobody else waits for or holds.
+    /// The same ledger over at most `connections` connections that nobody else uses.
     ///
-    /// Errors: [`LedgerError::Unavailable`] when no pool can be made; nothing is connected yet.
+    /// Errors: [`LedgerError::Unavailable`] when no pool can be made. Nothing is connected yet.
     pub fn with_connections_of_its_own(&self, connections: usize) -> Result<Self, LedgerError> {
         let pool = pool(&self.shared.options, connections, NEW_PLANS, &self.shared.runtime)?;
         Ok(Self { shared: self.shared.clone(), pool })
     }
 
-    /// The same ledger over connections that keep the plan of every query: for what is looked up by a key. Planning one of a
-    /// partitioned table takes many times as long as the look-up.
+    /// The same ledger over connections that keep the plan of every query, for look-ups by key. Planning such a query
+    /// on a partitioned table takes many times as long as the look-up.
     pub(crate) fn under_kept_plans(&self) -> Self {
         Self { shared: self.shared.clone(), pool: self.shared.look_ups.clone() }
     }
 
-    /// For how many ms after it was resolved an operation is known by its key.
+    /// How many ms after it was resolved an operation is recognised by its key.
     pub(crate) fn horizon_ms(&self) -> i64 {
         i64::try_from(self.shared.options.idempotency_horizon.as_millis()).unwrap_or(i64::MAX)
     }
@@ -122,7 +122,8 @@ impl Ledger {
         }
     }
 
-    /// Runs reads on one connection, within the time limit, and once more when the first connection proves dead.
+    /// Runs reads on one connection, within the time limit. Retries once when the first connection turns out to be
+    /// dead.
     pub(crate) async fn read<T, F>(&self, work: F) -> Result<T, LedgerError>
     where
         F: for<'c> Fn(&'c mut AsyncPgConnection) -> BoxFuture<'c, Result<T, LedgerError>>,
@@ -147,7 +148,8 @@ impl Ledger {
         }
     }
 
-    /// Runs `work` in one transaction in a task of its own: a caller that goes away never leaves half of it behind.
+    /// Runs `work` in one transaction in a task of its own: when the caller goes away, the transaction still ends as a
+    /// whole.
     ///
     /// Errors: those of `work` (rolled back), or [`LedgerError::Unavailable`], after which it may have been committed.
     pub(crate) async fn transact<T, F>(&self, begin: &'static str, work: F) -> Result<T, LedgerError>
@@ -176,8 +178,7 @@ impl Ledger {
         }
     }
 
-    /// Waits for work on a connection, but not for one that takes too long. Work that is done has asked the server, which
-    /// answers.
+    /// Waits for work on a connection, within the time limit. Finished work is also a sign that the server answers.
     pub(super) async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, LedgerError>>,
@@ -196,17 +197,17 @@ impl Ledger {
 
 /// Begins an ordinary transaction.
 pub(crate) const BEGIN: &str = "BEGIN";
-/// Begins one that books, whose plans are kept. What it looks up it finds by index, however small the tables are: a plan made while
-/// a table was small would read all of it when it has grown.
+/// Begins one that books, with kept plans. Index scans are forced: a plan made while a table was small would otherwise
+/// go on reading the whole table when it has grown.
 pub(crate) const BEGIN_BOOKING: &str =
     "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL plan_cache_mode = auto";
 /// Begins one whose reads all see the same instant.
 pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-/// Begins one that also looks up by index alone, under kept plans, as one that books does.
+/// Begins a snapshot that looks up by index alone, with kept plans, as booking does.
 pub(crate) const BEGIN_LOOK_UP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; \
     SET LOCAL jit = off; SET LOCAL plan_cache_mode = auto";
 
-/// Begins reads within a transaction that may take only so long each, and fail without harm to it.
+/// Begins reads within a transaction: each may take only this long, and a failure does not harm the transaction.
 pub(crate) async fn begin_aside(
     connection: &mut AsyncPgConnection,
     statement_timeout: Duration,
@@ -217,7 +218,7 @@ pub(crate) async fn begin_aside(
     Ok(())
 }
 
-/// Ends them: the transaction is as it was before, its time limit too.
+/// Ends such reads: the transaction is as before, and so is its time limit.
 pub(crate) async fn end_aside(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     AnsiTransactionManager::rollback_transaction(&mut *connection).await?;
     Ok(())
@@ -246,7 +247,7 @@ where
 
 pub(super) type Connections = Pool<AsyncPgConnection>;
 
-/// Connections' own tasks run in `runtime`: they must outlive the worker that happened to ask for one.
+/// Makes a pool. Connections' own tasks run in `runtime`, which must outlive the worker thread that asked for one.
 fn pool(
     options: &LedgerOptions,
     size: usize,
@@ -264,22 +265,22 @@ fn pool(
     });
     Pool::builder(AsyncDieselConnectionManager::new_with_config(&options.url, config))
         .max_size(size.max(1))
-        // The connection used last is taken first: it has the statements parsed and planned.
+        // The connection used last is taken first: it has parsed and planned the statements already.
         .queue_mode(QueueMode::Lifo)
         .build()
         .map_err(|error| LedgerError::Unavailable(error.to_string()))
 }
 
-/// A connection whose work was cut off is closed, never given to another.
+/// Closes a connection whose work was cut off, so that nobody else gets it.
 pub(super) fn discard(connection: Object<AsyncPgConnection>) {
     drop(Object::take(connection));
 }
 
-/// A statement is parsed once, but planned each time for its values and for the tables as they are.
+/// A statement is parsed once, but planned each time, for its values and the current size of the tables.
 const NEW_PLANS: &str = "SET plan_cache_mode = force_custom_plan;";
-/// It is planned once too, to go by an index however small the tables are then.
+/// A statement is planned once too. Index scans are forced, even while the tables are small.
 const KEPT_PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off;";
-/// The most connections that look up under kept plans.
+/// The most connections that look up with kept plans.
 const LOOK_UPS_MAX: usize = 3;
 
 fn greeting(options: &LedgerOptions, plans: &str) -> String {

@@ -15,11 +15,11 @@ use super::schema::cursors;
 use super::{BEGIN, Conflict, Ledger, LedgerError, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
-/// A partition's cursor: the last event booked and the hash by which its entry is known again.
+/// A partition's cursor: the last event booked, and the hash that recognises its outbox entry.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = cursors, check_for_backend(Pg))]
 pub struct Cursor {
-    /// Which partition.
+    /// Its partition.
     pub partition: Partition,
     /// The last event booked; `0-0` when none was.
     #[diesel(select_expression = (cursors::epoch, cursors::sequence))]
@@ -27,58 +27,58 @@ pub struct Cursor {
     /// The hash of its entry; none when none was booked.
     #[diesel(deserialize_as = HashIfAny)]
     pub event_hash: Option<[u8; 32]>,
-    /// The last epoch whose rest, behind the cursor, will never be booked; 0 when there is none.
+    /// The last epoch whose tail after the cursor is abandoned; 0 when there is none.
     pub given_up: Epoch,
 }
 
 impl Cursor {
-    /// Whether nothing up to `id` is still to be booked: it is booked, or its epoch's rest is given up.
+    /// Whether nothing up to `id` will still be booked: it is booked, or the tail of its epoch is abandoned.
     pub fn settles(&self, id: OutboxId) -> bool {
         Self::is_settled(self.booked, self.given_up, id)
     }
 
-    /// As [`Self::settles`], of a cursor that stands at `booked`.
+    /// As [`Self::settles`], for a cursor at `booked`.
     pub fn is_settled(booked: OutboxId, given_up: Epoch, id: OutboxId) -> bool {
         booked >= id || id.epoch <= given_up
     }
 }
 
-/// What a partition's outbox held behind its cursor, up to the end of an epoch: lost, or not what follows.
+/// The tail of a partition's outbox from its cursor to the end of an epoch: it is lost, or does not continue what was
+/// booked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbandonedTail {
-    /// Which partition.
+    /// Its partition.
     pub partition: Partition,
-    /// Where its cursor stands.
+    /// Its cursor.
     pub booked: OutboxId,
-    /// The epoch with whose end the rest ends.
+    /// The epoch whose end is the end of the tail.
     pub epoch: Epoch,
 }
 
-/// A step of a partition's cursor.
+/// A move of a partition's cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CursorMove {
     pub(crate) partition: Partition,
     pub(crate) from: OutboxId,
-    /// The first event that is booked by it.
+    /// The first event that it books.
     pub(crate) first: OutboxId,
     pub(crate) to: OutboxId,
     pub(crate) event_hash: [u8; 32],
 }
 
 impl Ledger {
-    /// The last event booked of a partition; `0-0` when none was.
+    /// The last event booked in a partition; `0-0` when none was.
     pub async fn cursor(&self, partition: Partition) -> Result<OutboxId, LedgerError> {
         Ok(self.cursor_row(partition).await?.booked)
     }
 
-    /// How far a partition is booked, and what of it is given up.
+    /// A partition's cursor: what is booked and what is abandoned.
     pub async fn cursor_row(&self, partition: Partition) -> Result<Cursor, LedgerError> {
         let found = self.first(|| one(partition)).await?;
         found.ok_or_else(|| not_installed(partition))
     }
 
-    /// Notes that these tails will never be booked, each provided that its cursor still stands where it did. Answers those
-    /// that are noted.
+    /// Abandons these tails, each only if its cursor has not moved meanwhile. Returns those that are abandoned now.
     pub async fn abandon_tails(&self, tails: &[AbandonedTail]) -> Result<Vec<AbandonedTail>, LedgerError> {
         let tails = tails.to_vec();
         self.transact(BEGIN, move |connection| note_given_up(connection, tails).boxed()).await
@@ -100,7 +100,7 @@ fn not_installed(partition: Partition) -> LedgerError {
     LedgerError::Refused(format!("partition {partition} is not one of this installation"))
 }
 
-/// The last event booked of a partition, as this transaction sees it.
+/// The last event booked in a partition, as this transaction sees it.
 pub(crate) async fn read(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -152,8 +152,9 @@ struct Moved {
     booked_at: DateTime<Utc>,
 }
 
-/// Moves cursors by compare-and-set, all of them or none, and holds them until the transaction ends: nobody else books these
-/// partitions meanwhile. So it comes before whatever is read of them. Answers the transaction's instant.
+/// Moves cursors by compare-and-set, all of them or none, and holds their locks until the transaction ends. Nobody else
+/// books these partitions meanwhile, so a transaction that reads anything of them calls this first. Returns the
+/// transaction's instant.
 pub(crate) async fn advance(
     connection: &mut AsyncPgConnection,
     moves: &[CursorMove],

@@ -1,4 +1,4 @@
-//! Damages: what was passed over because it cannot be read, until it is met no more.
+//! Damages: items that work skips because they cannot be read. A damage counts as mended when no job meets it any more.
 
 use chrono::TimeDelta;
 use diesel::pg::Pg;
@@ -10,21 +10,21 @@ use super::functions::{earlier, transaction_timestamp};
 use super::schema::damages;
 use super::{Ledger, LedgerError};
 
-/// The longest text kept of an item or a reason.
+/// The longest text stored of an item or a reason.
 const TEXT_MAX: usize = 500;
 
-/// What is damaged is met again every few minutes: what was not met for so long is mended.
+/// Jobs meet a damage every few minutes, so one that was not met for this long is mended.
 const MENDED_AFTER: TimeDelta = TimeDelta::minutes(15);
 
-/// Something that was passed over lately.
+/// An item that was skipped lately.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = damages, check_for_backend(Pg))]
 pub struct Damage {
-    /// What was to be done with it.
+    /// The work that skipped it.
     pub work: String,
-    /// What it is.
+    /// The item.
     pub item: String,
-    /// What reading it came to.
+    /// Why it cannot be read.
     pub reason: String,
     /// When it was first met (the database's clock, unix ms).
     #[diesel(column_name = first_at, deserialize_as = Milliseconds)]
@@ -32,7 +32,7 @@ pub struct Damage {
 }
 
 impl Ledger {
-    /// Notes that something was passed over.
+    /// Records that an item was skipped.
     pub async fn note_damage(&self, work: &'static str, item: &str, reason: &str) -> Result<(), LedgerError> {
         let [item, reason] = [item, reason].map(|text| text.chars().take(TEXT_MAX).collect::<String>());
         let note = diesel::insert_into(damages::table)
@@ -47,7 +47,7 @@ impl Ledger {
         self.execute(note).await.map(drop)
     }
 
-    /// What was passed over lately, the latest first, at most a thousand.
+    /// What was skipped lately, the latest first, at most a thousand.
     pub async fn damages(&self) -> Result<Vec<Damage>, LedgerError> {
         let query = || {
             damages::table
@@ -59,7 +59,7 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Drops what was last met so many days ago. Answers how many.
+    /// Drops what was last met this many days ago. Returns how many.
     pub async fn drop_damages(&self, days: i64) -> Result<usize, LedgerError> {
         let since = earlier(transaction_timestamp(), TimeDelta::days(days));
         self.execute(diesel::delete(damages::table.filter(damages::last_at.lt(since)))).await

@@ -21,7 +21,7 @@ use crate::domain::movements::{Account, EntryClass, EntryFlags};
 /// An entry as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEntry {
-    /// What it says.
+    /// The entry.
     pub entry: Entry,
     /// When it was booked (unix ms).
     pub booked_at_ms: i64,
@@ -43,7 +43,7 @@ pub struct EntryFilter {
 /// A place in a list of entries, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryCursor {
-    /// When it happened (unix ms).
+    /// When the entry happened (unix ms).
     pub happened_at_ms: i64,
     /// The operation that made it.
     pub operation_id: uuid::Uuid,
@@ -56,7 +56,7 @@ pub struct EntryCursor {
 }
 
 impl StoredEntry {
-    /// Its place in a list.
+    /// Its place in a list of entries.
     pub fn place(&self) -> EntryCursor {
         EntryCursor {
             happened_at_ms: self.entry.happened_at_ms,
@@ -92,7 +92,7 @@ impl<'a> BookedEntry<'a> {
     }
 }
 
-/// The attributes of `booked_entry`, in order; accounts and classes are sent as their words.
+/// The attributes of `booked_entry`, in order. Accounts and classes are sent as words.
 type Attributes = (
     Text,
     sql_types::Uuid,
@@ -209,7 +209,7 @@ pub(crate) struct EntryRow {
 }
 
 impl EntryRow {
-    /// By which an operator finds it.
+    /// A name by which an operator finds it.
     pub(crate) fn name(&self) -> String {
         let Self { tenant, operation_id, step, line, leg, .. } = self;
         format!("entry {tenant} {operation_id} step {step} line {line} leg {leg}")
@@ -242,7 +242,7 @@ impl EntryRow {
 }
 
 impl Ledger {
-    /// A tenant's entries, newest first, at most `limit`, from behind `after`.
+    /// A tenant's entries, newest first, at most `limit`, after `after`.
     pub async fn entries_of(
         &self,
         tenant: &TenantId,
@@ -279,8 +279,9 @@ impl Ledger {
         rows.into_iter().map(EntryRow::read).collect()
     }
 
-    /// Between which instants a reservation's entries happened: from its birth until it was resolved, in all its lives, and
-    /// with room for a clock that was set; none where it is not booked. Without an end while it is open.
+    /// The time in which a reservation's entries happened, over all its lives: from its birth until it was resolved,
+    /// with a margin for a clock that was set. It has no end while the reservation is open. None where the reservation
+    /// is not booked.
     async fn span_of(&self, id: ReservationId) -> Result<Option<Span>, LedgerError> {
         let booked = || {
             let is_it = reservations::partition.eq(id.partition()).and(reservations::id.eq(id));
@@ -298,8 +299,8 @@ impl Ledger {
     }
 }
 
-/// From when, and until when where that is known.
+/// The beginning, and the end where it is known.
 type Span = (DateTime<Utc>, Option<DateTime<Utc>>);
 
-/// The gate's clock may be set in the middle of a reservation's life, by less than this.
+/// The gate's clock may be set during a reservation's life, by less than this.
 const CLOCKS_APART: TimeDelta = TimeDelta::days(1);

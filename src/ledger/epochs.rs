@@ -1,4 +1,4 @@
-//! Epochs: issued here and nowhere else, each one once.
+//! Epochs: only the ledger issues them, each one once.
 
 use diesel::dsl::max;
 use diesel::pg::Pg;
@@ -12,11 +12,11 @@ use super::schema::{cursors, epochs};
 use super::{BEGIN, Ledger, LedgerError, jobs};
 use crate::domain::ids::{Epoch, OutboxId, Partition};
 
-/// Where one partition stands.
+/// The epoch and the cursor of one partition.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = cursors, check_for_backend(Pg))]
 pub struct PartitionRow {
-    /// Which partition.
+    /// Its partition.
     pub partition: Partition,
     /// The epoch issued last; 0 when none was.
     #[diesel(select_expression = epochs::epoch)]
@@ -42,9 +42,9 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Issues, in one transaction, the epoch after the one given for each partition whose memory was found on node `run_id`.
-    /// Answers what is issued now: where another instance was first, what that one issued. Makes the job due that restores
-    /// what the gate forgets by it.
+    /// Issues the next epoch, in one transaction, for each partition whose memory was found on node `run_id`; the
+    /// epochs given are the last ones. Returns the epochs that are issued now: another instance may have been first.
+    /// Also makes the job due that restores what the gate forgets by the new epoch.
     pub async fn raise_epochs(
         &self,
         from: &[(Partition, Epoch)],
@@ -73,7 +73,7 @@ impl Ledger {
         .await
     }
 
-    /// Notes that the partition's memory of this epoch was verified on node `run_id`.
+    /// Records that the partition's memory of this epoch was verified on node `run_id`.
     pub async fn verified_on(
         &self,
         partition: Partition,

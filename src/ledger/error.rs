@@ -1,50 +1,50 @@
-//! What can go wrong at the ledger, and the one place that decides whether trying again can help.
+//! What can go wrong at the ledger, and which errors a retry can cure.
 
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
 /// Why the ledger did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// Postgres does not answer, answers too late, or ended the connection. What was begun may have happened.
+    /// Postgres does not answer, answers too late, or ended the connection. The work may have been done all the same.
     #[error("the ledger does not answer: {0}")]
     Unavailable(String),
-    /// Postgres says nothing at all, on any connection: asking again at once would only wait as long again.
+    /// Postgres answers on no connection. A retry at once would only wait as long again.
     #[error("the ledger does not answer: Postgres has been silent for seconds")]
     Silent,
-    /// Another transaction was in the way; the same again will do.
+    /// Another transaction was in the way; a retry helps.
     #[error("the ledger was busy with the same rows: {0}")]
     Busy(String),
-    /// A month of the entries has no partition yet; it is made and the batch tried again.
+    /// The entries have no partition for a month of the batch. It is created and the batch retried.
     #[error("the entries have no partition for an instant of this batch")]
     MonthMissing,
-    /// What is stored is not what the caller took it to be.
+    /// The stored state is not the one that the caller expected.
     #[error("{0}")]
     Conflict(Conflict),
-    /// The ledger refuses for good; the sentence says what to do.
+    /// The ledger refuses, and a retry does not help; the sentence says what to do.
     #[error("{0}")]
     Refused(String),
-    /// A stored value does not read as what it should be.
+    /// A stored value cannot be decoded.
     #[error("the ledger holds something unreadable: {0}")]
     Damaged(String),
-    /// The database refuses for a reason that nothing here expects.
+    /// The database refuses for a reason that the ledger does not expect.
     #[error("the database refused: {0}")]
     Database(String),
 }
 
-/// How what is stored differs from what the caller took it to be.
+/// How the stored state differs from the one that the caller expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     /// The object has another version (none when `found` is empty).
     #[error("{kind} {id} is not at the version it was expected at: read it again and repeat the change")]
     Version {
-        /// Which kind of object.
+        /// Its kind.
         kind: &'static str,
-        /// Which one.
+        /// Its id.
         id: String,
         /// The version it has, if it exists.
         found: Option<u64>,
     },
-    /// Something but a tenant was changed while the change was being prepared, or the ledger was set back.
+    /// Something other than a tenant was changed while the change was being prepared, or the ledger was set back.
     #[error("the policy has moved on to version {found}: read it again and repeat the change")]
     PolicyMoved {
         /// The version that it has.
@@ -53,25 +53,25 @@ pub enum Conflict {
     /// There is nothing with this id.
     #[error("there is no {kind} {id}")]
     Missing {
-        /// Which kind of object.
+        /// Its kind.
         kind: &'static str,
-        /// Which one.
+        /// Its id.
         id: String,
     },
-    /// It was booked or is referenced, so it can only be archived.
+    /// Something was booked on it or refers to it, so it can only be archived.
     #[error("{kind} {id} is in use: archive it instead")]
     InUse {
-        /// Which kind of object.
+        /// Its kind.
         kind: &'static str,
-        /// Which one.
+        /// Its id.
         id: String,
     },
     /// It exists already.
     #[error("{kind} {id} exists already")]
     Exists {
-        /// Which kind of object.
+        /// Its kind.
         kind: &'static str,
-        /// Which one.
+        /// Its id.
         id: String,
     },
     /// Another writer moved the partition's cursor first.
@@ -80,7 +80,7 @@ pub enum Conflict {
 }
 
 impl LedgerError {
-    /// Whether the same call may succeed when it is made again.
+    /// Whether a retry of the same call may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Silent | Self::Busy(_) | Self::MonthMissing)
     }
@@ -104,8 +104,8 @@ impl From<Error> for LedgerError {
     }
 }
 
-/// A rule is known by its constraint, a missing month by its table. What is neither a rule nor a kind of Diesel's, which hands on
-/// no SQLSTATE, is known by the server's (C locale) words.
+/// Recognises a rule by its constraint and a missing month by its table. Diesel does not hand on the SQLSTATE, so other
+/// errors are recognised by the server's words (C locale).
 fn from_database(
     kind: DatabaseErrorKind,
     information: &(dyn DatabaseErrorInformation + Send + Sync),
@@ -164,7 +164,8 @@ fn failure_class(message: &str) -> FailureClass {
     }
 }
 
-/// A constraint's name is a fact (`entry_amount_is_positive_and_bounded`): said as a sentence.
+/// Constraints are named after the fact that they hold (`entry_amount_is_positive_and_bounded`); this says it as a
+/// sentence.
 fn sentence(constraint: &str, message: &str) -> String {
     format!("the ledger keeps the rule \"{}\": {message}", constraint.replace('_', " "))
 }

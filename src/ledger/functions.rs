@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use diesel::sql_types::{Date, Integer, Interval, Nullable, SingleValue, Text, Timestamptz};
 
 diesel::define_sql_function! {
-    /// What time it is.
+    /// The current time.
     fn clock_timestamp() -> Timestamptz;
 }
 
@@ -26,7 +26,7 @@ diesel::define_sql_function! {
 }
 
 diesel::define_sql_function! {
-    /// The first that there is.
+    /// The first argument that is not null.
     fn coalesce<T: SingleValue>(first: Nullable<T>, otherwise: T) -> T;
 }
 
@@ -41,21 +41,21 @@ diesel::define_sql_function! {
 }
 
 diesel::define_sql_function! {
-    /// Makes a month's partition of the entries, unless it is there. Says whether it did.
+    /// Creates a month's partition of the entries, unless it exists. Returns whether it did.
     fn ensure_entries_month(month: Date) -> Bool;
 }
 
 diesel::define_sql_function! {
-    /// The part of a text with this number, from 1, where `delimiter` parts them.
+    /// A text's part with this number, from 1, when `delimiter` separates the parts.
     fn split_part(text: Text, delimiter: Text, number: Integer) -> Text;
 }
 
 diesel::define_sql_function! {
-    /// Whether a text begins so.
+    /// Whether a text begins with another.
     fn starts_with(text: Text, beginning: Text) -> Bool;
 }
 
-/// A duration as Postgres adds it; none that is too long for it occurs.
+/// A duration as Postgres adds it. One too long for it does not occur.
 pub(crate) fn interval(duration: std::time::Duration) -> TimeDelta {
     TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX)
 }

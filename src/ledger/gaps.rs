@@ -9,16 +9,16 @@ use super::schema::gaps;
 use super::{Ledger, LedgerError, number};
 use crate::domain::ids::{OutboxId, Partition};
 
-/// A place where the outbox went on too far ahead.
+/// A place where the ids of an outbox leave some out.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = gaps, check_for_backend(Pg))]
 pub struct Gap {
-    /// Which partition.
+    /// Its partition.
     pub partition: Partition,
     /// The last event before it.
     #[diesel(select_expression = (gaps::after_epoch, gaps::after_sequence))]
     pub after: OutboxId,
-    /// The first event behind it.
+    /// The first event after it.
     #[diesel(select_expression = (gaps::found_epoch, gaps::found_sequence))]
     pub found: OutboxId,
     /// When it was noticed (the database's clock, unix ms).
@@ -26,10 +26,10 @@ pub struct Gap {
     pub noticed_at_ms: i64,
 }
 
-/// A gap that the writer has met: partition, the place before and the place behind.
+/// A gap that the writer has met: partition, the last event before it and the first one after it.
 pub(crate) type Found = (Partition, OutboxId, OutboxId);
 
-/// Records gaps; one that is known stays as it is.
+/// Records gaps; one that is recorded already stays as it is.
 pub(crate) async fn add(mut connection: &AsyncPgConnection, gaps: &[Found]) -> Result<(), LedgerError> {
     if gaps.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The installation's own row: fixed when it is made, checked at every start.
+//! The installation's own row: written once, checked at every start.
 
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -10,8 +10,8 @@ use super::{BEGIN, Ledger, LedgerError};
 use crate::domain::ids::{PARTITIONS_MAX, Partition, TenantId};
 
 impl Ledger {
-    /// Makes the installation's rows once: its number of partitions (1 to 256), a fingerprint of its secret, an epoch
-    /// row (0: none issued yet) and a cursor for each partition.
+    /// Creates the installation's rows, once: its number of partitions (1 to 256), a fingerprint of its secret, and for
+    /// each partition an epoch row (0: none issued yet) and a cursor.
     ///
     /// Errors: [`LedgerError::Refused`] when the ledger was installed with other partitions or another secret.
     pub async fn install(&self, partitions: u16, secret_fingerprint: [u8; 32]) -> Result<(), LedgerError> {

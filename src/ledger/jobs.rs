@@ -1,4 +1,5 @@
-//! Jobs: when each is due, who runs it, how its runs ended. Every run is a row, claimed once and held by a lease.
+//! Jobs: when each is due, who runs it, how its runs ended. Every run is a row that one instance claims and holds by a
+//! lease.
 
 use std::time::Duration;
 
@@ -10,46 +11,50 @@ use diesel::sql_types::{BigInt, Bool, Interval, Nullable, Text, Timestamptz};
 use diesel::upsert::excluded;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
+use serde_json::json;
 
 use super::columns::{Milliseconds, MillisecondsIfAny};
 use super::functions::{clock_timestamp, greatest, interval, later, least};
 use super::schema::{job_runs, jobs};
-use super::{BEGIN, Ledger, LedgerError, instant, notices};
+use super::{BEGIN, Ledger, LedgerError, audit, instant, notices};
 
-/// The job that tells the gate what a new epoch made it forget; rung whenever an epoch is issued.
+/// The job that restores what the gate forgot by a new epoch; issuing an epoch makes it due.
 pub const RESTORE: &str = "restore";
 /// The job that opens the next periods.
 pub const PERIODS: &str = "periods";
 
-/// A run that its owner has claimed. The fence tells it from an earlier owner's claim of the same run.
+/// A run that its owner has claimed. The fence distinguishes it from an earlier claim of the same run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobRun {
-    /// Which job.
+    /// Its job.
     pub job: String,
     /// Who runs it.
     pub owner: String,
-    /// How often the run has been claimed: above 1 it was taken over from an owner that died.
+    /// How often the run has been claimed. Above 1: it was taken over from an owner that died.
     pub fence: i64,
     scheduled_for: DateTime<Utc>,
     rings: i64,
 }
 
-/// How a job stands.
+/// A job's schedule and its last run.
 #[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]
 pub struct JobState {
-    /// Which job.
+    /// Its job.
     #[diesel(sql_type = Text)]
     pub name: String,
     /// When it is due next (service time, unix ms).
     #[diesel(sql_type = Timestamptz, column_name = next_due, deserialize_as = Milliseconds)]
     pub next_due_ms: i64,
+    /// Whether it was asked for and no run that began since has ended.
+    #[diesel(sql_type = Bool)]
+    pub is_asked_for: bool,
     /// Its last run, if there was one.
     #[diesel(embed)]
     pub last: Option<LastRun>,
     /// When a run last succeeded (the database's clock, unix ms).
     #[diesel(sql_type = Nullable<Timestamptz>, column_name = succeeded_at, deserialize_as = MillisecondsIfAny)]
     pub succeeded_at_ms: Option<i64>,
-    /// Seconds since then, or since the job was first planned.
+    /// Seconds since a run last succeeded, or since the job was first planned.
     #[diesel(sql_type = BigInt)]
     pub unsuccessful_seconds: i64,
 }
@@ -57,10 +62,10 @@ pub struct JobState {
 /// A job's last run.
 #[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]
 pub struct LastRun {
-    /// For which time it ran (service time, unix ms).
+    /// The time for which it ran (service time, unix ms).
     #[diesel(sql_type = Timestamptz, column_name = scheduled_for, deserialize_as = Milliseconds)]
     pub scheduled_for_ms: i64,
-    /// Who ran it, the last one who took it over.
+    /// Who ran it; after a takeover, the last owner.
     #[diesel(sql_type = Text)]
     pub owner: String,
     /// When it began (the database's clock, unix ms).
@@ -72,7 +77,7 @@ pub struct LastRun {
     /// Whether it succeeded; none while it runs.
     #[diesel(sql_type = Nullable<Bool>)]
     pub succeeded: Option<bool>,
-    /// What it came to, in words.
+    /// Its outcome, in words.
     #[diesel(sql_type = Nullable<Text>)]
     pub outcome: Option<String>,
 }
@@ -92,7 +97,7 @@ struct Claimed {
     fence: i64,
 }
 
-/// The unfinished run that this claim is of, as long as nobody else has claimed it.
+/// The unfinished run of this claim, unless another instance has claimed it since.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn claimed(job: String, scheduled_for: DateTime<Utc>, owner: String, fence: i64) -> _ {
     job_runs::table
@@ -104,7 +109,7 @@ fn claimed(job: String, scheduled_for: DateTime<Utc>, owner: String, fence: i64)
 }
 
 impl Ledger {
-    /// Plans jobs that are not planned yet, each with the time (service time, unix ms) at which it is due at the latest.
+    /// Plans jobs that are not planned yet; each is due at the given time (service time, unix ms) at the latest.
     pub async fn plan_jobs(&self, due: &[(&str, i64)]) -> Result<(), LedgerError> {
         let row = |(name, at_ms): &(&str, i64)| {
             Ok((jobs::name.eq((*name).to_owned()), jobs::next_due.eq(instant::from_ms(*at_ms)?)))
@@ -118,13 +123,31 @@ impl Ledger {
         self.execute(plan).await.map(drop)
     }
 
-    /// Wakes the instances that wait for a rung job.
+    /// Wakes the instances that wait for a job that was made due.
     pub async fn wake_jobs(&self) -> Result<(), LedgerError> {
         self.transact(BEGIN, move |connection| notices::tell(connection, "job", RESTORE, 0).boxed()).await
     }
 
-    /// Claims the run of one of these jobs that is due at `now_ms` (service time) or rung, and of which no living owner has
-    /// a run: a new one, or one whose owner's lease has ended.
+    /// Makes a planned job due at once, in the name of `actor`, and wakes the instances that run jobs; false if no job
+    /// has this name.
+    pub async fn ask_for_job(&self, job: &str, actor: &str) -> Result<bool, LedgerError> {
+        let (job, actor) = (job.to_owned(), actor.to_owned());
+        self.transact(BEGIN, move |connection| {
+            async move {
+                if !ring(connection, &job).await? {
+                    return Ok(false);
+                }
+                audit::note(connection, &actor, "run", &format!("job {job}"), json!({})).await?;
+                notices::tell(connection, "job", &job, 0).await?;
+                Ok(true)
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Claims a run of one of these jobs that is due at `now_ms` (service time) or was made due at once, and that no
+    /// living owner runs. That is a new run, or one whose owner's lease has ended.
     pub async fn claim_job(
         &self,
         jobs: &[&str],
@@ -158,7 +181,7 @@ impl Ledger {
         .await
     }
 
-    /// Goes on holding a run; false when it is another's by now.
+    /// Renews the lease of a run; false when another instance has taken it over.
     pub async fn renew_job(&self, run: &JobRun, lease: Duration) -> Result<bool, LedgerError> {
         let JobRun { job, owner, fence, scheduled_for, .. } = run.clone();
         let until = later(clock_timestamp(), interval(lease));
@@ -166,8 +189,8 @@ impl Ledger {
         Ok(self.execute(diesel::update(claimed).set(job_runs::lease_until.eq(until))).await? == 1)
     }
 
-    /// Ends a run and says when the job is due next (service time, unix ms); false when the run is another's by now, and
-    /// then nothing changes. A job that was rung during the run stays due.
+    /// Ends a run and sets when the job is due next (service time, unix ms). Returns false and changes nothing when
+    /// another instance has taken the run over. A job that was made due during the run stays due.
     pub async fn finish_job(
         &self,
         run: &JobRun,
@@ -196,7 +219,7 @@ impl Ledger {
         .await
     }
 
-    /// Lets go of the unfinished runs of an owner that stops, so that another takes them over at once.
+    /// Gives back the unfinished runs of an owner that stops, so that another takes them over at once.
     pub async fn give_back_jobs(&self, owner: &str) -> Result<(), LedgerError> {
         let owned = job_runs::table.filter(job_runs::owner.eq(owner.to_owned()));
         let unfinished = owned.filter(job_runs::finished_at.is_null());
@@ -250,9 +273,8 @@ async fn claim(
     }))
 }
 
-/// Makes a job due whatever its time, as part of this transaction.
-pub(crate) async fn ring(connection: &mut AsyncPgConnection, job: &str) -> Result<(), LedgerError> {
+/// Makes a job due at once, as part of this transaction; false if it is not planned.
+pub(crate) async fn ring(connection: &mut AsyncPgConnection, job: &str) -> Result<bool, LedgerError> {
     let rung = diesel::update(jobs::table.find(job)).set(jobs::rings.eq(jobs::rings + 1));
-    rung.execute(connection).await?;
-    Ok(())
+    Ok(rung.execute(connection).await? == 1)
 }

@@ -1,5 +1,5 @@
-//! The journal: books what operations and jobs move, in the caller's transaction. Entries, their chains, balances and
-//! hourly usage move together or not at all.
+//! The journal: books the movements of operations and jobs in the caller's transaction. Entries, hash chains, balances
+//! and hourly usage change together or not at all.
 
 use std::num::TryFromIntError;
 
@@ -16,10 +16,11 @@ use super::{LedgerError, entries};
 use crate::domain::entry::Posting;
 use crate::domain::ids::Partition;
 
-/// Posts to each chain a batch behind its head, and answers how many entries they have. What serialises the chains' users
-/// must have been locked before the heads were read: a partition's cursor for its outbox's chain.
+/// Appends a batch of postings to each chain, after its head. Returns how many entries were written. Before it reads
+/// the heads, the caller must lock what serialises the users of the chains: for an outbox's chain the partition's
+/// cursor.
 ///
-/// A constant number of statements, whatever the number of postings, sent together.
+/// Sends a constant number of statements together, however many postings there are.
 pub(crate) async fn post(
     connection: &AsyncPgConnection,
     parts: Vec<(Chain, Vec<Posting>)>,
@@ -40,7 +41,7 @@ pub(crate) async fn post(
     }
     batches.retain(|batch| !batch.rows.is_empty());
     let count = batches.iter().map(|batch| batch.rows.len()).sum();
-    // Batches are hashed while the database does the rest.
+    // Hashes the batches while the database does the other work.
     try_join!(
         balances::add(connection, &balances),
         usage::add(connection, &usage),
@@ -49,7 +50,7 @@ pub(crate) async fn post(
     Ok(count)
 }
 
-/// Posts what no event of the outbox made, to the partition's other chain, which it locks.
+/// Posts what no event of the outbox caused, to the partition's second chain, which it locks.
 pub(crate) async fn post_beside_outbox(
     connection: &mut AsyncPgConnection,
     partition: Partition,

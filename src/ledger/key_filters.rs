@@ -1,4 +1,5 @@
-//! Keys that the gate may have forgotten: what each transaction makes known, sealed into stretches, and filters over those.
+//! Keys that the gate may have forgotten: each transaction records its new keys, a job seals them into stretches, and
+//! each stretch gets a filter.
 
 use std::collections::BTreeMap;
 
@@ -19,40 +20,41 @@ use crate::domain::key_filter::{KeyFilter, Unbuildable, key_hash};
 use crate::domain::parked::ParkedCall;
 use crate::domain::reservation::Record;
 
-/// The kind of notice that tells of new filters.
+/// The kind of notice that announces new filters.
 pub const NOTICE: &str = "key_filters";
 
-/// Rows of keys that one transaction seals, each of one transaction of the writer ...
+/// One transaction seals at most this many rows of keys, each written by one transaction of the writer ...
 const ROWS_AT_ONCE: usize = 20_000;
-/// ... until they have so many bytes of ids: a quarter of a million keys.
+/// ... and at most this many bytes of ids: a quarter of a million keys.
 const BYTES_AT_ONCE: usize = 4_000_000;
 
-/// A filter of a partition: of one stretch, or merged up to it.
+/// A filter of a partition: of one stretch, or of all stretches merged up to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterCursor {
-    /// Whose keys.
+    /// The partition of its keys.
     pub partition: Partition,
-    /// The stretch, or the last one merged.
+    /// The stretch, or the last one that was merged.
     pub number: i64,
-    /// Whether it holds all stretches up to that.
+    /// Whether it holds all stretches up to that one.
     pub is_merged: bool,
-    /// When it was sealed or merged (gate time, unix ms): a ledger that was set back gives numbers anew.
+    /// When it was sealed or merged (gate time, unix ms): after a restored backup the ledger uses numbers again.
     pub made_ms: i64,
 }
 
-/// Which filters there are.
+/// The filters that exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterList {
-    /// Up to when all that the gate had admitted is in one of them (gate time, unix ms); none before the first seal.
+    /// Every key that the gate had admitted before this instant is in a filter (gate time, unix ms); none before the
+    /// first seal.
     pub sealed_ms: Option<i64>,
     /// All of them.
     pub places: Vec<FilterCursor>,
 }
 
-/// How many keys of a partition wait to be merged, and how many are.
+/// How many keys of a partition are merged, and how many are not yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, QueryableByName)]
 pub struct Mergeable {
-    /// Whose keys.
+    /// The partition of the keys.
     #[diesel(sql_type = SmallInt)]
     pub partition: Partition,
     /// Stretches with a filter of their own.
@@ -64,12 +66,12 @@ pub struct Mergeable {
     /// Keys in the merged filter.
     #[diesel(sql_type = BigInt, deserialize_as = Unsigned)]
     pub merged: u64,
-    /// When it was merged (gate time, unix ms); none when there is no merged one.
+    /// When the merged filter was made (gate time, unix ms); none when there is none.
     #[diesel(sql_type = Nullable<Timestamptz>, column_name = merged_at, deserialize_as = MillisecondsIfAny)]
     pub merged_ms: Option<i64>,
 }
 
-/// Notes the ids of keyed reservations that a transaction makes known.
+/// Records the ids of the keyed reservations that a transaction books first.
 pub(crate) async fn add(
     mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
@@ -124,16 +126,16 @@ impl FilterRow {
     }
 }
 
-/// What the ledger knows of an admission that is not booked.
+/// Where an admission waits that is not booked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unbooked {
-    /// Nothing.
+    /// Nowhere.
     No,
-    /// It was admitted with this record at the gate, and its event waits in quarantine.
+    /// The gate admitted this record, and its event waits in quarantine.
     Quarantined(Box<Record>),
-    /// It was admitted with this record while the gate was away, and waits for the gate.
+    /// The record was admitted while the gate was away, and waits for redelivery.
     Parked(Box<Record>),
-    /// Something of it waits in quarantine that cannot be read.
+    /// An event or a call of it waits that cannot be decoded.
     Unreadable,
 }
 
@@ -177,13 +179,13 @@ async fn seal_some(
     Ok((count, is_last))
 }
 
-/// One sealer at a time: a stretch has one number.
+/// Only one instance seals at a time, so that each stretch gets its own number.
 async fn lock_seal(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     key_seal::table.select(key_seal::sealed_at).for_update().execute(connection).await?;
     Ok(())
 }
 
-/// Away from the threads that answer calls: a filter of millions of keys takes a second.
+/// Builds a filter on a blocking thread: one of millions of keys takes a second.
 async fn build(
     keys: Vec<u64>,
     of: fn(Vec<u64>) -> Result<KeyFilter, Unbuildable>,
@@ -247,7 +249,7 @@ async fn merge_one(
     Ok(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
-/// The keys of what waits in quarantine, however long it has waited: its row is not archived before it is decided.
+/// The keys of events in quarantine, however long they have waited: their rows are not archived before someone decides.
 async fn undecided(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -266,7 +268,7 @@ async fn undecided(
 async fn list(connection: &mut AsyncPgConnection) -> Result<FilterList, LedgerError> {
     let sealed: Option<MillisecondsIfAny> =
         key_seal::table.select(key_seal::sealed_at).first(connection).await.optional()?;
-    // One statement, so that no stretch is missed that is merged meanwhile.
+    // One statement, so that a stretch which is merged meanwhile is not missed.
     let rows: Vec<PlaceRow> = sql_query(include_str!("sql/key_filters.sql")).load(connection).await?;
     Ok(FilterList {
         sealed_ms: sealed.and_then(|sealed| sealed.0),
@@ -305,8 +307,8 @@ async fn unbooked(connection: &mut AsyncPgConnection, id: ReservationId) -> Resu
 }
 
 impl Ledger {
-    /// Seals all keys that are known by now: at `sealed_ms` (gate time, unix ms) everything before was booked. Answers how
-    /// many.
+    /// Seals all keys recorded so far. `sealed_ms` is an instant (gate time, unix ms) before which everything is
+    /// booked. Returns how many keys.
     pub async fn seal_keys(&self, sealed_ms: i64) -> Result<usize, LedgerError> {
         let sealed_at = instant::from_ms(sealed_ms)?;
         let mut sealed = 0;
@@ -320,14 +322,13 @@ impl Ledger {
         }
     }
 
-    /// What could be merged, by partition.
+    /// What could be merged, for each partition.
     pub async fn mergeable_keys(&self) -> Result<Vec<Mergeable>, LedgerError> {
         self.load(|| sql_query(include_str!("sql/mergeable_keys.sql"))).await
     }
 
-    /// Merges all stretches of a partition into one filter, without those sealed before `kept_from_ms`, and with what waits in
-    /// quarantine. Answers how many keys
-    /// it holds.
+    /// Merges all stretches of a partition that were sealed since `kept_from_ms` into one filter, together with the
+    /// keys of events in quarantine. Returns how many keys it holds.
     pub async fn merge_keys(
         &self,
         partition: Partition,
@@ -339,12 +340,12 @@ impl Ledger {
             .await
     }
 
-    /// Which filters there are.
+    /// Which filters exist.
     pub async fn key_filters(&self) -> Result<FilterList, LedgerError> {
         self.read(|connection| list(connection).boxed()).await
     }
 
-    /// These filters, without those that have been merged since.
+    /// Reads these filters; those that have been merged since are left out.
     pub async fn read_key_filters(
         &self,
         places: &[FilterCursor],
@@ -363,7 +364,7 @@ impl Ledger {
         rows.into_iter().map(FilterRow::read).collect()
     }
 
-    /// What is known of an admission that is not booked: it waits in quarantine, or for the gate.
+    /// Where an admission waits that is not booked: in quarantine, or parked.
     pub async fn unbooked_admission(&self, id: ReservationId) -> Result<Unbooked, LedgerError> {
         self.read(|connection| unbooked(connection, id).boxed()).await
     }

@@ -20,7 +20,7 @@ use crate::domain::ids::TenantId;
 pub struct StoredKey {
     /// Its public id.
     pub id: String,
-    /// For people.
+    /// A name for people.
     pub name: String,
     /// What it may do.
     pub role: String,
@@ -41,7 +41,7 @@ pub struct StoredKey {
 }
 
 impl Ledger {
-    /// Stores a new key and tells every instance.
+    /// Stores a new key and notifies every instance.
     ///
     /// Errors: [`super::Conflict::Exists`] when there is a key with this id.
     pub async fn insert_key(&self, key: StoredKey, actor: &str) -> Result<(), LedgerError> {
@@ -75,8 +75,8 @@ impl Ledger {
         .await
     }
 
-    /// The keys that were made or changed after `change`, in the order of their last changes, each with its number; at most
-    /// `limit`.
+    /// The keys that were created or changed after the change numbered `change`, in the order of their last changes,
+    /// each with that number; at most `limit`.
     pub async fn keys_changed_after(
         &self,
         change: u64,
@@ -114,7 +114,7 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Revokes a key as of `at_ms` (unix ms) and tells every instance; a revoked one stays as it is.
+    /// Revokes a key as of `at_ms` (unix ms) and notifies every instance; a revoked one stays as it is.
     ///
     /// Errors: [`super::Conflict::Missing`] when there is none.
     pub async fn revoke_key(&self, id: &str, at_ms: i64, actor: &str) -> Result<StoredKey, LedgerError> {

@@ -1,4 +1,4 @@
-//! One lease as its owner sees it: taken, renewed until it is lost, given back.
+//! A lease as its owner uses it: taken, renewed until it is lost, given back.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Nothing is taken yet.
+    /// Makes the lease without taking it.
     #[must_use]
     pub fn new(ledger: Ledger, name: &str, owner: String, duration: Duration) -> Self {
         Self { ledger, names: [name.to_owned()], owner, duration }
     }
 
-    /// Takes or renews it: whether it is the owner's for its duration from now.
+    /// Takes or renews the lease. Returns whether the owner holds it for its duration from now.
     ///
     /// # Errors
     /// The ledger does not answer.
@@ -30,12 +30,12 @@ impl Lease {
         Ok(!self.ledger.take_leases(&self.names, &self.owner, self.duration).await?.is_empty())
     }
 
-    /// Renews a lease that is held; resolves when it may be another's.
+    /// Renews a lease that is held. Returns when another owner may hold it.
     pub async fn lost(&self) {
         lost(self.duration, || self.take()).await;
     }
 
-    /// Gives it back, so that the next owner need not wait for its end.
+    /// Gives the lease back, so that the next owner need not wait until it ends.
     pub async fn give_back(&self) {
         if let Err(error) = self.ledger.give_back_leases(&self.owner).await {
             tracing::debug!(%error, lease = self.names[0], "was not given back; it ends by itself");
@@ -43,7 +43,7 @@ impl Lease {
     }
 }
 
-/// Renews what is held for `duration` with every third of it; resolves when it may be another's.
+/// Renews a held lease three times in each `duration`. Returns when another owner may hold it.
 pub async fn lost<R: Future<Output = Result<bool, LedgerError>>>(
     duration: Duration,
     mut renew: impl FnMut() -> R,

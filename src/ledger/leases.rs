@@ -1,4 +1,4 @@
-//! Leases: who does a piece of work for now. They only avoid wasted work; correctness never rests on them.
+//! Leases: who does a piece of work for now. They only avoid double work; correctness never depends on them.
 
 use std::time::Duration;
 

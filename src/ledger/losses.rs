@@ -1,4 +1,4 @@
-//! Losses: events that were acknowledged and never reached the books, told by the instances that acknowledged them.
+//! Losses: acknowledged events that never reached the books, reported by the instances that acknowledged them.
 
 use diesel::prelude::*;
 use diesel::sql_query;
@@ -12,7 +12,7 @@ use super::{BEGIN, Ledger, LedgerError, number};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, OutboxId, Partition, ReservationId, TenantId};
 
-/// So many losses are written by one statement.
+/// One statement writes at most this many losses.
 const AT_ONCE: usize = 1_000;
 
 /// An acknowledged event that is not in the books and never will be.
@@ -22,37 +22,37 @@ pub struct Loss {
     pub partition: Partition,
     /// Its place in the outbox.
     pub event: OutboxId,
-    /// Whose it was.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Of which reservation.
+    /// Its reservation.
     pub reservation: ReservationId,
     /// `reserve`, `usage`, `consume`, `release` or `extend`.
     pub kind: &'static str,
-    /// Per line: the meter, what it held anew, what it consumed anew.
+    /// Per line: the meter, the units newly held, the units newly consumed.
     pub lines: Vec<(MeterId, Amount, Amount)>,
 }
 
-/// What was lost of a meter.
+/// What was lost on one meter.
 #[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]
 pub struct LostUnits {
-    /// Which meter.
+    /// Its meter.
     #[diesel(sql_type = Text)]
     pub meter: String,
     /// How many events.
     #[diesel(sql_type = BigInt)]
     pub events: i64,
-    /// What they held anew.
+    /// The units that they newly held.
     #[diesel(sql_type = Numeric)]
     pub held: Decimal,
-    /// What they consumed anew.
+    /// The units that they newly consumed.
     #[diesel(sql_type = Numeric)]
     pub consumed: Decimal,
 }
 
-/// A partition's place.
+/// An outbox id of a partition.
 pub type Place = (Partition, OutboxId);
 
-/// Records where epochs ended in the books; one that is known stays as it is.
+/// Records where epochs ended in the books; one that is recorded already stays as it is.
 pub(crate) async fn add_ends(connection: &mut AsyncPgConnection, ends: &[Place]) -> Result<(), LedgerError> {
     if ends.is_empty() {
         return Ok(());
@@ -90,7 +90,7 @@ async fn record(connection: &mut AsyncPgConnection, losses: &[Loss]) -> Result<u
 }
 
 impl Ledger {
-    /// Where each of a partition's epochs ended in the books, the last 100.
+    /// Where a partition's last 100 epochs ended in the books.
     pub async fn epoch_ends(&self, partition: Partition) -> Result<Vec<OutboxId>, LedgerError> {
         let query = || {
             epoch_ends::table
@@ -102,7 +102,7 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Records losses; one that is known stays as it is. Answers how many were not.
+    /// Records losses; one that is recorded already stays as it is. Returns how many are new.
     pub async fn record_losses(&self, losses: Vec<Loss>) -> Result<usize, LedgerError> {
         self.transact(BEGIN, move |connection| {
             async move {
@@ -117,9 +117,9 @@ impl Ledger {
         .await
     }
 
-    /// What was lost so far and no repeat has made good, by meter, as far as an instance saw it. A loss is made good once a later
-    /// event of its reservation was booked that says the same: any for what held or extended, a consume for one that consumed,
-    /// any end for a release.
+    /// The lost units by meter that no repeat has made good, as far as instances reported them. A loss is made good
+    /// once a later event of its reservation that says the same is booked: any event for one that held or extended, a
+    /// consume for one that consumed, any end for a release.
     pub async fn lost_units(&self) -> Result<Vec<LostUnits>, LedgerError> {
         self.load(|| sql_query(include_str!("sql/lost_units.sql"))).await
     }

@@ -13,19 +13,19 @@ use futures::FutureExt;
 use super::{Ledger, LedgerError};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations");
-/// A step that waits for a long transaction holds up everybody who comes after it.
+/// Bounds the wait for a lock: a migration that waits for a long transaction holds up every later query.
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
 /// The advisory lock under which schemas change, one instance at a time.
 const LOCK: i64 = 0x746f_6c6c_6761;
 
 impl Ledger {
-    /// Applies what is missing, one instance at a time. Returns the names applied, in order. The user of `url` must be
-    /// allowed to create tables. Needs a multi-thread runtime.
+    /// Applies the missing migrations; only one instance does so at a time. Returns the names applied, in order. The
+    /// user of `url` must be allowed to create tables. Needs a multi-thread runtime.
     pub async fn migrate(url: &str) -> Result<Vec<String>, LedgerError> {
         locked(url, |harness| names(harness.run_pending_migrations(MIGRATIONS))).await
     }
 
-    /// The names of the steps not applied yet, in order. Only reads, so that a role that owns no table may ask.
+    /// The names of the migrations not applied yet, in order. It only reads, so that a role that owns no table may ask.
     pub async fn pending_migrations(&self) -> Result<Vec<String>, LedgerError> {
         let applied = self.read(|connection| applied_versions(connection).boxed()).await?;
         let all = MigrationSource::<Pg>::migrations(&MIGRATIONS).map_err(refused)?;
@@ -36,12 +36,12 @@ impl Ledger {
         Ok(names)
     }
 
-    /// Takes every step back, the last first: all data is lost. For tests.
+    /// Reverts every migration, the last first: all data is lost. For tests.
     pub async fn revert_migrations(url: &str) -> Result<Vec<String>, LedgerError> {
         locked(url, |harness| names(harness.revert_all_migrations(MIGRATIONS))).await
     }
 
-    /// The names of all steps, in order.
+    /// The names of all migrations, in order.
     pub fn migrations() -> Result<Vec<String>, LedgerError> {
         let all = MigrationSource::<Pg>::migrations(&MIGRATIONS).map_err(refused)?;
         let mut names: Vec<_> = all.iter().map(|migration| migration.name().to_string()).collect();
@@ -87,7 +87,7 @@ where
         let mut connection = <AsyncPgConnection as diesel_async::AsyncConnection>::establish(&url)
             .await
             .map_err(unavailable)?;
-        // The lock is the connection's: it goes with it, also when this fails.
+        // The connection holds the lock and releases it when it ends, also after an error.
         connection.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await?;
         connection.batch_execute(LOCK_TIMEOUT).await?;
         work(&mut Harness::new(connection))

@@ -1,7 +1,7 @@
-//! Engine 2: Postgres. What happened, for ever: entries, balances, reservations, positions, and the policy.
+//! Engine 2: Postgres. It keeps what happened, for ever: entries, balances, reservations, cursors, and the policy.
 //!
-//! [`Ledger`] is a cheap handle to a pool; each file holds the queries of one table or concern. Everything that changes
-//! something runs in one transaction in a task of its own, and every wait is bounded ([`LedgerOptions`]).
+//! [`Ledger`] is a cheap handle to a pool. Each file holds the queries of one table or concern. Every change runs in
+//! one transaction in a task of its own, and every wait is bounded ([`LedgerOptions`]).
 //! Instants are unix milliseconds in the interface and `timestamptz` in the tables.
 
 mod active_subjects;
@@ -13,6 +13,7 @@ pub mod chain;
 #[allow(unreachable_pub, reason = "rows that are public name them in traits of Diesel's")]
 mod columns;
 mod connection;
+mod currencies;
 pub mod cursors;
 mod damages;
 pub mod entries;
@@ -39,6 +40,7 @@ pub mod open_holds;
 mod open_tenants;
 pub mod parked;
 mod parked_conflicts;
+mod period_use;
 pub mod policy;
 mod policy_write;
 mod prepared;
@@ -66,6 +68,7 @@ pub use booked::{AwaitedEvent, Booked};
 pub use calendars::CalendarChange;
 pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use connection::{LedgerOptions, address_of};
+pub use currencies::CurrencyChange;
 pub use cursors::{AbandonedTail, Cursor};
 pub use damages::Damage;
 pub use entries::{EntryCursor, EntryFilter, StoredEntry};
@@ -83,6 +86,7 @@ pub use open_holds::TornHold;
 pub use open_tenants::{OpenTenant, OverdueHold};
 pub use parked::{KnownReservation, NewParked, ParkedCounts, ParkedRow, ParkedState};
 pub use parked_conflicts::{ConflictedReservation, ParkedConflict, Settlement, Settling};
+pub use period_use::PeriodUse;
 pub use policy::{
     Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite, PolicyWritten,
     SharedChange, StoredObject, StoredPolicy, StoredTenant, TenantCursor, TenantSince, WrittenObject,

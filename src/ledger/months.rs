@@ -1,4 +1,4 @@
-//! Monthly partitions of the entries, made ahead.
+//! Monthly partitions of the entries, created ahead.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use super::{BEGIN, Ledger, LedgerError, instant};
 
 const MONTHS_MAX: usize = 600;
 
-/// The months that are known to have a partition, so that no batch has to ask.
+/// Months that have a partition, so that no batch has to ask the database.
 #[derive(Default)]
 pub(super) struct KnownMonths(Mutex<BTreeSet<NaiveDate>>);
 
@@ -39,8 +39,8 @@ impl KnownMonths {
 }
 
 impl Ledger {
-    /// Makes the entries' partitions of all UTC months from the one of `from_ms` to the one of `to_ms` (unix ms), at
-    /// most 600. Returns how many were missing.
+    /// Creates the entries' partitions of all UTC months from that of `from_ms` to that of `to_ms` (unix ms), at most
+    /// 600. Returns how many were missing.
     pub async fn ensure_month_partitions(&self, from_ms: i64, to_ms: i64) -> Result<usize, LedgerError> {
         let (first, last) = (month_of(from_ms)?, month_of(to_ms)?);
         let months = (0..u32::try_from(MONTHS_MAX).unwrap_or_default())
@@ -50,7 +50,7 @@ impl Ledger {
         self.ensure_months(months).await
     }
 
-    /// Makes the partitions of the months that these instants (unix ms) fall in.
+    /// Creates the partitions of the months of these instants (unix ms).
     pub(crate) async fn ensure_months_of(
         &self,
         instants_ms: impl Iterator<Item = i64>,
@@ -59,7 +59,7 @@ impl Ledger {
         self.ensure_months(months).await
     }
 
-    /// Asks the database again next time: a partition that was known is gone.
+    /// Forgets the known months, because a partition that was known is gone: the database is asked again.
     pub(crate) fn forget_months(&self) {
         self.shared.months.forget();
     }

@@ -1,4 +1,4 @@
-//! The periods that follow those about to end: opened ahead, many at once, each of them once.
+//! Opens the periods after those that are about to end, many at once, each of them once.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ use crate::domain::ids::{MeterId, Partition, TenantId};
 /// An open period that ends soon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndingPeriod {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Of which meter.
+    /// Its meter.
     pub meter: MeterId,
     /// Its start and end (unix ms).
     pub period_ms: (i64, i64),
@@ -26,9 +26,9 @@ pub struct EndingPeriod {
 /// A period to be opened ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextPeriod {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Of which meter.
+    /// Its meter.
     pub meter: MeterId,
     /// The meter's decimals.
     pub decimals: Decimals,
@@ -36,16 +36,16 @@ pub struct NextPeriod {
     pub current_start_ms: i64,
     /// Its start and end (unix ms).
     pub period_ms: (i64, i64),
-    /// What it includes, unless it is open already.
+    /// What it includes, if it is not open yet.
     pub included: Units,
 }
 
-/// What opening ahead came to.
+/// The result of opening periods ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedAhead {
     /// How many were not open yet.
     pub new: u64,
-    /// For each, in order, the capacity of both periods; none where the one before is not open.
+    /// For each, in order, the capacity of both periods; none where the current one is not open.
     pub capacities: Vec<Option<QuotaCapacity>>,
 }
 
@@ -62,8 +62,8 @@ struct Row {
 }
 
 impl Ledger {
-    /// Open periods that have begun, end behind `now_ms` and at `until_ms` at the latest (unix ms), and whose next one has not been
-    /// delivered; at most `limit`, by tenant and meter, from behind `after`.
+    /// Open periods that have begun, end after `now_ms` and no later than `until_ms` (unix ms), and whose next period
+    /// has not been delivered to the gate; at most `limit`, by tenant and meter, after `after`.
     pub async fn ending_periods(
         &self,
         now_ms: i64,
@@ -90,8 +90,8 @@ impl Ledger {
         Ok(rows.into_iter().map(period).collect())
     }
 
-    /// Opens these periods of tenants of one partition, in one transaction, each with its included amount unless it is open
-    /// already. Each tenant's meter is named once.
+    /// Opens these periods of one partition's tenants, in one transaction, each with its included amount unless it is
+    /// open already. Each tenant's meter is named once.
     pub async fn open_next_periods(
         &self,
         partition: Partition,
@@ -116,7 +116,7 @@ impl Ledger {
         .await
     }
 
-    /// Notes that the gate was told of these periods. Answers how many were not noted yet.
+    /// Records that these periods were delivered to the gate. Returns how many were not recorded before.
     pub async fn note_delivered(&self, periods: &[NextPeriod]) -> Result<u64, LedgerError> {
         let tenants: Vec<_> = periods.iter().map(|period| period.tenant.clone()).collect();
         let meters: Vec<_> = periods.iter().map(|period| period.meter.clone()).collect();

@@ -1,4 +1,4 @@
-//! Notices of changed policy and keys, so that every instance follows within a second.
+//! Notices of changed policy and keys, so that every instance knows them within a second.
 
 use std::time::Duration;
 
@@ -15,24 +15,25 @@ use super::{Ledger, LedgerError};
 /// Something changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key`, `gate_time`, `job`, `key_filters`; `parked` for calls of the tenant `id`.
+    /// `meter`, `operation`, `limit`, `plan`, `tenant`, `key`, `gate_time`, `job`, `key_filters`; `parked` for calls of
+    /// the tenant `id`.
     pub kind: String,
-    /// Which one.
+    /// Its id.
     pub id: String,
     /// Its new version; 0 where there is none.
     pub version: u64,
 }
 
-/// What a listener is told.
+/// What a listener receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Noticed {
     /// Something changed.
     Changed(Notice),
-    /// The connection was made (again): anything may have changed before.
+    /// The connection was made, for the first time or again: anything may have changed before.
     Connected,
 }
 
-/// A stream of notices. Dropping it ends the connection behind it.
+/// A stream of notices. Dropping it closes its connection.
 pub struct Notices {
     receiver: mpsc::Receiver<Noticed>,
 }
@@ -48,7 +49,7 @@ const CHANNEL: &str = "tollgate_changes";
 const WAITING_MAX: usize = 1_024;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Tells every listener of a change, once this transaction is committed.
+/// Notifies every listener of a change, once this transaction is committed.
 pub(crate) async fn tell(
     connection: &mut AsyncPgConnection,
     kind: &str,
@@ -58,7 +59,7 @@ pub(crate) async fn tell(
     tell_all(connection, vec![Notice { kind: kind.to_owned(), id: id.to_owned(), version }]).await
 }
 
-/// Tells every listener of changes, once this transaction is committed.
+/// Notifies every listener of changes, once this transaction is committed.
 pub(crate) async fn tell_all(
     connection: &mut AsyncPgConnection,
     notices: Vec<Notice>,
@@ -74,7 +75,7 @@ pub(crate) async fn tell_all(
 }
 
 impl Ledger {
-    /// Listens on a connection of its own, which is made again whenever it ends. Ends when the stream is dropped.
+    /// Listens on a connection of its own and reconnects whenever that ends. Ends when the stream is dropped.
     pub fn listen(url: &str) -> Notices {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let url = url.to_owned();
@@ -82,7 +83,7 @@ impl Ledger {
             loop {
                 tokio::select! {
                     () = sender.closed() => return,
-                    // However it ended, it is made again, and the listener then reads everything anew.
+                    // It reconnects however the connection ended; the listener then reads everything again.
                     _ = listen_once(&url, &sender) => {}
                 }
                 tokio::select! {
@@ -100,7 +101,7 @@ async fn listen_once(url: &str, sender: &mpsc::Sender<Noticed>) -> Result<(), to
     let mut messages = futures::stream::poll_fn(move |context| connection.poll_message(context));
     let begun = async {
         client.batch_execute(&format!("LISTEN {CHANNEL}")).await?;
-        // A receiver that is gone ends the loop around this one.
+        // When the receiver is gone, the loop around this call ends.
         let _ = sender.send(Noticed::Connected).await;
         std::future::pending::<Result<(), tokio_postgres::Error>>().await
     };

@@ -1,4 +1,4 @@
-//! Numbers at the database's boundary: it has only signed ones.
+//! Converts numbers at the database's boundary: it has only signed ones.
 
 use rust_decimal::Decimal;
 
@@ -12,7 +12,7 @@ pub(crate) fn unsigned(value: i64) -> Result<u64, LedgerError> {
         .map_err(|_| LedgerError::Damaged(format!("{value} where only zero and above make sense")))
 }
 
-/// As the database takes it; counts that could pass its range do not occur.
+/// The number as the database takes it. Counts beyond its range do not occur.
 pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

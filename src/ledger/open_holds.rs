@@ -1,4 +1,4 @@
-//! A tenant's open reservations, and what the entries say of those whose record does not read.
+//! A tenant's open reservations; where a record cannot be decoded, what its entries say.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,24 +18,24 @@ use crate::domain::reservation::Record;
 /// Open reservations.
 #[derive(Debug, Default)]
 pub(crate) struct OpenHolds {
-    /// Those that read.
+    /// Those whose records can be decoded.
     pub(crate) whole: Vec<(ReservationId, Record)>,
     /// The others.
     pub(crate) torn: Vec<TornHold>,
 }
 
-/// An open reservation whose record does not read.
+/// An open reservation whose record cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornHold {
-    /// Which.
+    /// Its reservation.
     pub id: ReservationId,
-    /// What is wrong with it.
+    /// Why the record cannot be decoded.
     pub reason: String,
-    /// What its row and its entries say all the same.
+    /// What its row and its entries still say.
     pub hold: BookedHold,
 }
 
-/// With how many decimals each meter counts that is asked about.
+/// The decimals of each meter asked about.
 pub(crate) type MeterDecimals<'a> = HashMap<&'a MeterId, Decimals>;
 
 #[derive(QueryableByName)]
@@ -54,7 +54,7 @@ impl OpenRow {
     }
 }
 
-/// All of a tenant's, or those that name one of these subjects.
+/// All of a tenant's open holds, or only those that name one of these subjects.
 pub(crate) async fn read(
     connection: &AsyncPgConnection,
     tenant: &TenantId,
@@ -85,7 +85,7 @@ async fn read_all(
     Ok(Prepared(find).load(&mut connection).await?)
 }
 
-/// Goes by the index of subjects, whatever the tenant holds besides.
+/// Reads the index of subjects, so that the tenant's other holds cost nothing.
 async fn read_of(
     mut connection: &AsyncPgConnection,
     tenant: &TenantId,
@@ -119,7 +119,7 @@ struct TornRow {
 }
 
 impl TornRow {
-    /// What it holds of one meter: a debit of the account raises it, a credit lowers it.
+    /// The units that it holds on one meter: a debit of the account raises them, a credit lowers them.
     fn held(&self, decimals: &MeterDecimals<'_>) -> Result<Option<(MeterId, Units)>, LedgerError> {
         let Some((meter, held)) = self.meter.as_deref().zip(self.held) else { return Ok(None) };
         let Ok(meter) = MeterId::parse(meter) else { return Ok(None) };
@@ -165,8 +165,8 @@ async fn read_torn(
     Ok(torn.collect())
 }
 
-/// The next open holds of a tenant, or of some of its subjects, in the order of their expiry and behind `after` (its expiry in
-/// unix ms), at most `limit`.
+/// The next open holds of a tenant, or of some of its subjects, by expiry, after `after` (its expiry in unix ms), at
+/// most `limit`.
 pub(crate) async fn read_open_page(
     mut connection: &AsyncPgConnection,
     tenant: &TenantId,

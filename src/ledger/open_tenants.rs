@@ -1,4 +1,4 @@
-//! Who has open reservations that a new epoch made the gate forget.
+//! Which tenants have open reservations that the gate forgot by a new epoch.
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -13,9 +13,9 @@ use crate::domain::ids::{Partition, ReservationId, Subject, SubjectId, SubjectKi
 /// A tenant with open reservations of older epochs, and the subjects that these name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenTenant {
-    /// Whose they are.
+    /// The tenant.
     pub tenant: TenantId,
-    /// Whom they name, each once.
+    /// The subjects that they name, each once.
     pub subjects: Vec<Subject>,
 }
 
@@ -29,13 +29,13 @@ struct Row {
     id: Option<SubjectId>,
 }
 
-/// A hold that is open in the books although it has ended.
+/// A hold that has ended but is still open in the books.
 #[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]
 #[diesel(table_name = reservations, check_for_backend(Pg))]
 pub struct OverdueHold {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
     /// When it ended (unix ms).
     #[diesel(column_name = expires_at, deserialize_as = Milliseconds)]
@@ -43,7 +43,7 @@ pub struct OverdueHold {
 }
 
 impl Ledger {
-    /// Tenants of these partitions with open reservations of older epochs, by name, at most `limit`, from behind `after`.
+    /// Tenants of these partitions with open reservations of older epochs, by name, at most `limit`, after `after`.
     pub async fn holders_of_older_epochs(
         &self,
         partitions: &[Partition],
@@ -70,8 +70,8 @@ impl Ledger {
         Ok(holders)
     }
 
-    /// Holds that ended before this instant (unix ms) and are open in the books, by tenant and end, at most `limit`, from behind
-    /// `after`.
+    /// Holds that ended before this instant (unix ms) and are open in the books, by tenant and end, at most `limit`,
+    /// after `after`.
     pub async fn overdue_holds(
         &self,
         before_ms: i64,

@@ -17,15 +17,15 @@ use super::{
 };
 use crate::domain::ids::{ReservationId, TenantId};
 
-/// The kind of notice that tells of parked calls; its id is their tenant.
+/// The kind of notice that announces parked calls; its id is their tenant.
 pub const NOTICE: &str = "parked";
 
-/// Where a parked call stands.
+/// The state of a parked call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow)]
 pub enum ParkedState {
     /// The gate does not have it yet.
     Waiting,
-    /// The gate has it, and so have the books.
+    /// The gate has it, and it is booked.
     Done,
     /// The gate will never take it.
     Conflict,
@@ -44,7 +44,7 @@ reads!(Text => ParkedState, |word: String| match word.as_str() {
 /// A call to be parked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewParked {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
     /// `reserve`, `usage`, `consume` or `release`.
     pub call: &'static str,
@@ -52,7 +52,7 @@ pub struct NewParked {
     pub taken_at_ms: i64,
     /// The packed call.
     pub payload: Vec<u8>,
-    /// What its request means; of an admission only.
+    /// The fingerprint of its request; only of an admission.
     pub fingerprint: Option<[u8; 16]>,
 }
 
@@ -62,9 +62,9 @@ pub struct NewParked {
 pub struct ParkedRow {
     /// Its place in the order of its tenant's calls.
     pub number: i64,
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Of which reservation.
+    /// Its reservation.
     #[diesel(column_name = reservation_id)]
     pub reservation: ReservationId,
     /// When it was taken (gate time, unix ms).
@@ -72,20 +72,20 @@ pub struct ParkedRow {
     pub taken_at_ms: i64,
     /// The packed call.
     pub payload: Vec<u8>,
-    /// Where it stands.
+    /// Its state.
     pub state: ParkedState,
 }
 
-/// What the ledger knows of a reservation: its booked row, and its parked calls in order.
+/// What the ledger has of a reservation: its booked row, and its parked calls in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownReservation {
-    /// As it is booked.
+    /// Its booked row.
     pub row: Option<ReservationRow>,
-    /// Those that wait and those that are done; what conflicts has no effect.
+    /// Its calls that wait and those that are done; a call in conflict has no effect.
     pub parked: Vec<ParkedRow>,
 }
 
-/// How many parked calls stand where.
+/// How many parked calls are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ParkedCounts {
     /// The gate does not have them yet.
@@ -94,7 +94,7 @@ pub struct ParkedCounts {
     pub conflicts: u64,
 }
 
-/// Calls of one reservation are judged one after the other, whichever instance takes them.
+/// Locks a reservation's calls: they are decided one after the other, whichever instance takes them.
 pub(super) async fn lock(connection: &mut AsyncPgConnection, id: ReservationId) -> Result<(), LedgerError> {
     let (high, low) = id.uuid().as_u64_pair();
     let key = i64::from_le_bytes((high ^ low).to_le_bytes());
@@ -137,8 +137,8 @@ pub(super) async fn insert(
 }
 
 impl Ledger {
-    /// Parks a call of a reservation, or not, as `decide` says on seeing all that the ledger knows of it. Nobody else
-    /// decides about the same reservation meanwhile.
+    /// Parks a call of a reservation if `decide` says so. It gets all that the ledger has of the reservation, and
+    /// nobody else decides about that reservation meanwhile.
     pub async fn park<T: Send + 'static>(
         &self,
         id: ReservationId,
@@ -159,12 +159,12 @@ impl Ledger {
         .await
     }
 
-    /// What the ledger knows of a reservation, booked or parked.
+    /// What the ledger has of a reservation, booked or parked.
     pub async fn known_reservation(&self, id: ReservationId) -> Result<KnownReservation, LedgerError> {
         self.read(|connection| known(connection, id).boxed()).await
     }
 
-    /// The tenants with calls that wait, at most `limit`.
+    /// The tenants with waiting calls, at most `limit`.
     pub async fn parked_tenants(&self, limit: usize) -> Result<Vec<TenantId>, LedgerError> {
         let query = || {
             let waiting = parked::table.filter(parked::state.eq(WAITING));
@@ -173,8 +173,9 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// The next calls that wait, without those told, at most `limit` and all others of their reservations, in order: a tenant's, or only
-    /// those of one of its reservations, and none of those in `without`.
+    /// The next waiting calls of a tenant, or of one of its reservations, in order. Leaves out the calls in `told`,
+    /// which are delivered already, and the reservations in `without`. At most `limit` calls, and with
+    /// them the other waiting calls of their reservations.
     pub async fn waiting_calls(
         &self,
         tenant: &TenantId,
@@ -195,7 +196,7 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Whose waiting calls a reservation has, if it has any.
+    /// The tenant of a reservation's waiting calls, if it has any.
     pub async fn waiting_tenant(&self, id: ReservationId) -> Result<Option<TenantId>, LedgerError> {
         let query = || {
             let waiting =
@@ -205,7 +206,7 @@ impl Ledger {
         self.first(query).await
     }
 
-    /// Notes that the gate has these calls of a tenant, and the books what it did with them.
+    /// Records that the gate has these calls of a tenant, and that their events are booked.
     pub async fn settle_parked(&self, tenant: &TenantId, numbers: Vec<i64>) -> Result<(), LedgerError> {
         if numbers.is_empty() {
             return Ok(());
@@ -218,7 +219,7 @@ impl Ledger {
         self.execute(diesel::update(calls).set(settled)).await.map(drop)
     }
 
-    /// Notes that the gate will never take a call, and why. Says whether it still waited.
+    /// Records that the gate will never take a call, and why. Returns whether it still waited.
     pub async fn refuse_parked(
         &self,
         tenant: &TenantId,
@@ -246,7 +247,7 @@ impl Ledger {
         })
     }
 
-    /// Drops calls that were done more than `days` ago: the reservations' rows have them.
+    /// Drops calls that were done more than `days` ago: the reservations' rows contain them.
     pub async fn drop_settled_parked(&self, days: u16) -> Result<u64, LedgerError> {
         let since = earlier(clock_timestamp(), TimeDelta::days(days.into()));
         let done =

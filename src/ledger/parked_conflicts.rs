@@ -22,9 +22,9 @@ use crate::domain::ids::{ReservationId, TenantId};
 pub struct ParkedConflict {
     /// Its number.
     pub number: i64,
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Of which reservation.
+    /// Its reservation.
     #[diesel(column_name = reservation_id)]
     pub reservation: ReservationId,
     /// `reserve`, `usage`, `consume` or `release`.
@@ -44,24 +44,24 @@ pub struct ParkedConflict {
 pub struct ConflictedReservation {
     /// Its booked row and its parked calls.
     pub known: KnownReservation,
-    /// Whether an event of it waits in quarantine: what that says is not in the books, and may come into them.
+    /// Whether an event of it waits in quarantine: that event is not in the books, but may still be booked.
     pub in_quarantine: bool,
 }
 
-/// What becomes of a conflict.
+/// How a conflict is settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
     /// Nothing of it is booked.
     Drop,
     /// It waits for the gate again.
     Retry,
-    /// An admission waits for the gate in its place, if the reservation still stands as it was seen.
+    /// An admission waits for the gate in its place, if the reservation has not changed since it was seen.
     Usage {
         /// The admission's id.
         id: ReservationId,
         /// The admission.
         admission: NewParked,
-        /// What the amounts of it were reckoned from.
+        /// What its amounts were calculated from.
         seen: Box<ConflictedReservation>,
     },
 }
@@ -96,7 +96,7 @@ async fn standing(
     Ok(ConflictedReservation { known, in_quarantine })
 }
 
-/// Keeps the reservation from changing while a conflict of it is settled, and looks whether it has since it was seen.
+/// Locks the reservation while a conflict of it is settled, and checks that it has not changed since it was seen.
 async fn hold_as_seen(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
@@ -122,7 +122,7 @@ async fn settle(
         hold_as_seen(connection, conflict.reservation, seen).await?;
     }
     let call = parked::table.filter(parked::number.eq(conflict.number)).filter(parked::state.eq(CONFLICT));
-    // What is taken out, the audit log keeps.
+    // The audit log keeps what is removed here.
     let settled = if matches!(settlement, Settlement::Retry) {
         let waits_again = (
             parked::state.eq(WAITING),
@@ -196,8 +196,8 @@ impl Ledger {
 
     /// Settles a conflict, once, and notes it in the audit log.
     ///
-    /// Errors: [`super::Conflict::Missing`] when it is settled already; [`super::Conflict::Version`] when the reservation has
-    /// changed since it was seen.
+    /// Errors: [`super::Conflict::Missing`] when it is settled already; [`super::Conflict::Version`] when the
+    /// reservation has changed since it was seen.
     pub async fn settle_conflict(
         &self,
         conflict: ParkedConflict,

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::columns::{Microseconds, Unsigned, reads};
 use super::schema::{counter_generations, policy_history, policy_objects, policy_version};
-use super::{BEGIN_SNAPSHOT, CalendarChange, Ledger, LedgerError, number};
+use super::{BEGIN_SNAPSHOT, CalendarChange, CurrencyChange, Ledger, LedgerError, number};
 use crate::domain::codec::Write;
 use crate::domain::ids::{MeterId, OperationId, TenantId};
 use crate::domain::period::DatedCalendar;
@@ -24,7 +24,7 @@ use crate::domain::policy::diff::DefinitionKind;
 #[derive(Debug, Clone, PartialEq, Queryable, Selectable)]
 #[diesel(table_name = policy_objects, check_for_backend(Pg))]
 pub struct StoredObject {
-    /// Which kind.
+    /// Its kind.
     #[diesel(deserialize_as = StoredKind)]
     pub kind: DefinitionKind,
     /// Its id.
@@ -38,7 +38,7 @@ pub struct StoredObject {
     pub archived: bool,
 }
 
-/// A kind as its word.
+/// A kind, stored as its word.
 #[derive(Debug, FromSqlRow)]
 pub struct StoredKind(DefinitionKind);
 
@@ -64,16 +64,16 @@ pub struct StoredTenant {
     /// Its definition, with the fields of the policy file.
     #[diesel(sql_type = Jsonb)]
     pub definition: Value,
-    /// Which of its counters began anew, and when.
+    /// Which of its counters were reset, and when.
     #[diesel(sql_type = Jsonb)]
     pub counter_resets: Value,
-    /// Its calendars by their dates; none where the definition's holds for ever.
+    /// Its calendars by their dates; none where the definition's calendar always holds.
     #[diesel(sql_type = Jsonb, deserialize_as = StoredCalendars)]
     pub calendars: Vec<DatedCalendar>,
     /// Whether it is archived.
     #[diesel(sql_type = Bool)]
     pub archived: bool,
-    /// When it was made (unix µs): its place in lists.
+    /// When it was created (unix µs): its place in lists.
     #[diesel(sql_type = Timestamptz, column_name = created_at, deserialize_as = Microseconds)]
     pub created_at_us: i64,
 }
@@ -90,16 +90,16 @@ impl From<StoredCalendars> for Vec<DatedCalendar> {
     }
 }
 
-/// A tenant that was changed while a change of the policy was being prepared: as it is now.
+/// A tenant that was changed while a change of the policy was being prepared, as it is now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantSince {
-    /// Which one.
+    /// Its id.
     pub id: TenantId,
     /// What is stored now; none where it is gone.
     pub stored: Option<StoredTenant>,
 }
 
-/// How far the policy has got.
+/// The versions of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolicyVersions {
     /// The version: rises with every change of anything, tenants too.
@@ -108,7 +108,8 @@ pub struct PolicyVersions {
     pub shared: SharedChange,
 }
 
-/// A change of something that is not a tenant. A ledger that was set back gives a number anew, but not with its instant.
+/// A change of something that is not a tenant. After a restored backup the ledger uses a number again, but with another
+/// instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedChange {
     /// The version that it made; 0 where there was none.
@@ -117,13 +118,13 @@ pub struct SharedChange {
     pub at_us: i64,
 }
 
-/// A counter's generation: bumped when a limit takes on a shape that was not defined before.
+/// A counter's generation: raised when a limit takes on a signature that it did not have before.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = counter_generations, check_for_backend(Pg))]
 pub struct Generation {
     /// The limit's id.
     pub limit_id: String,
-    /// The shape, as a hash in text.
+    /// The signature, as a hash in text.
     pub shape: String,
     /// From 1.
     #[diesel(deserialize_as = Unsigned)]
@@ -135,7 +136,7 @@ pub struct Generation {
 /// Everything but the tenants, as of one instant.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StoredPolicy {
-    /// How far it has got.
+    /// Its versions.
     pub versions: PolicyVersions,
     /// All objects that are not tenants, by kind and id.
     pub objects: Vec<StoredObject>,
@@ -163,17 +164,17 @@ pub enum PolicyAction {
         definition: Value,
         /// Whether it is archived.
         archived: bool,
-        /// Tenants only: which of its counters began anew, and when; none where none did.
+        /// Tenants only: which of its counters were reset, and when; none where none was.
         counter_resets: Option<Value>,
     },
-    /// Deletes. Refused for a meter and a tenant with something booked.
+    /// Deletes. A meter or a tenant with something booked is refused.
     Delete,
 }
 
 /// A change of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyChange {
-    /// Which kind.
+    /// Its kind.
     pub kind: DefinitionKind,
     /// Its id.
     pub id: String,
@@ -188,12 +189,14 @@ pub struct PolicyChange {
 pub struct PolicyWrite {
     /// In order.
     pub changes: Vec<PolicyChange>,
-    /// Meters of which nothing may be booked: the changes alter what is fixed by the first use.
+    /// Meters on which nothing may be booked: the changes alter what the first use fixes.
     pub unused_meters: Vec<MeterId>,
     /// Generations that the changes begin or raise.
     pub generations: Vec<Generation>,
     /// What the changes do to tenants' calendars.
     pub calendars: Vec<CalendarChange>,
+    /// What they do to the currencies that tenants pay in.
+    pub currencies: Vec<CurrencyChange>,
     /// Who asks, for the audit log.
     pub actor: String,
 }
@@ -201,7 +204,7 @@ pub struct PolicyWrite {
 /// An object after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenObject {
-    /// Which kind.
+    /// Its kind.
     pub kind: DefinitionKind,
     /// Its id.
     pub id: String,
@@ -211,7 +214,7 @@ pub struct WrittenObject {
     pub created: bool,
 }
 
-/// What a write of the policy came to.
+/// The result of a write of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyWritten {
     /// The policy's new version.
@@ -225,7 +228,7 @@ pub struct PolicyWritten {
 pub struct TenantCursor {
     /// When the tenant was made (unix µs).
     pub created_at_us: i64,
-    /// Which one.
+    /// Its id.
     pub id: TenantId,
 }
 
@@ -257,12 +260,12 @@ impl Ledger {
         number::unsigned(version.unwrap_or_default())
     }
 
-    /// How far the policy has got.
+    /// The versions of the policy.
     pub async fn policy_versions(&self) -> Result<PolicyVersions, LedgerError> {
         self.read(|connection| read_versions(connection).boxed()).await
     }
 
-    /// Those of these tenants that there are.
+    /// Those of these tenants that exist.
     pub async fn read_tenants(&self, ids: Vec<TenantId>) -> Result<Vec<StoredTenant>, LedgerError> {
         let ids: Vec<String> = ids.iter().map(TenantId::to_string).collect();
         self.read(|connection| {
@@ -280,7 +283,7 @@ impl Ledger {
         Ok(self.read_tenants(vec![tenant.clone()]).await?.into_iter().next())
     }
 
-    /// Tenants, newest first, at most `limit`, from behind `after`.
+    /// Tenants, newest first, at most `limit`, after `after`.
     pub async fn list_tenants(
         &self,
         after: Option<&TenantCursor>,
@@ -297,7 +300,7 @@ impl Ledger {
         .await
     }
 
-    /// An operation's definition as it stood at a version of the policy; none when there was none.
+    /// An operation's definition at a version of the policy; none when there was none.
     pub async fn operation_at_version(
         &self,
         operation: &OperationId,
@@ -378,7 +381,7 @@ pub(super) async fn tenants_since(
         .collect()
 }
 
-/// How far the policy has got.
+/// Reads the versions of the policy.
 pub(super) async fn read_versions(connection: &mut AsyncPgConnection) -> Result<PolicyVersions, LedgerError> {
     let row: VersionsRow = sql_query(include_str!("sql/policy_versions.sql")).get_result(connection).await?;
     let version = row.shared_version.map(number::unsigned).transpose()?.unwrap_or_default();

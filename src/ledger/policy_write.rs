@@ -11,17 +11,19 @@ use super::policy::{has_booked, is_meter_booked, read_versions, tenants_since};
 use super::schema::{policy_objects, policy_version, tenants};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PolicyAction, PolicyChange,
-    PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, calendars, notices, number,
+    PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, calendars, currencies, notices,
+    number,
 };
 use crate::domain::ids::Partition;
 use crate::domain::policy::diff::DefinitionKind;
 
 impl Ledger {
-    /// Changes the policy in one transaction, with history, generations, audit and a notice for each object. While it lasts
-    /// every other change waits.
+    /// Changes the policy in one transaction, with history, generations, audit and a notice for each object. Every
+    /// other change waits meanwhile.
     ///
-    /// The change was prepared on the policy of `base`: nothing but tenants may have changed since, nor may that be lost. `finish` says what is written;
-    /// `with_tenants` has it told of the tenants that did change, whatever the change is about. Its refusal changes nothing.
+    /// The change was prepared on the policy of `base`: only tenants may have changed since then, and that policy must
+    /// not be lost. `finish` says what is written. With `with_tenants` it also gets the tenants that did change. When
+    /// it refuses, nothing changes.
     ///
     /// Errors: [`LedgerError::Conflict`] when something is not at the version it was prepared on, or a deletion meets
     /// something booked.
@@ -52,7 +54,7 @@ impl Ledger {
     }
 }
 
-/// So many objects are written by one statement.
+/// One statement writes at most this many objects.
 const AT_ONCE: usize = 1_000;
 
 #[derive(QueryableByName)]
@@ -67,7 +69,7 @@ struct VersionsRow {
 async fn lock(connection: &mut AsyncPgConnection, base: PolicyVersions) -> Result<(), LedgerError> {
     policy_version::table.select(policy_version::version).for_update().execute(connection).await?;
     let found = read_versions(connection).await?;
-    // A ledger that was set back has fewer versions, or another last change.
+    // A ledger that was set back has a lower version, or another last change.
     if found.shared != base.shared || found.version < base.version {
         return Err(LedgerError::Conflict(Conflict::PolicyMoved { found: found.version }));
     }
@@ -106,6 +108,9 @@ async fn put(
     for change in &write.calendars {
         calendars::put(connection, change).await?;
     }
+    for change in &write.currencies {
+        currencies::put(connection, change).await?;
+    }
     Ok(PolicyWritten { version, objects })
 }
 
@@ -113,8 +118,8 @@ fn notice(object: &WrittenObject) -> Notice {
     Notice { kind: object.kind.as_str().into(), id: object.id.clone(), version: object.version }
 }
 
-/// The version of each object, and the highest that it ever had: it goes on rising over a deletion, so that a version never
-/// names two definitions.
+/// The version of each object, and the highest that it ever had. That one goes on rising over a deletion, so that a
+/// version never names two definitions.
 async fn stored_versions(
     connection: &mut AsyncPgConnection,
     changes: &[PolicyChange],
@@ -133,7 +138,7 @@ fn ids(changes: &[PolicyChange]) -> Vec<&str> {
     changes.iter().map(|change| change.id.as_str()).collect()
 }
 
-/// What the objects become, if each is at the version that is expected.
+/// The objects after the change, if each is at the version that is expected.
 fn check(changes: &[PolicyChange], found: Vec<VersionsRow>) -> Result<Vec<WrittenObject>, LedgerError> {
     let written = changes.iter().zip(found).map(|(change, found)| {
         let (kind, id) = (change.kind, change.id.clone());
@@ -224,7 +229,7 @@ async fn put_tenants(
     Ok(())
 }
 
-/// Notes every change in the history and in the audit log.
+/// Records every change in the history and in the audit log.
 async fn note(
     connection: &mut AsyncPgConnection,
     changes: &[PolicyChange],
@@ -263,6 +268,7 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
     }
     if change.kind == DefinitionKind::Tenant {
         calendars::delete(connection, &change.id).await?;
+        currencies::delete(connection, &change.id).await?;
         diesel::delete(tenants::table.filter(tenants::id.eq(&change.id))).execute(connection).await?;
     } else {
         let object = policy_objects::table.find((change.kind.as_str(), &change.id));

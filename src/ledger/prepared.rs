@@ -1,12 +1,12 @@
-//! Statements that are sent again and again, and rows that travel whole.
+//! Statements that are sent again and again, and rows that are sent as a whole.
 
 use diesel::QueryResult;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{SqlType, Untyped};
 
-/// A statement whose text never changes: each connection parses it once. In transactions begun by [`super::BEGIN_BOOKING`] or
-/// [`super::BEGIN_LOOK_UP`], and over connections of [`super::Ledger::under_kept_plans`], its plan is kept too.
+/// A statement whose text never changes: each connection parses it once. Its plan is kept too in transactions begun by
+/// [`super::BEGIN_BOOKING`] or [`super::BEGIN_LOOK_UP`] and over connections of [`super::Ledger::under_kept_plans`].
 pub(crate) struct Prepared<Q>(pub(crate) Q);
 
 impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Prepared<Q> {
@@ -14,7 +14,7 @@ impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for Prepared<Q> {
         self.0.walk_ast(out)
     }
 
-    // Diesel takes every plain text for one that is never sent again.
+    // By default Diesel does not prepare plain text, because it might never be sent again.
     fn is_safe_to_cache_prepared(&self, _backend: &Pg) -> QueryResult<bool> {
         Ok(true)
     }
@@ -30,7 +30,7 @@ impl<Q> Query for Prepared<Q> {
     type SqlType = Untyped;
 }
 
-/// A row of a composite type that the statement names: Postgres takes the type from there.
+/// A row of a composite type. The statement names the type, and Postgres takes it from there.
 #[derive(Debug, Clone, Copy, SqlType, diesel::query_builder::QueryId)]
 #[diesel(postgres_type(oid = 0, array_oid = 0))]
 pub(crate) struct Row;

@@ -1,4 +1,4 @@
-//! Quarantine: events that could not be booked, kept with every later one of their reservation until someone decides.
+//! Quarantine: events that could not be booked, and every later event of their reservations, until someone decides.
 
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::sql;
@@ -17,14 +17,14 @@ use super::schema::quarantine;
 use super::{BEGIN, Conflict, Ledger, LedgerError, audit, number};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 
-/// Where an event in quarantine stands.
+/// The status of an event in quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow)]
 pub enum QuarantineStatus {
     /// It waits.
     Open,
-    /// It was booked on a later try.
+    /// A later try booked it.
     Resolved,
-    /// Someone decided that it is not to be booked.
+    /// An operator decided that it is not to be booked.
     Discarded,
 }
 
@@ -34,12 +34,13 @@ reads!(Text => QuarantineStatus, |word: String| match word.as_str() {
     _ => Self::Discarded,
 });
 
-/// The status of an event that waits, said in the statement itself: a plan kept without it would not find their index.
+/// The open status as literal text in the statement: with a bound value, a kept plan would not use the index of open
+/// events.
 pub(super) fn open() -> SqlLiteral<Text> {
     sql("'open'")
 }
 
-/// So many events are put into quarantine by one statement.
+/// One statement puts at most this many events into quarantine.
 const AT_ONCE: usize = 1_000;
 
 /// An event in quarantine.
@@ -51,18 +52,18 @@ pub struct Quarantined {
     /// Its place in the outbox.
     #[diesel(select_expression = (quarantine::epoch, quarantine::sequence))]
     pub outbox_id: OutboxId,
-    /// Its reservation, as far as it could be read.
+    /// Its reservation, if that could be decoded.
     #[diesel(column_name = reservation_id)]
     pub reservation: Option<ReservationId>,
-    /// Whose, where known.
+    /// Its tenant, where known.
     pub tenant: Option<TenantId>,
-    /// The event as it stood in the outbox.
+    /// The event's bytes, as in the outbox.
     pub event: Vec<u8>,
     /// Why it was not booked.
     pub reason: String,
-    /// Where it stands.
+    /// Its status.
     pub status: QuarantineStatus,
-    /// How often it was tried.
+    /// How often booking was tried.
     #[diesel(deserialize_as = Small)]
     pub tries: u32,
     /// When it came (the database's clock, unix ms).
@@ -70,7 +71,7 @@ pub struct Quarantined {
     pub first_at_ms: i64,
 }
 
-/// An event on its way into quarantine.
+/// An event that is about to be put into quarantine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QuarantineEntry {
     pub(crate) partition: Partition,
@@ -111,7 +112,7 @@ struct Waiting {
     reservation_id: ReservationId,
 }
 
-/// Which of these reservations have an event that waits.
+/// Which of these reservations have an open event.
 pub(crate) async fn waiting(
     mut connection: &AsyncPgConnection,
     ids: &[ReservationId],
@@ -133,7 +134,7 @@ fn open_at(partition: Partition, id: OutboxId) -> _ {
         .filter(quarantine::status.eq(status))
 }
 
-/// Notes how a try went: resolved, or refused again for `reason`.
+/// Records how a try went: booked, or refused again for `reason`.
 pub(crate) async fn note_try(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -150,7 +151,7 @@ pub(crate) async fn note_try(
     Ok(())
 }
 
-/// The open events of one reservation (or the one event whose reservation cannot be read), in order.
+/// The open events of one reservation, or the one event whose reservation cannot be decoded, in order.
 pub(crate) async fn open_with(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -173,14 +174,13 @@ pub(crate) async fn open_with(
     Ok(open.load(connection).await?)
 }
 
-/// No event waits at this place.
+/// No open event is at this place.
 pub(crate) fn missing(partition: Partition, id: OutboxId) -> Conflict {
     Conflict::Missing { kind: "open event in quarantine", id: format!("{partition}:{id}") }
 }
 
 impl Ledger {
-    /// Events in quarantine in order of partition and place, at most `limit`, from behind `after`; open ones only
-    /// unless `all`.
+    /// Events in quarantine by partition and place, at most `limit`, after `after`; only open ones unless `all`.
     pub async fn quarantined(
         &self,
         all: bool,
@@ -200,7 +200,7 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// How many events wait.
+    /// How many events are open.
     pub async fn count_quarantined(&self) -> Result<u64, LedgerError> {
         let count = self.first(|| quarantine::table.filter(quarantine::status.eq(open())).count()).await?;
         number::unsigned(count.unwrap_or_default())
@@ -208,7 +208,7 @@ impl Ledger {
 
     /// The open event at this place.
     ///
-    /// Errors: [`super::Conflict::Missing`] when no such event waits.
+    /// Errors: [`super::Conflict::Missing`] when there is none.
     pub async fn quarantined_at(
         &self,
         partition: Partition,
@@ -218,9 +218,10 @@ impl Ledger {
         found.ok_or_else(|| LedgerError::Conflict(missing(partition, id)))
     }
 
-    /// Decides that an open event is not to be booked; the audit log has why, and what stays unbilled, in words.
+    /// Decides that an open event is not to be booked. The audit log keeps the reason, and in words what stays
+    /// unbilled.
     ///
-    /// Errors: [`super::Conflict::Missing`] when no such event waits.
+    /// Errors: [`super::Conflict::Missing`] when there is no such event.
     pub async fn discard_quarantined(
         &self,
         partition: Partition,

@@ -9,7 +9,7 @@ use super::connection::discard;
 use super::{BEGIN, Ledger, LedgerError};
 
 impl Ledger {
-    /// The rows of one query, read as [`Self::read`] does: it is made anew for each try.
+    /// The rows of one query, read as [`Self::read`] does. `query` builds it for each try.
     pub(crate) fn load<'a, T, Q>(
         &'a self,
         query: impl Fn() -> Q + Send + Sync + 'a,
@@ -54,7 +54,7 @@ impl Ledger {
         Ok(self.load(query).await?.into_iter().next())
     }
 
-    /// Carries out one statement, as [`Self::transact`] does. Answers how many rows it changed.
+    /// Executes one statement, as [`Self::transact`] does. Returns how many rows it changed.
     pub(crate) async fn execute<Q>(&self, statement: Q) -> Result<usize, LedgerError>
     where
         Q: ExecuteDsl<AsyncPgConnection> + Send + 'static,

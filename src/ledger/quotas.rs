@@ -17,14 +17,14 @@ use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::movements::grants;
 use crate::domain::period::Window;
 
-/// A quota's capacity as the gate is told it.
+/// A quota's capacity as it is sent to the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaCapacity {
     /// Rises with every change and from period to period; the gate ignores lower ones.
     pub version: u64,
-    /// From when (unix ms) which absolute capacity holds.
+    /// From which instant (unix ms) which absolute capacity holds.
     pub parts: Vec<(i64, Units)>,
-    /// Past this instant (unix ms) the gate has to ask again.
+    /// After this instant (unix ms) the gate has to ask again.
     pub until_ms: i64,
 }
 
@@ -50,7 +50,7 @@ struct Row {
     #[diesel(sql_type = SmallInt)]
     decimals: i16,
     #[diesel(sql_type = Numeric)]
-    included: Decimal,
+    capacity: Decimal,
     #[diesel(sql_type = BigInt)]
     version: i64,
 }
@@ -62,16 +62,16 @@ impl Row {
     }
 
     fn read(&self) -> Result<QuotaCapacity, LedgerError> {
-        let included = number::units(self.included, self.decimals()?)?;
+        let capacity = number::units(self.capacity, self.decimals()?)?;
         Ok(QuotaCapacity {
             version: number::unsigned(self.version)?,
-            parts: vec![(self.period_start.timestamp_millis(), included)],
+            parts: vec![(self.period_start.timestamp_millis(), capacity)],
             until_ms: self.period_end.timestamp_millis(),
         })
     }
 }
 
-/// The capacities of a tenant's quotas by meter and period's start; those that are not open are left out.
+/// The capacities of a tenant's quotas, by meter and period's start; quotas that are not open are left out.
 pub(crate) async fn read_open(
     mut connection: &AsyncPgConnection,
     tenant: &TenantId,
@@ -91,8 +91,9 @@ pub(crate) async fn read_open(
 }
 
 impl Ledger {
-    /// Opens a meter's quota for a tenant's period (start and end, unix ms) with its included amount, unless it is open:
-    /// then the amount it was opened with stands. Returns its capacity, and the next period's where that is open too.
+    /// Opens a meter's quota for a tenant's period (start and end, unix ms) with its included amount. If it is open
+    /// already, the amount it was opened with stays. Returns its capacity, and the next period's where that is open
+    /// too.
     pub async fn open_quota_period(
         &self,
         tenant: &TenantId,
@@ -118,7 +119,7 @@ async fn open(connection: &mut AsyncPgConnection, opening: Opening) -> Result<Qu
     capacity.ok_or_else(|| LedgerError::Damaged("a quota's period that was just opened is gone".into()))
 }
 
-/// Opens periods of one partition's tenants, unless they are open. Answers how many were not.
+/// Opens periods of one partition's tenants that are not open yet. Returns how many.
 pub(crate) async fn open_all(
     connection: &mut AsyncPgConnection,
     partition: Partition,
@@ -150,8 +151,8 @@ struct Inserted {
     period_end: DateTime<Utc>,
 }
 
-/// Whoever opens a period and whoever changes a tenant's calendar go one after the other: what is opened by an older
-/// calendar is seen by the change, and what is opened behind it ends where the change says. Other changes are not waited for.
+/// Opening a period and changing a tenant's calendar exclude each other. So the change sees every period opened by the
+/// older calendar, and later ones end where the new calendar says. Other changes need not wait.
 async fn lock_tenants(connection: &mut AsyncPgConnection, openings: &[Opening]) -> Result<(), LedgerError> {
     let named = tenants::id.eq_any(openings.iter().map(|opening| &opening.tenant));
     let lock = tenants::table.select(tenants::id).filter(named).order(tenants::id).for_key_share();
@@ -159,8 +160,7 @@ async fn lock_tenants(connection: &mut AsyncPgConnection, openings: &[Opening]) 
     Ok(())
 }
 
-/// A first version is the period's start in seconds: a later period's is higher, in whatever order and however near to
-/// each other two periods are opened.
+/// The first version is the period's start in seconds, so later periods always have higher versions.
 async fn insert(
     connection: &mut AsyncPgConnection,
     openings: &[Opening],
@@ -191,13 +191,13 @@ struct WithNext {
     #[diesel(sql_type = Nullable<Timestamptz>)]
     next_end: Option<DateTime<Utc>>,
     #[diesel(sql_type = Nullable<Numeric>)]
-    next_included: Option<Decimal>,
+    next_capacity: Option<Decimal>,
     #[diesel(sql_type = Nullable<BigInt>)]
     next_version: Option<i64>,
 }
 
-/// The capacities of these periods that are open, each with the next period's behind it where that is open too: then
-/// the turn from one to the other needs nobody to ask.
+/// The capacities of these periods, where they are open, each with the next period's if that is open too: with both,
+/// the gate need not ask when the one turns into the other.
 pub(crate) async fn read_with_next(
     connection: &mut AsyncPgConnection,
     wanted: &[PeriodKey],
@@ -214,11 +214,10 @@ impl WithNext {
     fn read(self) -> Result<(PeriodKey, QuotaCapacity), LedgerError> {
         let mut capacity = self.current.read()?;
         let starts_ms = self.current.period_start.timestamp_millis();
-        if let (Some(end), Some(included), Some(version)) =
-            (self.next_end, self.next_included, self.next_version)
+        if let (Some(end), Some(next), Some(version)) = (self.next_end, self.next_capacity, self.next_version)
         {
-            let included = number::units(included, self.current.decimals()?)?;
-            capacity.parts.push((capacity.until_ms, included));
+            let next = number::units(next, self.current.decimals()?)?;
+            capacity.parts.push((capacity.until_ms, next));
             capacity.until_ms = end.timestamp_millis();
             capacity.version = number::unsigned(version)?;
         }
@@ -228,7 +227,7 @@ impl WithNext {
     }
 }
 
-/// The included amount, happening when the period starts, so that the books never depend on when it was first used.
+/// Books the included amount at the period's start, so that the books do not depend on when it was first used.
 fn posting(opening: &Opening) -> Posting {
     let (start_ms, end_ms) = opening.period_ms;
     let included = opening.included.to_amount(opening.decimals);
@@ -249,7 +248,7 @@ fn posting(opening: &Opening) -> Posting {
     }
 }
 
-/// A function of what is opened: the same opening is the same operation.
+/// The id is a hash of what is opened: the same opening is the same operation.
 fn operation_id(opening: &Opening) -> uuid::Uuid {
     let mut hasher = blake3::Hasher::new_derive_key("tollgate quota period v1");
     for part in [opening.tenant.as_str(), opening.meter.as_str()] {

@@ -1,4 +1,4 @@
-//! What comparing the gate with the books came to: one row a checkpoint.
+//! Results of comparing the gate with the books: one row for each checkpoint.
 
 use std::time::Duration;
 
@@ -53,16 +53,16 @@ pub struct Reconciliation {
     pub quarantined: u64,
     /// Gaps in the partition's outbox in that epoch.
     pub gaps: u64,
-    /// What it came to.
+    /// Its result.
     pub state: ReconciliationState,
-    /// What is to be said besides; empty for nothing.
+    /// Further facts; empty for none.
     pub detail: String,
     /// Whether the tenant's comparison before it found the same and was refused, so that this one is no news.
     pub is_known: bool,
 }
 
 impl Reconciliation {
-    /// Whether the same counters differ by the same amounts, however far both sides have moved on.
+    /// Whether the same counters differ by the same amounts, even if both sides have moved on.
     fn finds_the_same_as(&self, other: &Self) -> bool {
         let by_how_much = |found: &Self| -> Vec<_> {
             let counters = found.differences.iter().map(|difference| {
@@ -75,14 +75,14 @@ impl Reconciliation {
     }
 }
 
-/// What may explain a difference, as of the place of a checkpoint.
+/// What may explain a difference, as of a checkpoint's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DriftContext {
     pub(crate) quarantined: u64,
     pub(crate) gaps: u64,
-    /// The gate counted an operation twice and may not have given it back when the checkpoint was taken.
+    /// The gate counted an operation twice and may not have undone that when the checkpoint was taken.
     pub(crate) repeats_wait: bool,
-    /// Policy or tenant have changed since the counters were named.
+    /// The policy or the tenant has changed since the counters were described.
     pub(crate) policy_changed: bool,
 }
 
@@ -116,7 +116,7 @@ struct DriftContextRow {
     policy_changed: bool,
 }
 
-/// What may explain that a counter of this checkpoint differs. The partition's cursor is locked by this transaction.
+/// What may explain a drift at this checkpoint. This transaction has locked the partition's cursor.
 pub(crate) async fn circumstances(
     mut connection: &AsyncPgConnection,
     partition: Partition,
@@ -138,8 +138,8 @@ pub(crate) async fn circumstances(
     })
 }
 
-/// Stores what a comparison came to. Of clean ones, the tenant's latest is kept; one that finds what the refused one before
-/// it found takes that one's row. Says whether it did.
+/// Stores the result of a comparison. Only the tenant's latest clean one is kept, and one that finds the same as the
+/// refused one before it replaces that row. Returns whether it did.
 pub(crate) async fn add(
     connection: &mut AsyncPgConnection,
     judged: &Reconciliation,
@@ -173,7 +173,7 @@ async fn read_latest(
         .first(connection)
         .await
         .optional()?;
-    // One that does not read is not the same, and stays for whoever looks into it.
+    // A row that cannot be decoded counts as different and stays, so that someone can look into it.
     Ok(latest.and_then(|row| row.read().ok()))
 }
 
@@ -321,7 +321,7 @@ impl Row {
 }
 
 impl Ledger {
-    /// Takes drifts in hand for `duration`, oldest first, at most `limit`: no other instance gets them meanwhile.
+    /// Claims drifts for `duration`, oldest first, at most `limit`: no other instance gets them meanwhile.
     pub async fn claim_drifts(
         &self,
         limit: usize,
@@ -338,7 +338,8 @@ impl Ledger {
         rows.into_iter().map(Row::read).collect()
     }
 
-    /// Notes what became of a drift; one that is settled stays as it is. Says whether this settled it.
+    /// Records how a drift was settled; one that is settled already stays as it is. Returns whether this call settled
+    /// it.
     pub async fn settle_drift(
         &self,
         drift: &Reconciliation,
@@ -354,7 +355,8 @@ impl Ledger {
         Ok(self.execute(settle).await? == 1)
     }
 
-    /// What a checkpoint came to, once the writer has met it; of one that a later one replaced, the next there is.
+    /// The result of a checkpoint, once the writer has judged it. Where a later one has replaced its row, the next
+    /// there is.
     pub async fn reconciliation(
         &self,
         tenant: &TenantId,
@@ -375,7 +377,7 @@ impl Ledger {
         self.first(query).await?.map(Row::read).transpose()
     }
 
-    /// Reconciliations, newest first, at most `limit`, from behind `after`.
+    /// Reconciliations, newest first, at most `limit`, after `after`.
     pub async fn reconciliations(
         &self,
         filter: &ReconciliationFilter,
@@ -406,7 +408,7 @@ impl Ledger {
         self.load(query).await?.into_iter().map(Row::read).collect()
     }
 
-    /// How many events wait in quarantine that are, or may be, the tenant's.
+    /// How many events in quarantine are, or may be, the tenant's.
     pub async fn count_quarantined_of(
         &self,
         partition: Partition,

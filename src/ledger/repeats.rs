@@ -1,4 +1,4 @@
-//! Operations that came again as new events, after the gate had forgotten them: the books took them once.
+//! Repeats: operations that came again as new events after the gate had forgotten them. The books take them once.
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -12,7 +12,7 @@ use super::schema::repeats;
 use super::{Ledger, LedgerError, number};
 use crate::domain::ids::{OutboxId, Partition, ReservationId, TenantId};
 
-/// An event that brought an operation again which the books already had.
+/// An event that repeats an operation which the books already have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Repeat {
     pub(crate) partition: Partition,
@@ -20,7 +20,7 @@ pub(crate) struct Repeat {
     pub(crate) reservation: ReservationId,
     pub(crate) tenant: TenantId,
     pub(crate) event: Vec<u8>,
-    /// Whether it began a life of the reservation that the gate has to give up; what follows goes with it.
+    /// Whether it began a life of the reservation that the gate must undo, together with everything after it.
     pub(crate) begins: bool,
 }
 
@@ -28,20 +28,20 @@ pub(crate) struct Repeat {
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = repeats, check_for_backend(Pg))]
 pub struct RepeatToUndo {
-    /// Its place.
+    /// Its partition.
     pub partition: Partition,
     /// Its place in the outbox.
     #[diesel(select_expression = (repeats::epoch, repeats::sequence))]
     pub outbox_id: OutboxId,
-    /// Which reservation.
+    /// Its reservation.
     #[diesel(column_name = reservation_id)]
     pub reservation: ReservationId,
-    /// The event as it stood in the outbox.
+    /// The event's bytes, as in the outbox.
     #[diesel(deserialize_as = BytesIfAny)]
     pub event: Vec<u8>,
 }
 
-/// Records repeats; one that is known stays as it is.
+/// Records repeats; one that is recorded already stays as it is.
 pub(crate) async fn add(mut connection: &AsyncPgConnection, repeats: &[Repeat]) -> Result<(), LedgerError> {
     if repeats.is_empty() {
         return Ok(());
@@ -66,7 +66,7 @@ pub(crate) async fn add(mut connection: &AsyncPgConnection, repeats: &[Repeat]) 
 }
 
 impl Ledger {
-    /// Repeats whose units the gate still counts, in order, at most `limit`, from behind `after`.
+    /// Repeats whose units the gate still counts, in order, at most `limit`, after `after`.
     pub async fn repeats_to_undo(
         &self,
         after: Option<(Partition, OutboxId)>,
@@ -87,8 +87,8 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Notes that a repeat is done with: checkpoints behind `outbox_at` are without it; with none, those of its epoch
-    /// all have it, because the epoch ended first.
+    /// Records that a repeat is undone: checkpoints after `outbox_at` are without it. With none, all checkpoints of its
+    /// epoch have it, because the epoch ended first.
     pub async fn note_undone(
         &self,
         repeat: &RepeatToUndo,

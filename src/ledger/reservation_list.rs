@@ -1,4 +1,4 @@
-//! A tenant's reservations, newest first: booked, archived, and those that only a parked call knows yet.
+//! A tenant's reservations, newest first: booked, archived, and those that exist only as parked calls yet.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -34,12 +34,12 @@ pub struct ReservationFilter {
 pub struct ReservationCursor {
     /// When the reservation was made (unix ms).
     pub born_at_ms: i64,
-    /// Which one.
+    /// Its id.
     pub id: ReservationId,
 }
 
 impl ReservationFilter {
-    /// Whether a reservation that stands like this record is to be listed.
+    /// Whether a reservation with this record is to be listed.
     pub fn fits(&self, record: &Record) -> bool {
         let named = |wanted: &Subject| {
             let rest = record.body.rest.as_ref();
@@ -57,7 +57,7 @@ impl ReservationFilter {
 /// A reservation of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedReservation {
-    /// Where it stands in the list.
+    /// Its place in the list.
     pub place: ReservationCursor,
     /// Its row, and its parked calls in order.
     pub known: KnownReservation,
@@ -84,7 +84,7 @@ impl Page {
         Ok(listed)
     }
 
-    /// The reservations with calls that wait; there are at most as many as may be parked.
+    /// The reservations with waiting calls; there are at most as many as may be parked.
     async fn waiting(&self, connection: &mut AsyncPgConnection) -> Result<Vec<Uuid>, LedgerError> {
         let waiting = parked::table.filter(parked::tenant.eq(&self.tenant)).filter(parked::state.eq(WAITING));
         Ok(waiting.select(parked::reservation_id).distinct().load(connection).await?)
@@ -162,8 +162,8 @@ impl Page {
 }
 
 impl Ledger {
-    /// A tenant's reservations, newest first, at most `limit`, after `after`, as of one snapshot. Those with parked calls are
-    /// among them whatever the filter says: their calls decide whether they fit.
+    /// A tenant's reservations, newest first, at most `limit`, after `after`, as of one snapshot. Reservations with
+    /// parked calls are always included, because their calls decide whether they fit the filter.
     pub async fn reservations_of(
         &self,
         tenant: &TenantId,

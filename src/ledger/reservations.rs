@@ -1,4 +1,4 @@
-//! Reservations: the durable state machine, one row for every booked operation.
+//! Reservations: the durable state machine, with one row for each booked operation.
 
 use chrono::{DateTime, Utc};
 use diesel::dsl::exists;
@@ -24,19 +24,19 @@ use crate::domain::reservation::{BodyDetails, Record, ReservationState};
 /// A reservation as it is booked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationRow {
-    /// Which one.
+    /// Its id.
     pub id: ReservationId,
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Its whole record; the metadata is in its body.
     pub record: Record,
-    /// Where it stands.
+    /// Its state.
     pub state: ReservationState,
     /// The ordinal of its last booked change.
     pub step: u32,
     /// Its last booked event.
     pub last_event: OutboxId,
-    /// Whether an event of it waits in quarantine, so that the row is behind.
+    /// Whether an event of it waits in quarantine, so that the row lags.
     pub quarantined: bool,
     /// When it was resolved (gate time, unix ms).
     pub resolved_at_ms: Option<i64>,
@@ -46,7 +46,7 @@ pub struct ReservationRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReservationChange {
     pub(crate) id: ReservationId,
-    /// Where its row stands before; none where this is the first of its life.
+    /// The state of its row before; none where this is the first event of its life.
     pub(crate) booked: Option<ReservationState>,
     pub(crate) record: Record,
     pub(crate) subjects: Vec<i64>,
@@ -95,7 +95,7 @@ struct RecordRow {
 /// What the writer reads of a booked reservation.
 pub(crate) struct BookedRecord {
     pub(crate) id: ReservationId,
-    /// By itself it may be damaged.
+    /// The record alone may be damaged.
     pub(crate) record: Result<Record, Undecodable>,
     pub(crate) resolved_at_ms: Option<i64>,
 }
@@ -139,7 +139,7 @@ fn waiting_of(id: ReservationId) -> _ {
     events::table.filter(events::status.eq(open)).filter(events::reservation_id.eq(id))
 }
 
-/// Keeps a reservation's row as it is until the transaction ends.
+/// Locks a reservation's row until the transaction ends.
 pub(super) async fn hold_row(
     connection: &mut AsyncPgConnection,
     id: ReservationId,
@@ -245,7 +245,7 @@ impl ToSql<prepared::Row, Pg> for BookedReservation<'_> {
     }
 }
 
-/// Writes reservations as they are after this transaction. Open ones and resolved ones have a table each.
+/// Writes reservations as they are after this transaction. Open ones and resolved ones have separate tables.
 pub(crate) async fn write_many(
     connection: &AsyncPgConnection,
     changes: &[ReservationChange],
@@ -266,7 +266,7 @@ pub(crate) async fn write_many(
     Ok(())
 }
 
-/// What becomes of a reservation's row.
+/// What happens to a reservation's row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Write {
     /// It is new, and open.
@@ -275,7 +275,7 @@ enum Write {
     Append,
     /// It stays open.
     Change,
-    /// It was open, and goes to the resolved ones.
+    /// It was open, and moves to the resolved ones.
     Resolve,
     /// It was resolved before.
     Amend,
@@ -321,12 +321,12 @@ pub(crate) async fn archive(
 }
 
 impl Ledger {
-    /// A reservation by its id, of whichever tenant: the caller compares the tenant before it tells anything.
+    /// A reservation by its id, of whichever tenant: the caller must compare the tenant before it shows anything.
     pub async fn reservation(&self, id: ReservationId) -> Result<Option<ReservationRow>, LedgerError> {
         self.under_kept_plans().read(|connection| read_one(connection, id).boxed()).await
     }
 
-    /// The newest life of a reservation in the archive: no repeat of it is recognised any more.
+    /// The newest life of a reservation in the archive: its repeats are no longer recognised.
     pub async fn archived_reservation(
         &self,
         id: ReservationId,

@@ -1,5 +1,5 @@
-//! What leaves the busy tables, in bounded chunks: old reservations to their archive; old runs, comparisons, repeats and
-//! leases for good.
+//! What leaves the busy tables, in bounded chunks. Old reservations move to their archive; old runs, comparisons,
+//! repeats and leases are deleted.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
@@ -14,10 +14,10 @@ use super::functions::{clock_timestamp, earlier};
 use super::schema::leases;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
 
-/// How many tenants are looked at in one query.
+/// How many tenants one query looks at.
 const TENANTS_PAGE: usize = 500;
 
-/// Renewed leases are seconds long: one that ended so long ago has no owner any more.
+/// Leases that are renewed last seconds: one that ended this long ago has no owner any more.
 const OWNED_NO_MORE: TimeDelta = TimeDelta::hours(1);
 
 #[derive(QueryableByName)]
@@ -39,8 +39,8 @@ struct MovedRow {
 }
 
 impl Ledger {
-    /// Moves the reservations that were resolved before this instant (unix ms) to the archive, tenant by tenant, at most
-    /// `chunk` in one transaction. Answers how many.
+    /// Moves the reservations that were resolved before this instant (unix ms) to the archive, tenant by tenant, at
+    /// most `chunk` in one transaction. Returns how many.
     pub async fn archive_reservations(
         &self,
         before_ms: i64,
@@ -100,19 +100,19 @@ impl Ledger {
         }
     }
 
-    /// Drops runs of jobs that ended longer ago than this, at most `chunk` in one transaction. Answers how many.
+    /// Drops runs of jobs that ended longer ago than this, at most `chunk` in one transaction. Returns how many.
     pub async fn drop_job_runs(&self, days: i64, chunk: usize) -> Result<usize, LedgerError> {
         self.drop_in_chunks(|| sql_query(include_str!("sql/drop_job_runs.sql")), chunk, Some(days)).await
     }
 
-    /// Drops comparisons that were settled and judged longer ago than this, at most `chunk` in one transaction. Answers how
-    /// many.
+    /// Drops comparisons that were settled and judged longer ago than this, at most `chunk` in one transaction. Returns
+    /// how many.
     pub async fn drop_reconciliations(&self, days: i64, chunk: usize) -> Result<usize, LedgerError> {
         self.drop_in_chunks(|| sql_query(include_str!("sql/drop_reconciliations.sql")), chunk, Some(days))
             .await
     }
 
-    /// Drops repeats that are done with, of epochs that are over, at most `chunk` in one transaction. Answers how many.
+    /// Drops undone repeats of epochs that are over, at most `chunk` in one transaction. Returns how many.
     pub async fn drop_repeats(&self, chunk: usize) -> Result<usize, LedgerError> {
         self.drop_in_chunks(|| sql_query(include_str!("sql/drop_repeats.sql")), chunk, None).await
     }
@@ -144,7 +144,7 @@ impl Ledger {
         }
     }
 
-    /// Drops leases that ended long ago. Answers how many.
+    /// Drops leases that ended long ago. Returns how many.
     pub async fn drop_leases(&self) -> Result<usize, LedgerError> {
         let long_ago = earlier(clock_timestamp(), OWNED_NO_MORE);
         self.execute(diesel::delete(leases::table.filter(leases::expires_at.lt(long_ago)))).await

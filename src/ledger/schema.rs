@@ -54,6 +54,8 @@ diesel::table! {
         rolled_out -> Numeric,
         carried_out -> Numeric,
         repaid -> Numeric,
+        reserved_beside_gate -> Numeric,
+        consumed_beside_gate -> Numeric,
     }
 }
 
@@ -436,6 +438,14 @@ diesel::table! {
 }
 
 diesel::table! {
+    tenant_currencies (tenant, from_at) {
+        tenant -> Text,
+        from_at -> Timestamptz,
+        currency -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
     tenants (id) {
         id -> Text,
         partition -> Int2,
@@ -496,6 +506,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     reservations,
     reservations_archive,
     subjects,
+    tenant_currencies,
     tenants,
     usage_hourly,
 );

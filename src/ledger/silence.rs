@@ -1,4 +1,5 @@
-//! Whether Postgres answers anybody: nobody waits for a server that is frozen or cut off, and what one has found out all know.
+//! Detects a Postgres that is frozen or cut off: one question finds out for all callers, and none of them goes on
+//! waiting.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,39 +16,39 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::LedgerError;
 use super::connection::{Connections, discard};
 
-/// A call that needs Postgres waits no longer for one that says nothing.
+/// A call that needs Postgres waits no longer than this for a silent one.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Postgres is silent once it has answered nobody for so long, neither the question nor any work.
+/// Postgres is silent once it has answered nothing for so long, neither the question nor any work.
 const QUIET_MAX: Duration = Duration::from_secs(1);
 
-/// Between two questions to a server that refuses them.
+/// The pause between two questions to a server that refuses them.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is known of Postgres.
+/// What is known about Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hearing {
     /// It answers, or nobody has waited long enough to doubt it.
     Answers,
-    /// It is being asked.
+    /// The question was sent.
     Asked,
-    /// It was asked and answered nobody; it is asked on until it does.
+    /// It did not answer the question; the question is repeated until it does.
     Silent,
 }
 
-/// Asks Postgres whether it answers, for all who wait.
+/// Asks Postgres whether it answers, on behalf of everyone who waits.
 pub(super) struct Silence {
-    /// One connection that carries nothing but the question.
+    /// One connection that carries only the question.
     probe: Connections,
     runtime: Handle,
     known: watch::Sender<Hearing>,
     began: Instant,
-    /// When it answered somebody's work last, in ms since it began.
+    /// When it last answered anybody's work, in ms since `began`.
     heard_ms: AtomicU64,
 }
 
 impl Silence {
-    /// Nothing is asked before somebody waits.
+    /// Sends no question before somebody waits.
     pub(super) fn new(probe: Connections, runtime: Handle) -> Self {
         let (known, began) = (watch::Sender::new(Hearing::Answers), Instant::now());
         Self { probe, runtime, known, began, heard_ms: AtomicU64::new(0) }
@@ -58,8 +59,8 @@ impl Silence {
         drop(self.probe.get().await);
     }
 
-    /// Waits as long as Postgres answers anybody: work may take its time. However many waits a call makes in a row, the
-    /// silence is waited for once.
+    /// Waits for work as long as Postgres answers anybody: work may take its time. A call with several waits in a row
+    /// waits for a silent server only once.
     ///
     /// Errors: [`LedgerError::Silent`].
     pub(super) async fn unless_silent<T>(
@@ -81,7 +82,7 @@ impl Silence {
         }
     }
 
-    /// Begins to ask, unless somebody does.
+    /// Starts the question, unless it is being asked.
     fn ask(self: &Arc<Self>) {
         let is_first = self.known.send_if_modified(|hearing| {
             let is_first = *hearing == Hearing::Answers;
@@ -93,7 +94,7 @@ impl Silence {
         }
     }
 
-    /// Notes that Postgres has answered somebody's work: on a busy machine the question may be what takes long.
+    /// Records that Postgres has answered somebody's work: on a busy machine the question may be what takes long.
     pub(super) fn heard(&self) {
         let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard_ms.fetch_max(now_ms, Ordering::Relaxed);
@@ -103,7 +104,7 @@ impl Silence {
         self.began + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
     }
 
-    /// Asks once, and tells those who wait when it is silent; an answer that comes after that is one, too.
+    /// Asks once, and marks Postgres as silent when no answer comes in time. A late answer still counts as one.
     async fn answers(&self, first_asked: Instant) -> bool {
         match select(pin!(self.question()), pin!(self.quiet(first_asked))).await {
             Either::Left((answers, _)) => {
@@ -132,7 +133,7 @@ impl Silence {
         answers
     }
 
-    /// Waits until nobody's work has been answered for long enough, counted from this instant at the earliest.
+    /// Waits until no work has been answered for `QUIET_MAX`, counted from this instant at the earliest.
     async fn quiet(&self, from: Instant) {
         loop {
             let until = self.last_heard().max(from) + QUIET_MAX;
@@ -144,7 +145,7 @@ impl Silence {
     }
 }
 
-/// Asks until Postgres answers, or nobody is left who could wait for it.
+/// Asks until Postgres answers, or until nobody is left to wait for it.
 async fn ask_until_answered(silence: Weak<Silence>) {
     let first_asked = Instant::now();
     while let Some(silence) = silence.upgrade() {

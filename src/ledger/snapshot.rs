@@ -1,4 +1,4 @@
-//! What the gate has to be told about a tenant that it does not know: one snapshot of its books.
+//! What a restore of a cold tenant needs: one snapshot of its books.
 
 use std::collections::HashMap;
 
@@ -42,9 +42,9 @@ pub struct RestoreAsk {
     pub quotas: Vec<(MeterId, Decimals, i64)>,
     /// Whether the open reservations are wanted.
     pub with_open: bool,
-    /// Of these, only those that name one of these subjects; none for all.
+    /// Only the open reservations that name one of these subjects; none for all.
     pub open_of: Option<Vec<Subject>>,
-    /// The names of all subjects are wanted, if there are at most so many.
+    /// Whether the names of all subjects are wanted: at most this many.
     pub subjects_max: Option<usize>,
     /// The last operation is looked for from this instant on (unix ms).
     pub born_since_ms: i64,
@@ -64,22 +64,22 @@ pub struct QuotaState {
 pub struct TenantSnapshot {
     /// The last event of its partition that is in these figures.
     pub cursor: OutboxId,
-    /// Its open reservations that read.
+    /// Its open reservations whose records can be decoded.
     pub open: Vec<(ReservationId, Record)>,
-    /// The others.
+    /// Its other open reservations.
     pub torn: Vec<TornHold>,
-    /// Consumed units per counter asked for, in order, each in units of the counter (weights applied).
+    /// Consumed units of each counter asked for, in order, in units of the counter (weights applied).
     pub counters: Vec<Units>,
-    /// Per quota asked for, in order.
+    /// Each quota asked for, in order.
     pub quotas: Vec<QuotaState>,
-    /// Its subjects; none where they were not asked for, or are more.
+    /// Its subjects; none where they were not asked for, or are too many.
     pub subjects: Option<Vec<Subject>>,
     /// When its last operation since the instant asked for was made (unix ms): no keyed one was later.
     pub latest_born_at_ms: Option<i64>,
 }
 
 impl Ledger {
-    /// Reads what the gate needs to know about a tenant, in one snapshot.
+    /// Reads what a restore of a tenant needs, in one snapshot.
     pub async fn read_tenant(
         &self,
         partition: Partition,
@@ -103,14 +103,14 @@ impl Ledger {
     }
 }
 
-/// What the books say about a tenant, in the order in which it was asked.
+/// What the books say about a tenant, in the order asked for.
 pub(crate) struct BookFigures {
     pub(crate) open: OpenHolds,
     pub(crate) counters: Vec<Units>,
     pub(crate) quotas: Vec<QuotaState>,
 }
 
-/// Reads what the books say: the one place, for those who restore a tenant and those who compare it.
+/// Reads what the books say: the one place, for restores and comparisons alike.
 pub(crate) async fn read_figures(
     connection: &AsyncPgConnection,
     tenant: &TenantId,
@@ -169,7 +169,7 @@ struct CounterRow {
     consumed: Decimal,
 }
 
-/// One question for all counters: each asks once per meter.
+/// One statement for all counters: it asks once for each counter's meter.
 async fn read_counters(
     mut connection: &AsyncPgConnection,
     tenant: &TenantId,
@@ -280,8 +280,8 @@ struct BornRow {
     born_at: DateTime<Utc>,
 }
 
-/// One step of the index, whether the operation was keyed or not: of a tenant without keys, looking for the last keyed one would
-/// go through all of them.
+/// Reads one entry of the index, whether the operation was keyed or not. Looking for the last keyed one would read all
+/// reservations of a tenant without keys.
 async fn read_latest(
     mut connection: &AsyncPgConnection,
     partition: Partition,

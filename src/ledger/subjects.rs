@@ -1,4 +1,4 @@
-//! Subjects' numbers: the names live in one table, the books carry numbers.
+//! Subjects' numbers: one table has the names, the books use the numbers.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -76,7 +76,7 @@ impl Ledger {
     }
 }
 
-/// The numbers of those that have one.
+/// The numbers of those subjects that have one.
 pub(crate) async fn find(
     connection: &mut AsyncPgConnection,
     subjects: &[TenantSubject],
@@ -84,7 +84,7 @@ pub(crate) async fn find(
     run(connection, sql_query(include_str!("sql/find_subjects.sql")), subjects).await
 }
 
-/// Numbers for those that had none; a concurrent transaction may have given one meanwhile, which then stands.
+/// Numbers subjects that had none. Where a concurrent transaction gave a number meanwhile, that one stays.
 async fn insert(
     connection: &mut AsyncPgConnection,
     subjects: &[TenantSubject],

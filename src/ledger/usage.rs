@@ -124,7 +124,7 @@ pub(crate) async fn add(
 /// Which usage to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageQuery {
-    /// Whose; none for all tenants.
+    /// Only this tenant; none for all.
     pub tenant: Option<TenantId>,
     /// Only this meter.
     pub meter: Option<MeterId>,
@@ -134,15 +134,15 @@ pub struct UsageQuery {
     pub from_ms: i64,
     /// To the hours that start before it (unix ms).
     pub to_ms: i64,
-    /// How finely; none for one figure over all the time.
+    /// How finely; none for one figure over the whole time.
     pub granularity: Option<Granularity>,
     /// The IANA zone of days and months.
     pub zone: String,
-    /// What to tell apart.
+    /// The groups to distinguish.
     pub group_by: Vec<GroupBy>,
-    /// From behind this place.
+    /// After this place.
     pub after: Option<UsageCursor>,
-    /// At most so many.
+    /// At most this many.
     pub limit: usize,
 }
 
@@ -162,15 +162,15 @@ pub struct UsageFigures {
     pub place: UsageCursor,
     /// The start of its hour, day or month (unix ms).
     pub start_ms: Option<i64>,
-    /// Whose, where told apart.
+    /// Its tenant, if grouped by tenant.
     pub tenant: Option<TenantId>,
-    /// Which plan, where told apart.
+    /// Its plan, if grouped by plan.
     pub plan: Option<String>,
     /// What was counted.
     pub meter: MeterId,
-    /// By which operation, where told apart; empty for none.
+    /// Its operation, if grouped by operation; empty for none.
     pub operation: Option<String>,
-    /// In whose name, where told apart.
+    /// Its subject, if grouped by subject.
     pub subject: Option<Subject>,
     /// How much.
     pub consumed: Decimal,
@@ -285,7 +285,7 @@ impl Ledger {
     }
 }
 
-/// As Postgres calls it.
+/// The word that Postgres uses for it.
 fn word(granularity: Granularity) -> &'static str {
     match granularity {
         Granularity::Hour => "hour",

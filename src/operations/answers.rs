@@ -1,27 +1,39 @@
-//! What the verbs answer: amounts in units, instants in unix milliseconds. How they are written is the callers' matter.
+//! What the verbs answer: amounts in units, instants in unix milliseconds. Callers decide how to write them.
 
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Units};
-use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
+use crate::domain::ids::{MeterId, OperationId, OutboxId, PlanId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
+use crate::domain::rating::Bill;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::requests::{Ack, Role};
 
 pub use crate::ledger::{AuditRecord, JobState, LastRun, Reconciliation, StoredEntry, UsageFigures};
 pub use crate::operations::limit_status::LimitStatus;
 
-/// What became of a reserve.
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is recorded.
+    Now,
+    /// It was recorded before.
+    Before,
+}
+
+/// The result of a reserve.
 #[derive(Debug, Clone)]
 pub struct Reserved {
     /// The reservation; none of a dry run.
     pub hold: Option<Hold>,
+    /// How long after it was made its work may start at the earliest, in ms.
+    pub start_after_ms: i64,
     /// Dry run only: whether it would have been admitted.
     pub allowed: Option<bool>,
-    /// Whose units.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// In whose name.
+    /// Its subjects.
     pub subjects: Vec<Subject>,
     /// The operation, where one was named.
     pub operation: Option<OperationId>,
@@ -31,7 +43,7 @@ pub struct Reserved {
     pub replayed: bool,
     /// Whether it was decided while the gate was away.
     pub degraded: bool,
-    /// Names the decision; a repeat names the first one.
+    /// The id of the decision; a repeat has the first one's.
     pub decision_id: Uuid,
     /// Every limit checked.
     pub limits: Vec<LimitStatus>,
@@ -44,7 +56,7 @@ pub struct Reserved {
 pub struct Hold {
     /// The reservation.
     pub id: ReservationId,
-    /// Its state; on a replay the one of now.
+    /// Its state; on a replay the current one.
     pub state: ReservationState,
     /// When it was made (unix ms).
     pub created_at_ms: i64,
@@ -57,9 +69,9 @@ pub struct Hold {
 pub struct ReservedLine {
     /// The meter.
     pub meter: MeterId,
-    /// What is held.
+    /// The amount held.
     pub amount: Amount,
-    /// Best effort: what was asked for.
+    /// Best effort: the amount asked for.
     pub requested: Option<Amount>,
 }
 
@@ -68,13 +80,13 @@ pub struct ReservedLine {
 pub struct Reservation {
     /// The reservation.
     pub id: ReservationId,
-    /// How it stands.
+    /// Its record.
     pub record: Record,
     /// Whether this is the answer to a repeated call.
     pub replayed: bool,
-    /// Whether the gate is away, so that this is what the ledger knows.
+    /// Whether the gate is away, so that this is what the ledger has.
     pub degraded: bool,
-    /// Who has it for certain.
+    /// Which engine has it for certain.
     pub ack: Ack,
     /// The limits it moved whose window is still current.
     pub limits: Vec<LimitStatus>,
@@ -83,7 +95,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// One of which nothing else is known.
+    /// A reservation with only its record.
     pub(super) fn new(id: ReservationId, record: Record) -> Self {
         let (replayed, degraded, ack, limits) = (false, false, Ack::Gate, Vec::new());
         Self { id, record, replayed, degraded, ack, limits, resolved_at_ms: None }
@@ -98,13 +110,13 @@ impl Reservation {
         }
     }
 
-    /// Names the decision that changed it last; whoever asks again is told the same.
+    /// The id of the decision that changed it last; a repeat has the same.
     pub fn decision_id(&self) -> Uuid {
         decision_of(self.id, self.record.head.step)
     }
 }
 
-/// The name of the decision that was a reservation's change of this step.
+/// The id of the decision that made a reservation's change of this step.
 pub(super) fn decision_of(id: ReservationId, step: u32) -> Uuid {
     let mut hasher = blake3::Hasher::new();
     hasher.update(id.as_bytes());
@@ -114,7 +126,7 @@ pub(super) fn decision_of(id: ReservationId, step: u32) -> Uuid {
     uuid::Builder::from_custom_bytes(short).into_uuid()
 }
 
-/// What stands in the way under a limit.
+/// Why a limit has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// What is used up.
@@ -123,12 +135,22 @@ pub enum Cause {
     Reserved,
 }
 
-/// A limit that refuses.
+impl Cause {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Consumed => "consumed",
+            Self::Reserved => "reserved",
+        }
+    }
+}
+
+/// A limit that refuses the request.
 #[derive(Debug, Clone)]
 pub struct RefusedLimit {
-    /// The limit and where it stands.
+    /// The limit and its figures.
     pub limit: LimitStatus,
-    /// What stands in the way.
+    /// Why it has no room.
     pub cause: Cause,
     /// What the request needs under this limit.
     pub needed: Units,
@@ -136,20 +158,20 @@ pub struct RefusedLimit {
     pub shortfall: Units,
     /// How long to wait; none where waiting does not help.
     pub retry_after_ms: Option<i64>,
-    /// In words.
+    /// A sentence.
     pub message: String,
 }
 
 /// A refusal: an answer, not an error.
 #[derive(Debug, Clone)]
 pub struct Refusal {
-    /// Why, by the first of the reasons in order of precedence.
+    /// The first of its reasons, in order of precedence.
     pub code: RefusalCode,
-    /// In words.
+    /// A sentence.
     pub detail: String,
     /// The longest wait; none where waiting does not help.
     pub retry_after_ms: Option<i64>,
-    /// Names this decision in logs.
+    /// The id of this decision in logs.
     pub decision_id: Uuid,
     /// Every limit that refuses.
     pub refused_by: Vec<RefusedLimit>,
@@ -157,10 +179,30 @@ pub struct Refusal {
     pub limits: Vec<LimitStatus>,
 }
 
+/// What became of a check.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// Whether the work may be done.
+    pub allowed: bool,
+    /// How often the same still fits; none where no limit counts it.
+    pub remaining_calls: Option<i64>,
+    /// How long to wait before it is tried again; none where it is allowed, or waiting does not help.
+    pub retry_after_ms: Option<i64>,
+    /// Names this decision in logs.
+    pub decision_id: Uuid,
+    /// Whether it was decided while the gate was away.
+    pub degraded: bool,
+    /// Every limit checked.
+    pub limits: Vec<LimitStatus>,
+    /// Every limit that refuses.
+    pub refused_by: Vec<RefusedLimit>,
+}
+
 /// Why a request is refused, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalCode {
-    /// The amount is above a capacity itself, or the plan has no room for the meter at all: only a plan helps.
+    /// The amount is larger than a whole capacity, or the plan has no room for the meter at all: only another plan
+    /// helps.
     ExceedsPlan,
     /// Only a grant helps.
     BalanceExhausted,
@@ -170,18 +212,30 @@ pub enum RefusalCode {
     RateLimited,
 }
 
-/// What a tenant has left.
+impl RefusalCode {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ExceedsPlan => "exceeds_plan",
+            Self::BalanceExhausted => "balance_exhausted",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::RateLimited => "rate_limited",
+        }
+    }
+}
+
+/// The quota that a tenant has left.
 #[derive(Debug, Clone)]
 pub struct QuotaStatus {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
     /// The current billing period.
     pub period: Window,
     /// The tenant's zone.
     pub zone: String,
-    /// Who told the figures.
+    /// Which engine the figures are from.
     pub source: Ack,
-    /// When (unix ms).
+    /// When they were read (unix ms).
     pub as_of_ms: i64,
     /// Its quotas and limits, and the limits of the subject asked for.
     pub limits: Vec<LimitStatus>,
@@ -199,14 +253,14 @@ pub struct Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// The first `limit` of `data`, of which one more was read to see whether rows follow.
+    /// The first `limit` rows of `data`. One row more was read to see whether others follow.
     pub(super) fn page(mut data: Vec<T>, limit: usize, place: impl Fn(&T) -> String) -> Self {
         let has_more = data.len() > limit;
         data.truncate(limit);
         Self { next: data.last().filter(|_| has_more).map(place), data, as_of_ms: None }
     }
 
-    /// The same page with its rows as others.
+    /// The same page with each row converted.
     pub fn map<U>(self, change: impl FnMut(T) -> U) -> Rows<U> {
         let data = self.data.into_iter().map(change).collect();
         Rows { data, next: self.next, as_of_ms: self.as_of_ms }
@@ -224,14 +278,14 @@ pub struct StoredDefinition {
     pub created: bool,
 }
 
-/// What applying a policy file has changed, or would.
+/// The changes that applying a policy file has made, or would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyChanges {
     /// The version of the policy now.
     pub version: u64,
-    /// What names these changes and no others.
+    /// A digest that only exactly these changes have.
     pub digest: String,
-    /// What changes; what stays as it is, is left out.
+    /// The changes; what stays as it is, is left out.
     pub changes: Vec<Change>,
 }
 
@@ -240,7 +294,7 @@ pub struct PolicyChanges {
 pub struct KeyDetails {
     /// The key's id.
     pub id: String,
-    /// For people.
+    /// A name for people.
     pub name: String,
     /// What it may do.
     pub role: Role,
@@ -252,6 +306,25 @@ pub struct KeyDetails {
     pub expires_at_ms: Option<i64>,
     /// When it was revoked (unix ms).
     pub revoked_at_ms: Option<i64>,
-    /// The whole key: told once, when it is made.
+    /// The whole key, shown once, when it is created.
     pub key: Option<String>,
+}
+
+/// What a period costs so far.
+#[derive(Debug, Clone)]
+pub struct DraftStatement {
+    /// Who pays.
+    pub tenant: TenantId,
+    /// The plan whose prices hold, unless the tenant has its own.
+    pub plan: Option<PlanId>,
+    /// The period.
+    pub period: Window,
+    /// In which zone it is cut.
+    pub zone: String,
+    /// The bill; none where nothing has a price, so that there is no currency.
+    pub bill: Option<Bill>,
+    /// When the books were read (unix ms).
+    pub as_of_ms: i64,
+    /// The last event of the tenant's outbox that was booked then.
+    pub as_of_event: OutboxId,
 }

@@ -1,4 +1,4 @@
-//! Keeps policy and keys of this instance fresh: the ledger's notices at once, a slow poll behind them.
+//! Keeps policy and keys of this instance fresh: by the ledger's notices at once, and by a slow poll.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked}
 use crate::operations::Operations;
 use crate::operations::error::Answer;
 
-/// Notices that come together are answered by one reading ...
+/// Notices that come together cause one reading ...
 const GATHER_FOR: Duration = Duration::from_millis(10);
-/// ... which a stream of them without a pause does not hold up for longer.
+/// ... and a stream of them without a pause delays it no longer than this.
 const GATHER_MAX: Duration = Duration::from_millis(100);
 
-/// Follows changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own;
-/// `poll_every` is how often they are asked for besides.
+/// Applies changes of policy and keys until `stop` resolves. `url` is the ledger's, for a connection of its own.
+/// `poll_every` is the interval of the poll.
 pub async fn follow_changes(
     operations: Arc<Operations>,
     url: String,
@@ -55,7 +55,7 @@ pub async fn follow_changes(
 }
 
 impl Operations {
-    /// Says whether the policy may have changed.
+    /// Returns whether the policy may have changed.
     async fn take_notice(&self, noticed: Noticed) -> bool {
         match noticed {
             Noticed::Connected => {
@@ -63,7 +63,7 @@ impl Operations {
                 told(self.keys.follow_from_the_start().await);
                 self.memory.key_filters.ring();
                 if let Err(error) = self.outage.reload_parked().await {
-                    tracing::warn!(%error, "parked calls could not be looked up; they are again in a while");
+                    tracing::warn!(%error, "parked calls could not be looked up; a later look retries");
                 }
             }
             Noticed::Changed(Notice { kind, id, version }) => match kind.as_str() {
@@ -78,7 +78,7 @@ impl Operations {
                     self.memory.key_filters.ring();
                     return false;
                 }
-                "job" => self.ring_jobs(),
+                "job" => self.jobs.ring(),
                 "tenant" => {
                     if let Ok(tenant) = TenantId::parse(&id) {
                         self.core.policy.tenant_changed(&tenant, version).await;
@@ -98,13 +98,13 @@ impl Operations {
                 version
             }
             Err(error) => {
-                tracing::warn!(%error, "the policy could not be read again; the one known stays in force");
+                tracing::warn!(%error, "the policy could not be read again; the last one read stays in force");
                 seen_version
             }
         }
     }
 
-    /// What a lost notice would leave behind: where none was heard since the last poll, any change is taken as a change of
+    /// Repairs the effect of a lost notice. Where none arrived since the last poll, any change counts as a change of
     /// everything.
     async fn poll(&self, seen_version: u64, is_quiet: bool) -> u64 {
         // A revoked key must not outlive a lost notice.
@@ -120,6 +120,6 @@ impl Operations {
 /// Logs that the keys' changes could not be read.
 fn told(followed: Answer<()>) {
     if let Err(error) = followed {
-        tracing::warn!(%error, "changes of keys could not be read; those known stay in force");
+        tracing::warn!(%error, "changes of keys could not be read; the keys in memory stay in force");
     }
 }

@@ -1,4 +1,4 @@
-//! What every group of verbs works with: the two engines, the clocks, policy in memory, how far the books are.
+//! What every group of verbs works with: the two engines, the clocks, policy in memory, booking progress.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::operations::progress::BookingProgress;
 use crate::telemetry::Metrics;
 use crate::telemetry::labels::Script;
 
-/// The two engines and what goes with them.
+/// The two engines and what belongs to them.
 pub(super) struct Core {
     pub(super) gate: Arc<Gate>,
     pub(super) ledger: Ledger,
-    /// The service's time: the test clock's where there is one.
+    /// The service's time: that of the test clock, if there is one.
     pub(super) clock: Clock,
-    /// The host's time, also under a test clock.
+    /// The host's time, even with a test clock.
     pub(super) wall_clock: Clock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) policy: PolicyStore,
@@ -28,18 +28,18 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// What scripts are told of the time: the test clock's, or nothing, and they ask Redis.
+    /// The time that scripts get: the test clock's; with none they ask Redis.
     pub(super) fn script_now(&self) -> Option<i64> {
         self.clock.is_test().then(|| self.clock.now_ms())
     }
 
-    /// The scripts' time: by a host's clock that lags it, a window that has just turned would be restored as the one
-    /// before, and what is booked in the new one would read as nothing used.
+    /// The scripts' time. By a lagging host's clock, a window that has just turned would be restored as the previous
+    /// one, and what is booked in the new one would count as nothing used.
     pub(super) fn gate_now_ms(&self) -> i64 {
         self.script_now().unwrap_or_else(|| self.gate.redis_time_ms())
     }
 
-    /// Runs one script call and notes how long it took.
+    /// Runs one script call and measures its time.
     pub(super) async fn timed<T>(
         &self,
         script: Script,

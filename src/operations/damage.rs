@@ -1,5 +1,5 @@
-//! What cannot be done for what it is done to: a record, counter or row that does not read. It is passed over, told once a minute, and
-//! tried again; the rest goes on.
+//! Damage: work on a record, counter or row that cannot be decoded is skipped, reported once a minute and retried;
+//! other work goes on.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -11,29 +11,29 @@ use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use crate::telemetry::labels::Alarm;
 
-/// For so long something damaged is neither told again nor, in loops without a pace of their own, tried again.
+/// How long a damage is neither reported again nor, in loops without a pause of their own, retried.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Beyond so many at once, everything is told each time.
+/// With more damages than this at once, each is reported every time.
 const REMEMBERED_MAX: usize = 10_000;
-/// For so long the ledger may take to note it.
+/// How long the ledger may take to record a damage.
 const NOTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// What was to be done.
+/// The work that is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// A hold was to expire.
+    /// Expiring a hold.
     Expiry,
-    /// A tenant was to be restored.
+    /// Restoring a tenant.
     Restore,
-    /// A quota's next period was to be told.
+    /// Delivering a quota's next period to the gate.
     NextPeriod,
-    /// A tenant was to be compared with the books.
+    /// Comparing a tenant with the books.
     Comparison,
-    /// A drift was to be repaired.
+    /// Repairing a drift.
     Repair,
-    /// An operation that came again was to be taken back.
+    /// Undoing a repeat.
     Undo,
-    /// Parked calls were to be told to the gate.
+    /// Redelivering parked calls.
     Replay,
 }
 
@@ -51,16 +51,16 @@ impl Work {
     }
 }
 
-/// What cannot be done, and where that is told.
+/// Damages, and where they are reported.
 pub struct Damage {
     ledger: Ledger,
     metrics: Arc<Metrics>,
-    /// What was passed over within the last minute.
+    /// What was skipped within the last minute.
     passed_over: Mutex<HashMap<(Work, String), Instant>>,
 }
 
 impl Damage {
-    /// Nothing yet.
+    /// Nothing is skipped yet.
     pub(super) fn new(ledger: Ledger, metrics: Arc<Metrics>) -> Self {
         Self { ledger, metrics, passed_over: Mutex::default() }
     }
@@ -69,12 +69,12 @@ impl Damage {
         self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was passed over within the last minute.
+    /// Whether it was skipped within the last minute.
     pub(super) fn is_passed_over(&self, work: Work, item: &str) -> bool {
         self.lock().get(&(work, item.to_owned())).is_some_and(|at| at.elapsed() < AGAIN_AFTER)
     }
 
-    /// Notes it; says whether it was not passed over lately.
+    /// Remembers it; returns whether it was not skipped lately.
     fn note(&self, work: Work, item: &str) -> bool {
         if self.is_passed_over(work, item) {
             return false;
@@ -89,7 +89,7 @@ impl Damage {
         true
     }
 
-    /// Tells of something that is passed over: log, alarm, and the ledger, from which `tollgate status` has it.
+    /// Reports something that is skipped: in the log, as an alarm, and in the ledger, where `tollgate status` reads it.
     pub async fn pass_over(&self, work: Work, item: &str, why: &(impl Display + Sync)) {
         if !self.note(work, item) {
             return;
@@ -100,11 +100,11 @@ impl Damage {
             work,
             item,
             why,
-            "passed over, as it cannot be done; it is tried again, and the rest goes on"
+            "skipped, because it cannot be done; it is retried, and other work goes on"
         );
         let noting = tokio::time::timeout(NOTED_WITHIN, self.ledger.note_damage(work, item, &why));
         if !matches!(noting.await, Ok(Ok(()))) {
-            tracing::debug!(work, item, "the ledger could not note what was passed over");
+            tracing::debug!(work, item, "the ledger could not record what was skipped");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a verb could not do what it was asked.
+//! Why a verb failed.
 
 use crate::domain::amount::UNITS_MAX;
 use crate::domain::instant::rfc3339;
@@ -13,34 +13,37 @@ pub use crate::domain::field_error::FieldError;
 /// What every verb answers.
 pub type Answer<T> = Result<T, OperationError>;
 
-/// Why a verb could not do what it was asked.
+/// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
-    /// Well-formed and wrong.
+    /// Well-formed, but wrong.
     #[error("{}", .0.first().map_or("the request is not valid", |e| e.message.as_str()))]
     Invalid(Vec<FieldError>),
     /// Malformed.
     #[error("{0}")]
     Malformed(String),
-    /// There is no such thing, or it is another tenant's.
+    /// What is booked needs a key.
+    #[error("what is booked needs an idempotency key")]
+    KeyRequired,
+    /// It does not exist, or it belongs to another tenant.
     #[error("{0}")]
     NotFound(String),
-    /// The same key came with another meaning; carries the first request's reservation.
+    /// The key was used for another request; carries that one's reservation.
     #[error("this idempotency key was used for another request, whose reservation is {}", .0.id)]
     KeyReused(Box<Reservation>),
-    /// The call does not change the reservation, which stands like this.
+    /// The call does not change the reservation, whose state is carried.
     #[error("{}", why(.0, .1))]
     Rejected(Rejection, Box<Reservation>),
     /// Something still refers to it, or it is in the books.
     #[error("{0}")]
     InUse(String),
-    /// It has another version than was asked for, or is there although it must not be.
+    /// It has another version than the expected one, or exists although it must not.
     #[error("the object has version {current}, which is not the one that was asked for")]
     PreconditionFailed {
         /// The version it has.
         current: u64,
     },
-    /// What was agreed to is not what would happen any more.
+    /// The changes that were agreed to are not those that would happen now.
     #[error("the difference is not the one that was looked at: look at it again")]
     DifferenceMoved,
     /// A limit or quota refuses.
@@ -49,7 +52,8 @@ pub enum OperationError {
     /// The gate cannot decide now.
     #[error("the gate cannot decide right now: {0}")]
     GateUnavailable(String),
-    /// An event of the reservation waits in quarantine: until it is decided the gate is not told of it.
+    /// An event of the reservation waits in quarantine: until it is decided, the reservation is not restored to the
+    /// gate.
     #[error("{0} waits in quarantine; repeat the call once an operator has decided it")]
     InQuarantine(&'static str),
     /// The ledger cannot be read now.
@@ -58,23 +62,23 @@ pub enum OperationError {
     /// Too much at once.
     #[error("too many calls at once")]
     Overloaded,
-    /// The gate has it, the ledger not yet.
+    /// The gate has it; the ledger has not booked it in time.
     #[error(
         "the gate has applied the call, but the ledger has not booked it in time; repeat the call to wait again"
     )]
     LedgerTimeout,
-    /// A fault of ours: logged once, the caller sees a fixed text.
+    /// A fault of the service: logged once, the caller gets a fixed text.
     #[error("internal fault: {0}")]
     Internal(String),
 }
 
 impl OperationError {
-    /// One wrong field.
+    /// An error of one field.
     pub fn field(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid(vec![FieldError::new(pointer, message)])
     }
 
-    /// The one answer for a reservation id that is unknown or another tenant's.
+    /// The same answer for a reservation id that is unknown and for one of another tenant.
     pub(super) fn no_such_reservation() -> Self {
         Self::NotFound(
             "there is no such reservation; if the work was done, record it as usage with a key of its own"
@@ -82,12 +86,12 @@ impl OperationError {
         )
     }
 
-    /// The position of a list is not one that this service gave.
+    /// A list cursor that this service did not make.
     pub(super) fn bad_cursor() -> Self {
-        Self::Malformed("the cursor does not read; start again without it".into())
+        Self::Malformed("the cursor cannot be decoded; start again without it".into())
     }
 
-    /// Whether gate or ledger did not answer, so that the same may do later.
+    /// Whether gate or ledger did not answer, so that a retry may succeed.
     pub fn is_server_away(&self) -> bool {
         matches!(self, Self::GateUnavailable(_) | Self::LedgerUnavailable(_))
     }
@@ -123,7 +127,7 @@ impl From<LedgerError> for OperationError {
     }
 }
 
-/// Why a call does not change a reservation, and what would.
+/// Why a call does not change a reservation, and what to do instead.
 fn why(rejection: &Rejection, found: &Reservation) -> String {
     let Record { head, body, .. } = &found.record;
     let meter = |line: &usize| body.lines.get(*line).map(|line| line.meter.as_str()).unwrap_or_default();

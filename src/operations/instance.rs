@@ -1,11 +1,11 @@
-//! This instance among others: the name under which it takes leases.
+//! This instance's name, under which it takes leases.
 
 use std::fmt::Display;
 
 use rand::random;
 
-/// Tells the leases of this instance from those of others. The same for as long as it lives, so that a lease that a dead
-/// ledger did not take back keeps nobody here waiting.
+/// Distinguishes the leases of this instance from those of others. It stays the same while the instance lives, so a
+/// lease that could not be given back to a dead ledger does not delay this instance.
 pub(super) struct Instance(u128);
 
 impl Default for Instance {
@@ -15,7 +15,7 @@ impl Default for Instance {
 }
 
 impl Instance {
-    /// Who takes the lease of a piece of work of which this instance does one at a time.
+    /// The owner name for the lease of a piece of work that this instance does one at a time.
     pub(super) fn owner(&self, work: impl Display) -> String {
         format!("{work}/{:032x}", self.0)
     }

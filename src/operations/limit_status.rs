@@ -1,21 +1,21 @@
-//! Where a limit or quota stands: its counter with what the gate or the books say of it.
+//! The status of a limit or quota: its counter with the figures of the gate or of the books.
 
 use std::borrow::Borrow;
 
 use crate::domain::amount::Units;
-use crate::domain::counter::Counter;
+use crate::domain::counter::{Counter, need};
 use crate::domain::ids::Subject;
 use crate::domain::policy::Resolved;
 use crate::gate::CounterReading;
 
-/// Where a limit or quota stands.
+/// The status of a limit or quota.
 #[derive(Debug, Clone)]
 pub struct LimitStatus {
-    /// What it counts, and how.
+    /// The counter: what it counts, and how.
     pub counter: Counter,
-    /// Whose use it counts, where that is one subject's.
+    /// The subject that it counts, if it counts one.
     pub subject: Option<Subject>,
-    /// At most so much: a limit's from policy, a quota's as it was told.
+    /// The capacity: a limit's from policy, a quota's as it was read.
     pub capacity: Units,
     /// Used up.
     pub consumed: Units,
@@ -25,10 +25,12 @@ pub struct LimitStatus {
     pub remaining: Units,
     /// When what it counts is forgotten (unix ms).
     pub resets_at_ms: i64,
-    /// When one of the holds in it ends (unix ms), the earliest known.
+    /// When one of its holds ends (unix ms), the earliest known.
     pub next_hold_ends_at_ms: Option<i64>,
-    /// When it stood so (unix ms).
+    /// When these figures were right (unix ms).
     pub as_of_ms: i64,
+    /// Whether it went, or would go, beyond its capacity without refusing.
+    pub is_exceeded: bool,
 }
 
 impl LimitStatus {
@@ -39,13 +41,15 @@ impl LimitStatus {
         now_ms: i64,
     ) -> Self {
         let CounterReading { consumed, reserved, room, .. } = *reading;
-        let told = room.filter(|_| counter.is_quota());
-        let capacity = told
+        let told_capacity = room.filter(|_| counter.is_quota());
+        // What refuses nothing has more room at the gate than its capacity leaves.
+        let room = room.filter(|_| counter.kind.refuses());
+        let capacity = told_capacity
             .and_then(|room| Units::new(room + consumed.get() + reserved.get()))
             .unwrap_or(counter.capacity);
         let left = || counter.parameters.room(consumed.get(), reserved.get(), capacity.get());
         let subject: Option<&Subject> = counter.subject(subjects).map(T::borrow);
-        Self {
+        let status = Self {
             subject: subject.cloned(),
             capacity,
             consumed,
@@ -54,19 +58,39 @@ impl LimitStatus {
             resets_at_ms: counter.resets_at_ms(reading.resets_at_ms, now_ms),
             next_hold_ends_at_ms: reading.next_hold_ends_at_ms,
             as_of_ms: now_ms,
+            is_exceeded: false,
             counter,
-        }
+        };
+        status.with(0)
+    }
+
+    /// What it would come to with so much more.
+    fn with(mut self, more: i64) -> Self {
+        let is_above = self.used() + i128::from(more) > i128::from(self.capacity.get());
+        self.is_exceeded = !self.counter.kind.refuses() && is_above;
+        self
+    }
+
+    /// What it would come to if these amounts by line were admitted.
+    pub(super) fn with_amounts(self, amounts: &[Units]) -> Self {
+        let more = need(&self.counter.lines, amounts);
+        self.with(more)
+    }
+
+    /// How much of its capacity is taken.
+    fn used(&self) -> i128 {
+        let capacity = self.capacity.get();
+        let left = self.counter.parameters.room(self.consumed.get(), self.reserved.get(), capacity);
+        i128::from(capacity) - i128::from(left)
     }
 
     /// Whether it has come near its capacity.
     pub fn is_near(&self) -> bool {
-        let capacity = self.capacity.get();
-        let left = self.counter.parameters.room(self.consumed.get(), self.reserved.get(), capacity);
-        let used = i128::from(capacity) - i128::from(left);
-        used > 0 && used * 100 >= i128::from(capacity) * i128::from(self.counter.near_percent())
+        let (used, capacity) = (self.used(), i128::from(self.capacity.get()));
+        used > 0 && used * 100 >= capacity * i128::from(self.counter.near_percent())
     }
 
-    /// The length of its window; of a bucket, how long it takes to fill.
+    /// The length of its window; for a bucket, the time until it is full again.
     pub fn window_seconds(&self) -> i64 {
         match self.counter.window() {
             Some(window) => (window.end_ms - window.start_ms) / 1000,
@@ -75,7 +99,7 @@ impl LimitStatus {
     }
 }
 
-/// Every limit checked, as far as its figures are those of now.
+/// Every limit checked whose figures are current.
 pub(super) fn limit_statuses(
     resolved: Resolved,
     subjects: &[Subject],

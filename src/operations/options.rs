@@ -1,10 +1,11 @@
-//! What the verbs need to know of the configuration.
+//! The options of the verbs, from the configuration.
 
 use std::time::Duration;
 
 use crate::domain::ids::PlanId;
+use crate::domain::limit::Percent;
 
-/// What the verbs need to know of the configuration.
+/// The options of the verbs, from the configuration.
 #[derive(Debug, Clone)]
 pub struct OperationsOptions {
     /// The installation's secret; ids, subject hashes, key hashes and cursors derive from it.
@@ -21,16 +22,27 @@ pub struct OperationsOptions {
     pub keyed_memory_ms: i64,
     /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
     pub deny_without_limit: bool,
-    /// The plan on which an unknown tenant is created at first use; none: it is refused.
+    /// The plan on which an unknown tenant is created at first use; none: unknown tenants are refused.
     pub unknown_tenant_plan: Option<PlanId>,
-    /// With so many events not booked yet, nothing new is admitted.
+    /// With more events than this not booked yet, nothing new is admitted.
     pub backlog_events_max: u64,
-    /// With so many, holds are neither extended nor consumed in part.
+    /// With more than this, holds are neither extended nor consumed in part.
     pub backlog_events_hard_max: u64,
-    /// With so many bytes of them, nothing new is admitted.
+    /// With more bytes than this in them, nothing new is admitted.
     pub backlog_bytes_max: u64,
-    /// With so many, holds are neither extended nor consumed in part.
+    /// With more than this, holds are neither extended nor consumed in part.
     pub backlog_bytes_hard_max: u64,
-    /// How long booked events stay in the outbox, where their bytes do not end that earlier.
+    /// How long booked events stay in the outbox, unless their bytes end that earlier.
     pub safety_tail: Duration,
+    /// Which decisions are logged.
+    pub decision_log: DecisionLogOptions,
+}
+
+/// Which decisions are logged.
+#[derive(Debug, Clone, Copy)]
+pub struct DecisionLogOptions {
+    /// How many refusals a second; 0: none.
+    pub refusals_per_second: u32,
+    /// Which share of what is admitted.
+    pub admitted: Percent,
 }

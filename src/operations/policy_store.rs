@@ -1,5 +1,5 @@
-//! Policy in memory: one immutable snapshot for all, tenants worked out as they come, both kept fresh by the
-//! ledger's notices.
+//! Policy in memory: one immutable snapshot for all tenants, and tenants resolved at their first use. The ledger's
+//! notices keep both fresh.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use moka::future::Cache;
 
-use crate::domain::ids::{OperationId, Partition, Subject, TenantId};
+use crate::domain::ids::{MeterId, OperationId, Partition, Subject, TenantId};
 use crate::domain::operation::Operation;
 use crate::domain::period::{Calendars, Windows};
 use crate::domain::policy::counter::{self, GenerationRow, Resets};
 use crate::domain::policy::diff::DefinitionKind;
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::{Policy, Resolved, TenantPolicy};
+use crate::domain::price::Price;
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{Generation, Ledger, PolicyVersions};
 use crate::operations::error::{Answer, OperationError};
@@ -24,16 +25,16 @@ use crate::telemetry::labels::Alarm;
 const TENANTS_MAX: u64 = 1_000_000;
 const UNKNOWN_MAX: u64 = 100_000;
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
-/// Longer than any reading of a tenant takes.
+/// Longer than a tenant takes to be read.
 const CHANGED_FOR: Duration = Duration::from_secs(120);
 
-/// A tenant as this instance keeps it: its definition, its policy under one snapshot, its windows of now.
+/// A tenant in this instance's memory: its definition, its policy under one snapshot, its current windows.
 pub(super) struct TenantEntry {
     /// As it is stored.
     pub(super) definition: Arc<TenantDefinition>,
     /// The version of the tenant's row.
     pub(super) version: u64,
-    /// Where its keys are.
+    /// The partition of its keys.
     pub(super) partition: Partition,
     /// Its limits and quotas.
     pub(super) policy: TenantPolicy,
@@ -60,20 +61,33 @@ impl TenantEntry {
         Ok(Self { definition, version, partition, policy, calendars, resets, snapshot, windows })
     }
 
-    /// The tenant's windows around `at_ms`; worked out anew only when one of them has turned.
+    /// The tenant's windows around `at_ms`; computed again only when one of them has turned.
     pub(super) fn windows(&self, at_ms: i64) -> Windows {
         let cached = self.windows.load();
         if cached.valid().contains(at_ms) {
             return **cached;
         }
         let fresh = self.calendars.windows(at_ms);
-        self.windows.store(Arc::new(fresh));
+        if at_ms >= cached.valid().end_ms {
+            self.windows.store(Arc::new(fresh));
+        }
         fresh
+    }
+
+    /// The prices of its plan.
+    pub(super) fn plan_prices(&self) -> &[Price] {
+        let plan = self.definition.plan.as_ref().and_then(|plan| self.snapshot.plan(plan));
+        plan.map_or(&[], |plan| &plan.prices)
     }
 
     /// Every tenant-scoped limit and quota in force.
     pub(super) fn tenant_counters(&self, at_ms: i64) -> Resolved {
         self.policy.overview(&[], at_ms, &self.windows(at_ms))
+    }
+
+    /// Whether the gate alone counts this meter.
+    pub(super) fn is_light(&self, meter: &MeterId) -> bool {
+        self.snapshot.meter(meter).is_some_and(|meter| !meter.booked)
     }
 
     /// Every limit in force for one subject.
@@ -85,7 +99,7 @@ impl TenantEntry {
     }
 }
 
-/// The policy of this instance. Reads take no lock; a tenant not yet known asks the ledger once.
+/// The policy of this instance. Reads take no lock; an unknown tenant is looked up in the ledger once.
 pub(super) struct PolicyStore {
     ledger: Ledger,
     partitions: u16,
@@ -94,14 +108,15 @@ pub(super) struct PolicyStore {
     unknown: Cache<TenantId, ()>,
     refreshing: tokio::sync::Mutex<()>,
     changing: tokio::sync::Mutex<()>,
-    /// Why tenants could not be resolved lately: whoever asks again at once is told the same.
+    /// Why tenants could not be resolved lately: a repeat within a second gets the same answer.
     unresolved: Cache<TenantId, Arc<str>>,
     metrics: Arc<Metrics>,
-    /// The versions of tenants that were changed lately: one read before that must not be kept after it ...
+    /// The versions of tenants that were changed lately: a tenant read before its change must not be stored after it
+    /// ...
     changed: Cache<TenantId, u64>,
-    /// ... nor one read before all of them were forgotten: how often they were.
+    /// ... nor one read before all tenants were forgotten: counts how often they were.
     forgotten: AtomicU64,
-    /// How far the policy had got when `current` was last known to say it, also where nothing in it had changed.
+    /// The versions as of which `current` was last known to be right, even if nothing in it had changed.
     seen: Mutex<PolicyVersions>,
     clock: crate::clock::Clock,
 }
@@ -137,7 +152,7 @@ impl PolicyStore {
         self.current.load_full()
     }
 
-    /// The version of the policy that the snapshot in force is known to say.
+    /// The policy version as of which the snapshot in force is known to be right.
     pub(super) fn seen_version(&self) -> u64 {
         self.seen().version
     }
@@ -146,9 +161,9 @@ impl PolicyStore {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The snapshot in force, as what it is known to say: a change of a tenant is prepared on it.
+    /// The snapshot in force, with the versions as of which it is right: a change of a tenant is prepared on it.
     pub(super) fn as_of_now(&self) -> (PolicyVersions, Policy) {
-        // Read first: what comes into force in between is newer than this says, never older.
+        // Reads the versions first: the snapshot may then be newer than they say, never older.
         let seen = *self.seen();
         let current = self.current.load();
         (seen, Policy::new(seen.version, current.definitions().clone(), current.generations().clone()))
@@ -185,8 +200,8 @@ impl PolicyStore {
         }
     }
 
-    /// Works a tenant out under this snapshot. One that cannot be resolved is an alarm, and costs a look a second however
-    /// often it is asked for.
+    /// Resolves a tenant under this snapshot. One that cannot be resolved raises an alarm, and is tried once a second
+    /// at most, however often it is asked for.
     async fn resolve(
         &self,
         id: &TenantId,
@@ -259,12 +274,12 @@ impl PolicyStore {
         Ok(entry)
     }
 
-    /// Looks whether anything but tenants has changed, and if so reads the snapshot again; the old one stays when nothing in
-    /// it has changed. A ledger that was set back is followed back. Answers the version.
+    /// Reads the snapshot again if anything but tenants has changed; the old one stays when its contents are the same.
+    /// It also goes back with a ledger that was set back. Returns the version.
     pub(super) async fn refresh(&self) -> Answer<u64> {
-        // A slow reading must not replace a later one: nothing would tell of the change again.
+        // A slow reading must not replace a later one, because no further notice would correct it.
         let _one_at_a_time = self.refreshing.lock().await;
-        // Read first: what was seen by now is in every later reading, but for one of a ledger that was set back.
+        // Read first: every later reading contains what was seen by now, unless the ledger was set back.
         let seen = *self.seen();
         let stored = self.ledger.policy_versions().await?;
         if stored.shared == seen.shared && stored.version >= seen.version {
@@ -297,16 +312,16 @@ impl PolicyStore {
         seen.version
     }
 
-    /// Notes that between `base`, which was seen, and `version` nothing but tenants has changed.
+    /// Records that only tenants have changed between `base`, which was seen, and `version`.
     pub(super) fn only_tenants_changed(&self, base: u64, version: u64) -> u64 {
         let seen = self.seen_version();
         if seen >= base { self.note_version(version) } else { seen.max(version) }
     }
 
-    /// Notes that a tenant has this version now. Known as an older one it is forgotten, so that its next use asks the ledger;
-    /// one that was read since stays.
+    /// Records that a tenant has this version now. An older one is forgotten, so that its next use asks the ledger; one
+    /// that was read since stays.
     pub(super) async fn tenant_changed(&self, id: &TenantId, version: u64) {
-        // First, for a reading under way.
+        // First, so that a reading under way sees it.
         self.changed.insert(id.clone(), version).await;
         self.unknown.invalidate(id).await;
         self.unresolved.invalidate(id).await;
@@ -315,7 +330,7 @@ impl PolicyStore {
         }
     }
 
-    /// Forgets all tenants: after notices may have been missed.
+    /// Forgets all tenants, because notices may have been missed.
     pub(super) fn forget_tenants(&self) {
         self.forgotten.fetch_add(1, Ordering::AcqRel);
         self.unknown.invalidate_all();
@@ -323,7 +338,7 @@ impl PolicyStore {
         self.tenants.invalidate_all();
     }
 
-    /// The rule of an operation as it was at a policy version.
+    /// The rule of an operation at a policy version.
     pub(super) async fn operation_at(&self, id: &OperationId, version: u64) -> Answer<Arc<Operation>> {
         match self.ledger.operation_at_version(id, version).await? {
             Some(definition) => Ok(Arc::new(stored_json(&definition)?)),
@@ -360,6 +375,7 @@ pub(super) fn add_object(
             let operation: Operation = stored_json(json)?;
             definitions.operations.insert(operation.id.clone(), Arc::new(operation));
         }
+        DefinitionKind::CostDefaults => definitions.cost_defaults = Some(Arc::new(stored_json(json)?)),
         DefinitionKind::Limit => {
             let limit: crate::domain::limit::Limit = stored_json(json)?;
             definitions.limits.insert(limit.id.clone(), Arc::new(limit));
@@ -376,10 +392,10 @@ pub(super) fn add_object(
     Ok(())
 }
 
-/// Reads a definition the ledger holds; one this version cannot read is a fault, never ignored.
+/// Decodes a definition from the ledger. One that this version cannot decode is a fault, never ignored.
 pub(super) fn stored_json<T: serde::de::DeserializeOwned>(json: &serde_json::Value) -> Answer<T> {
     crate::domain::field_error::read_json(json)
-        .map_err(|error| OperationError::Internal(format!("a stored definition does not read: {error}")))
+        .map_err(|error| OperationError::Internal(format!("a stored definition cannot be decoded: {error}")))
 }
 
 /// The stored table of generations as the domain reads it.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::domain::amount::Amount;
 use crate::domain::checkpoint::ReconciliationState;
+use crate::domain::endpoint::{EndpointPath, HttpMethod};
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::lines::WorkLines;
 use crate::domain::meter::HoldSeconds;
@@ -22,10 +24,10 @@ pub enum Work {
     Operation {
         /// The operation.
         operation: OperationId,
-        /// What the rule needs: numbers (as integers or decimal strings), booleans, texts.
+        /// The attributes that the rule needs: numbers (as integers or decimal strings), booleans, texts.
         attributes: serde_json::Map<String, serde_json::Value>,
     },
-    /// Amounts as given; optionally under an operation's name.
+    /// Amounts as given, optionally under an operation's name.
     Lines {
         /// Meter and amount.
         lines: WorkLines,
@@ -35,7 +37,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// The operation it runs under, where one is named.
+    /// The operation it names, if any.
     pub fn operation(&self) -> Option<&OperationId> {
         match self {
             Self::Operation { operation, .. } => Some(operation),
@@ -58,7 +60,7 @@ pub enum Mode {
 /// A reserve and, without ttl and dry run, a usage.
 #[derive(Debug, Clone)]
 pub struct ReserveRequest {
-    /// Whose units.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Up to four subjects, each kind once.
     pub subjects: Vec<Subject>,
@@ -68,13 +70,38 @@ pub struct ReserveRequest {
     pub ttl: Option<HoldSeconds>,
     /// How much must fit.
     pub mode: Mode,
-    /// Only say what would happen.
+    /// Only answers what would happen.
     pub dry_run: bool,
-    /// The caller's own hash of the payload; part of the request's meaning.
+    /// The caller's own hash of the payload; part of the fingerprint.
     pub payload_fingerprint: Option<String>,
     /// At most 50 keys and 8 KB.
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
     /// Makes the call repeatable.
+    pub key: Option<IdempotencyKey>,
+    /// When the work was done (unix ms), where the caller says; only of an event.
+    pub happened_at_ms: Option<i64>,
+}
+
+/// A check: work that is counted at once, or only asked about.
+#[derive(Debug, Clone)]
+pub struct CheckRequest {
+    /// Whose limits.
+    pub tenant: TenantId,
+    /// Up to four subjects, each kind once.
+    pub subjects: Vec<Subject>,
+    /// What is to be done.
+    pub operation: Option<OperationId>,
+    /// By which method an endpoint is called, where no operation is named.
+    pub method: Option<HttpMethod>,
+    /// Which endpoint.
+    pub endpoint: Option<EndpointPath>,
+    /// What the operation's rule needs.
+    pub attributes: serde_json::Map<String, serde_json::Value>,
+    /// How much it costs, instead of what the rule says.
+    pub cost: Option<Amount>,
+    /// Only say what would happen.
+    pub peeks: bool,
+    /// Makes a check of booked meters repeatable; it is needed there, and has no effect elsewhere.
     pub key: Option<IdempotencyKey>,
 }
 
@@ -89,21 +116,21 @@ pub enum Ack {
     Ledger,
 }
 
-/// What a consume says was used so far.
+/// The total that a consume says was used so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Used {
     /// `{}`, `amount` or `lines`.
     Totals(Totals),
-    /// `attributes`: the operation costed again.
+    /// `attributes`: costed again by the operation's rule.
     Attributes(serde_json::Map<String, serde_json::Value>),
 }
 
 /// A consume.
 #[derive(Debug, Clone)]
 pub struct ConsumeRequest {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
-    /// The key's tenant, if it is bound to one: another's reservation is unknown.
+    /// The key's tenant, if it is bound to one: a reservation of another tenant does not exist for it.
     pub bound: Option<TenantId>,
     /// Totals so far.
     pub used: Used,
@@ -116,11 +143,11 @@ pub struct ConsumeRequest {
 /// A release.
 #[derive(Debug, Clone)]
 pub struct ReleaseRequest {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
     /// The key's tenant, if it is bound to one.
     pub bound: Option<TenantId>,
-    /// What was used before the work was given up; `Totals::Default` here means nothing was named.
+    /// What was used before the work was given up; `Totals::Default` means that nothing was named.
     pub incurred: Totals,
     /// Why, for the log.
     pub reason: Option<String>,
@@ -129,7 +156,7 @@ pub struct ReleaseRequest {
 /// An extend.
 #[derive(Debug, Clone)]
 pub struct ExtendRequest {
-    /// Which reservation.
+    /// Its reservation.
     pub id: ReservationId,
     /// The key's tenant, if it is bound to one.
     pub bound: Option<TenantId>,
@@ -137,7 +164,7 @@ pub struct ExtendRequest {
     pub ttl: Option<HoldSeconds>,
 }
 
-/// Who acts where nobody called.
+/// The actor of what nobody called.
 pub const INSTALLATION: &str = "installation";
 
 /// Which page of a list, newest first.
@@ -145,7 +172,7 @@ pub const INSTALLATION: &str = "installation";
 pub struct Page {
     /// 1 to 1000.
     pub limit: u32,
-    /// The position after which to go on, as an earlier page gave it.
+    /// The position after which the page starts, from an earlier page.
     pub after: Option<String>,
 }
 
@@ -161,13 +188,14 @@ impl Page {
 pub struct UsageRequest {
     /// One tenant, or all of them.
     pub tenant: Option<TenantId>,
-    /// From this instant (unix ms), inclusive; absent: the start of the tenant's current period, or of the current UTC month.
+    /// From this instant (unix ms), inclusive; absent: the start of the tenant's current period, or of the current UTC
+    /// month.
     pub from_ms: Option<i64>,
     /// To this instant (unix ms), exclusive; absent: now.
     pub to_ms: Option<i64>,
     /// Absent: one row per group.
     pub granularity: Option<Granularity>,
-    /// What rows are split by.
+    /// The groups that get rows of their own.
     pub group_by: Vec<GroupBy>,
     /// The zone of days and months over all tenants; absent: UTC. A single tenant's own zone is always used.
     pub zone: Option<Zone>,
@@ -177,7 +205,7 @@ pub struct UsageRequest {
     pub page: Page,
 }
 
-/// What comparing the gate with the books came to.
+/// The results of comparing the gate with the books.
 #[derive(Debug, Clone)]
 pub struct ReconciliationsRequest {
     /// Only this tenant's.
@@ -191,7 +219,7 @@ pub struct ReconciliationsRequest {
 /// Entries of a tenant.
 #[derive(Debug, Clone)]
 pub struct EntriesRequest {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Only this meter.
     pub meter: Option<MeterId>,
@@ -208,7 +236,7 @@ pub struct EntriesRequest {
 /// Changes in the audit log.
 #[derive(Debug, Clone)]
 pub struct AuditRequest {
-    /// Which.
+    /// Which changes.
     pub filter: AuditFilter,
     /// Which page.
     pub page: Page,
@@ -217,7 +245,7 @@ pub struct AuditRequest {
 /// Reservations of a tenant.
 #[derive(Debug, Clone)]
 pub struct ReservationsRequest {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Only those in this state.
     pub state: Option<ReservationState>,
@@ -225,10 +253,10 @@ pub struct ReservationsRequest {
     pub page: Page,
 }
 
-/// What a tenant has left.
+/// The quota that a tenant has left.
 #[derive(Debug, Clone)]
 pub struct QuotaRequest {
-    /// Whose.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Also the limits of this subject.
     pub subject: Option<Subject>,
@@ -239,11 +267,11 @@ pub struct QuotaRequest {
 pub struct ApplyRequest {
     /// What is created and replaced.
     pub policy: PolicyFile,
-    /// What goes where the file does not name it.
+    /// The kinds whose objects are deleted where the file does not name them.
     pub prune: BTreeSet<Prune>,
-    /// Say what would change, and change nothing.
+    /// Only answers what would change.
     pub dry_run: bool,
-    /// Make only the changes of this digest.
+    /// Makes only the changes of this digest.
     pub expected_digest: Option<String>,
 }
 
@@ -276,7 +304,7 @@ impl Role {
     }
 }
 
-/// Who calls: what a valid key stands for.
+/// The caller that a valid key identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// The key's id (not a secret).
@@ -287,10 +315,10 @@ pub struct Principal {
     pub tenant: Option<TenantId>,
 }
 
-/// A key to be made.
+/// A key to be created.
 #[derive(Debug, Clone)]
 pub struct CreateKeyRequest {
-    /// For people.
+    /// A name for people.
     pub name: String,
     /// What it may do.
     pub role: Role,
@@ -311,16 +339,16 @@ pub struct OverridesRequest {
     pub page: Page,
 }
 
-/// What must hold of an object for a change of it to be made.
+/// What must hold of an object before it is changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Precondition {
-    /// Nothing: it is made or changed, whatever it is.
+    /// Nothing: it is created or changed in any case.
     #[default]
     Nothing,
     /// It has this version.
     Version(u64),
-    /// It is there, whichever version it has.
+    /// It exists, in any version.
     Present,
-    /// There is none yet.
+    /// It does not exist yet.
     Absent,
 }

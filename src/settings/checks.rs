@@ -40,7 +40,8 @@ impl Found<'_> {
     }
 
     fn check_ranges(&mut self, settings: &Settings) {
-        let Settings { http, redis, postgres, gate, writer, ledger, reconciliation, policy, .. } = settings;
+        let Settings { http, redis, postgres, gate, writer, ledger, reconciliation, policy, logs, .. } =
+            settings;
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
@@ -77,6 +78,8 @@ impl Found<'_> {
             ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),
             ("reconciliation.checkpoints_per_second", reconciliation.checkpoints_per_second, 1, 10_000),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),
+            ("logs.admitted_percent", u64::from(logs.admitted_percent), 0, 100),
+            ("logs.refusals_per_second", u64::from(logs.refusals_per_second), 0, 100_000),
         ] {
             if !(least..=most).contains(&value) {
                 self.add(key, &format!("{value} is out of range: give {least} to {most}"));

@@ -210,7 +210,7 @@ pub struct PolicySettings {
     pub unknown_tenant: UnknownTenant,
     /// What happens to work without a limit, on a meter that leaves it to the configuration.
     pub without_limit: WithoutLimit,
-    /// How often changes of policy are polled besides the notices, in milliseconds.
+    /// How often changes of policy are polled, in addition to the notices, in milliseconds.
     pub poll_ms: u64,
 }
 
@@ -242,6 +242,10 @@ pub struct LogSettings {
     pub format: LogFormat,
     /// Which lines are written: a level, or levels by part.
     pub level: String,
+    /// How many refusals are logged in a second at most; 0: none.
+    pub refusals_per_second: u32,
+    /// Which share of the admitted reserves and usages is logged, in percent.
+    pub admitted_percent: u8,
 }
 
 /// How log lines look.
@@ -261,7 +265,7 @@ impl Settings {
     ///
     /// # Errors
     /// Every problem found: unknown keys (with the nearest known one), values of the wrong type or range, values that
-    /// contradict each other, missing or weak secrets. Each names its key and where it stood; none shows a secret.
+    /// contradict each other, missing or weak secrets. Each names its key and where it was set; none shows a secret.
     pub fn load(inputs: &Inputs<'_>) -> Result<Self, SettingsError> {
         let effective = Effective::gather(inputs)?;
         let mut settings: Self = effective.parse()?;

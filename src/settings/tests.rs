@@ -109,6 +109,8 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one(#[case] sources: Sources
 #[case("TOLLGATE__ENVIRONMENT", "staging", "environment: ")]
 #[case("TOLLGATE__LOGS__FORMAT", "xml", "logs.format: ")]
 #[case("TOLLGATE__LOGS__LEVEL", "tollgate=loud", "logs.level: ")]
+#[case("TOLLGATE__LOGS__REFUSALS_PER_SECOND", "100001", "logs.refusals_per_second: 100001 is out of range")]
+#[case("TOLLGATE__LOGS__ADMITTED_PERCENT", "101", "logs.admitted_percent: ")]
 #[case("TOLLGATE__POLICY__UNKNOWN_TENANT", "no plan", "policy.unknown_tenant: ")]
 #[case(
     "TOLLGATE__LEDGER__ACK_TIMEOUT_MS",

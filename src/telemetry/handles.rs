@@ -19,6 +19,8 @@ pub(super) type Seconds = Gauge<f64, AtomicU64>;
 pub(super) type Requests = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
 /// Seconds by partition.
 pub(super) type Tails = Family<[(&'static str, String); 1], Seconds>;
+/// Refusing limits by algorithm, cause and code.
+pub(super) type Refusals = Family<[Pair; 3], Counter>;
 type Pair = (&'static str, &'static str);
 
 /// A handle for each value of a label.
@@ -56,6 +58,13 @@ pub(super) fn decisions(registry: &mut Registry) -> Vec<Cells<Outcome, Counter>>
 pub(super) fn http_requests(registry: &mut Registry) -> Requests {
     let family = Family::new_with_constructor((|| Histogram::new(HTTP_SECONDS)) as fn() -> Histogram);
     registry.register_with_unit("http_request", "How long a request took", Unit::Seconds, family.clone());
+    family
+}
+
+/// Refusing limits by algorithm, cause and code.
+pub(super) fn refusals(registry: &mut Registry) -> Refusals {
+    let family = Refusals::default();
+    registry.register("limits_refused", "Limits that refused a call, by why", family.clone());
     family
 }
 

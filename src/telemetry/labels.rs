@@ -49,6 +49,10 @@ label! {
         Extend = "extend",
         /// `POST /v1/usage`.
         Usage = "usage",
+        /// One event of `POST /v1/events`.
+        Event = "event",
+        /// `POST /v1/ratelimit/check`, of meters that are not booked.
+        Check = "check",
     }
 }
 
@@ -85,6 +89,8 @@ label! {
         Extend = "extend",
         /// Sweep due reservations.
         Expire = "expire",
+        /// Count under light counters.
+        Check = "check",
         /// Read.
         Peek = "peek",
         /// Take over a restore from the ledger.
@@ -187,7 +193,7 @@ label! {
 }
 
 label! {
-    /// Something that an operator has to know of.
+    /// Something that an operator must know.
     Alarm, "alarm" {
         /// A partition's memory is in doubt.
         Memory = "memory",

@@ -29,6 +29,7 @@ pub struct Metrics(Arc<Handles>);
 struct Handles {
     registry: Registry,
     decisions: Vec<Cells<Outcome, Counter>>,
+    refusals: Refusals,
     gate_calls: Cells<Script, Histogram>,
     http_requests: Requests,
     booking: Booking,
@@ -100,17 +101,13 @@ impl Booking {
             booked: counter(registry, "events_booked", "Events booked into the ledger"),
             quarantined: counter(registry, "events_quarantined", "Events that could not be booked"),
             quarantine_open: gauge(registry, "quarantine_open_events", "Events in quarantine now"),
-            damaged: gauge(
-                registry,
-                "damaged_items",
-                "What was passed over lately because it cannot be read",
-            ),
+            damaged: gauge(registry, "damaged_items", "Items skipped lately because they cannot be decoded"),
             gaps: counter(registry, "outbox_gaps", "Places where events were missing"),
             lost: counter(registry, "events_lost", "Events known to be missing"),
             acknowledged_lost: counter(
                 registry,
                 "acknowledged_events_lost",
-                "Events that this instance acknowledged and the books never had",
+                "Events that this instance acknowledged and that were never booked",
             ),
         }
     }
@@ -125,6 +122,7 @@ impl Metrics {
         registry.register("build", "The version that runs", build);
         Self(Arc::new(Handles {
             decisions: decisions(&mut registry),
+            refusals: refusals(&mut registry),
             gate_calls: histograms(
                 &mut registry,
                 "gate_call",
@@ -133,19 +131,19 @@ impl Metrics {
             ),
             http_requests: http_requests(&mut registry),
             booking: Booking::new(&mut registry),
-            restores: counters(&mut registry, "restores", "What the ledger told the gate anew"),
-            key_asks: counters(&mut registry, "key_asks", "Keyed calls asked of the ledger before admission"),
-            key_filter_bytes: gauge(&mut registry, "key_filter_bytes", "Memory of the filters of keys"),
+            restores: counters(&mut registry, "restores", "Restores from the ledger to the gate"),
+            key_asks: counters(&mut registry, "key_asks", "Keyed calls for which the ledger was asked first"),
+            key_filter_bytes: gauge(&mut registry, "key_filter_bytes", "Memory of the key filters"),
             keys_sealed: seconds(
                 &mut registry,
                 "keys_sealed",
-                "Up to when all keys are in a filter, unix time",
+                "Unix time before which all keys are in a filter",
             ),
             restore_seconds: histograms(&mut registry, "restore", "How long a restore took", || {
                 Histogram::new(RESTORE_SECONDS)
             }),
             breakers: gauges(&mut registry, "breaker_state", "0 closed, 1 half open, 2 open"),
-            clock_trusted: gauge(&mut registry, "gate_clock_trusted", "1 while Redis's clock is admitted by"),
+            clock_trusted: gauge(&mut registry, "gate_clock_trusted", "1 while Redis's clock is trusted"),
             clock_difference: seconds(
                 &mut registry,
                 "gate_clock_difference",
@@ -154,8 +152,12 @@ impl Metrics {
             alarms: counters(&mut registry, "alarms", "What an operator has to look at"),
             checkpoints: counters(&mut registry, "checkpoints", "Checkpoints compared with the books"),
             drifts: counters(&mut registry, "drift", "Figures of counters that differed from the books"),
-            repairs: counters(&mut registry, "repairs", "Counters that differed, by what became of them"),
-            epochs: counter(&mut registry, "epoch_changes", "Partitions whose memory was begun anew"),
+            repairs: counters(
+                &mut registry,
+                "repairs",
+                "Counters that differed, by the outcome of their repair",
+            ),
+            epochs: counter(&mut registry, "epoch_changes", "Partitions that got a new epoch"),
             expired: counter(&mut registry, "holds_expired", "Reservations that expired"),
             parked: counters(&mut registry, "calls_parked", "Calls taken while the gate was away"),
             parked_conflicts: counter(
@@ -177,7 +179,7 @@ impl Metrics {
             job_ages: seconds_each(
                 &mut registry,
                 "job_success_age",
-                "Time since a job last ended well, or was first planned",
+                "Time since a job last succeeded, or was first planned",
             ),
             registry,
         }))
@@ -188,6 +190,12 @@ impl Metrics {
         if let Some(outcomes) = self.0.decisions.get(call.index()) {
             outcomes.with(outcome, |counter| counter.inc());
         }
+    }
+
+    /// Counts a limit that refused a call: its algorithm's name, what stands in the way, and the code of the answer.
+    pub fn limit_refused(&self, algorithm: &'static str, cause: &'static str, code: &'static str) {
+        let labels = [("algorithm", algorithm), ("cause", cause), ("code", code)];
+        self.0.refusals.get_or_create(&labels).inc();
     }
 
     /// Observes how long a script took, the way there and back included.
@@ -216,7 +224,7 @@ impl Metrics {
         tail.set(covered.as_secs_f64());
     }
 
-    /// Sets how many events the writer is behind the outbox's end.
+    /// Sets how many events the writer lags the outbox's end.
     pub fn writer_lag(&self, events: u64) {
         self.0.booking.writer_lag.set(saturating(events));
     }

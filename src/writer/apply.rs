@@ -5,7 +5,9 @@ use std::sync::Arc;
 use diesel_async::AsyncPgConnection;
 use futures::{FutureExt, try_join};
 
-use super::batch::{Arrival, LedgerState, OutboxMessage, Plan, event_hash, gate_time_ms, plan, subjects_of};
+use super::batch::{
+    Arrival, LedgerState, OutboxMessage, Plan, event_hash, happened_at_ms, plan, subjects_of,
+};
 use super::fail_point::{FailPoint, FailPoints};
 use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
@@ -104,7 +106,7 @@ pub async fn apply(
     if parts.is_empty() {
         return Ok(Applied::default());
     }
-    let instants = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| gate_time_ms(bytes));
+    let instants = parts.iter().flat_map(|part| &part.events).filter_map(|(_, bytes)| happened_at_ms(bytes));
     ledger.ensure_months_of(instants).await?;
     let result = run(ledger, parts, fail_points.clone()).await;
     if result.is_err() {

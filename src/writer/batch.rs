@@ -47,6 +47,11 @@ pub fn gate_time_ms(event: &[u8]) -> Option<i64> {
     event::gate_time_ms(event).filter(|ms| is_bookable_instant(*ms))
 }
 
+/// When what an event says happened, if the books can hold that instant.
+pub(crate) fn happened_at_ms(event: &[u8]) -> Option<i64> {
+    event::happened_at_ms(event).filter(|ms| is_bookable_instant(*ms))
+}
+
 /// Compares what was read, beginning with the entry at the cursor, with what was booked. `issued` is the partition's
 /// epoch in the ledger.
 pub fn follow(
@@ -290,7 +295,7 @@ impl Planner {
             return Err("an earlier event of this reservation waits in quarantine".into());
         }
         if self.known.damaged.contains(&event.reservation) {
-            return Err("the row of this reservation does not read".into());
+            return Err("the row of this reservation cannot be decoded".into());
         }
         if event.reservation.partition() != arrival.partition {
             return Err("the reservation belongs to another partition".into());

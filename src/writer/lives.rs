@@ -50,7 +50,7 @@ pub(super) fn meet(event: &Event, before: &Record, is_past: bool) -> Result<Meet
 }
 
 /// Usage that comes again is a repeat, and so is a job that consumed something. A job that consumed nothing begins
-/// anew, and after the horizon every job does.
+/// a new life, and after the horizon every job does.
 fn begins(record: &Record, before: &Record, is_past: bool) -> Result<Meeting, String> {
     if record.body.tenant != before.body.tenant {
         return Err("another tenant's request with this id is booked".into());

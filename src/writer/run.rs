@@ -88,7 +88,7 @@ pub struct Writer<O: Outbox, W: WriterObserver> {
     pub(super) leased_until: Option<Instant>,
     /// Booked positions not yet published to the gate.
     undelivered: BTreeMap<Partition, OutboxId>,
-    /// Doubts about the memory of partitions whose cursor stood there, until they are reported.
+    /// Doubts about the memory of partitions with that cursor, until they are reported.
     doubts: Vec<(Partition, OutboxId, Alarm)>,
     /// How many partitions had more events than the last pass read.
     busy: usize,

@@ -26,7 +26,8 @@ fn key(app: &TestApp, pattern: &str) -> String {
 async fn every_key_of_the_gate_is_printed_as_text() {
     let app = an_app().at("2026-03-10T12:00:00Z").start().await;
     let of_users = json!({ "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "day", "capacity": "50" });
-    app.with_plan(json!([day_of("100"), of_users]), json!([quota_of("1000")])).await;
+    let log = json!({ "id": "log", "meter": "page", "algorithm": "sliding_log", "window_seconds": 3600, "capacity": "50" });
+    app.with_plan(json!([day_of("100"), of_users, log]), json!([quota_of("1000")])).await;
     let held = app.held(pages(7).by("ada").lasting(3600)).await;
     let done = app.hold(3).await;
     app.consume(&done, "2").await.expect(200);
@@ -46,6 +47,10 @@ async fn every_key_of_the_gate_is_printed_as_text() {
         (
             format!("{partition}state:acme"),
             vec!["restored at", "consumed 2, reserved 7", "capacity 1000 from"],
+        ),
+        (
+            key(&app, "tg1:*:log:acme:*"),
+            vec!["consumed 2, reserved 7, epoch", "consumed 0, reserved 7, made at"],
         ),
         (key(&app, "tg1:*:state:acme:=*"), vec!["made by", "consumed 0, reserved 7"]),
     ];
@@ -95,7 +100,7 @@ async fn a_foreign_missing_or_damaged_key_is_reported_and_nothing_is_written() {
     redis::cmd("HSET").arg(&state).arg(field).arg("short").exec(&mut commands(&app)).unwrap();
     let (code, out, error) = inspect(&app, &[&state]).await;
     assert_eq!(code, 0, "{error}");
-    assert!(out.contains("does not read: too short"), "{out}");
+    assert!(out.contains("cannot be decoded: too short"), "{out}");
     redis::cmd("HDEL").arg(&state).arg(field).exec(&mut commands(&app)).unwrap();
     redis::cmd("DEL").arg(&damaged).exec(&mut commands(&app)).unwrap();
     app.finish().await;

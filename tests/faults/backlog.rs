@@ -1,4 +1,4 @@
-//! The books far behind the gate: calls that add to the outbox wait, calls that free a hold go on.
+//! The books lag the gate far: calls that add to the outbox wait, calls that free a hold go on.
 
 use std::time::Duration;
 

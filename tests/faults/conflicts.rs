@@ -20,8 +20,8 @@ async fn conflict(app: &TestApp) -> (String, i64) {
     (id, number[0].parse().unwrap())
 }
 
-/// A reservation of 10 pages whose consume of 4 is done at the gate by `done_at_the_gate`, and a parked consume of 7 that the gate
-/// refuses.
+/// A reservation of 10 pages whose consume of 4 is done at the gate by `done_at_the_gate`, and a parked consume of 7
+/// that the gate refuses.
 async fn conflict_while(app: &TestApp, id: &str) -> i64 {
     app.consume(id, "4").await.expect(200);
     park_consume(app, id, "7").await;

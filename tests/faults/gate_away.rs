@@ -454,3 +454,27 @@ async fn a_call_that_the_gate_will_never_take_is_kept_and_reported() {
     assert_eq!(used.text("/lines/0/consumed"), "4");
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_admitted_while_the_gate_was_away_has_its_slot_until_it_ends() {
+    let mut app = app().await;
+    let slots = json!({
+        "id": "slots", "meter": "page", "algorithm": "concurrency", "counts": "reservations", "capacity": "3",
+        "on_gate_failure": "allow",
+    });
+    app.with_plan(json!([slots]), json!([])).await;
+    let [known, ended] = [hold(&app, "5").await, hold(&app, "5").await];
+    app.drained().await;
+    app.redis.kill9().unwrap();
+    app.consume(&ended, "4").await.expect(200);
+    let taken = hold(&app, "20").await;
+    app.redis.restart().unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, both("0", "2"));
+    hold(&app, "1").await;
+    app.post(RESERVATIONS, long("1")).await.is_problem(429, "rate_limited");
+    app.release(&taken).await.expect(200);
+    app.consume(&known, "5").await.expect(200);
+    assert_eq!(counted(&app).await, both("0", "1"));
+    app.finish().await;
+}

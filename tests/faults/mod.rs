@@ -1,10 +1,12 @@
 //! What must hold on a bad day: memory lost, processes killed, calls repeated in any order.
 
 mod backlog;
+mod check_away;
 mod clock_step;
 mod conflicts;
 mod contention;
 mod damage;
+mod events;
 mod forgotten;
 mod frozen_postgres;
 mod frozen_redis;

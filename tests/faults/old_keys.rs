@@ -260,7 +260,8 @@ async fn a_job_admitted_wrongly_is_billed_once_whenever_it_is_consumed() {
     let app = spawn_app().await;
     with_limits(&app).await;
     let mut billed = 0;
-    // Consumed at once, and once the gate has taken the repeat back; after a first life that consumed, and one that did not.
+    // Consumed at once, and once the gate has taken the repeat back; after a first life that consumed, and one that did
+    // not.
     for (key, first_total, waits) in [("a", 4, false), ("b", 4, true), ("c", 0, false), ("d", 0, true)] {
         let job = app.post_keyed(RESERVATIONS, key, pages(5)).await.expect(201);
         let path = format!("{RESERVATIONS}/{}", job.text("/id"));

@@ -1,4 +1,4 @@
-//! Redelivery: parked calls reach the gate whatever expired, filled up or fell behind meanwhile, and no caller waits
+//! Redelivery: parked calls reach the gate whatever expired, filled up or lagged meanwhile, and no caller waits
 //! for all of them.
 
 use std::time::{Duration, Instant};
@@ -133,7 +133,7 @@ async fn a_default_consume_is_charged_as_it_was_answered_although_the_gate_had_g
     let granted = app.post_keyed(RESERVATIONS, "best", best.clone()).await.expect(201);
     assert_eq!(granted.text("/lines/0/amount"), "5");
     let frozen = app.redis.freeze();
-    // The books have not heard of the first attempt, as if its answer had been lost.
+    // The first attempt is not booked yet, as if its answer had been lost.
     let again = app.post_keyed(RESERVATIONS, "best", best).await.expect(201);
     assert_eq!(again.text("/lines/0/amount"), "8");
     let all = app.resolve(again.text("/id"), "consume", json!({})).await;

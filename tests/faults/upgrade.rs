@@ -1,6 +1,7 @@
-//! An instance of this version goes on with what a former one wrote: `upgrade/gate.txt` has what stood in its Redis, a command
-//! for each key with bytes beyond ASCII as `\xNN`, and `upgrade/ledger.sql` is a dump of its Postgres. It stopped at noon, while
-//! Postgres was away: its last reservation and a job of its were not booked. Its records have layout 1.
+//! An instance of this version goes on with what a former one wrote: `upgrade/gate.txt` has the contents of its Redis,
+//! a command for each key with bytes beyond ASCII as `\xNN`, and `upgrade/ledger.sql` is a dump of its Postgres. It
+//! stopped at noon, while Postgres was away: its last reservation and a job of its were not booked. Its records have
+//! layout 1.
 
 use rstest::rstest;
 use serde_json::json;
@@ -28,7 +29,7 @@ const EXPIRED: &str = "464b02fc-4bc1-8ef0-ab77-c77b3b438131";
 /// Consumed 3 without a key; its events are not booked.
 const UNBOOKED: &str = "01a1c556-26c0-8d71-bf99-882f3bed258f";
 
-/// What one word of a command stands for.
+/// The meaning of one word of a command.
 fn bytes_of(word: &str) -> Vec<u8> {
     let (mut rest, mut bytes) = (word, Vec::new());
     while let Some((before, after)) = rest.split_once("\\x") {

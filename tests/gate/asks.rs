@@ -6,7 +6,7 @@ use tollgate::domain::algorithms::{Parameters, calendar};
 use tollgate::domain::amount::{Amount, Decimals, Units};
 use tollgate::domain::counter::{Counter, Source};
 use tollgate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind};
-use tollgate::domain::limit::Class;
+use tollgate::domain::limit::{Class, Kind};
 use tollgate::domain::period::Window;
 use tollgate::domain::policy::Level;
 use tollgate::domain::reservation::{CounterField, OnExcess, OnLate};
@@ -147,6 +147,7 @@ pub fn limit(name: &[u8; 8], capacity: i64) -> Counter {
     Counter {
         scope_index: 0,
         field: field(name),
+        kind: Kind::Hard,
         class: Class::Rate,
         lines: vec![(0, 1)],
         capacity: units(capacity),
@@ -168,7 +169,7 @@ pub fn day(capacity: i64) -> Counter {
     limit(b"day-----", capacity)
 }
 
-/// A quota, whose capacity the gate is told.
+/// A quota, whose capacity is restored to the gate.
 pub fn quota(name: &[u8; 8]) -> Counter {
     Counter { source: Source::Quota, ..limit(name, 0) }
 }

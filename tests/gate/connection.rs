@@ -70,7 +70,7 @@ async fn a_call_that_arrives_after_its_caller_stopped_waiting_does_nothing() {
     server.command(&["CLIENT", "PAUSE", "600", "WRITE"]);
     let hold = pages("ghost", 5);
     assert_matches!(impatient.try_reserve(&hold).await, Err(GateError::Timeout));
-    // A command that waits behind the pause is answered only after the ghost had its turn.
+    // A command that waits for the end of the pause is answered only after the ghost had its turn.
     server.command(&["SET", "behind-the-pause", "1"]);
     let patient = World { gate: Gate::connect(options(server.url())).await.unwrap(), ..impatient };
     patient.gate.load_scripts(&run_id).await.unwrap();

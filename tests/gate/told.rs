@@ -38,7 +38,7 @@ pub fn done(outcome: ResolveOutcome) -> Record {
     record
 }
 
-/// How the counters stood when a reserve was admitted.
+/// The figures of the counters when a reserve was admitted.
 #[track_caller]
 pub fn admitted(outcome: ReserveOutcome) -> Vec<CounterReading> {
     let ReserveOutcome::Admitted { readings, .. } = outcome else { panic!("not admitted: {outcome:?}") };

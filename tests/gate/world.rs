@@ -11,7 +11,7 @@ use tollgate::domain::ids::{
     Subject, TenantId,
 };
 use tollgate::domain::reservation::{
-    Body, BodyDetails, CounterRef, LineRule, OnExcess, Record, ReservationState, SubjectHash,
+    Body, BodyDetails, CounterRef, Head, LineRule, OnExcess, Record, ReservationState, SubjectHash,
 };
 use tollgate::gate::{
     ConsumeCall, CounterReading, ExpireReport, ExtendCall, Gate, GateOptions, HoldOutcome, PeekCall,
@@ -134,7 +134,7 @@ impl World {
         self.gate.set_capacity(self.partition, &self.tenant, &capacity, Some(START_MS)).await.unwrap()
     }
 
-    /// Tells the hold of this key alone; `told` are the holders whose figures have it.
+    /// Restores the hold of this key alone; `told` are the state hashes whose figures contain it.
     pub async fn tell_hold(&self, key: &str, open: &Record, told: &[u8]) -> HoldOutcome {
         self.gate.restore_hold(self.id(key), self.epoch(), open, told, Some(START_MS)).await.unwrap()
     }
@@ -148,6 +148,22 @@ impl World {
     /// Begins this epoch: what the gate knew of older ones is forgotten.
     pub async fn adopt(&self, epoch: u64) -> Epoch {
         self.gate.adopt(self.partition, Epoch(epoch), 0, Some(START_MS)).await.unwrap()
+    }
+
+    /// Loses its memory, and gets the tenant back at `at_ms` with the open reservation of this key.
+    pub async fn lose_and_restore(&self, key: &str, at_ms: i64) {
+        let record = self.record(key).await.unwrap();
+        let head = Head { epoch: self.adopt(2).await, ..record.head };
+        let open = [(self.id(key), Record { head, ..record })];
+        let page = self.page(&open, Some(WarmState::default()));
+        self.gate.restore_page(&RestorePage { now_ms: Some(at_ms), ..page }).await.unwrap();
+    }
+
+    /// Lets the tenant wait for the ledger, which has no more of it at `at_ms`.
+    pub async fn wait_for_ledger(&self, at_ms: i64) {
+        let as_of = self.suspend(None).await.unwrap();
+        let page = self.page(&[], Some(WarmState::default()));
+        self.gate.restore_page(&RestorePage { as_of, now_ms: Some(at_ms), ..page }).await.unwrap();
     }
 
     /// The epoch that the gate expects.
@@ -176,7 +192,7 @@ impl World {
         self.key(&format!("state:{}", self.tenant))
     }
 
-    /// The hash that stands for a subject.
+    /// The hash of a subject.
     pub fn hash(&self, subject: &Subject) -> SubjectHash {
         self.gate.subject_hash(&self.tenant, subject)
     }
@@ -280,7 +296,7 @@ impl World {
         self.gate.extend(&call).await.unwrap()
     }
 
-    /// Sweeps until nothing is due at this time; answers how many expired.
+    /// Sweeps until nothing is due at this time; returns how many expired.
     pub async fn sweep(&self, now_ms: i64) -> u32 {
         let mut expired = 0;
         loop {

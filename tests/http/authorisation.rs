@@ -9,7 +9,8 @@ use crate::support::app::*;
 /// Whether the contract lets this key call; a path that no rule covers fails the test.
 fn may(role: &str, bound: bool, method: &str, path: &str) -> bool {
     let read = method == "get";
-    let gate = path.starts_with(RESERVATIONS) || path == USAGE || path == "/v1/batch";
+    let gate = path.starts_with(RESERVATIONS) || path == USAGE || matches!(path, "/v1/batch" | "/v1/events");
+    let gate = gate || path.starts_with("/v1/ratelimit/");
     let own = path.starts_with("/v1/tenants/");
     let report = path.starts_with("/v1/reports/");
     let admin = path.starts_with("/v1/admin/");

@@ -16,7 +16,7 @@ async fn each_item_stands_alone_and_answers_in_order() {
     let items = json!([
         { "call": "consume", "id": id, "idempotency_key": "1", "body": { "amount": "3", "final": false } },
         { "call": "reserve", "idempotency_key": "2", "body": pages("5") },
-        { "call": "check", "idempotency_key": "3", "body": {} },
+        { "call": "price", "idempotency_key": "3", "body": {} },
         { "call": "consume", "id": id, "idempotency_key": "4", "body": { "amount": "4" } },
         { "call": "usage", "idempotency_key": "5", "body": pages("1") },
         { "call": "usage", "body": pages("1") },

@@ -315,7 +315,7 @@ async fn an_event_in_quarantine_is_not_acknowledged_by_the_ledger_until_it_is_bo
     app.with_day_of("100").await;
     let id = app.hold("5").await;
     app.drained().await;
-    // The books have another reservation in its place, so that its next event cannot be booked.
+    // Another reservation is booked in its place, so that its next event cannot be booked.
     let alter = |state: &str| format!("UPDATE reservations SET id = {state} WHERE tenant = 'acme'");
     let away = "'00000000-0000-0000-0000-000000000000'";
     crate::ledger::as_owner(&app.database, &alter(away)).await.unwrap();

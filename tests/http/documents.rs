@@ -52,8 +52,7 @@ async fn every_answer_carries_security_headers_and_a_request_id() {
 async fn what_is_not_served_is_404_and_a_wrong_method_405() {
     let app = spawn_app().await;
     for (method, path) in [
-        (Method::POST, "/v1/events"),
-        (Method::POST, "/v1/ratelimit/check"),
+        (Method::POST, "/v1/ratelimit/forget"),
         (Method::POST, "/v1/adjustments"),
         (Method::POST, "/v1/admin/grants"),
         (Method::GET, "/v1/tenants/acme/statements"),

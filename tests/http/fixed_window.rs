@@ -37,7 +37,7 @@ async fn a_fixed_window_begins_with_the_first_use_and_is_over_after_its_length()
     app.move_clock("2026-03-10T12:01:20Z").await;
     let next = app.post(RESERVATIONS, pages(10)).await.expect(201);
     assert_eq!(next.text("/limits/0/resets_at"), "2026-03-10T12:02:20Z");
-    // What was held in a window that is over returns nothing to the one of now.
+    // What was held in a window that is over returns nothing to the current one.
     app.post(&reservation(held.text("/id"), "release"), json!({})).await.expect(200);
     app.post(RESERVATIONS, pages(1)).await.expect(429);
     app.post(&reservation(next.text("/id"), "release"), json!({})).await.expect(200);

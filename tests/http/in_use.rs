@@ -1,4 +1,4 @@
-//! What is used already keeps its unit, its decimals and its name, also where the books do not know of the use yet.
+//! What is used already keeps its unit, its decimals and its name, even where the use is not booked yet.
 
 use std::time::Duration;
 

@@ -15,6 +15,7 @@ async fn metrics_count_decisions_and_name_neither_tenant_nor_subject() {
     for line in [
         "tollgate_decisions_total{call=\"reserve\",outcome=\"admitted\"} 1",
         "tollgate_decisions_total{call=\"reserve\",outcome=\"refused\"} 1",
+        "tollgate_limits_refused_total{algorithm=\"calendar\",cause=\"reserved\",code=\"quota_exceeded\"} 1",
         "tollgate_restores_total{kind=\"tenant\"} 1",
     ] {
         assert!(text.contains(line), "{line} is missing in:\n{text}");

@@ -180,7 +180,7 @@ async fn a_tenant_that_cannot_be_resolved_is_an_alarm_and_blocks_nobody_else() {
     app.finish().await;
 }
 
-/// Repeats a change as a client does, while the answer says that it still runs. A change that is given up is not
+/// Repeats a change as a client does, while the answer says that it still runs. A change that is abandoned is not
 /// repeated.
 async fn done<F: Future<Output = Answered>>(change: impl Fn() -> F) -> Answered {
     let still_runs =

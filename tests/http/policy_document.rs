@@ -5,14 +5,18 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// The sections of the document and the schemas that they describe.
-const SECTIONS: [(&str, &str); 11] = [
+const SECTIONS: [(&str, &str); 15] = [
     ("PolicyFile", "PolicyFile"),
     ("Meter", "Meter"),
     ("Operation", "Operation"),
     ("Cost", "Cost"),
+    ("EndpointPattern", "EndpointPattern"),
+    ("CostDefaults", "CostDefaults"),
     ("Limit", "Limit"),
     ("Plan", "PlanDocument"),
     ("Quota", "Quota"),
+    ("Price", "Price"),
+    ("PriceTier", "PriceTier"),
     ("Tenant", "TenantDocument"),
     ("SubjectPlan", "SubjectPlan"),
     ("Override", "Override"),

@@ -1,4 +1,4 @@
-//! Limits by a window that slides in steps, on a clock that moves only when it is told.
+//! Limits by a window that slides in steps, on a clock that moves only when it is set.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Limits by a bucket that refills, on a clock that moves only when it is told.
+//! Limits by a bucket that refills, on a clock that moves only when it is set.
 
 use serde_json::{Value, json};
 

@@ -124,7 +124,7 @@ fn of_users() -> Value {
     json!([{ "id": "user", "meter": "page", "scope": "subject", "subject_kind": "user", "window": "day", "capacity": "60" }])
 }
 
-/// Holds of so many subjects of one tenant, one each; answers the last one's reservation.
+/// Holds of so many subjects of one tenant, one each; returns the last one's reservation.
 async fn with_holders(app: &TestApp, holders: usize) -> String {
     let named = |number: usize| pages("7").by(format!("user-{number}")).lasting(3600);
     let calls = futures::stream::iter((0..holders).map(async |number| app.held(named(number)).await));
@@ -149,7 +149,8 @@ async fn subjects_known(app: &TestApp) -> usize {
     known.len()
 }
 
-/// How soon the holders are back after a restart of Redis, and how long the slowest call of others took meanwhile.
+/// How soon the tenants with holds are back after a restart of Redis, and how long the slowest call of others took
+/// meanwhile.
 async fn come_back(app: &mut TestApp, holders: usize) -> (Duration, Duration) {
     let hold = |subject: String| pages("1").by(subject);
     app.redis.restart().unwrap();

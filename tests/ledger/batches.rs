@@ -9,7 +9,7 @@ use crate::writer::apply::{assert_proven, book};
 
 const KEPT: &str = "SELECT count(*), min(number), max(number) FROM batches";
 
-/// What proves a dropped row need not have stood for a day.
+/// The row that proves a dropped one need not be a day old.
 const WITHOUT_AGE: &str = "CREATE OR REPLACE FUNCTION batch_witness_age() RETURNS interval LANGUAGE sql IMMUTABLE AS $$ SELECT interval '0 s' $$";
 
 /// As many batches of one chain, an entry in each.

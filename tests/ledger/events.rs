@@ -74,6 +74,7 @@ impl Work {
             born_at_ms: HOUR_MS,
             latest_expiry_ms: HOUR_MS + 86_400_000,
             last_sequence: 0,
+            start_after_ms: 0,
         };
         let rest = BodyDetails {
             subjects: Vec::new(),

@@ -222,7 +222,7 @@ fn all_filters_together_take_two_bytes_a_key_and_answer_in_a_microsecond() {
     assert!(quickest.as_nanos() <= 1_000, "{quickest:?} a call");
 }
 
-/// The ids of an installation from before there were filters stand fifty thousand to a row.
+/// An installation from before there were filters has its ids in rows of fifty thousand.
 #[tokio::test(flavor = "multi_thread")]
 async fn however_many_keys_a_row_has_one_transaction_seals_a_bounded_number() {
     let (database, ledger) = ledger().await;

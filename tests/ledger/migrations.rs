@@ -116,7 +116,7 @@ async fn a_ledger_with_entries_of_several_months_takes_the_newest_steps_and_stay
     assert_eq!(rows(&database, in_one_table).await, ["4"]);
 
     Ledger::migrate(&database.url).await.unwrap();
-    // Types that are made anew have other numbers.
+    // Types that are created again have other numbers.
     let ledger = Ledger::connect(options(&database)).await.unwrap();
     let after = ["1 btree (tenant, happened_at, operation_id, step, line, leg)"];
     assert_eq!(rows(&database, KEYS_OF_ENTRIES).await, after);

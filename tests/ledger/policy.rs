@@ -23,6 +23,7 @@ fn delete(kind: DefinitionKind, id: &str) -> PolicyChange {
 
 fn write(changes: Vec<PolicyChange>) -> PolicyWrite {
     PolicyWrite {
+        currencies: Vec::new(),
         changes,
         unused_meters: Vec::new(),
         generations: Vec::new(),

@@ -172,13 +172,14 @@ async fn entries_and_reservations_are_listed_newest_first_and_only_the_tenants_o
     assert_eq!(entries.len(), 6);
     assert!(entries.iter().all(|stored| stored.entry.tenant == acme));
     let places: Vec<_> = entries.iter().map(|stored| stored.place().operation_id).collect();
-    assert!(places.windows(2).all(|pair| pair[0] > pair[1]), "one instant: by operation");
+    let instants: Vec<_> = entries.iter().map(|stored| stored.place().happened_at_ms - HOUR_MS).collect();
+    assert_eq!(instants, [5, 4, 3, 2, 1, 0], "each at its record's birth");
     let fourth = Some(ReservationId::from_bytes(places[3].into_bytes()));
     let one = EntryFilter { reservation: fourth, ..EntryFilter::default() };
     assert_eq!(ledger.entries_of(&acme, &one, None, 10).await.unwrap().len(), 2);
     assert_eq!(ledger.entries_of(&tenant("beta"), &one, None, 10).await.unwrap().len(), 0);
-    let later = EntryFilter { from_ms: Some(HOUR_MS + 1), ..EntryFilter::default() };
-    assert_eq!(ledger.entries_of(&acme, &later, None, 10).await.unwrap().len(), 0);
+    let later = EntryFilter { from_ms: Some(HOUR_MS + 3), ..EntryFilter::default() };
+    assert_eq!(ledger.entries_of(&acme, &later, None, 10).await.unwrap().len(), 6);
 
     let (mut born, mut place) = (Vec::new(), None);
     for _ in 0..4 {

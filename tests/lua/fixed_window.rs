@@ -4,7 +4,7 @@ use rstest::rstest;
 use tollgate::domain::algorithms::{Parameters, fixed_window};
 use tollgate::domain::counter::Counter;
 use tollgate::domain::reservation::{OnExcess, OnLate};
-use tollgate::gate::{ReserveOutcome, RestorePage, WarmState};
+use tollgate::gate::ReserveOutcome;
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
@@ -25,11 +25,8 @@ async fn a_tenant_that_waited_for_a_new_counter_gets_back_what_its_fixed_windows
 ) {
     let world = World::warm(mode).await;
     world.hold(&pages("a", 10).under([minute(aligned)])).await;
-    let as_of = world.suspend(None).await.unwrap();
-    let page = world.page(&[], Some(WarmState::default()));
     let restored_ms = START_MS + 20;
-    let now_ms = Some(restored_ms);
-    world.gate.restore_page(&RestorePage { as_of, now_ms, ..page }).await.unwrap();
+    world.wait_for_ledger(restored_ms).await;
     assert_eq!(world.reading_at(restored_ms, &minute(aligned)).await.reserved, units(10));
     done(world.release("a", tollgate::gate::Totals::Default).await);
     assert_eq!(world.reading_at(restored_ms, &minute(aligned)).await.reserved, units(0));

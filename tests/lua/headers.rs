@@ -39,7 +39,7 @@ fn every_key_and_argument_a_script_reads_is_stated_in_its_header() {
     }
 }
 
-/// Whether a header says that more follow behind the last number it states.
+/// Whether a header says that more follow after the last number it states.
 fn is_open_ended(text: &str, name: &str) -> bool {
     let mut lines = text.lines().skip_while(|line| !line.starts_with(&format!("-- {name} ")));
     let first = lines.next().unwrap();
@@ -73,6 +73,7 @@ async fn call_every_script(world: &World) {
     let head = ChainHead { number: 7, rows: 2, hash: [1; 32] };
     gate.anchor(Chain::Outbox(partition), head).await.unwrap();
     gate.expire(partition, Some(START_MS), 10).await.unwrap();
+    super::check::check(world).await;
     super::record::record(world, &pages("d", 5)).await;
     super::checkpoint::take(world, &[day(100)], None, START_MS).await;
     let repair = RepairCall {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tollgate::domain::ids::{Partition, ReservationIds, TenantId};
-use tollgate::domain::reservation::SubjectHash;
+use tollgate::domain::reservation::{CounterField, SubjectHash};
 use tollgate::gate::keys::Keys;
 
 use crate::gate::server::{Mode, Server};
@@ -73,6 +73,7 @@ fn lua_and_rust_build_the_same_keys() {
     let tenant = TenantId::parse("acme:eu").unwrap();
     let partition = Partition::of(&tenant, 64);
     let hash = SubjectHash(*b"=abcdefghijkl");
+    let field = CounterField(*b"AAbb01-_");
     let id = ReservationIds::new(&[7; 32]).fresh(partition, 1_700_000_000_000, 9);
     let built = files("include/keys");
     let texts =
@@ -80,10 +81,11 @@ fn lua_and_rust_build_the_same_keys() {
     let (first, rest): (Vec<_>, Vec<_>) = built.iter().partition(|(name, _)| !name.ends_with("/subject"));
     let all: String = texts.chain(first.into_iter().chain(rest).map(|(_, text)| text.clone())).collect();
     let calls = "local prefix = key_prefix()\nreturn { prefix, due_key(prefix, 1700000060000), reservation_key(prefix, ARGV[1]), \
-        tenant_key(prefix, ARGV[2]), subject_key(prefix, ARGV[2], ARGV[3]), known_subjects_key(tenant_key(prefix, ARGV[2])) }";
+        tenant_key(prefix, ARGV[2]), subject_key(prefix, ARGV[2], ARGV[3]), known_subjects_key(tenant_key(prefix, ARGV[2])), \
+        log_key(subject_key(prefix, ARGV[2], ARGV[3]), ARGV[4]) }";
     let script = format!("#!lua\n{all}{calls}");
     let meta = keys.meta(partition);
-    let words = ["EVAL", &script, "1", &meta, &id.to_hex(), tenant.as_str(), hash.as_str()];
+    let words = ["EVAL", &script, "1", &meta, &id.to_hex(), tenant.as_str(), hash.as_str(), field.as_str()];
     let answer: Vec<String> = redis::from_redis_value(Server::shared(Mode::Alone).command(&words)).unwrap();
     let expected = [
         meta.strip_suffix("meta").unwrap().to_owned(),
@@ -92,6 +94,7 @@ fn lua_and_rust_build_the_same_keys() {
         keys.tenant(partition, &tenant),
         keys.subject(partition, &tenant, hash),
         keys.known_subjects(partition, &tenant),
+        keys.log(partition, &tenant, Some(hash), field),
     ];
     assert_eq!(answer, expected);
     assert_eq!(built.len(), expected.len(), "an include that this test does not hold");

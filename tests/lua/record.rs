@@ -4,13 +4,13 @@ use tollgate::domain::ids::Epoch;
 use tollgate::domain::parked::CounterLife;
 use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::{Head, LineUnits, OnExcess, OnLate, Record, ReservationState};
-use tollgate::gate::{RecordCall, RecordOutcome, ReserveMode, ResolveOutcome};
+use tollgate::gate::{IdCheck, RecordCall, RecordOutcome, ReserveMode, ResolveOutcome, WarmState};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
 use crate::support::matching::assert_matches;
 
-const TAKEN_MS: i64 = START_MS - 5_000;
+pub(super) const TAKEN_MS: i64 = START_MS - 5_000;
 
 /// So many pages under a day's limit of ten, which nothing taken over heeds.
 fn taken(key: &str, amount: i64) -> Ask {
@@ -18,7 +18,7 @@ fn taken(key: &str, amount: i64) -> Ask {
 }
 
 /// What was admitted of this ask while the gate was away.
-fn admitted(world: &World, ask: &Ask) -> Record {
+pub(super) fn admitted(world: &World, ask: &Ask) -> Record {
     let usage = ask.mode == ReserveMode::Usage;
     let line = |line: &Line| match usage {
         true => LineUnits::new(units(0), units(line.amount)),
@@ -35,6 +35,7 @@ fn admitted(world: &World, ask: &Ask) -> Record {
             born_at_ms: TAKEN_MS,
             latest_expiry_ms: TAKEN_MS + ask.max_life_ms,
             last_sequence: 0,
+            start_after_ms: 0,
         },
         units: ask.lines.iter().map(line).collect(),
         body: world.body(ask),
@@ -49,7 +50,8 @@ async fn record_as(world: &World, ask: &Ask, asked: bool, starts_fresh: bool) ->
         id: world.id(&ask.key),
         record: &record,
         lives: &lives,
-        ledger_asked: asked,
+        taken_at_ms: Some(TAKEN_MS),
+        id_check: if asked { IdCheck::Asked } else { IdCheck::Ask },
         now_ms: Some(ask.now_ms),
     };
     world.gate.record(&call).await.unwrap()
@@ -66,7 +68,7 @@ async fn an_admission_is_taken_over_at_its_time_beyond_every_limit_and_once(
 ) {
     let world = World::warm(mode).await;
     let ask = taken("a", 14);
-    assert_eq!(record(&world, &ask).await, RecordOutcome::Done);
+    assert_matches!(record(&world, &ask).await, RecordOutcome::Done(_));
     assert_eq!(record(&world, &ask).await, RecordOutcome::Replayed);
     assert_eq!(world.day().await, (0, 14));
     let events = world.events().await;
@@ -87,13 +89,13 @@ async fn usage_taken_over_is_counted_and_leaves_a_tombstone(
 ) {
     let world = World::warm(mode).await;
     let ask = taken("a", 14).by(ReserveMode::Usage);
-    assert_eq!(record(&world, &ask).await, RecordOutcome::Done);
+    assert_matches!(record(&world, &ask).await, RecordOutcome::Done(_));
     assert_eq!(world.day().await, (14, 0));
     let kept = world.record("a").await.unwrap();
     assert_eq!((kept.head.state, kept.head.degraded), (ReservationState::Consumed, true));
     assert!(kept.body.rest.is_none());
     let other = ask.clone().with_meaning(2);
-    assert_eq!(record(&world, &other).await, RecordOutcome::KeyReused);
+    assert_matches!(record(&world, &other).await, RecordOutcome::KeyReused(_));
     assert_eq!(record(&world, &ask).await, RecordOutcome::Replayed);
     assert_eq!(world.events().await.len(), 1);
 }
@@ -106,7 +108,7 @@ async fn a_hold_taken_over_after_its_time_expires_with_the_next_sweep(
     let world = World::warm(mode).await;
     let late = taken("a", 4).at(START_MS + 2 * TTL_MS);
     assert_eq!(world.sweep(late.now_ms).await, 0);
-    assert_eq!(record(&world, &late).await, RecordOutcome::Done);
+    assert_matches!(record(&world, &late).await, RecordOutcome::Done(_));
     assert_eq!(world.sweep(late.now_ms + 2 * BUCKET_MS).await, 1);
     assert_eq!(world.state("a").await, Some(ReservationState::Expired));
     assert_eq!(world.day().await, (0, 0));
@@ -118,15 +120,15 @@ async fn a_window_that_is_over_is_entered_no_more_and_its_hold_is_still_resolved
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    assert_eq!(record(&world, &taken("a", 4).at(WINDOW.1 + 1)).await, RecordOutcome::Done);
+    assert_matches!(record(&world, &taken("a", 4).at(WINDOW.1 + 1)).await, RecordOutcome::Done(_));
     assert_eq!(world.day().await, (0, 0));
     assert_matches!(world.consume_at(WINDOW.1 + 2, "a", total("4"), true).await, ResolveOutcome::Done { .. });
-    // A window that the counter still stands in moves, so that both know of the hold.
+    // The window that the counter is still in moves, so that both count the hold.
     world.hold(&taken("b", 1)).await;
-    assert_eq!(record(&world, &taken("c", 4).at(WINDOW.1 + 1)).await, RecordOutcome::Done);
+    assert_matches!(record(&world, &taken("c", 4).at(WINDOW.1 + 1)).await, RecordOutcome::Done(_));
     assert_eq!(world.day().await, (0, 5));
     assert_matches!(world.consume_at(WINDOW.1 + 2, "c", total("4"), true).await, ResolveOutcome::Done { .. });
-    assert_eq!(record(&world, &taken("d", 1).at(WINDOW.0 - 1)).await, RecordOutcome::StaleWindow);
+    assert_matches!(record(&world, &taken("d", 1).at(WINDOW.0 - 1)).await, RecordOutcome::StaleWindow { .. });
 }
 
 #[rstest]
@@ -143,7 +145,40 @@ async fn nothing_is_taken_over_by_a_cold_tenant_or_before_the_ledger_was_asked(
     assert_eq!((cold.tenant, cold.counters), (false, vec![0]));
     assert_matches!(record_as(&world, &ask, false, true).await, RecordOutcome::AskLedger { .. });
     assert_eq!(world.events().await.len(), 0);
-    assert_eq!(record_as(&world, &ask, true, true).await, RecordOutcome::Done);
+    assert_matches!(record_as(&world, &ask, true, true).await, RecordOutcome::Done(_));
+}
+
+#[rstest]
+#[tokio::test]
+async fn work_of_a_past_time_is_taken_now_in_one_call_and_asks_the_ledger_only_after_a_loss(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let ask = taken("a", 14).by(ReserveMode::Usage);
+    let record_now = async |world: &World, now_ms| {
+        let mut record = admitted(world, &ask);
+        record.head.degraded = false;
+        let call = RecordCall {
+            id: world.id(&ask.key),
+            record: &record,
+            lives: &[CounterLife { window_end_ms: WINDOW.1, since_ms: 0, starts_fresh: true }],
+            taken_at_ms: None,
+            id_check: IdCheck::AskAfterLoss,
+            now_ms: Some(now_ms),
+        };
+        world.gate.record(&call).await.unwrap()
+    };
+    let world = World::warm(mode).await;
+    assert_matches!(record_now(&world, START_MS).await, RecordOutcome::Done(_));
+    assert_eq!(world.day().await, (14, 0));
+    let events = world.events().await;
+    assert_eq!((events[0].gate_time_ms, events[0].happened_at_ms()), (START_MS, TAKEN_MS));
+    let Change::Usage(told) = &events[0].change else { panic!("no usage") };
+    assert_eq!((told.head.degraded, told.head.born_at_ms), (false, TAKEN_MS));
+
+    let lost = World::cold(mode).await;
+    lost.warm_up(WarmState { ask_until_ms: START_MS + 1, ..WarmState::default() }).await;
+    assert_matches!(record_now(&lost, START_MS).await, RecordOutcome::AskLedger { .. });
+    assert_matches!(record_now(&lost, START_MS + 1).await, RecordOutcome::Done(_));
 }
 
 #[rstest]
@@ -153,7 +188,7 @@ async fn a_counter_is_never_taken_beyond_the_largest_amount(
 ) {
     let world = World::warm(mode).await;
     let largest = tollgate::domain::amount::UNITS_MAX;
-    assert_eq!(record(&world, &taken("a", largest)).await, RecordOutcome::Done);
+    assert_matches!(record(&world, &taken("a", largest)).await, RecordOutcome::Done(_));
     assert_eq!(record(&world, &taken("b", 1)).await, RecordOutcome::TooLarge);
     assert_eq!(world.events().await.len(), 1);
 }

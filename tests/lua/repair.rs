@@ -14,7 +14,7 @@ fn at(sequence: u64) -> OutboxId {
     OutboxId { epoch: Epoch(1), sequence }
 }
 
-/// A tenant whose counter stands at (10, 0) after three events.
+/// A tenant whose counter is (10, 0) after three events.
 async fn used(mode: Mode) -> World {
     let world = World::cold(mode).await;
     world.warm_up(told(&[(COUNTER, 10, 0)])).await;

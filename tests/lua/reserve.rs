@@ -24,7 +24,7 @@ async fn an_admitted_reserve_holds_its_amount_and_says_so_in_one_event(
 ) {
     let world = World::warm(mode).await;
     let ask = of_ten("a", 4);
-    let ReserveOutcome::Admitted { granted, expires_at_ms, event, now_ms, readings } =
+    let ReserveOutcome::Admitted { granted, expires_at_ms, event, now_ms, readings, .. } =
         world.reserve(&ask).await
     else {
         panic!("not admitted")

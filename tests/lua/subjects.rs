@@ -126,7 +126,7 @@ async fn in_a_window_that_began_since_the_restore_a_subject_starts_at_zero_and_o
     let month = || of_user(b"month---", WINDOW.0);
     assert_eq!(counted(&world, &page_of("a", &ada, vec![hour()])).await, [(0, 1)]);
     assert!(is_cold(&world, &page_of("b", &ada, vec![hour(), month()])).await);
-    // As the books have it that were read before the hold above was made.
+    // The booked figures, read before the hold above was made.
     let told = vec![counter(b"hour----", LATER.0, 0, 0), counter(b"month---", WINDOW.0, 4, 2)];
     assert_eq!(tell(&world, &ada, told).await, RestoreOutcome::Done);
     assert_eq!(counted(&world, &page_of("b", &ada, vec![hour(), month()])).await, [(0, 2), (4, 3)]);
@@ -196,7 +196,7 @@ async fn what_was_held_before_the_restore_ends_only_once_its_subject_is_told(
     assert_eq!(counted(&world, &after).await, [(1, 3)]);
 }
 
-/// By a clock that stands still, as a test clock does, a hold and the restore after it may have one time.
+/// By a clock that is stopped, as a test clock may be, a hold and the restore after it may have one time.
 #[rstest]
 #[tokio::test]
 async fn what_was_made_at_the_very_time_of_the_restore_is_asked_for_too(

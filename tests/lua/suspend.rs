@@ -18,7 +18,7 @@ fn new_counter(name: &[u8; 8]) -> NewCounter {
     }
 }
 
-/// As a state that tells of the month for the first time.
+/// A state that has the month for the first time.
 fn with_new_month(state: WarmState) -> WarmState {
     WarmState { new_counters: vec![new_counter(b"month---")], ..state }
 }
@@ -63,7 +63,7 @@ async fn what_a_waiting_tenant_is_not_told_stays_and_holds_from_before_move_its_
     world.consume("a", total("4"), true).await;
     let (day, month) = (day(100), limit(b"month---", 100));
     assert_eq!((world.counts(&day).await, world.counts(&month).await), ((4, 4), (4, 4)));
-    // A second one, told by an instance that knows the first no more.
+    // A second one, restored by an instance that no longer has the first in its policy.
     world.suspend(None).await;
     let new_counters = vec![new_counter(b"week----")];
     world.warm_up(WarmState { new_counters, ..told(&[(b"week----", 4, 4)]) }).await;
@@ -140,7 +140,7 @@ async fn a_tenant_that_waits_keeps_its_records_and_counts_and_takes_a_newer_capa
     world.hold(&Ask { valid: next_day, ..later }).await;
     for version in [3, 2, 4] {
         let as_of = world.suspend(None).await.unwrap();
-        // As the books have it while the consume waits in quarantine, read on the day before.
+        // The booked figures while the consume waits in quarantine, read on the day before.
         let capacities = vec![capacity(b"quota---", version, i64::try_from(version).unwrap(), i64::MAX)];
         let told = with_new_month(told(&[(b"day-----", 0, 6), (b"next----", 0, 9), (b"month---", 0, 6)]));
         let records = [(world.id("a"), open.clone())];

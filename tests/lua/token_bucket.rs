@@ -4,7 +4,7 @@ use rstest::rstest;
 use tollgate::domain::algorithms::bucket::Drain;
 use tollgate::domain::algorithms::{Parameters, token_bucket};
 use tollgate::domain::counter::Counter;
-use tollgate::gate::{ReserveOutcome, RestorePage, Totals, WarmState};
+use tollgate::gate::{ReserveOutcome, Totals};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
@@ -91,18 +91,8 @@ async fn what_was_held_before_a_loss_moves_nothing_in_the_bucket_made_since(
 ) {
     let world = World::warm(mode).await;
     world.hold(&ask_for("before", 8)).await;
-    let record = world.record("before").await.unwrap();
-    let epoch = world.adopt(2).await;
-    let open = [(
-        world.id("before"),
-        tollgate::domain::reservation::Record {
-            head: tollgate::domain::reservation::Head { epoch, ..record.head },
-            ..record
-        },
-    )];
     let lost_ms = START_MS + 1;
-    let page = world.page(&open, Some(WarmState::default()));
-    world.gate.restore_page(&RestorePage { now_ms: Some(lost_ms), ..page }).await.unwrap();
+    world.lose_and_restore("before", lost_ms).await;
     world.hold(&ask_for("since", 9).at(lost_ms + 1)).await;
     done(world.consume_at(lost_ms + 2, "before", total("9"), true).await);
     assert_eq!(level(&world, 3).await, (9, 9), "neither its hold nor its excess");
@@ -115,9 +105,7 @@ async fn a_tenant_that_waited_for_a_new_counter_gets_back_what_its_buckets_hold(
 ) {
     let world = World::warm(mode).await;
     world.hold(&ask_for("a", 10)).await;
-    let as_of = world.suspend(None).await.unwrap();
-    let page = world.page(&[], Some(WarmState::default()));
-    world.gate.restore_page(&RestorePage { as_of, now_ms: Some(START_MS + 20), ..page }).await.unwrap();
+    world.wait_for_ledger(START_MS + 20).await;
     assert_eq!(level(&world, 20).await, (10, 10));
     done(world.release_at(START_MS + 20, "a", Totals::Default).await);
     assert_eq!(level(&world, SECOND_MS).await, (0, 0));

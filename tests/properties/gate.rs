@@ -1,6 +1,8 @@
-//! The gate against its model: every answer, every counter and every event, through duplicates, clock moves and lost memory.
+//! The gate against its model: every answer, every counter and every event, through duplicates, clock moves and lost
+//! memory.
 
 pub(crate) mod algorithms;
+mod checks;
 mod plain_path;
 mod sequences;
 mod waits;
@@ -15,19 +17,25 @@ use tollgate::domain::event::{Change, Event};
 use tollgate::domain::ids::{Epoch, MeterId};
 use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
-use tollgate::gate::{ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, Totals, WarmState};
+use tollgate::gate::{
+    ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, RestoredCounter, Totals, WarmState,
+};
 
 use algorithms::{Row, rows};
-use sequences::{Step, counters, rules, steps};
+use sequences::{Step, counters, mixed_counters, rules, steps};
 
 use crate::gate::server::Server;
 use crate::gate::world::*;
 use crate::support::model::{Answer, Counter, Mode, Model, Rule, Told};
 
 const METERS: [&str; 2] = ["in", "out"];
-const FIELDS: [&[u8; 8]; 2] = [b"budget--", b"in------"];
 
-/// The real gate, told the same steps as the model.
+/// The name of the counter at this place.
+fn name_of(at: usize) -> [u8; 8] {
+    format!("field-{at:02}").into_bytes().try_into().unwrap()
+}
+
+/// The real gate, which takes the same steps as the model.
 struct Subject {
     world: World,
     rules: Vec<Rule>,
@@ -44,7 +52,7 @@ impl Subject {
         let check = |(at, counter): (usize, &Counter)| {
             let parameters = counter.parameters;
             let limit =
-                tollgate::domain::counter::Counter { parameters, ..limit(FIELDS[at], counter.capacity) };
+                tollgate::domain::counter::Counter { parameters, ..limit(&name_of(at), counter.capacity) };
             weighted(&counter.weights, limit)
         };
         let checks = counters.iter().enumerate().map(check).collect();
@@ -115,10 +123,12 @@ impl Subject {
         gate.adopt(partition, Epoch(self.epoch), 0, Some(self.now_ms)).await.unwrap();
         let told = |(at, counter): (usize, &Counter)| {
             let cell = counter.at(self.now_ms);
-            restored_counter(FIELDS[at], cell.consumed, cell.reserved)
+            let window_start_ms = counter.parameters.window().map_or(0, |window| window.start_ms);
+            let told = restored_counter(&name_of(at), cell.consumed, cell.reserved);
+            RestoredCounter { window_start_ms, ..told }
         };
-        let restorable = model.counters.iter().enumerate().filter(|(_, counter)| counter.is_restorable());
-        let counters = restorable.map(told).collect();
+        let survives = |(_, counter): &(usize, &Counter)| counter.parameters.holds_survive();
+        let counters = model.counters.iter().enumerate().filter(survives).map(told).collect();
         let page = self.world.page(&open, Some(WarmState { counters, ..WarmState::default() }));
         gate.restore_page(&RestorePage { now_ms: Some(self.now_ms), ..page }).await.unwrap();
         for (id, record) in resolved {
@@ -226,6 +236,8 @@ async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Count
             }
             Step::Sweep => Answer::Swept(usize::try_from(subject.world.sweep(now_ms).await).unwrap()),
             Step::LoseMemory => {
+                // What was made before it is older than what is restored after it.
+                subject.now_ms += 1;
                 subject.lose_memory(&model).await;
                 Answer::Nothing
             }
@@ -236,7 +248,7 @@ async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Count
             let cell = counter.at(subject.now_ms);
             assert_eq!(
                 (reading.consumed.get(), reading.reserved.get(), reading.room),
-                (cell.consumed, cell.reserved, Some(counter.room(subject.now_ms))),
+                (cell.consumed, cell.reserved, Some(counter.room_for_new_work(subject.now_ms))),
                 "step {number}: {step:?}"
             );
         }
@@ -260,6 +272,22 @@ fn the_gate_behaves_like_its_model_through_any_sequence_of_calls() {
     }
 }
 
+/// How many sequences a run tries under several algorithms at once.
+const MIXED_CASES: u32 = 60;
+
+#[test]
+fn the_gate_behaves_like_its_model_under_up_to_sixteen_limits_of_all_algorithms() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = Server::own();
+    let config = Config { cases: MIXED_CASES, failure_persistence: None, ..Config::default() };
+    let sequence = (rules(), mixed_counters(), steps());
+    let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
+        runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
+        Ok(())
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// What sort of answer it is, without its figures.
 fn sort_of(answer: &Answer) -> String {
     match answer {
@@ -272,7 +300,8 @@ fn sort_of(answer: &Answer) -> String {
 
 #[test]
 fn the_sequences_reach_every_sort_of_answer() {
-    for Row { name, turning, .. } in rows() {
+    for row in rows() {
+        let turning = row.turning;
         let mut runner = TestRunner::deterministic();
         let mut counts = BTreeMap::<String, u32>::new();
         for _ in 0..CASES {
@@ -287,11 +316,12 @@ fn the_sequences_reach_every_sort_of_answer() {
             }
         }
         // What a loss of memory empties is seldom full.
-        assert_every_sort(name, &counts, if turning.window().is_some() { 5 } else { 1 });
+        assert_every_sort(&row, &counts, if turning.window().is_some() { 5 } else { 1 });
     }
 }
 
-fn assert_every_sort(name: &str, counts: &BTreeMap<String, u32>, least: u32) {
+fn assert_every_sort(row: &Row, counts: &BTreeMap<String, u32>, least: u32) {
+    let name = row.name;
     let resolved = ["consumed late=false capped=false", "consumed late=false capped=true"];
     let late = [
         "consumed late=true capped=false",
@@ -301,7 +331,9 @@ fn assert_every_sort(name: &str, counts: &BTreeMap<String, u32>, least: u32) {
     let open = ["reserved late=false capped=false", "reserved late=false capped=true"];
     let rest = ["released late=false capped=false", "Replayed", "Refused", "KeyReused", "Unknown"];
     let refusals = ["AlreadyResolved", "Expired", "AmountDecreased", "ExcessRejected", "Swept"];
-    for sort in [&resolved[..], &late, &open, &rest, &refusals].concat() {
+    let all = [&resolved[..], &late, &open, &rest, &refusals].concat();
+    let is_reached = |sort: &&str| row.counts_use() || !sort.ends_with("capped=true");
+    for sort in all.into_iter().filter(is_reached) {
         assert!(
             counts.get(sort).is_some_and(|count| *count >= least),
             "{name}: {sort} is too rare: {counts:#?}"
@@ -309,11 +341,20 @@ fn assert_every_sort(name: &str, counts: &BTreeMap<String, u32>, least: u32) {
     }
 }
 
-/// A behaviour written once: the model must show it, and the real gate must show it alike, whatever algorithm counts. Meter `in`
-/// has room for 10. After a loss of memory only those go on that the ledger can tell.
+/// A behaviour written once: the model must show it, and the real gate must show it alike, whatever algorithm counts.
+/// Meter `in` has room for 10. After a loss of memory only those go on that the ledger can tell.
 fn both_behave(script: &[(Step, &str)]) {
+    both_behave_by(rows(), script);
+}
+
+/// The same where what is used stays counted.
+fn both_behave_where_use_counts(script: &[(Step, &str)]) {
+    both_behave_by(rows().into_iter().filter(Row::counts_use), script);
+}
+
+fn both_behave_by(rows: impl IntoIterator<Item = Row>, script: &[(Step, &str)]) {
     let loses_memory = script.iter().any(|(step, _)| matches!(step, Step::LoseMemory));
-    let rows = rows().into_iter().filter(|row| !loses_memory || row.lasting.window().is_some());
+    let rows = rows.into_iter().filter(|row| !loses_memory || row.lasting.window().is_some());
     for Row { name, lasting, .. } in rows {
         let rule = Rule { on_excess: OnExcess::Record, on_late: OnLate::Charge, late_within_ms: 60_000 };
         let counter = |capacity, weights: [i64; 2]| Counter::new(lasting, capacity, weights.to_vec());
@@ -342,19 +383,37 @@ fn total(id: u8, amount: i64, is_final: bool) -> Step {
 
 #[test]
 fn a_released_hold_makes_room_and_a_refused_one_leaves_no_trace() {
-    both_behave(&[
-        (hold(1, 6), "reserved"),
-        (hold(2, 6), "Refused"),
-        (Step::Release { id: 1, incurred: None }, "released"),
-        (hold(2, 6), "reserved"),
-        (Step::Release { id: 1, incurred: None }, "Replayed"),
-        (hold(3, 5), "Refused"),
-    ]);
+    both_behave_by(
+        rows().into_iter().filter(Row::gives_back),
+        &[
+            (hold(1, 6), "reserved"),
+            (hold(2, 6), "Refused"),
+            (Step::Release { id: 1, incurred: None }, "released"),
+            (hold(2, 6), "reserved"),
+            (Step::Release { id: 1, incurred: None }, "Replayed"),
+            (hold(3, 5), "Refused"),
+        ],
+    );
+}
+
+#[test]
+fn a_slot_in_a_queue_passes_unused_where_it_is_given_up() {
+    both_behave_by(
+        rows().into_iter().filter(|row| !row.gives_back()),
+        &[
+            (hold(1, 6), "reserved"),
+            (Step::Release { id: 1, incurred: None }, "released"),
+            (hold(2, 5), "Refused"),
+            (hold(2, 4), "reserved"),
+            (total(2, 6, true), "consumed late=false"),
+            (hold(3, 1), "Refused"),
+        ],
+    );
 }
 
 #[test]
 fn totals_only_rise_and_a_reservation_resolves_once() {
-    both_behave(&[
+    both_behave_where_use_counts(&[
         (hold(1, 6), "reserved"),
         (total(1, 4, false), "reserved"),
         (total(1, 4, false), "Replayed"),
@@ -369,7 +428,7 @@ fn totals_only_rise_and_a_reservation_resolves_once() {
 
 #[test]
 fn an_expired_hold_makes_room_and_is_charged_late_once() {
-    both_behave(&[
+    both_behave_where_use_counts(&[
         (hold(1, 6), "reserved"),
         (Step::Pass { ms: 5_000 }, "Nothing"),
         (Step::Sweep, "Swept"),
@@ -399,6 +458,32 @@ fn a_late_part_is_remembered_and_takes_larger_totals_until_a_final_one() {
         (total(1, 8, true), "Replayed"),
         (total(1, 9, false), "AlreadyResolved"),
     ]);
+}
+
+#[test]
+fn what_runs_at_once_is_held_whole_until_it_ends_and_its_use_counts_nothing() {
+    let at_once = rows().into_iter().filter(|row| !row.counts_use());
+    both_behave_by(
+        at_once,
+        &[
+            (hold(1, 10), "reserved"),
+            (total(1, 9, false), "reserved"),
+            (hold(2, 1), "Refused"),
+            (
+                Step::Reserve { id: 3, meaning: 0, mode: Mode::Usage, amounts: [30, 1], ttl_ms: 500 },
+                "consumed",
+            ),
+            (total(1, 20, true), "consumed late=false"),
+            (hold(4, 10), "reserved"),
+            (Step::Pass { ms: 5_000 }, "Nothing"),
+            (Step::Sweep, "Swept"),
+            (hold(5, 10), "reserved"),
+            (total(4, 10, true), "consumed late=true"),
+            (hold(6, 1), "Refused"),
+            (Step::Release { id: 5, incurred: None }, "released"),
+            (hold(6, 1), "reserved"),
+        ],
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::process::PATIENCE;
+use super::rate_limit_headers;
 
 /// An answer: its status and body.
 #[derive(Debug)]
@@ -65,6 +66,7 @@ pub async fn answered(response: Response) -> Answered {
 async fn try_answered(response: Response) -> Result<Answered, reqwest::Error> {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
+    rate_limit_headers::check(&headers);
     let text = response.text().await?;
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
     Ok(Answered { status, body, headers })

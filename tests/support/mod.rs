@@ -7,5 +7,6 @@ pub mod matching;
 pub mod model;
 pub mod options;
 pub mod process;
+pub mod rate_limit_headers;
 pub mod services;
 pub mod wait;

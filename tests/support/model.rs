@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tollgate::domain::algorithms::cell::{Cell, Loaded, Moment};
-use tollgate::domain::algorithms::{Parameters, calendar};
+use tollgate::domain::algorithms::{LineHold, Parameters, calendar};
 use tollgate::domain::amount::{UNITS_MAX, Units};
 use tollgate::domain::period::Window;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, ReservationState};
@@ -83,6 +83,11 @@ impl Counter {
         self.room_in(&self.at(now_ms))
     }
 
+    /// How much of new work fits at this time.
+    pub fn room_for_new_work(&self, now_ms: i64) -> i64 {
+        self.parameters.room_for_new_work(&self.for_new_work(now_ms), self.capacity)
+    }
+
     fn room_in(&self, cell: &Cell) -> i64 {
         self.parameters.room(cell.consumed, cell.reserved, self.capacity)
     }
@@ -98,6 +103,18 @@ impl Counter {
 
     fn weigh(&self, amounts: &[i64]) -> i64 {
         self.weights.iter().zip(amounts).map(|(weight, amount)| weight * amount).sum()
+    }
+
+    /// What an open reservation of these lines holds.
+    fn held(&self, lines: &[LineUnits]) -> i64 {
+        let line = |(&weight, line): (&i64, &LineUnits)| LineHold {
+            weight,
+            held: line.held.get(),
+            consumed: line.consumed.get(),
+        };
+        let lines: Vec<_> =
+            self.weights.iter().zip(lines).filter(|(weight, _)| **weight > 0).map(line).collect();
+        self.parameters.held(&lines)
     }
 
     /// Whether the ledger can restore it.
@@ -152,11 +169,6 @@ fn units(value: i64) -> Units {
     Units::new(value).unwrap()
 }
 
-fn outstanding(hold: &Hold, line: usize) -> i64 {
-    let open = hold.state == ReservationState::Reserved;
-    if open { hold.lines[line].outstanding().get() } else { 0 }
-}
-
 impl Model {
     /// A warm tenant that has used nothing.
     pub fn new(rules: Vec<Rule>, counters: Vec<Counter>, bucket_ms: i64) -> Self {
@@ -181,14 +193,16 @@ impl Model {
             }
             return Answer::Replayed(hold.state, hold.lines.clone());
         }
-        let refuses = |counter: &Counter| counter.weigh(amounts) > counter.room(now_ms);
+        let usage = mode == Mode::Usage;
+        let needs = |counter: &Counter| counter.parameters.need(counter.weigh(amounts), usage);
+        let refuses =
+            |counter: &Counter| needs(counter) > 0 && needs(counter) > counter.room_for_new_work(now_ms);
         let refusing: Vec<usize> =
             (0..self.counters.len()).filter(|&at| refuses(&self.counters[at])).collect();
         let granted = if mode == Mode::Best { self.fit(now_ms, amounts) } else { amounts.to_vec() };
         if (mode != Mode::Best && !refusing.is_empty()) || granted.iter().all(|&amount| amount == 0) {
             return Answer::Refused(refusing);
         }
-        let usage = mode == Mode::Usage;
         let line = |&amount: &i64| {
             if usage {
                 LineUnits::new(units(0), units(amount))
@@ -199,12 +213,11 @@ impl Model {
         let lines: Vec<LineUnits> = granted.iter().map(line).collect();
         let expires_at_ms = if usage { now_ms } else { now_ms + ttl_ms.min(max_life_ms) };
         for counter in &mut self.counters {
-            let (mut loaded, moved) = (counter.for_new_work(now_ms), counter.weigh(&granted));
+            let mut loaded = counter.for_new_work(now_ms);
             if usage {
-                counter.parameters.charge(&mut loaded, moved);
-            } else {
-                counter.parameters.hold(&mut loaded, moved, expires_at_ms);
+                counter.parameters.charge(&mut loaded, counter.weigh(&granted));
             }
+            counter.parameters.hold(&mut loaded, counter.held(&lines), expires_at_ms);
             counter.cell = Some(loaded.cell);
         }
         let state = if usage { ReservationState::Consumed } else { ReservationState::Reserved };
@@ -227,7 +240,8 @@ impl Model {
         for (line, &asked) in amounts.iter().enumerate() {
             let mut most = asked;
             for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
-                let room = counter.room(now_ms) - counter.weigh(&granted);
+                let room = counter.parameters.most(counter.room_for_new_work(now_ms));
+                let room = room.saturating_sub(counter.weigh(&granted));
                 most = most.min(room.div_euclid(counter.weights[line]));
             }
             granted.push(most.max(0));
@@ -319,7 +333,7 @@ impl Model {
         Answer::Done(ReservationState::Reserved, lines, expires_at_ms, false)
     }
 
-    /// Sweeps all buckets that are over at this time. Answers which expired.
+    /// Sweeps all buckets that are over at this time. Returns those that expired.
     pub fn sweep(&mut self, now_ms: i64) -> Vec<u8> {
         let swept = now_ms.div_euclid(self.bucket_ms);
         let is_due = |hold: &Hold| {
@@ -338,7 +352,7 @@ impl Model {
 
     /// The gate loses its memory and is restored from the ledger.
     pub fn lose_memory(&mut self) {
-        for counter in self.counters.iter_mut().filter(|counter| !counter.is_restorable()) {
+        for counter in self.counters.iter_mut().filter(|counter| !counter.parameters.holds_survive()) {
             counter.cell = None;
         }
     }
@@ -440,11 +454,13 @@ impl Model {
             if !loaded.is_current {
                 continue;
             }
-            let (mut freed, mut used) = (0, 0);
-            for (line, weight) in counter.weights.iter().enumerate() {
-                used += weight * (totals[line] - before.lines[line].consumed.get());
-                freed += weight * (outstanding(&before, line) - outstanding(&after, line));
-            }
+            let held = |hold: &Hold| {
+                let is_open = hold.state == ReservationState::Reserved;
+                if is_open { counter.held(&hold.lines) } else { 0 }
+            };
+            let freed = held(&before) - held(&after);
+            let moved = |line: usize| totals[line] - before.lines[line].consumed.get();
+            let used: i64 = (0..totals.len()).map(|line| counter.weights[line] * moved(line)).sum();
             let (parameters, settled) = (counter.parameters, used.min(freed));
             parameters.settle(&mut loaded, settled);
             parameters.charge(&mut loaded, used - settled);

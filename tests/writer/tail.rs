@@ -53,7 +53,7 @@ async fn a_writer_that_takes_a_partition_over_counts_the_safety_tail_of_the_form
     let (_database, ledger) = ledger().await;
     let hand = Hand::default();
     for round in 0..6 {
-        // Each starts anew, and none books more than the bound.
+        // Each starts from the cursor, and none books more than the bound.
         append(&hand, "hot", round * 10..(round + 1) * 10);
         let mut writer = writer(&hand, &ledger, 5_000);
         drain(&mut writer).await;

@@ -7,9 +7,10 @@
 -- include plain/totals
 -- include plain/places
 -- include plain/hashes
--- What nearly every consume is: the final one of an open reservation, in time and never cut, of counters of the calendar, each of one line as it is, whose
--- hashes are warm. Answers each counter's cell as it is written, '' where it has moved on, then the number and the capacity of each quota. Nothing
--- where the call is anything else: then nothing is written.
+-- The plain path of nearly every consume: the final one of an open reservation, in time and never cut. Its counters
+-- count by the calendar, each one line without weight, and their hashes are warm. Answers each counter's cell as it is
+-- written, '' where its window has moved on, then the number and the capacity of each quota. Any other call gets
+-- nothing, and nothing is written.
 local function plain_consume(real, now, facts)
   local call, unpack_from, pack, byte, reservation, epoch_text = redis.call, struct.unpack, struct.pack, string.byte, KEYS[3], ARGV[1]
   -- read
@@ -38,7 +39,7 @@ local function plain_consume(real, now, facts)
   -- A record of an older version does not say which counters are quotas: each may be.
   local marks = byte(raw, -1) == 128 and unpack_from('<I4', raw, #raw - 4) or 4294967295
   local state_key, of_subjects, told, hashes = tenant_key(key_prefix(), tenant), false, nil, nil
-  -- Tables have room from the start: one that grows is built anew.
+  -- The table has room from the start: one that grows is copied.
   local wanted, last, capacity_at = { 'HMGET', state_key, 'h', unpack(places, 1, count) }, 3 + count, {}
   for number = 1, count do
     local place = 5 * number
@@ -63,7 +64,7 @@ local function plain_consume(real, now, facts)
     told = call(unpack(wanted, 1, last))
   end
   local header = told[1]
-  -- Behind 40 bytes a header lists counters that may count the record though it does not name them.
+  -- After 40 bytes a header lists counters that may count the record although it does not name them.
   if not header or #header > 40 or unpack_from('<i8', header) ~= epoch then
     return nil
   end

@@ -1,5 +1,6 @@
--- Reads hashes of a call, by scope, as asked for. Returns of each what was asked and told, what is to be written, and how many of its counters were met.
--- Nothing where one is not warm or, where that is given, a subject's does not live until then.
+-- Reads the hashes of a call, by scope, with the commands in `asked`. Returns for each the command, its answer, the
+-- fields to write, and how many of its counters were met. Returns nothing if a hash is not warm or, if `lives_until` is
+-- given, a subject's hash ends earlier.
 local function plain_hashes(asked, epoch, lives_until)
   local hashes = {}
   for scope, wanted in pairs(asked) do

@@ -1,8 +1,8 @@
 -- include keys/prefix
 -- include keys/tenant
 -- include keys/subject
--- What a record's counters ask of their hashes, by scope: headers, counters and, last of the tenant's, capacities of those counters of its that may be
--- quotas. And where these are told, by counter.
+-- The commands that read the hashes of a record's counters, by scope: headers and counters, and after the tenant's
+-- counters the capacities of those that may be quotas. Also returns by counter where its capacity is in the answer.
 local function plain_places(raw, subjects_at, tenant, places, count, may_be_quota)
   local prefix, capacity_at = key_prefix(), {}
   local of_tenant = { 'HMGET', tenant_key(prefix, tenant), 'h' }

@@ -6,9 +6,10 @@
 -- include quota_capacity
 -- include plain/wanted
 -- include plain/hashes
--- What nearly every reserve is: new and in time, all of it or nothing, of counters of the calendar whose hashes are warm, each known to its hash and its
--- window not over. Its keys begin at one place (reservation, due list, states), its arguments at another (head, call, body). Answers each counter's
--- cell, as it is written or as it refuses, then the capacities of quotas. Nothing where the call is anything else: then nothing is written.
+-- The plain path of nearly every reserve: new and in time, all or nothing. Its counters count by the calendar, their
+-- hashes are warm and have them, and no window is over. Its keys begin at `key` (reservation, due list, states), its
+-- arguments at `argument` (head, call, body). Answers each counter's cell, as it is written or as it refuses, then the
+-- capacities of quotas. Any other call gets nothing, and nothing is written.
 local function plain_reserve(real, now, facts, key, argument)
   local packed = ARGV[argument + 1]
   if string.byte(packed) < 8 then
@@ -47,7 +48,7 @@ local function plain_reserve(real, now, facts, key, argument)
   -- check
   local is_usage, refusing, scopes_at, quotas, of_tenant = mode == USAGE, '', at - 1, 0, count - of_subjects
   local names, cells, place, read = asked, told, 0, nil
-  -- Both have room from the start: a table that grows is built anew.
+  -- Both tables have room from the start: one that grows is copied.
   local writes, answer = { 'HSET', KEYS[key + 2], unpack(asked, 1, 2 * count) }, { DONE, real, now, '', expires_at, '', '', unpack(told, 1, count + quota_count) }
   local list = writes
   at = at + 9 * count + 9 * quota_count

@@ -1,5 +1,6 @@
--- Reads a final consume's totals against an open record, whose lines begin at the 49th byte: by line what is no longer held and what is used more, the
--- record's lines as they are then, packed, and where the rules of the lines end. Nothing where a total cannot be read, is refused or may be cut.
+-- Reads a final consume's totals against an open record, whose lines begin at the 49th byte. Returns, by line, what is
+-- no longer held and what is consumed in addition; the record's new lines, packed; and where the rules of the lines
+-- end. Returns nothing where a total cannot be read, is rejected or may be cut.
 local function plain_totals(raw, line_count, at)
   local unpack_from, totals, total_at = struct.unpack, ARGV[6], 2
   local named, freed, used, lines = string.byte(totals), { 0 }, { 0 }, ''

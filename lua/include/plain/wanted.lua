@@ -1,4 +1,5 @@
--- What a call with counters of subjects asks of its hashes, by scope: their headers, counters and, of the tenant's, capacities of quotas.
+-- The commands that read the hashes of a call with counters of subjects, by scope: headers and counters, and of the
+-- tenant's hash the capacities of quotas.
 local function plain_wanted(packed, scopes_at, fields, count, tenant_key_at)
   local wanted = { [0] = { 'HMGET', KEYS[tenant_key_at], 'h' } }
   for number = 1, #fields - 1 do

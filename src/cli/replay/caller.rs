@@ -31,7 +31,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The service of `connection`; a call is given up after `timeout`.
+    /// The service of `connection`; a call fails after `timeout`.
     pub(super) fn new(connection: &Connection, timeout: Duration) -> Result<Self, Failure> {
         let wrong = || Failure::new(format!("`{}` cannot be called", connection.url)).exit(Exit::Usage);
         let url = reqwest::Url::parse(&connection.url).map_err(|_| wrong())?;

@@ -124,7 +124,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Sends one call for every job at `stage`; answers whether to pause before the next round, and why.
+    /// Sends one call for every job at `stage`; returns whether to pause before the next round, and why.
     async fn round(
         &self,
         stage: Stage,
@@ -207,7 +207,7 @@ impl Running {
         if self.reservation.is_none() { Stage::Reserve } else { Stage::Consume }
     }
 
-    /// Takes the step and counts it; answers whether to pause before the next.
+    /// Takes the step and counts it; returns whether to pause before the next.
     fn take(&mut self, step: Step, tally: &mut Tally) -> Option<Pause> {
         match step {
             Step::Held(id) => {

@@ -28,7 +28,7 @@ struct Subject {
     id: String,
 }
 
-/// Reads the ledger until it has what the service answered, or `wait` is over; answers what it has.
+/// Reads the ledger until it has what the service answered, or `wait` is over; returns what it has.
 pub(super) async fn caught_up(
     client: &Client,
     shape: &JobShape,

@@ -48,7 +48,7 @@ pub struct ReplayArguments {
     /// Over how many tenants the rows are spread: replay-001 and so on.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=999))]
     pub tenants: u16,
-    /// The run's name: the same name changes nothing twice, another one starts anew.
+    /// The run's name: the same name changes nothing twice, another one is a new run.
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = run_name)]
     pub run: String,
     /// The output tokens held for each job.

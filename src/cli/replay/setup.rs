@@ -99,7 +99,7 @@ fn unit(meter: &str) -> &'static str {
     if meter == METERS[0] { "request" } else { "token" }
 }
 
-/// Asks with a dry run until the last tenant that was made is known to whoever answers.
+/// Asks with a dry run until the last tenant that was made is known to the instance that answers.
 async fn wait_until_live(client: &Client, tenant: &str) -> Result<(), Failure> {
     let lines: Vec<Value> = METERS.iter().map(|meter| json!({ "meter": meter, "amount": "1" })).collect();
     let body = json!({ "tenant": tenant, "lines": lines, "dry_run": true }).to_string();

@@ -1,4 +1,4 @@
-//! What buckets have in common: a level that sinks steadily, to the millisecond, in whole numbers.
+//! Shared by buckets: a level that sinks steadily, to the millisecond, in whole numbers.
 
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::codec::{Reader, Undecodable, Write};
@@ -14,18 +14,18 @@ const FULL_MS_MAX: i64 = 10 * 365 * 86_400_000;
 pub struct Drain {
     /// Units that drain in each `per_ms`.
     pub units: i64,
-    /// How long that takes.
+    /// The time in which they do, in ms.
     pub per_ms: i64,
 }
 
 impl Drain {
-    /// So much of a meter in each so many seconds; what is wrong with it stands in [`errors`].
+    /// The drain of this amount of a meter in this span; [`errors`] says what is wrong with it.
     pub(super) fn of(amount: Amount, per: SpanSeconds, decimals: Decimals) -> Self {
         let units = amount.to_units(decimals).map_or(1, Units::get).max(1);
         Self { units, per_ms: per.ms() }
     }
 
-    /// Level and fraction after so long. The level is `level − fraction ÷ per_ms` units.
+    /// Level and fraction after `elapsed_ms`. The level is `level − fraction ÷ per_ms` units.
     pub(super) fn after(self, level: i64, fraction: i64, elapsed_ms: i64) -> (i64, i64) {
         let drained = self.units.saturating_mul(elapsed_ms / self.per_ms);
         if drained > level {
@@ -36,11 +36,18 @@ impl Drain {
         if left > 0 { (left, parts % self.per_ms) } else { (0, 0) }
     }
 
-    /// How long until so many units have drained, at most [`UNITS_MAX`].
+    /// How long until this many units have drained, at most [`UNITS_MAX`].
     pub(super) fn wait_ms(self, units: i64, fraction: i64) -> i64 {
         let parts = (units % self.units) * self.per_ms - fraction;
         let rest_ms = parts.div_euclid(self.units) + i64::from(parts.rem_euclid(self.units) > 0);
         (units / self.units).saturating_mul(self.per_ms).saturating_add(rest_ms).min(UNITS_MAX)
+    }
+
+    /// The largest capacity of a bucket that drains so.
+    pub(super) fn capacity_max(self) -> i64 {
+        let within_bounds = UNITS_MAX.saturating_sub(self.units).saturating_sub(1);
+        let in_time = i128::from(FULL_MS_MAX) * i128::from(self.units) / i128::from(self.per_ms);
+        i64::try_from(in_time).unwrap_or(UNITS_MAX).min(within_bounds).max(0)
     }
 
     pub(super) fn encode(self, out: &mut Vec<u8>) {
@@ -57,7 +64,7 @@ impl Drain {
     }
 }
 
-/// What is wrong with a bucket of this capacity that drains by `amount`, which stands in the limit's field `name`.
+/// What is wrong with a bucket of this capacity that drains by `amount`, the limit's field `name`.
 pub(super) fn errors(
     name: &str,
     amount: Amount,

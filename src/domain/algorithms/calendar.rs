@@ -1,23 +1,23 @@
 //! By windows of the calendar: the local hour, day, week, month or billing period.
 //!
-//! Exact: at most the capacity in each window, and the ledger can tell what was counted. Around the turn of a window
-//! up to twice the capacity may be used within a short time. 32 bytes a counter.
+//! Exact: at most the capacity in each window, and the ledger can restore what was counted. Around the turn of a
+//! window, up to twice the capacity may be used within a short time. 32 bytes for each counter.
 
 use super::cell::{Cell, Loaded, Moment};
 use super::{Counting, Definition, Fields};
-use crate::domain::amount::Decimals;
+use crate::domain::amount::{Decimals, Units};
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::limit::Span;
 use crate::domain::period::{Window, WindowKind, Windows};
 
-/// Over which window.
+/// The kind of window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Calendar {
-    /// Its kind.
+    /// The kind.
     pub window: WindowKind,
 }
 
-/// The window of now. A record says its end only where a line is `cap`; elsewhere the start stands there.
+/// The current window. A record has its end only where a line is `cap`; otherwise the start is in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Parameters {
     /// Start and end.
@@ -46,7 +46,7 @@ impl Definition for Calendar {
         Span::Calendar(self.window)
     }
 
-    fn parameters(&self, windows: &Windows, _: Decimals) -> Parameters {
+    fn parameters(&self, windows: &Windows, _: Decimals, _: Units) -> Parameters {
         Parameters { window: windows.get(self.window) }
     }
 }

@@ -1,17 +1,17 @@
-//! What a counter keeps: the first 32 bytes of its cell, alike for every algorithm, and the algorithm's own numbers.
+//! The cell of a counter: its first 32 bytes, alike for every algorithm, and the algorithm's own numbers.
 
 use crate::domain::codec::{Reader, Undecodable, Write};
 
 /// A cell: `i8 mark  i8 consumed  i8 reserved  i8 next_end`, then the algorithm's own numbers, `i8` each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cell {
-    /// What the algorithm counts from, such as its window's start (unix ms).
+    /// The mark of the algorithm, such as its window's start (unix ms).
     pub mark: i64,
     /// Units consumed.
     pub consumed: i64,
     /// Units held.
     pub reserved: i64,
-    /// Never later than the end of any hold in it (unix ms); 0 where nothing is held, or where that is not known.
+    /// Never later than the end of any hold in it (unix ms); 0 where nothing is held, or where the end is not known.
     pub next_end: i64,
     /// The algorithm's own numbers.
     pub own: Vec<i64>,
@@ -20,22 +20,22 @@ pub struct Cell {
 /// A cell as it counts work of one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
-    /// What it counts then; nothing where that is over, or has not been counted in yet.
+    /// The figures for that instant; empty where the stored ones are over, or count only later work.
     pub cell: Cell,
     /// The instant of the work (unix ms).
     pub counted_at_ms: i64,
-    /// Whether work of that instant is counted in what is stored.
+    /// Whether the stored figures count work of that instant.
     pub is_current: bool,
-    /// Whether what is stored began later.
+    /// Whether the stored figures began later.
     pub is_later: bool,
 }
 
-/// When a cell is read, and for which work.
+/// The time at which a cell is read, and the time of the work for which it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// When (unix ms).
     pub now_ms: i64,
-    /// When the work was made that it is read for (unix ms); none for new work.
+    /// When the work was made (unix ms); none for new work.
     pub born_at_ms: Option<i64>,
 }
 
@@ -45,7 +45,7 @@ impl Moment {
         Self { now_ms, born_at_ms: None }
     }
 
-    /// For work that was made then.
+    /// For work that was made at `born_at_ms`.
     pub fn work_of(born_at_ms: i64, now_ms: i64) -> Self {
         Self { now_ms, born_at_ms: Some(born_at_ms) }
     }
@@ -94,7 +94,7 @@ impl Cell {
         self.reserved += units;
     }
 
-    /// Takes off what was held.
+    /// Takes off units that were held.
     pub fn let_go(&mut self, units: i64) {
         self.reserved -= units;
         if self.reserved == 0 {

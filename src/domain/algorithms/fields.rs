@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::concurrency::Counts;
 use crate::domain::amount::Amount;
 use crate::domain::period::WindowKind;
 
@@ -20,10 +21,18 @@ pub struct Fields {
     pub refill: Option<Amount>,
     /// `per_seconds`.
     pub per_seconds: Option<SpanSeconds>,
+    /// `counts`.
+    pub counts: Option<Counts>,
+    /// `drain`.
+    pub drain: Option<Amount>,
+    /// `max_wait_seconds`.
+    pub max_wait_seconds: Option<SpanSeconds>,
+    /// `entries_max`.
+    pub entries_max: Option<EntriesMax>,
 }
 
 impl Fields {
-    /// Refuses fields that `algorithm` does not take.
+    /// Refuses fields that `algorithm` does not have.
     pub(super) fn only(&self, algorithm: &str, taken: &[&str]) -> Result<(), String> {
         let given = [
             ("window", self.window.is_some()),
@@ -32,6 +41,10 @@ impl Fields {
             ("sub_windows", self.sub_windows.is_some()),
             ("refill", self.refill.is_some()),
             ("per_seconds", self.per_seconds.is_some()),
+            ("counts", self.counts.is_some()),
+            ("drain", self.drain.is_some()),
+            ("max_wait_seconds", self.max_wait_seconds.is_some()),
+            ("entries_max", self.entries_max.is_some()),
         ];
         match given.iter().find(|(name, is_given)| *is_given && !taken.contains(name)) {
             Some((name, _)) => Err(format!("the algorithm `{algorithm}` takes no `{name}`")),
@@ -40,7 +53,7 @@ impl Fields {
     }
 }
 
-/// A length of time that no calendar cuts: 1 second to 366 days.
+/// A length of time apart from the calendar: 1 second to 366 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct SpanSeconds(u32);
@@ -76,7 +89,7 @@ impl From<SpanSeconds> for u32 {
     }
 }
 
-/// In how many steps a window slides: 2 to 60.
+/// The number of steps in which a window slides: 2 to 60.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct SubWindows(u8);
@@ -111,6 +124,39 @@ impl TryFrom<u8> for SubWindows {
 
 impl From<SubWindows> for u8 {
     fn from(count: SubWindows) -> u8 {
+        count.0
+    }
+}
+
+/// How many entries a log has at most: 1 to 10,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct EntriesMax(u16);
+
+impl EntriesMax {
+    /// The most.
+    pub const MAX: u16 = 10_000;
+    /// The most where a limit does not say.
+    pub const DEFAULT: u16 = 1_000;
+
+    /// The number.
+    pub fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl TryFrom<u16> for EntriesMax {
+    type Error = String;
+    fn try_from(count: u16) -> Result<Self, String> {
+        match count {
+            1..=Self::MAX => Ok(Self(count)),
+            _ => Err(format!("must be 1 to {}", Self::MAX)),
+        }
+    }
+}
+
+impl From<EntriesMax> for u16 {
+    fn from(count: EntriesMax) -> u16 {
         count.0
     }
 }

@@ -1,19 +1,19 @@
 //! By windows of one length, which begin with the first use or at multiples of the length since 1970.
 //!
-//! Exact: at most the capacity in each window; around the turn of a window up to twice the capacity may be used within a
-//! short time. Short memory: after a loss of the gate's memory it begins anew. 32 bytes a counter.
+//! Exact: at most the capacity in each window. Around the turn of a window, up to twice the capacity may be used within
+//! a short time. Short memory: after a loss of the gate's memory it starts at zero. 32 bytes for each counter.
 //!
-//! The cell's mark is the first use in its window: what was made since then is in the cell, also where memory was lost
-//! within an aligned window.
+//! The cell's mark is the first use in its window: work since then is in the cell, even if memory was lost within an
+//! aligned window.
 
 use super::cell::{Cell, Loaded, Moment};
 use super::{Counting, Definition, Fields, SpanSeconds};
-use crate::domain::amount::Decimals;
+use crate::domain::amount::{Decimals, Units};
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::limit::Span;
 use crate::domain::period::Windows;
 
-/// How long its windows are, and where they begin.
+/// The length of its windows, and where they begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     /// Their length.
@@ -55,7 +55,7 @@ impl Definition for FixedWindow {
         Span::Seconds(self.window_seconds.get())
     }
 
-    fn parameters(&self, _: &Windows, _: Decimals) -> Parameters {
+    fn parameters(&self, _: &Windows, _: Decimals, _: Units) -> Parameters {
         Parameters { length_ms: self.window_seconds.ms(), aligned: self.aligned }
     }
 }
@@ -103,8 +103,8 @@ impl Counting for Parameters {
 }
 
 impl Parameters {
-    /// When a window ends in which this was the first use (unix ms).
-    fn end_of(&self, mark: i64) -> i64 {
+    /// When the window ends whose first use is at `mark` (unix ms).
+    pub fn end_of(&self, mark: i64) -> i64 {
         let into_window_ms = if self.aligned { mark.rem_euclid(self.length_ms) } else { 0 };
         mark - into_window_ms + self.length_ms
     }

@@ -1,26 +1,29 @@
-//! How limits count: the one list of algorithms, and what each one's file has to say of it.
+//! How limits count: the one list of algorithms, and what each algorithm's file must provide.
 //!
 //! An algorithm is a file here, a file of the same name in `lua/algorithms/`, and a line in the list below.
 
 pub mod bucket;
 pub mod calendar;
 pub mod cell;
+pub mod concurrency;
 mod fields;
 pub mod fixed_window;
+pub mod leaky_bucket;
 pub mod sliding_counter;
+pub mod sliding_log;
 pub mod token_bucket;
 
 use serde::{Deserialize, Serialize};
 
-use super::amount::{Amount, Decimals};
+use super::amount::{Amount, Decimals, UNITS_MAX, Units};
 use super::codec::{Reader, Undecodable};
 use super::field_error::FieldError;
 use super::limit::Span;
 use super::period::{Window, Windows};
 use cell::{Cell, Loaded, Moment};
-pub use fields::{Fields, SpanSeconds, SubWindows};
+pub use fields::{EntriesMax, Fields, SpanSeconds, SubWindows};
 
-/// Calls a macro with the list: `module::Name = code`. The code stands in calls and records and is never given again.
+/// Calls a macro with the list: `module::Name = code`. Calls and records contain the code, so it is never reused.
 macro_rules! for_each_algorithm {
     ($define:ident) => {
         $define! {
@@ -32,61 +35,108 @@ macro_rules! for_each_algorithm {
             token_bucket::TokenBucket = 3;
             /// By a window that slides in steps.
             sliding_counter::SlidingCounter = 4;
+            /// By what runs at once.
+            concurrency::Concurrency = 5;
+            /// By a queue that drains steadily.
+            leaky_bucket::LeakyBucket = 6;
+            /// By a list of all that was admitted.
+            sliding_log::SlidingLog = 7;
         }
     };
 }
 
-/// How a limit counts, as policy says it.
+/// How a limit counts, as defined in policy.
 pub trait Definition: Sized {
-    /// What a counter of it is counted by at one instant.
+    /// The parameters by which a counter of it counts at one instant.
     type Parameters: Counting;
-    /// Whether the ledger can tell what was counted, so that it survives a loss of the gate's memory.
+    /// Whether the ledger can restore what was counted, so that it survives a loss of the gate's memory.
     const IS_RESTORABLE: bool;
     /// Reads a limit's fields; the error names the field that is missing or out of place.
     fn read(fields: &Fields) -> Result<Self, String>;
     /// Writes the fields that [`Self::read`] reads.
     fn write(&self, fields: &mut Fields);
-    /// What makes it another counter when it changes, in words that stay the same for ever.
+    /// The fields that make it another counter when they change, in words that never change.
     fn signature(&self) -> Vec<String>;
-    /// Over which stretch of time it counts, as answers show it.
+    /// The stretch of time over which it counts, for answers.
     fn span(&self) -> Span;
     /// What is wrong with it for a capacity of a meter, as pointers into the limit; nothing for most.
     fn errors(&self, _capacity: Amount, _decimals: Decimals) -> Vec<FieldError> {
         Vec::new()
     }
-    /// What counts under the tenant's windows of now, in the meter's smallest units.
-    fn parameters(&self, windows: &Windows, decimals: Decimals) -> Self::Parameters;
+    /// The largest capacity that it may count by, in the meter's smallest units: one that a factor makes larger is cut.
+    fn capacity_max(&self, _decimals: Decimals) -> i64 {
+        UNITS_MAX
+    }
+    /// The parameters under the tenant's current windows, in the meter's smallest units.
+    fn parameters(&self, windows: &Windows, decimals: Decimals, capacity: Units) -> Self::Parameters;
 }
 
-/// What a counter is counted by, as calls and records carry it; and the transition that the scripts are tested against.
+/// What a counter counts of one line of an open reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineHold {
+    /// How many units it counts for one unit of the line.
+    pub weight: i64,
+    /// Units held at the reserve.
+    pub held: i64,
+    /// Units consumed so far.
+    pub consumed: i64,
+}
+
+/// The parameters by which a counter counts, in calls and records; and the transitions that the scripts are tested
+/// against.
 pub trait Counting: Copy {
     /// Packs it.
     fn encode(&self, out: &mut Vec<u8>);
     /// Reads what [`Self::encode`] packs.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, Undecodable>;
-    /// The calendar's window; none for what no calendar cuts, which the ledger cannot tell.
+    /// The calendar's window; none for an algorithm without one, which the ledger cannot restore.
     fn window(&self) -> Option<Window> {
         None
     }
-    /// Whether what it counts ends with a window, all at once.
+    /// Whether everything that it counts leaves it at once, at the end of a window.
     fn has_windows(&self) -> bool {
         false
     }
-    /// When all that is counted at `at_ms` has left a counter of this capacity, at the latest (unix ms).
+    /// Whether a restore after a loss of the gate's memory counts the open reservations' holds in it.
+    fn holds_survive(&self) -> bool {
+        self.window().is_some()
+    }
+    /// What amounts of so many units need; `is_usage`: they are used up at once.
+    fn need(&self, units: i64, _is_usage: bool) -> i64 {
+        units
+    }
+    /// The most units that fit into this room.
+    fn most(&self, room: i64) -> i64 {
+        room
+    }
+    /// What an open reservation holds.
+    fn held(&self, lines: &[LineHold]) -> i64 {
+        let held = |line: &LineHold| line.weight.saturating_mul((line.held - line.consumed).max(0));
+        lines.iter().map(held).fold(0, i64::saturating_add)
+    }
+    /// The latest time at which everything counted at `at_ms` has left a counter of this capacity (unix ms).
     fn ends_at_ms(&self, at_ms: i64, capacity: i64) -> i64;
     /// The cell as it counts work of one instant.
     fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded;
-    /// Whether what is left there cuts a consume at `now_ms`.
+    /// Whether the remaining units of this cell cut a consume at `now_ms`.
     fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool;
     /// How many more units fit beside those consumed and those held.
     fn room(&self, consumed: i64, reserved: i64, capacity: i64) -> i64 {
         capacity - consumed - reserved
     }
+    /// How many more units fit of new work that it was loaded for.
+    fn room_for_new_work(&self, loaded: &Loaded, capacity: i64) -> i64 {
+        self.room(loaded.cell.consumed, loaded.cell.reserved, capacity)
+    }
+    /// How long new work has to wait before it may start, in ms.
+    fn delay_ms(&self, _loaded: &Loaded) -> i64 {
+        0
+    }
     /// Holds units until `ends_at_ms`.
     fn hold(&self, loaded: &mut Loaded, units: i64, ends_at_ms: i64) {
         loaded.cell.hold(units, ends_at_ms);
     }
-    /// Counts units that nothing held.
+    /// Counts units that were not held.
     fn charge(&self, loaded: &mut Loaded, units: i64) {
         loaded.cell.consumed += units;
     }
@@ -95,7 +145,7 @@ pub trait Counting: Copy {
         loaded.cell.consumed += units;
         loaded.cell.let_go(units);
     }
-    /// Returns units that were held.
+    /// Gives back units that were held.
     fn give_back(&self, loaded: &mut Loaded, units: i64) {
         loaded.cell.let_go(units);
     }
@@ -103,7 +153,7 @@ pub trait Counting: Copy {
 
 macro_rules! define {
     ($($(#[$doc:meta])* $module:ident::$name:ident = $code:literal;)*) => {
-        /// Which algorithm.
+        /// An algorithm's name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum AlgorithmName {
@@ -120,7 +170,7 @@ macro_rules! define {
             }
         }
 
-        /// An algorithm with its parameters, as policy says them.
+        /// An algorithm with its parameters, as defined in policy.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Algorithm {
             $($(#[$doc])* $name($module::$name),)*
@@ -132,7 +182,7 @@ macro_rules! define {
                 match name { $(AlgorithmName::$name => $module::$name::read(fields).map(Self::$name),)* }
             }
 
-            /// The fields as [`Self::read`] reads them.
+            /// The fields that [`Self::read`] reads.
             pub fn fields(&self) -> Fields {
                 let mut fields = Fields::default();
                 match self { $(Self::$name(definition) => definition.write(&mut fields),)* }
@@ -144,17 +194,17 @@ macro_rules! define {
                 match self { $(Self::$name(_) => AlgorithmName::$name,)* }
             }
 
-            /// Whether the ledger can tell what was counted.
+            /// Whether the ledger can restore what was counted.
             pub fn is_restorable(&self) -> bool {
                 match self { $(Self::$name(_) => $module::$name::IS_RESTORABLE,)* }
             }
 
-            /// What makes it another counter when it changes.
+            /// The fields that make it another counter when they change.
             pub fn signature(&self) -> Vec<String> {
                 match self { $(Self::$name(definition) => definition.signature(),)* }
             }
 
-            /// Over which stretch of time it counts.
+            /// The stretch of time over which it counts.
             pub fn span(&self) -> Span {
                 match self { $(Self::$name(definition) => definition.span(),)* }
             }
@@ -164,15 +214,22 @@ macro_rules! define {
                 match self { $(Self::$name(definition) => definition.errors(capacity, decimals),)* }
             }
 
-            /// What counts under the tenant's windows of now, in the meter's smallest units.
-            pub fn parameters(&self, windows: &Windows, decimals: Decimals) -> Parameters {
+            /// The largest capacity that it may count by, in the meter's smallest units.
+            pub fn capacity_max(&self, decimals: Decimals) -> i64 {
+                match self { $(Self::$name(definition) => definition.capacity_max(decimals),)* }
+            }
+
+            /// The parameters under the tenant's current windows, in the meter's smallest units.
+            pub fn parameters(&self, windows: &Windows, decimals: Decimals, capacity: Units) -> Parameters {
                 match self {
-                    $(Self::$name(definition) => Parameters::$name(definition.parameters(windows, decimals)),)*
+                    $(Self::$name(definition) => {
+                        Parameters::$name(definition.parameters(windows, decimals, capacity))
+                    })*
                 }
             }
         }
 
-        /// What a counter is counted by, as calls and records carry it.
+        /// The parameters by which a counter counts, in calls and records.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Parameters {
             $($(#[$doc])* $name(<$module::$name as Definition>::Parameters),)*
@@ -184,7 +241,7 @@ macro_rules! define {
                 match self { $(Self::$name(_) => $code,)* }
             }
 
-            /// Packs what is counted by.
+            /// Packs the parameters.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self { $(Self::$name(counting) => counting.encode(out),)* }
             }
@@ -197,17 +254,37 @@ macro_rules! define {
                 }
             }
 
-            /// The calendar's window; none for what no calendar cuts, which the ledger cannot tell.
+            /// The calendar's window; none for an algorithm without one, which the ledger cannot restore.
             pub fn window(&self) -> Option<Window> {
                 match self { $(Self::$name(counting) => counting.window(),)* }
             }
 
-            /// Whether what it counts ends with a window, all at once.
+            /// Whether everything that it counts leaves it at once, at the end of a window.
             pub fn has_windows(&self) -> bool {
                 match self { $(Self::$name(counting) => counting.has_windows(),)* }
             }
 
-            /// When all that is counted at `at_ms` has left a counter of this capacity, at the latest (unix ms).
+            /// Whether a restore after a loss of the gate's memory counts the open reservations' holds in it.
+            pub fn holds_survive(&self) -> bool {
+                match self { $(Self::$name(counting) => counting.holds_survive(),)* }
+            }
+
+            /// What amounts of so many units need; `is_usage`: they are used up at once.
+            pub fn need(&self, units: i64, is_usage: bool) -> i64 {
+                match self { $(Self::$name(counting) => counting.need(units, is_usage),)* }
+            }
+
+            /// The most units that fit into this room.
+            pub fn most(&self, room: i64) -> i64 {
+                match self { $(Self::$name(counting) => counting.most(room),)* }
+            }
+
+            /// What an open reservation holds.
+            pub fn held(&self, lines: &[LineHold]) -> i64 {
+                match self { $(Self::$name(counting) => counting.held(lines),)* }
+            }
+
+            /// The latest time at which everything counted at `at_ms` has left a counter of this capacity (unix ms).
             pub fn ends_at_ms(&self, at_ms: i64, capacity: i64) -> i64 {
                 match self { $(Self::$name(counting) => counting.ends_at_ms(at_ms, capacity),)* }
             }
@@ -217,7 +294,7 @@ macro_rules! define {
                 match self { $(Self::$name(counting) => counting.load(cell, at),)* }
             }
 
-            /// Whether what is left there cuts a consume at `now_ms`.
+            /// Whether the remaining units of this cell cut a consume at `now_ms`.
             pub fn is_open(&self, loaded: &Loaded, now_ms: i64) -> bool {
                 match self { $(Self::$name(counting) => counting.is_open(loaded, now_ms),)* }
             }
@@ -227,12 +304,22 @@ macro_rules! define {
                 match self { $(Self::$name(counting) => counting.room(consumed, reserved, capacity),)* }
             }
 
+            /// How many more units fit of new work that it was loaded for.
+            pub fn room_for_new_work(&self, loaded: &Loaded, capacity: i64) -> i64 {
+                match self { $(Self::$name(counting) => counting.room_for_new_work(loaded, capacity),)* }
+            }
+
+            /// How long new work has to wait before it may start, in ms.
+            pub fn delay_ms(&self, loaded: &Loaded) -> i64 {
+                match self { $(Self::$name(counting) => counting.delay_ms(loaded),)* }
+            }
+
             /// Holds units until `ends_at_ms`.
             pub fn hold(&self, loaded: &mut Loaded, units: i64, ends_at_ms: i64) {
                 match self { $(Self::$name(counting) => counting.hold(loaded, units, ends_at_ms),)* }
             }
 
-            /// Counts units that nothing held.
+            /// Counts units that were not held.
             pub fn charge(&self, loaded: &mut Loaded, units: i64) {
                 match self { $(Self::$name(counting) => counting.charge(loaded, units),)* }
             }
@@ -242,7 +329,7 @@ macro_rules! define {
                 match self { $(Self::$name(counting) => counting.settle(loaded, units),)* }
             }
 
-            /// Returns units that were held.
+            /// Gives back units that were held.
             pub fn give_back(&self, loaded: &mut Loaded, units: i64) {
                 match self { $(Self::$name(counting) => counting.give_back(loaded, units),)* }
             }

@@ -1,26 +1,26 @@
-//! By a window that slides in steps: all that was counted in the last sub-windows, and the one that goes on.
+//! By a window that slides in steps: it counts the last sub-windows and the current one.
 //!
-//! Never more than the capacity in any stretch of the window's length, wherever it begins; at most by one sub-window too
-//! strict, as what was counted leaves only with its whole sub-window. Short memory: after a loss of the gate's memory it is
-//! empty. 40 bytes a counter, and 16 for each sub-window and one more.
+//! Never more than the capacity in any stretch of the window's length, wherever that begins. It may be too strict by up
+//! to one sub-window, because units leave only with their whole sub-window. Short memory: after a loss of the gate's
+//! memory it is empty. 40 bytes for each counter, and 16 for each sub-window and one more.
 //!
-//! The mark is the newest slot's number; `consumed` and `reserved` are the sums of all slots. Own numbers: `since`, then
-//! `consumed  reserved` for each slot, which stands at its number modulo their count.
+//! The mark is the newest slot's number; `consumed` and `reserved` are the sums of all slots. Own numbers: `since`,
+//! then `consumed  reserved` for each slot, at the slot's number modulo their count.
 
 use super::cell::{Cell, Loaded, Moment};
 use super::{Counting, Definition, Fields, SpanSeconds, SubWindows};
-use crate::domain::amount::{Amount, Decimals};
+use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::field_error::FieldError;
 use crate::domain::limit::Span;
 use crate::domain::period::Windows;
 
-/// How long its window is, and in how many steps it slides.
+/// The length of its window, and its number of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingCounter {
     /// Its length.
     pub window_seconds: SpanSeconds,
-    /// How many steps make it up.
+    /// The number of steps.
     pub sub_windows: SubWindows,
 }
 
@@ -29,7 +29,7 @@ pub struct SlidingCounter {
 pub struct Parameters {
     /// The length of a sub-window in ms.
     pub slot_ms: i64,
-    /// How many are counted: one more than make up the window.
+    /// The number of slots: one more than the window has.
     pub slot_count: u8,
 }
 
@@ -63,7 +63,7 @@ impl Definition for SlidingCounter {
         if is_whole { Vec::new() } else { vec![FieldError::new("/sub_windows", wrong)] }
     }
 
-    fn parameters(&self, _: &Windows, _: Decimals) -> Parameters {
+    fn parameters(&self, _: &Windows, _: Decimals, _: Units) -> Parameters {
         let sub_windows = self.sub_windows.get();
         Parameters { slot_ms: self.window_seconds.ms() / i64::from(sub_windows), slot_count: sub_windows + 1 }
     }
@@ -90,7 +90,7 @@ impl Counting for Parameters {
     fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded {
         let counted_at_ms = at.counted_at_ms();
         let (slot, slot_count) = (self.number(counted_at_ms), i64::from(self.slot_count));
-        // A clock that went back further than the slots reach had leapt ahead.
+        // A cell that is further ahead than all its slots was written by a clock that had leapt: it is dropped.
         let length = 1 + 2 * usize::from(self.slot_count);
         let stands = |cell: &&Cell| !at.admits() || slot > cell.mark - slot_count;
         let stored = cell.filter(stands).filter(|cell| cell.own.len() == length);
@@ -146,7 +146,7 @@ impl Parameters {
         at_ms.div_euclid(self.slot_ms)
     }
 
-    /// What the slot of this number has consumed and held.
+    /// The slot of this number: consumed and held.
     fn slot<'a>(&self, cell: &'a mut Cell, number: i64) -> &'a mut [i64] {
         let at = usize::try_from(number.rem_euclid(i64::from(self.slot_count))).unwrap_or_default();
         &mut cell.own[1 + 2 * at..3 + 2 * at]
@@ -158,7 +158,7 @@ impl Parameters {
     }
 }
 
-/// Works out the sums of a cell's slots.
+/// Computes the sums of a cell's slots.
 fn sum(cell: &mut Cell) {
     let slots = || cell.own.get(1..).unwrap_or_default().chunks_exact(2);
     cell.consumed = slots().map(|slot| slot[0]).sum();

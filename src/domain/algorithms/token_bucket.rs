@@ -1,16 +1,18 @@
 //! By a bucket that refills steadily: bursts up to its capacity, and no more than the refill in the long run.
 //!
-//! Exact to the millisecond: in any stretch of time at most the capacity and what refills in it. What returns unused counts
-//! as if it had never been taken, at most by a unit for each return, and more only where more than eight low points would
-//! have to be remembered. Short memory: after a loss of the gate's memory it is full. 64 to 176 bytes a counter.
+//! Exact to the millisecond: in any stretch of time, at most the capacity and what refills in it. Units that return
+//! unused count as if they had never been taken. A return may be too strict by less than a unit, and by more only where
+//! more than eight low points would have to be remembered. Short memory: after a loss of the gate's memory it is full.
+//! 64 to 176 bytes for each counter.
 //!
-//! `consumed` is the level: units taken and not yet refilled, holds included; `reserved` are the open holds, which are shown
-//! and not added. Own numbers: `since  fraction`, then up to eight times `at  low`: the lowest level from each instant on.
+//! `consumed` is the level: units taken and not yet refilled, holds included. `reserved` are the open holds, which are
+//! shown and not added. Own numbers: `since  fraction`, then up to eight times `at  low`: the lowest level from each
+//! instant on.
 
 use super::bucket::{self, Drain};
 use super::cell::{Cell, Loaded, Moment};
 use super::{Counting, Definition, Fields, SpanSeconds};
-use crate::domain::amount::{Amount, Decimals};
+use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::codec::{Reader, Undecodable};
 use crate::domain::field_error::FieldError;
 use crate::domain::limit::Span;
@@ -19,12 +21,12 @@ use crate::domain::period::Windows;
 /// How many low points are remembered.
 const LOWS_MAX: usize = 8;
 
-/// How fast it refills. Its size is the limit's capacity.
+/// The refill. The bucket's size is the limit's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
-    /// How much comes back.
+    /// The amount that comes back.
     pub refill: Amount,
-    /// In each so many seconds.
+    /// The seconds in which it does.
     pub per_seconds: SpanSeconds,
 }
 
@@ -51,7 +53,7 @@ impl Definition for TokenBucket {
         fields.per_seconds = Some(self.per_seconds);
     }
 
-    /// Another refill goes on with the same level, as another capacity does.
+    /// With another refill the counter goes on with the same level, as with another capacity.
     fn signature(&self) -> Vec<String> {
         vec!["token_bucket".into(), self.per_seconds.get().to_string()]
     }
@@ -64,7 +66,11 @@ impl Definition for TokenBucket {
         bucket::errors("refill", self.refill, self.per_seconds, capacity, decimals)
     }
 
-    fn parameters(&self, _: &Windows, decimals: Decimals) -> Parameters {
+    fn capacity_max(&self, decimals: Decimals) -> i64 {
+        Drain::of(self.refill, self.per_seconds, decimals).capacity_max()
+    }
+
+    fn parameters(&self, _: &Windows, decimals: Decimals, _: Units) -> Parameters {
         Parameters { refill: Drain::of(self.refill, self.per_seconds, decimals) }
     }
 }
@@ -84,7 +90,8 @@ impl Counting for Parameters {
 
     fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded {
         let counted_at_ms = at.counted_at_ms();
-        // A clock that went back by more than the level takes to drain had leapt ahead.
+        // A cell that is further ahead than its level takes to drain was written by a clock that had leapt: it is
+        // dropped.
         let stands = |cell: &&Cell| {
             let full_ms = self.refill.wait_ms(cell.consumed, Own::read(cell).fraction);
             !at.admits() || at.now_ms >= cell.mark - full_ms
@@ -124,7 +131,8 @@ impl Counting for Parameters {
         loaded.cell.let_go(units);
     }
 
-    /// As if only what was consumed had been taken: what the bucket had meanwhile refilled in any case does not come back again.
+    /// Counts as if only what was consumed had been taken: units that the bucket refilled meanwhile in any case do not
+    /// come back twice.
     fn give_back(&self, loaded: &mut Loaded, units: i64) {
         let cell = &mut loaded.cell;
         let mut own = Own::read(cell);
@@ -150,7 +158,7 @@ struct Low {
 struct Own {
     /// The first work in it.
     since_ms: i64,
-    /// What of a unit has drained, in parts of `per_ms`.
+    /// The part of a unit that has drained, in parts of `per_ms`.
     fraction: i64,
     lows: Vec<Low>,
 }

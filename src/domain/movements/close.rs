@@ -11,7 +11,7 @@ use Account::{
 };
 
 /// Open holds of `reserved` go over to the period `next`. Those that pushed `available` below zero are charged to it:
-/// they return in the closing period and are reserved anew.
+/// they return in the closing period and are reserved again.
 pub fn carry_holds(period: Window, next: Window, reserved: Amount, available: Decimal) -> Vec<Movement> {
     let pushed = overage(available).min(reserved);
     let carried = reserved.saturating_sub(pushed);
@@ -24,7 +24,7 @@ pub fn carry_holds(period: Window, next: Window, reserved: Amount, available: De
 }
 
 /// A grant's `unused` part, less the carried holds that are set against it: `rollover` says what the next period gets
-/// for it. What that is above the unused part is granted anew.
+/// for it. The part of it above the unused part is granted as new.
 pub fn roll_over(
     period: Window,
     next: Window,

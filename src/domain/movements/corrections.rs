@@ -5,7 +5,8 @@ use crate::domain::amount::Amount;
 use crate::domain::period::Window;
 use Account::{Adjusted, Available, Consumed};
 
-/// In a period that is open, usage of `was` is taken back and of `now` is made. The gate does both, so it is usage.
+/// In an open period, usage of `was` is taken back and usage of `now` is recorded. The gate does both, so both are
+/// usage.
 pub fn in_open_period(period: Window, was: Amount, now: Amount) -> Vec<Movement> {
     list([
         Movement::new(EntryClass::Usage, period, Consumed, Available, was),
@@ -13,7 +14,7 @@ pub fn in_open_period(period: Window, was: Amount, now: Amount) -> Vec<Movement>
     ])
 }
 
-/// In a period that is closed, the difference is booked in the `open` one, beside its allowance.
+/// For a closed period, the difference is booked in the `open` one, apart from its allowance.
 pub fn in_closed_period(open: Window, was: Amount, now: Amount) -> Vec<Movement> {
     list([
         Movement::new(EntryClass::Correction, open, Consumed, Adjusted, was.saturating_sub(now)),

@@ -1,11 +1,11 @@
-//! What the gate did: reserve, consume, release, expiry, usage.
+//! Movements of the gate: reserve, consume, release, expiry, usage.
 
 use super::{Account, EntryClass, EntryFlags, Movement, list};
 use crate::domain::amount::Amount;
 use crate::domain::period::Window;
 use Account::{Available, Consumed, Reserved};
 
-/// A reserve holds `held`: what was asked for, or what was granted of it.
+/// A reserve holds `held`: the amount asked for, or the part of it that was granted.
 pub fn reserve(period: Window, held: Amount) -> Vec<Movement> {
     list([usage_of(period, Available, Reserved, held)])
 }
@@ -22,8 +22,8 @@ pub fn change(period: Window, ended: Amount, rise: Amount) -> Vec<Movement> {
     ])
 }
 
-/// A consume after expiry, which has ended the hold. `ended` is what the books still hold where the expiry's own event
-/// was lost.
+/// A consume after expiry, which has ended the hold. `ended` is what the books still hold if the expiry's own event was
+/// lost.
 pub fn late_consume(period: Window, ended: Amount, rise: Amount) -> Vec<Movement> {
     let late = EntryFlags { late: true, ..EntryFlags::default() };
     list([
@@ -37,14 +37,14 @@ pub fn usage(period: Window, consumed: Amount) -> Vec<Movement> {
     list([usage_of(period, Available, Consumed, consumed)])
 }
 
-/// The same of a reservation that a call changed while the gate was away.
+/// The same movements for a reservation that a call changed while the gate was away.
 pub fn degraded(mut movements: Vec<Movement>) -> Vec<Movement> {
     movements.iter_mut().for_each(|movement| movement.flags.degraded = true);
     movements
 }
 
-/// The same of a reservation whose hold was carried over to the period `next`, and how much of the hold returns: where
-/// that goes depends on what its grant may keep ([`super::close::return_carried`]).
+/// The same movements for a reservation whose hold was carried to the period `next`, and how much of the hold returns.
+/// Where the returned part goes depends on what its grant may keep ([`super::close::return_carried`]).
 pub fn carried(movements: Vec<Movement>, next: Window) -> (Vec<Movement>, Amount) {
     let is_return = |movement: &Movement| (movement.credit, movement.debit) == (Reserved, Available);
     let (returned, mut moved): (Vec<_>, Vec<_>) = movements.into_iter().partition(is_return);
@@ -55,7 +55,7 @@ pub fn carried(movements: Vec<Movement>, next: Window) -> (Vec<Movement>, Amount
     (moved, returned.first().map_or(Amount::ZERO, |movement| movement.amount))
 }
 
-/// The same for a period that is closed: booked in the tenant's open one, as a correction.
+/// The same movements for a closed period: booked in the tenant's open one, as a correction.
 pub fn corrected(mut movements: Vec<Movement>, open: Window) -> Vec<Movement> {
     for movement in &mut movements {
         movement.period = open;

@@ -1,19 +1,19 @@
-//! A tenant's calendars, one after the other: where one ends, every window of it ends, and every window of the next
-//! begins there at the earliest. So windows stay contiguous through a change, and none ever covers a time of two calendars.
+//! A tenant's calendars, one after the other. Where one ends, all its windows end, and the next one's windows begin no
+//! earlier. So windows stay contiguous through a change, and none covers the time of two calendars.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Calendar, Window, WindowKind, Windows};
 
-/// Instances learn of a change of policy within this time; a change holds no sooner. In ms.
+/// Instances learn of a change of policy within this time; a change takes effect no sooner. In ms.
 const CHANGE_SPREADS_MS: i64 = 60_000;
 
-/// A calendar and the instant from which it holds.
+/// A calendar and the instant from which it applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatedCalendar {
-    /// The first instant at which it holds (unix ms).
+    /// The first instant at which it applies (unix ms).
     pub from_ms: i64,
-    /// Which zone and anchor day.
+    /// Its zone and anchor day.
     #[serde(flatten)]
     pub calendar: Calendar,
 }
@@ -27,14 +27,14 @@ pub struct Calendars {
 }
 
 impl From<Calendar> for Calendars {
-    /// One calendar for ever.
+    /// One calendar, from the beginning without end.
     fn from(calendar: Calendar) -> Self {
         Self { first: calendar, later: Vec::new() }
     }
 }
 
 impl Calendars {
-    /// Those stored, of which the earliest holds from the beginning; `otherwise` alone where none is stored.
+    /// The stored calendars, of which the earliest applies from the beginning; only `otherwise` where none is stored.
     pub fn of(mut stored: Vec<DatedCalendar>, otherwise: Calendar) -> Self {
         stored.sort_by_key(|dated| dated.from_ms);
         let mut stored = stored.into_iter();
@@ -61,15 +61,15 @@ impl Calendars {
         calendar.window(kind, at_ms).within(segment)
     }
 
-    /// The five windows around `at_ms`; worth keeping until [`Windows::valid`] ends.
+    /// The five windows around `at_ms`; valid until [`Windows::valid`] ends.
     pub fn windows(&self, at_ms: i64) -> Windows {
         let (calendar, segment) = self.segment(at_ms);
         calendar.windows(at_ms).within(segment)
     }
 
-    /// The calendars once `calendar` was asked for at `now_ms`: it holds from the end of the billing period that is open
-    /// then, in place of whatever had been asked for to hold from there. What is asked for in a period's last minute, when
-    /// an instance may still not hear of it in time, counts as asked for in the next period.
+    /// The calendars after `calendar` was asked for at `now_ms`. It applies from the end of the billing period that is
+    /// open then, and replaces whatever was asked for from that time on. A request in a period's last minute, when some
+    /// instance may not learn of it in time, counts as one of the next period.
     pub fn changed_to(&self, calendar: Calendar, now_ms: i64) -> Self {
         let settled_ms = now_ms.saturating_add(CHANGE_SPREADS_MS);
         let mut changed = self.clone();
@@ -81,7 +81,7 @@ impl Calendars {
         changed
     }
 
-    /// The calendar that holds at `now_ms` and those that follow it; nothing where none does.
+    /// The calendar at `now_ms` and those after it; none where no other follows.
     pub fn to_come(&self, now_ms: i64) -> Vec<DatedCalendar> {
         let mut dated = self.dated();
         let begun = dated.iter().filter(|dated| dated.from_ms <= now_ms).count();
@@ -91,7 +91,7 @@ impl Calendars {
         dated.split_off(begun.saturating_sub(1))
     }
 
-    /// The calendar around `at_ms`, and when it holds.
+    /// The calendar around `at_ms`, and the span in which it applies.
     fn segment(&self, at_ms: i64) -> (&Calendar, Window) {
         let begun = self.later.partition_point(|dated| dated.from_ms <= at_ms);
         let current = begun.checked_sub(1).and_then(|index| self.later.get(index));

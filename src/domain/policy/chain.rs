@@ -1,4 +1,4 @@
-//! The candidates for one limit id of one tenant (or one of its subjects), and who wins when.
+//! The candidates for one limit id of a tenant or of one of its subjects, and which of them wins at which time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,58 +9,55 @@ use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::counter::{Counter, Source};
 use crate::domain::factor::Factor;
 use crate::domain::ids::MeterId;
-use crate::domain::limit::Limit;
+use crate::domain::limit::{Kind, Limit};
 use crate::domain::period::Windows;
 use crate::domain::reservation::CounterField;
 
-/// One thing that has a say about a limit id, at its level.
+/// One definition or override of a limit id, at its level.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) level: Level,
     pub(super) says: Says,
 }
 
-/// What a candidate says.
+/// The content of a candidate.
 #[derive(Debug, Clone)]
 pub(super) enum Says {
     /// The whole limit.
     Limit(Arc<Limit>),
-    /// Another capacity, until an instant.
-    Capacity { capacity: Amount, until_ms: Option<i64> },
-    /// A multiple of the capacity that would win without it, until an instant.
-    Factor { factor: Factor, until_ms: Option<i64> },
+    /// Another capacity, a factor of the capacity that would win without it, or another kind, until an instant.
+    Other { capacity: Option<Amount>, factor: Option<Factor>, kind: Option<Kind>, until_ms: Option<i64> },
 }
 
 impl Candidate {
     fn is_active(&self, at_ms: i64) -> bool {
         match &self.says {
             Says::Limit(limit) => limit.is_active(at_ms),
-            Says::Capacity { until_ms, .. } | Says::Factor { until_ms, .. } => {
-                until_ms.is_none_or(|until_ms| at_ms < until_ms)
-            }
+            Says::Other { until_ms, .. } => until_ms.is_none_or(|until_ms| at_ms < until_ms),
         }
     }
 
     fn edges_ms(&self) -> impl Iterator<Item = i64> {
         let (from_ms, until_ms) = match &self.says {
             Says::Limit(limit) => (limit.from.map(|from| from.ms()), limit.until.map(|until| until.ms())),
-            Says::Capacity { until_ms, .. } | Says::Factor { until_ms, .. } => (None, *until_ms),
+            Says::Other { until_ms, .. } => (None, *until_ms),
         };
         from_ms.into_iter().chain(until_ms)
     }
 }
 
-/// Who wins from one instant to the next segment's.
+/// The winner from one instant to that of the next segment.
 #[derive(Debug)]
 struct Segment {
     from_ms: i64,
     winner: Option<Winner>,
 }
 
-/// The definition that holds, with the capacity and the counter that go with it.
+/// The definition in force, with its kind, capacity and counter.
 #[derive(Debug, Clone)]
 pub(super) struct Winner {
     pub(super) limit: Arc<Limit>,
+    pub(super) kind: Kind,
     pub(super) decimals: Decimals,
     pub(super) capacity: Units,
     pub(super) level: Level,
@@ -73,10 +70,11 @@ impl Winner {
         Counter {
             scope_index,
             field: self.identity.field,
+            kind: self.kind,
             class: self.limit.class,
             lines: vec![(line, 1)],
             capacity: self.capacity,
-            parameters: self.limit.algorithm.parameters(windows, self.decimals),
+            parameters: self.limit.algorithm.parameters(windows, self.decimals, self.capacity),
             since_ms: self.identity.since_ms,
             meter: self.limit.meter.clone(),
             decimals: self.decimals,
@@ -85,7 +83,7 @@ impl Winner {
     }
 }
 
-/// Which counter it is, as the gate and the resets know it.
+/// The identity of a counter, for the gate and the resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CounterIdentity {
     pub(super) shape: LimitSignature,
@@ -95,7 +93,7 @@ pub(super) struct CounterIdentity {
 }
 
 impl CounterIdentity {
-    /// The counter of `shape` that came into force at `active_from_ms` by its limit's dates.
+    /// The counter of signature `shape` that took effect at `active_from_ms` by its limit's dates.
     pub(super) fn new(
         key: &CounterKey,
         shape: LimitSignature,
@@ -114,14 +112,14 @@ impl CounterIdentity {
     }
 }
 
-/// Who wins a limit id at which time: worked out once, so that asking is a look-up.
+/// The winners of a limit id over time: computed once, so that a question is a look-up.
 #[derive(Debug)]
 pub(super) struct Chain {
     segments: Vec<Segment>,
 }
 
 impl Chain {
-    /// Works out the winners among `candidates`, which stand in order of precedence.
+    /// Computes the winners among `candidates`, which are in order of precedence.
     pub(super) fn new(
         key: &CounterKey,
         candidates: &[Candidate],
@@ -131,7 +129,7 @@ impl Chain {
     ) -> Self {
         let edges: BTreeSet<i64> = candidates.iter().flat_map(Candidate::edges_ms).collect();
         let mut segments: Vec<Segment> = Vec::with_capacity(edges.len() + 1);
-        // When the shape that counts now came into force: 0 while it is the first.
+        // When the signature in force took effect: 0 while it is the first.
         let mut active_from_ms = 0;
         let mut shape_before = None;
         for from_ms in std::iter::once(i64::MIN).chain(edges) {
@@ -143,6 +141,7 @@ impl Chain {
             shape_before = shape;
             let winner = won.zip(shape).map(|(won, shape)| Winner {
                 limit: won.limit,
+                kind: won.kind,
                 decimals: won.decimals,
                 capacity: won.capacity,
                 level: won.level,
@@ -153,7 +152,7 @@ impl Chain {
         Self { segments }
     }
 
-    /// Who wins at `at_ms`, if anything holds then.
+    /// The winner at `at_ms`, if any definition is in force then.
     pub(super) fn winner(&self, at_ms: i64) -> Option<&Winner> {
         let after = self.segments.partition_point(|segment| segment.from_ms <= at_ms);
         self.segments.get(after.checked_sub(1)?)?.winner.as_ref()
@@ -167,29 +166,38 @@ impl Chain {
 
 struct Won {
     limit: Arc<Limit>,
+    kind: Kind,
     decimals: Decimals,
     capacity: Units,
     level: Level,
 }
 
-/// The first active definition wins the shape; the capacity is that of the first active candidate that names one.
+/// The first active definition wins the signature; capacity and kind are those of the first active candidate with one.
+/// A limit that is off has no winner.
 fn win(candidates: &[Candidate], at_ms: i64, decimals_of: impl Fn(&MeterId) -> Decimals) -> Option<Won> {
     let active = || candidates.iter().filter(|candidate| candidate.is_active(at_ms));
     let limit = active().find_map(|candidate| match &candidate.says {
         Says::Limit(limit) => Some(limit.clone()),
         _ => None,
     })?;
+    let kind = active().find_map(|candidate| match &candidate.says {
+        Says::Limit(limit) => Some(limit.kind),
+        Says::Other { kind, .. } => *kind,
+    });
+    let kind = kind.filter(|kind| *kind != Kind::Off)?;
     let decimals = decimals_of(&limit.meter);
-    let mut factors = Vec::new();
+    let mut factors: Vec<Factor> = Vec::new();
     let named = active().find_map(|candidate| match &candidate.says {
         Says::Limit(limit) => Some(limit.capacity),
-        Says::Capacity { capacity, .. } => Some(*capacity),
-        Says::Factor { factor, .. } => {
-            factors.push(*factor);
-            None
+        Says::Other { capacity, factor, .. } => {
+            factors.extend(factor);
+            *capacity
         }
     })?;
     let capacity =
         factors.iter().rev().fold(named.floor_units(decimals), |units, rate| rate.scale_down(units));
-    Some(Won { limit, decimals, capacity, level: active().next()?.level })
+    // Factors of several levels meet here only.
+    let capacity =
+        Units::new(limit.algorithm.capacity_max(decimals)).map_or(capacity, |most| capacity.min(most));
+    Some(Won { limit, kind, decimals, capacity, level: active().next()?.level })
 }

@@ -1,9 +1,9 @@
-//! What makes a counter the counter it is, and when it must start anew.
+//! The identity of a counter, and when a counter must start again at zero.
 //!
 //! A counter belongs to a tenant and a limit id (or a quota's meter). Capacity, kind, level, plan and message may
-//! change without touching it. Its *shape* may not: another window, scope, meter or set of operations counts
-//! something else. Two numbers keep a counter that was left from ever being resumed with its stale count: the
-//! *generation* of a shape, for the whole installation, and the instant at which the tenant's counter *started*.
+//! change, and it goes on. Its *signature* may not: with another window, scope, meter or set of operations it would
+//! count something else. Two numbers keep a counter that was left from going on with its stale count: the *generation*
+//! of a signature, for the whole installation, and the instant at which the tenant's counter *started*.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::document::Definitions;
 use crate::domain::ids::{InvalidId, LimitId, MeterId, Subject, SubjectId, SubjectKind};
-use crate::domain::limit::{Class, Limit, Scope};
+use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::reservation::CounterField;
 
-/// What a quota's counter is called before its meter; no limit id has a slash.
+/// The prefix of a quota's counter before its meter; no limit id has a slash.
 const QUOTA_PREFIX: &str = "quota/";
 
 /// A counter's name inside a tenant: a limit's id, or `quota/` and a meter's id.
@@ -60,12 +60,12 @@ impl From<CounterName> for String {
     }
 }
 
-/// What a counter counts, hashed: equal for two definitions whose counts mean the same.
+/// A hash of what a counter counts: equal for two definitions that count the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitSignature([u8; 16]);
 
 impl LimitSignature {
-    /// The shape of a limit: algorithm, window, scope, subject kind, meter, operations, class.
+    /// The signature of a limit: algorithm, window, scope, subject kind, meter, operations, class.
     pub fn of_limit(limit: &Limit) -> Self {
         let algorithm = limit.algorithm.signature();
         let scope = match limit.scope {
@@ -87,7 +87,7 @@ impl LimitSignature {
         Self::of_parts(&parts)
     }
 
-    /// The shape of a quota.
+    /// The signature of a quota.
     pub fn of_quota(meter: &MeterId) -> Self {
         Self::of_parts(&["quota", meter.as_str()])
     }
@@ -116,7 +116,7 @@ impl fmt::Debug for LimitSignature {
     }
 }
 
-/// A stored text is not a shape: not 32 hexadecimal digits.
+/// A stored text is not a signature: not 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a shape: it must be 32 hexadecimal digits")]
 pub struct InvalidShape;
@@ -131,7 +131,7 @@ impl FromStr for LimitSignature {
     }
 }
 
-/// The field of a counter: a hash of what it is and which life of it this is.
+/// The field of a counter: a hash of its identity, generation and start.
 pub(super) fn field_of(
     name: &CounterName,
     shape: LimitSignature,
@@ -147,21 +147,21 @@ pub(super) fn field_of(
     CounterField(field)
 }
 
-/// How often a shape has come into use for a counter, and when it last did.
+/// How often a signature has come into use for a counter, and when it last did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Generation {
-    /// From 1; 0 for a shape that was never recorded.
+    /// From 1; 0 for a signature that was never recorded.
     pub number: u32,
     /// When it came into use, in unix milliseconds.
     pub since_ms: i64,
 }
 
-/// A row of the table of generations; its key is (counter, shape).
+/// A row of the table of generations; its key is counter and signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GenerationRow {
-    /// Whose.
+    /// Its counter.
     pub counter: CounterName,
-    /// Of which shape.
+    /// Its signature.
     pub shape: LimitSignature,
     /// The generation.
     pub generation: Generation,
@@ -172,7 +172,7 @@ pub struct GenerationRow {
 pub struct Generations(HashMap<(CounterName, LimitSignature), Generation>);
 
 impl Generations {
-    /// The generation of a counter's shape; number 0 if it was never recorded.
+    /// The generation of a counter's signature; number 0 if it was never recorded.
     pub fn get(&self, counter: &CounterName, shape: LimitSignature) -> Generation {
         self.0.get(&(counter.clone(), shape)).copied().unwrap_or_default()
     }
@@ -190,11 +190,15 @@ impl Extend<GenerationRow> for Generations {
     }
 }
 
-/// The rows to write when `old` becomes `new`: a shape that plans or default limits bring and that nothing defined before
-/// begins its next generation. A tenant's own limits begin none, for that would begin every other tenant's counter anew:
-/// which of its counters are new, its resets say.
+/// The rows to write when `old` becomes `new`. A signature that plans or default limits bring, and that nothing defined
+/// before, begins its next generation. A tenant's own limits begin none, because every other tenant's counter would
+/// then start again; that tenant's resets say which of its counters are new.
 ///
-/// Where plans or default limits change, both definitions must hold every tenant that has limits of its own.
+/// A limit that is off brings none, so that leaving `off` begins the next generation. Where a tenant's override asked
+/// it meanwhile, that tenant's counter goes on, and the resets of the others begin theirs.
+///
+/// Where plans or default limits change, both definitions must contain every tenant with limits or overrides of its
+/// own.
 pub fn generations_after(
     old: &Definitions,
     new: &Definitions,
@@ -202,8 +206,13 @@ pub fn generations_after(
     now_ms: i64,
 ) -> Vec<GenerationRow> {
     let of_tenants = old.tenants.values().flat_map(|tenant| &tenant.limits).map(shape_of);
-    let defined_before: BTreeSet<_> = shared_shapes(old).chain(of_tenants).collect();
-    let brought: BTreeSet<_> = shared_shapes(new).filter(|key| !defined_before.contains(key)).collect();
+    let overrides = old.tenants.values().flat_map(|tenant| &tenant.overrides);
+    let asks = overrides.filter(|each| each.kind.is_some_and(|kind| kind != Kind::Off));
+    let asked: BTreeSet<&LimitId> = asks.map(|each| &each.limit).collect();
+    let counted = shared_shapes(old, |limit| limit.kind != Kind::Off || asked.contains(&limit.id));
+    let defined_before: BTreeSet<_> = counted.chain(of_tenants).collect();
+    let counting = shared_shapes(new, |limit| limit.kind != Kind::Off);
+    let brought: BTreeSet<_> = counting.filter(|key| !defined_before.contains(key)).collect();
     brought
         .into_iter()
         .map(|(counter, shape)| {
@@ -213,13 +222,17 @@ pub fn generations_after(
         .collect()
 }
 
-/// What plans and default limits define.
-fn shared_shapes(definitions: &Definitions) -> impl Iterator<Item = (CounterName, LimitSignature)> {
+/// The counters and signatures that quotas of plans, and those shared limits that are asked, define.
+fn shared_shapes(
+    definitions: &Definitions,
+    is_asked: impl Fn(&Limit) -> bool,
+) -> impl Iterator<Item = (CounterName, LimitSignature)> {
     let in_plans = definitions.plans.values().flat_map(|plan| &plan.limits);
     let quotas = definitions.plans.values().flat_map(|plan| &plan.quotas);
     let quotas =
         quotas.map(|quota| (CounterName::of_quota(&quota.meter), LimitSignature::of_quota(&quota.meter)));
-    definitions.limits.values().chain(in_plans).map(shape_of).chain(quotas)
+    let limits = definitions.limits.values().chain(in_plans);
+    limits.filter(move |limit| is_asked(limit)).map(shape_of).chain(quotas)
 }
 
 fn shape_of(limit: &Arc<Limit>) -> (CounterName, LimitSignature) {
@@ -229,7 +242,7 @@ fn shape_of(limit: &Arc<Limit>) -> (CounterName, LimitSignature) {
 /// A counter of a tenant: its own, or that of one of its subjects which differs from the others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CounterKey {
-    /// The subject, if it is one subject's.
+    /// The subject, if it counts one.
     pub subject: Option<Subject>,
     /// Its name.
     pub counter: CounterName,
@@ -240,16 +253,16 @@ pub struct CounterKey {
 pub struct Reset {
     /// When the counter started, in unix milliseconds; unique among the tenant's resets.
     pub start_ms: i64,
-    /// When this was decided: what a limit's own dates bring about later starts the counter anew.
+    /// When this was decided: a limit's own dates may start the counter again later.
     pub decided_ms: i64,
 }
 
-/// A tenant's resets: kept with it, as a list of rows in JSON. Absent ones mean "from the beginning".
+/// A tenant's resets, stored with it as a list of rows in JSON. A counter without one counts from the beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<ResetRow>", into = "Vec<ResetRow>")]
 pub struct Resets(BTreeMap<CounterKey, Reset>);
 
-/// A reset as it is stored.
+/// A stored reset.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResetRow {
@@ -295,7 +308,7 @@ impl Resets {
         self.0.keys().filter_map(|key| key.subject.as_ref())
     }
 
-    /// When the counter that came into force at `active_from_ms` by its limit's dates started counting.
+    /// When the counter that took effect at `active_from_ms` by its limit's dates started counting.
     pub(super) fn start_ms(&self, key: &CounterKey, active_from_ms: i64) -> i64 {
         let of_all = || self.0.get(&CounterKey { subject: None, counter: key.counter.clone() });
         match self.0.get(key).or_else(of_all) {

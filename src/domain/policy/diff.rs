@@ -1,4 +1,4 @@
-//! What makes one policy of another, field by field.
+//! The differences between two policies, field by field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::document::Definitions;
+use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::field_error::child;
+use crate::domain::price::price_name;
 
-/// What sort of thing a definition defines.
+/// The kind of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionKind {
@@ -18,6 +20,8 @@ pub enum DefinitionKind {
     Meter,
     /// An operation.
     Operation,
+    /// The cost defaults.
+    CostDefaults,
     /// A default limit.
     Limit,
     /// A plan.
@@ -28,13 +32,15 @@ pub enum DefinitionKind {
 
 impl DefinitionKind {
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 5] = [Self::Meter, Self::Operation, Self::Limit, Self::Plan, Self::Tenant];
+    pub const ALL: [Self; 6] =
+        [Self::Meter, Self::Operation, Self::CostDefaults, Self::Limit, Self::Plan, Self::Tenant];
 
-    /// The word for one of them, as tables and notices have it.
+    /// The word for one of them in tables and notices.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Meter => "meter",
             Self::Operation => "operation",
+            Self::CostDefaults => "cost_defaults",
             Self::Limit => "limit",
             Self::Plan => "plan",
             Self::Tenant => "tenant",
@@ -51,6 +57,7 @@ impl DefinitionKind {
         match self {
             Self::Meter => "meters",
             Self::Operation => "operations",
+            Self::CostDefaults => "cost_defaults",
             Self::Limit => "limits",
             Self::Plan => "plans",
             Self::Tenant => "tenants",
@@ -64,15 +71,15 @@ impl fmt::Display for DefinitionKind {
     }
 }
 
-/// What happens to a definition, or to a part of one.
+/// The change of a definition, or of a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It is new.
     Create,
-    /// It becomes another.
+    /// It changes.
     Change,
-    /// It goes.
+    /// It is deleted.
     Delete,
 }
 
@@ -87,33 +94,33 @@ impl Action {
     }
 }
 
-/// One field that becomes another, or one item of a list that comes or goes.
+/// One field that changes, or one item of a list that is added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldChange {
-    /// What happens.
+    /// The kind of change.
     pub action: Action,
-    /// A pointer into the definition; items of a list are named by their id rather than by their place.
+    /// A pointer into the definition; items of a list are named by their id, not by their place.
     pub pointer: String,
-    /// Its text before; none if it was not there.
+    /// Its text before; none if it did not exist.
     pub before: Option<String>,
-    /// Its text after; none if it is not there any more.
+    /// Its text after; none if it no longer exists.
     pub after: Option<String>,
 }
 
-/// What happens to one definition.
+/// The change of one definition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What sort of definition.
+    /// The kind of definition.
     pub kind: DefinitionKind,
     /// Its id.
     pub id: String,
-    /// What happens.
+    /// The kind of change.
     pub action: Action,
-    /// Of one that changes: what in it does, in order of the pointers.
+    /// For a change: its fields that change, in the order of the pointers.
     pub fields: Vec<FieldChange>,
 }
 
-/// What names these changes and no others, as text: whoever has looked at them can ask for exactly them.
+/// A digest that only exactly these changes have: who has looked at them can ask for exactly them.
 pub fn digest(changes: &[Change]) -> String {
     let mut hasher = blake3::Hasher::new();
     for change in changes {
@@ -131,14 +138,21 @@ pub fn digest(changes: &[Change]) -> String {
     hasher.finalize().to_hex()[..32].to_owned()
 }
 
-/// What makes `after` of `before`: definitions in the order of [`DefinitionKind::ALL`], then by id.
+/// The changes from `before` to `after`: definitions in the order of [`DefinitionKind::ALL`], then by id.
 pub fn changes(before: &Definitions, after: &Definitions) -> Vec<Change> {
     let mut found = compare(DefinitionKind::Meter, &before.meters, &after.meters);
     found.extend(compare(DefinitionKind::Operation, &before.operations, &after.operations));
+    let (old, new) = (only(before.cost_defaults.as_ref()), only(after.cost_defaults.as_ref()));
+    found.extend(compare(DefinitionKind::CostDefaults, &old, &new));
     found.extend(compare(DefinitionKind::Limit, &before.limits, &after.limits));
     found.extend(compare(DefinitionKind::Plan, &before.plans, &after.plans));
     found.extend(compare(DefinitionKind::Tenant, &before.tenants, &after.tenants));
     found
+}
+
+/// The cost defaults under their id.
+pub(super) fn only(defaults: Option<&Arc<CostDefaults>>) -> BTreeMap<String, Arc<CostDefaults>> {
+    defaults.map(|defaults| (CostDefaults::ID.to_owned(), defaults.clone())).into_iter().collect()
 }
 
 fn compare<Id: Ord + fmt::Display, T: Serialize + PartialEq>(
@@ -166,7 +180,7 @@ fn compare<Id: Ord + fmt::Display, T: Serialize + PartialEq>(
 
 fn field_changes<T: Serialize>(before: Option<&T>, after: Option<&T>) -> Vec<FieldChange> {
     let mut found = Vec::new();
-    // What is new or gone is named as a whole.
+    // A new or deleted value is named as a whole.
     if let (Some(Ok(before)), Some(Ok(after))) =
         (before.map(serde_json::to_value), after.map(serde_json::to_value))
     {
@@ -214,11 +228,17 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What names an item of a list: its id (a subject's after its kind), or the meter of a quota or cost.
+/// The name of an item of a list: its id (a subject's with its kind before it), or the meter of a quota or cost; of a
+/// price, all that tells its versions apart.
 fn item_name(item: &Value) -> Option<String> {
     let field = |name: &str| item.get(name).and_then(Value::as_str);
+    if let (Some(meter), Some(currency), Some(day)) =
+        (field("meter"), field("currency"), field("effective_from"))
+    {
+        return Some(price_name(meter, field("id"), currency, day));
+    }
     match (field("kind"), field("id"), field("meter")) {
-        // A limit has a kind too, but a meter besides: its id alone names it.
+        // A limit has a kind too, but also a meter: its id alone names it.
         (Some(kind), Some(id), None) => Some(format!("{kind}:{id}")),
         (_, Some(id), _) => Some(id.to_owned()),
         (_, None, meter) => meter.map(str::to_owned),

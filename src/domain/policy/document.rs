@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::diff::DefinitionKind;
 use crate::domain::amount::Decimals;
+use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::field_error::{FieldError, read_toml};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, TenantId};
 use crate::domain::limit::Limit;
@@ -16,13 +17,15 @@ use crate::domain::operation::Operation;
 use crate::domain::plan::{PlanDefinition, PlanDocument};
 use crate::domain::tenant::{TenantDefinition, TenantDocument};
 
-/// Everything that is stored, by id. A snapshot for the gate's instances may leave the tenants out.
+/// All stored definitions, by id. In an instance's snapshot the tenants may be left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Definitions {
     /// What is counted.
     pub meters: BTreeMap<MeterId, Arc<Meter>>,
     /// What work costs.
     pub operations: BTreeMap<OperationId, Arc<Operation>>,
+    /// What a check costs for which no operation is found.
+    pub cost_defaults: Option<Arc<CostDefaults>>,
     /// The default limits.
     pub limits: BTreeMap<LimitId, Arc<Limit>>,
     /// The plans.
@@ -37,11 +40,12 @@ impl Definitions {
         self.meters.get(meter).map(|meter| meter.decimals)
     }
 
-    /// Takes a definition out.
+    /// Removes a definition.
     pub fn remove(&mut self, kind: DefinitionKind, id: &str) {
         match kind {
             DefinitionKind::Meter => drop(self.meters.remove(id)),
             DefinitionKind::Operation => drop(self.operations.remove(id)),
+            DefinitionKind::CostDefaults => self.cost_defaults = None,
             DefinitionKind::Limit => drop(self.limits.remove(id)),
             DefinitionKind::Plan => drop(self.plans.remove(id)),
             DefinitionKind::Tenant => drop(self.tenants.remove(id)),
@@ -53,6 +57,7 @@ impl Definitions {
         match kind {
             DefinitionKind::Meter => self.meters.get(id).map(serde_json::to_value),
             DefinitionKind::Operation => self.operations.get(id).map(serde_json::to_value),
+            DefinitionKind::CostDefaults => self.cost_defaults.as_ref().map(serde_json::to_value),
             DefinitionKind::Limit => self.limits.get(id).map(serde_json::to_value),
             DefinitionKind::Plan => self.plans.get(id).map(serde_json::to_value),
             DefinitionKind::Tenant => self.tenants.get(id).map(serde_json::to_value),
@@ -60,7 +65,7 @@ impl Definitions {
     }
 }
 
-/// A policy file: definitions to create or change. What it does not name stays as it is.
+/// A policy file: definitions to create or change. Definitions that it does not name stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyFile {
@@ -70,6 +75,9 @@ pub struct PolicyFile {
     /// What work costs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<Operation>,
+    /// What a check costs for which no operation is found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_defaults: Option<Arc<CostDefaults>>,
     /// The default limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Arc<Limit>>,
@@ -92,11 +100,12 @@ impl PolicyFile {
         toml::to_string_pretty(self)
     }
 
-    /// Writes the file over `current`: creates and changes, deletes nothing.
+    /// Applies the file to `current`: creates and changes definitions, deletes none.
     pub fn merge_into(self, mut current: Definitions) -> Definitions {
         current.meters.extend(self.meters.into_iter().map(|meter| (meter.id.clone(), Arc::new(meter))));
         let operations = self.operations.into_iter();
         current.operations.extend(operations.map(|operation| (operation.id.clone(), Arc::new(operation))));
+        current.cost_defaults = self.cost_defaults.or(current.cost_defaults);
         current.limits.extend(self.limits.into_iter().map(|limit| (limit.id.clone(), limit)));
         for document in self.plans {
             let stored = current.plans.get(&document.id).cloned();
@@ -112,11 +121,12 @@ impl PolicyFile {
     }
 }
 
-/// The file that writes exactly these definitions: sorted by id, so that equal policies give equal texts.
+/// The file that makes exactly these definitions, sorted by id, so that equal policies give equal texts.
 pub fn export(definitions: &Definitions) -> PolicyFile {
     PolicyFile {
         meters: definitions.meters.values().map(|meter| meter.as_ref().clone()).collect(),
         operations: definitions.operations.values().map(|operation| operation.as_ref().clone()).collect(),
+        cost_defaults: definitions.cost_defaults.clone(),
         limits: definitions.limits.values().cloned().collect(),
         plans: definitions.plans.values().map(|plan| plan.as_ref().clone().into()).collect(),
         tenants: definitions.tenants.values().map(|tenant| tenant.as_ref().clone().into()).collect(),

@@ -1,4 +1,5 @@
-//! A change of the policy before it is known what it meets: what it writes, what goes, and what it may not make wrong.
+//! A change of the policy before it meets the stored policy: what it writes and deletes, and the checks that it must
+//! pass.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,15 +7,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::diff::DefinitionKind;
+use super::diff::{DefinitionKind, only};
 use super::document::{Definitions, PolicyFile};
 use super::validate::{Validator, repeated};
+use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::TenantId;
 use crate::domain::limit::Limit;
+use crate::domain::price::Price;
 use crate::domain::tenant::{Override, SubjectPlan, TenantDefinition};
 
-/// What goes where a file does not name it: definitions of a kind, or items of a list that the file has. Never tenants.
+/// What is deleted where a file does not name it: definitions of a kind, or items of a list in the file. Never tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prune {
@@ -22,6 +25,8 @@ pub enum Prune {
     Meters,
     /// Operations.
     Operations,
+    /// The cost defaults.
+    CostDefaults,
     /// Limits: default ones, and those in the lists of plans and tenants.
     Limits,
     /// Plans that no tenant is on.
@@ -32,18 +37,22 @@ pub enum Prune {
     Subjects,
     /// Overrides of tenants.
     Overrides,
+    /// Prices in the lists of plans and tenants.
+    Prices,
 }
 
 impl Prune {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Meters,
         Self::Operations,
+        Self::CostDefaults,
         Self::Limits,
         Self::Plans,
         Self::Quotas,
         Self::Subjects,
         Self::Overrides,
+        Self::Prices,
     ];
 
     /// The word of the API and the command line.
@@ -51,11 +60,13 @@ impl Prune {
         match self {
             Self::Meters => "meters",
             Self::Operations => "operations",
+            Self::CostDefaults => "cost_defaults",
             Self::Limits => "limits",
             Self::Plans => "plans",
             Self::Quotas => "quotas",
             Self::Subjects => "subjects",
             Self::Overrides => "overrides",
+            Self::Prices => "prices",
         }
     }
 
@@ -63,6 +74,7 @@ impl Prune {
         match kind {
             DefinitionKind::Meter => Some(Self::Meters),
             DefinitionKind::Operation => Some(Self::Operations),
+            DefinitionKind::CostDefaults => Some(Self::CostDefaults),
             DefinitionKind::Limit => Some(Self::Limits),
             DefinitionKind::Plan => Some(Self::Plans),
             DefinitionKind::Tenant => None,
@@ -70,13 +82,13 @@ impl Prune {
     }
 }
 
-/// A change of the policy before it is known what it meets.
+/// A change of the policy before it meets the stored policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edit {
     file: PolicyFile,
-    /// Where in the file each definition stands.
+    /// The place of each definition in the file.
     places: BTreeMap<(DefinitionKind, String), usize>,
-    /// Whether it is a file, into which errors point, and whose lists take nothing out unless told to; else it is one
+    /// Whether it is a file: errors point into it, and its lists remove only what `prune` says. Otherwise it is one
     /// definition, which replaces the one before.
     is_file: bool,
     prune: BTreeSet<Prune>,
@@ -84,7 +96,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Creates and replaces what `file` names; of what is in `prune`, what it does not name goes.
+    /// Creates and replaces what `file` names. Of the kinds in `prune`, it deletes what `file` does not name.
     ///
     /// Errors: the file has a definition twice.
     pub fn apply(file: PolicyFile, prune: BTreeSet<Prune>) -> Result<Self, Vec<FieldError>> {
@@ -106,6 +118,7 @@ impl Edit {
     pub fn is_of_tenants_only(&self) -> bool {
         let file = &self.file;
         let writes_none = file.meters.is_empty()
+            && file.cost_defaults.is_none()
             && file.operations.is_empty()
             && file.limits.is_empty()
             && file.plans.is_empty();
@@ -120,7 +133,7 @@ impl Edit {
         written.chain(deleted.filter_map(|(_, id)| TenantId::parse(id).ok())).collect()
     }
 
-    /// What it makes of all definitions.
+    /// All definitions after it.
     pub fn after(&self, current: &Definitions) -> Definitions {
         let mut after = self.file.clone().merge_into(current.clone());
         if let Some((kind, id)) = &self.delete {
@@ -130,12 +143,13 @@ impl Edit {
         let keeps = |kind: DefinitionKind, id: &str| !is_pruned(kind) || self.writes(kind, id);
         after.meters.retain(|id, _| keeps(DefinitionKind::Meter, id.as_str()));
         after.operations.retain(|id, _| keeps(DefinitionKind::Operation, id.as_str()));
+        after.cost_defaults.take_if(|_| !keeps(DefinitionKind::CostDefaults, CostDefaults::ID));
         after.limits.retain(|id, _| keeps(DefinitionKind::Limit, id.as_str()));
         after.plans.retain(|id, _| keeps(DefinitionKind::Plan, id.as_str()));
         after
     }
 
-    /// What it makes of one tenant.
+    /// One tenant after it.
     pub fn tenant_after(
         &self,
         id: &TenantId,
@@ -166,16 +180,18 @@ impl Edit {
         let list = kind.list_name();
         match self.places.get(&(kind, id.to_owned())) {
             Some(_) if !self.is_file => String::new(),
+            _ if kind == DefinitionKind::CostDefaults => format!("/{list}"),
             Some(place) => format!("/{list}/{place}"),
             None => format!("/{list}/{id}"),
         }
     }
 }
 
-/// What a change makes wrong: everything wrong with what it writes, and what was right before in all the rest.
+/// The checks of a change: everything that is wrong with what it writes, and everything else that was right before it
+/// and is wrong after it.
 ///
-/// Errors point into the file (`/plans/0/limits/2/capacity`), or into the one definition written (`/limits/2/capacity`);
-/// those of what is not written at its id (`/plans/free/limits/2/meter`).
+/// Errors point into the file (`/plans/0/limits/2/capacity`), or into the one definition written
+/// (`/limits/2/capacity`); errors of other definitions have their ids (`/plans/free/limits/2/meter`).
 pub struct Checks<'a> {
     edit: &'a Edit,
     before: (&'a Definitions, Validator<'a>),
@@ -183,12 +199,12 @@ pub struct Checks<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// The checks of what makes `after` of `before`; neither need hold the tenants.
+    /// The checks of a change from `before` to `after`; neither need contain the tenants.
     pub fn new(edit: &'a Edit, before: &'a Definitions, after: &'a Definitions) -> Self {
         Self { edit, before: (before, Validator::new(before)), after: (after, Validator::new(after)) }
     }
 
-    /// Of everything but tenants.
+    /// Checks everything but tenants.
     pub fn shared(&self) -> Vec<FieldError> {
         let (before, after) = (self.before.0, self.after.0);
         let mut errors = self.of(DefinitionKind::Meter, &before.meters, &after.meters, Validator::meter);
@@ -198,6 +214,8 @@ impl<'a> Checks<'a> {
             &after.operations,
             Validator::operation,
         ));
+        let (old, new) = (only(before.cost_defaults.as_ref()), only(after.cost_defaults.as_ref()));
+        errors.extend(self.of(DefinitionKind::CostDefaults, &old, &new, Validator::cost_defaults));
         errors.extend(self.of(DefinitionKind::Limit, &before.limits, &after.limits, Validator::limit));
         errors.extend(self.of(DefinitionKind::Plan, &before.plans, &after.plans, Validator::plan));
         for (id, plan) in &after.plans {
@@ -210,14 +228,15 @@ impl<'a> Checks<'a> {
                     .into_iter()
                     .chain(self.left_out("quotas", Prune::Quotas, &was.quotas, &plan.quotas, |quota| {
                         quota.meter.to_string()
-                    }));
+                    }))
+                    .chain(self.left_out("prices", Prune::Prices, &was.prices, &plan.prices, Price::name));
                 errors.extend(left_out.map(|error| error.under(&at)));
             }
         }
         errors
     }
 
-    /// What a list of a file would take out without being told to.
+    /// What a list of a file would remove without being pruned.
     fn left_out<T>(
         &self,
         list: &str,
@@ -259,7 +278,7 @@ impl<'a> Checks<'a> {
         after.iter().flat_map(errors_of).collect()
     }
 
-    /// Of one tenant.
+    /// Checks one tenant.
     pub fn tenant(&self, before: Option<&TenantDefinition>, after: &TenantDefinition) -> Vec<FieldError> {
         let mut errors = self.after.1.tenant(after, before);
         let id = after.id.as_str();
@@ -288,12 +307,13 @@ impl<'a> Checks<'a> {
                 &after.overrides,
                 of_overrides,
             ));
+            errors.extend(self.left_out("prices", Prune::Prices, &was.prices, &after.prices, Price::name));
         }
         let at = self.edit.pointer(DefinitionKind::Tenant, id);
         errors.into_iter().map(|error| error.under(&at)).collect()
     }
 
-    /// Of everything, where the definitions hold the tenants.
+    /// Checks everything, if the definitions contain the tenants.
     pub fn all(&self) -> Vec<FieldError> {
         let mut errors = self.shared();
         for (id, tenant) in &self.after.0.tenants {
@@ -322,6 +342,8 @@ fn places(file: &PolicyFile) -> BTreeMap<(DefinitionKind, String), usize> {
     };
     note(DefinitionKind::Meter, file.meters.iter().map(|meter| meter.id.to_string()).collect());
     note(DefinitionKind::Operation, file.operations.iter().map(|each| each.id.to_string()).collect());
+    let defaults = file.cost_defaults.iter().map(|_| CostDefaults::ID.to_owned());
+    note(DefinitionKind::CostDefaults, defaults.collect());
     note(DefinitionKind::Limit, file.limits.iter().map(|limit| limit.id.to_string()).collect());
     note(DefinitionKind::Plan, file.plans.iter().map(|plan| plan.id.to_string()).collect());
     note(DefinitionKind::Tenant, file.tenants.iter().map(|tenant| tenant.id.to_string()).collect());

@@ -1,4 +1,4 @@
-//! Which of a tenant's counters go on through a change of policy, and which begin anew.
+//! Which of a tenant's counters go on after a change of policy, and which start again at zero.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,11 @@ pub struct TenantBefore<'a> {
     pub resets: &'a Resets,
 }
 
-/// The resets to store when a tenant comes under `policy` as `tenant`: by a change of its own, of its plan or of a
-/// plan's content. A counter whose shape stays goes on, whatever else changed; any other begins at `now_ms`.
+/// The resets to store when a tenant comes under `policy` as `tenant`: by a change of its own, of its plan, or of a
+/// plan's content. A counter whose signature stays goes on, whatever else has changed; any other starts at zero at
+/// `now_ms`.
 ///
-/// A brand-new tenant needs no resets. `policy` must already hold the generations after the change.
+/// A new tenant needs no resets. `policy` must already hold the generations after the change.
 pub fn tenant_resets_after(
     before: TenantBefore<'_>,
     policy: &Policy,
@@ -40,7 +41,7 @@ pub fn tenant_resets_after(
     let counters_before = build(before.policy, before.tenant, before.resets)?;
     let fresh_start_ms = before.resets.fresh_start_ms(now_ms);
     let mut resets = before.resets.clone();
-    // Subjects fall back on what holds for all, so that is decided first.
+    // Subjects fall back on the rules for all, so those are decided first.
     for of_subjects in [false, true] {
         for (key, counter) in build(policy, tenant, &resets)? {
             if key.subject.is_some() != of_subjects
@@ -58,7 +59,7 @@ pub fn tenant_resets_after(
     Ok(resets)
 }
 
-/// The resets to store when every counter of the tenant begins anew at `now_ms`: its windows are cut otherwise at once.
+/// The resets to store when every counter of the tenant starts at zero at `now_ms`, because its windows change at once.
 pub fn resets_of_all(
     policy: &Policy,
     tenant: &TenantDefinition,
@@ -73,7 +74,7 @@ pub fn resets_of_all(
     Ok(all)
 }
 
-/// Whether the change itself began a new generation: then the counter is new for everybody, without a reset.
+/// Whether the change itself began a new generation: the counter is then new for every tenant, without a reset.
 fn is_new_generation(before: &Policy, after: &Policy, key: &CounterKey, counter: &CounterIdentity) -> bool {
     let number = |policy: &Policy| policy.generations.get(&key.counter, counter.shape).number;
     number(before) != number(after)

@@ -1,4 +1,4 @@
-//! What one request falls under: the counters of its limits and quotas.
+//! The counters of one request: those of its limits and quotas.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::domain::counter::Counter;
 /// The most counters that one request may touch.
 pub const COUNTERS_MAX: usize = 32;
 
-/// Where a limit's capacity comes from; the first that has one wins.
+/// Where a limit's capacity comes from; the first level with one wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -36,12 +36,12 @@ impl Level {
     }
 }
 
-/// Everything that a request falls under.
+/// The counters of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resolved {
     /// Its limits, line by line, the tenant's before the subjects'; then its quotas, line by line.
     pub counters: Vec<Counter>,
-    /// The lines that no limit and no quota counts: what they get is the meter's `without_limit`.
+    /// The lines that no limit and no quota counts: their meters' `without_limit` decides.
     pub without: Vec<usize>,
 }
 

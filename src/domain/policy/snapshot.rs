@@ -1,32 +1,39 @@
-//! The policy as every instance keeps it in memory: immutable, replaced as a whole.
+//! The policy in every instance's memory: immutable, replaced as a whole.
 
 use std::sync::Arc;
 
 use super::counter::Generations;
 use super::document::Definitions;
 use crate::domain::amount::Units;
+use crate::domain::cost_defaults::CostDefaults;
+use crate::domain::endpoint::{EndpointPath, Endpoints, HttpMethod};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, OperationId, PlanId};
 use crate::domain::meter::Meter;
 use crate::domain::operation::{Attributes, Operation};
 use crate::domain::plan::PlanDefinition;
 
-/// Meters, operations, default limits and plans at one version. Tenants are resolved one by one, as they come.
+/// Meters, operations, default limits and plans at one version. Tenants are resolved one by one, at their first use.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// The version of the policy, raised by every change.
     pub version: u64,
-    /// What is defined, without tenants.
+    /// The definitions, without tenants.
     pub(super) definitions: Definitions,
     /// The installation's table of generations.
     pub(super) generations: Generations,
+    endpoints: Endpoints,
 }
 
 impl Policy {
     /// A snapshot of validated definitions; their tenants are left out.
     pub fn new(version: u64, mut definitions: Definitions, generations: Generations) -> Self {
         definitions.tenants.clear();
-        Self { version, definitions, generations }
+        let usable = definitions.operations.values().filter(|operation| !operation.archived);
+        let patterns = usable
+            .flat_map(|operation| operation.endpoints.iter().map(move |pattern| (pattern, &operation.id)));
+        let endpoints = Endpoints::new(patterns);
+        Self { version, definitions, generations, endpoints }
     }
 
     /// Whether everything but the version is the same.
@@ -44,6 +51,16 @@ impl Policy {
         self.definitions.operations.get(id)
     }
 
+    /// The operation that a call of an endpoint is; none where no pattern matches. An archived one matches nothing.
+    pub fn operation_of(&self, method: &HttpMethod, path: &EndpointPath) -> Option<&OperationId> {
+        self.endpoints.find(method, path)
+    }
+
+    /// What a check costs for which no operation is found.
+    pub fn cost_defaults(&self) -> Option<&CostDefaults> {
+        self.definitions.cost_defaults.as_deref()
+    }
+
     /// The plan of this id, archived or not.
     pub fn plan(&self, id: &PlanId) -> Option<&Arc<PlanDefinition>> {
         self.definitions.plans.get(id)
@@ -54,12 +71,13 @@ impl Policy {
         &self.generations
     }
 
-    /// What is defined, without tenants.
+    /// The definitions, without tenants.
     pub fn definitions(&self) -> &Definitions {
         &self.definitions
     }
 
-    /// What a piece of work costs, a line per meter. New work: an unknown or archived operation or meter is an error.
+    /// The cost of a piece of work, a line for each meter. It is new work, so an unknown or archived operation or meter
+    /// is an error.
     pub fn cost(
         &self,
         id: &OperationId,

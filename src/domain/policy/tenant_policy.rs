@@ -1,4 +1,4 @@
-//! One tenant's policy: the winners worked out once, so that a request costs a few look-ups.
+//! One tenant's policy, computed once, so that a request costs a few look-ups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::domain::algorithms::{Parameters, calendar};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
-use crate::domain::limit::{Class, Limit, Scope};
+use crate::domain::instant::Instant;
+use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::period::Windows;
 use crate::domain::plan::PlanDefinition;
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
@@ -23,13 +24,13 @@ pub struct TenantPolicy {
     pub tenant: TenantId,
     /// Its plan.
     pub plan: Option<PlanId>,
-    /// The version of the policy it was worked out from.
+    /// The version of the policy that it was computed from.
     pub version: u64,
     /// Whether new work of it is refused.
     pub archived: bool,
-    /// For the tenant as a whole, and for each subject with nothing of its own.
+    /// The rules for the tenant as a whole, and for each subject without any of its own.
     of_all: Rules,
-    /// For the subjects with a plan, an override or a reset of their own, instead.
+    /// The rules for the subjects with a plan, an override or a reset of their own.
     of_subjects: HashMap<Subject, Rules>,
     quotas: HashMap<MeterId, QuotaRule>,
 }
@@ -45,13 +46,13 @@ struct QuotaRule {
 #[derive(Debug, Default)]
 struct Rules(HashMap<MeterId, Vec<Arc<Chain>>>);
 
-/// A definition names something that the policy does not have: the snapshot and the tenant do not fit together.
+/// A definition names something that the policy does not have: snapshot and tenant do not belong together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Dangling {
     /// A plan.
     #[error("tenant `{tenant}` names the plan `{plan}`, which does not exist")]
     Plan {
-        /// Whose.
+        /// Its tenant.
         tenant: TenantId,
         /// Which plan.
         plan: PlanId,
@@ -59,20 +60,20 @@ pub enum Dangling {
     /// A meter.
     #[error("a limit or quota of tenant `{tenant}` names the meter `{meter}`, which does not exist")]
     Meter {
-        /// Whose.
+        /// Its tenant.
         tenant: TenantId,
-        /// Which meter.
+        /// Its meter.
         meter: MeterId,
     },
 }
 
 impl TenantPolicy {
-    /// Works out the tenant's policy. `resets` are kept with the tenant.
+    /// Computes the tenant's policy. `resets` are stored with the tenant.
     pub fn new(policy: &Policy, tenant: &TenantDefinition, resets: &Resets) -> Result<Self, Dangling> {
         Self::with_subjects(policy, tenant, resets, &BTreeSet::new())
     }
 
-    /// The same, with rules of their own also for `subjects` that would not need them.
+    /// The same, with separate rules for `subjects` even where they need none.
     pub(super) fn with_subjects(
         policy: &Policy,
         tenant: &TenantDefinition,
@@ -96,8 +97,8 @@ impl TenantPolicy {
         })
     }
 
-    /// What a request falls under at `at_ms`. `meters` are those of its lines, each once; `windows` are the
-    /// tenant's around `at_ms`; `operation` is none for work given by lines.
+    /// The counters of a request at `at_ms`. `meters` are those of its lines, each once; `windows` are the tenant's
+    /// around `at_ms`; `operation` is none for work given by lines.
     pub fn resolve<'a>(
         &self,
         meters: impl IntoIterator<Item = &'a MeterId>,
@@ -112,8 +113,8 @@ impl TenantPolicy {
         if counters > COUNTERS_MAX { Err(TooManyCounters(counters)) } else { Ok(resolved) }
     }
 
-    /// Every limit and quota that any work of the tenant and of `subjects` may fall under at `at_ms`: what a reader
-    /// is shown, and what a restore fills. A line's index is that of its meter in [`Self::meters`].
+    /// The counters of every limit and quota that any work of the tenant and of `subjects` may meet at `at_ms`: a
+    /// reader is shown these, and a restore fills them. A line's index is that of its meter in [`Self::meters`].
     pub fn overview(&self, subjects: &[Subject], at_ms: i64, windows: &Windows) -> Resolved {
         self.collect(self.meters(), subjects, Work::Any, at_ms, windows)
     }
@@ -130,11 +131,11 @@ impl TenantPolicy {
         let mut quotas = Vec::new();
         for (line, meter) in meters.into_iter().enumerate() {
             let before = resolved.counters.len() + quotas.len();
-            let request = Request { meter, line: index_of(line), work, at_ms, windows };
+            let request = Request { tenant: &self.tenant, meter, line: index_of(line), work, at_ms, windows };
             self.of_all.collect(&request, None, &mut resolved.counters);
             for (index, subject) in subjects.iter().enumerate() {
                 let rules = self.of_subjects.get(subject).unwrap_or(&self.of_all);
-                rules.collect(&request, Some((index_of(index + 1), &subject.kind)), &mut resolved.counters);
+                rules.collect(&request, Some((index_of(index + 1), subject)), &mut resolved.counters);
             }
             quotas.extend(self.quotas.get(meter).map(|rule| rule.counter(&request)));
             if before == resolved.counters.len() + quotas.len() {
@@ -159,7 +160,7 @@ impl TenantPolicy {
         rules.flat_map(|rules| rules.0.keys()).chain(self.quotas.keys()).collect()
     }
 
-    /// The counters in force at `at_ms`, those of subjects with rules of their own apart.
+    /// The counters in force at `at_ms`; subjects with rules of their own have theirs apart.
     pub(super) fn counters(&self, at_ms: i64) -> BTreeMap<CounterKey, CounterIdentity> {
         let mut counters = BTreeMap::new();
         for winner in self.of_all.winners(at_ms) {
@@ -180,7 +181,7 @@ impl TenantPolicy {
     }
 }
 
-/// What sort of work is asked about.
+/// The kind of work that is asked about.
 #[derive(Clone, Copy)]
 enum Work<'a> {
     /// Work under an operation.
@@ -201,8 +202,9 @@ impl Work<'_> {
     }
 }
 
-/// One line of a request, and when it is asked.
+/// One line of a request, and its time.
 struct Request<'a> {
+    tenant: &'a TenantId,
     meter: &'a MeterId,
     line: u8,
     work: Work<'a>,
@@ -210,7 +212,7 @@ struct Request<'a> {
     windows: &'a Windows,
 }
 
-/// The place of a line or subject as calls carry it; what is beyond cannot be named.
+/// The index of a line or subject in a call; larger ones become the largest.
 fn index_of(index: usize) -> u8 {
     u8::try_from(index).unwrap_or(u8::MAX)
 }
@@ -224,19 +226,20 @@ fn is_for(limit: &Limit, kind: Option<&SubjectKind>) -> bool {
 }
 
 impl Rules {
-    fn collect(&self, request: &Request<'_>, subject: Option<(u8, &SubjectKind)>, found: &mut Vec<Counter>) {
+    fn collect(&self, request: &Request<'_>, subject: Option<(u8, &Subject)>, found: &mut Vec<Counter>) {
         for chain in self.0.get(request.meter).into_iter().flatten() {
             let Some(winner) = chain.winner(request.at_ms) else { continue };
             let limit = &winner.limit;
             let counts = limit.meter == *request.meter && request.work.counts_under(limit);
-            if counts && is_for(limit, subject.map(|(_, kind)| kind)) {
-                let scope_index = subject.map_or(0, |(index, _)| index);
+            let (scope_index, whose) = subject.map_or((0, None), |(index, subject)| (index, Some(subject)));
+            let is_for_them = is_for(limit, whose.map(|subject| &subject.kind));
+            if counts && is_for_them && limit.applies_to(request.tenant, whose) {
                 found.push(winner.counter(request.line, scope_index, request.windows));
             }
         }
     }
 
-    /// The winners at `at_ms`; a chain that may count several meters shows its winner once for each.
+    /// The winners at `at_ms`; the winner of a chain that may count several meters appears once for each.
     fn winners(&self, at_ms: i64) -> impl Iterator<Item = &super::chain::Winner> {
         self.0.values().flatten().filter_map(move |chain| chain.winner(at_ms))
     }
@@ -247,6 +250,7 @@ impl QuotaRule {
         Counter {
             scope_index: 0,
             field: self.identity.field,
+            kind: Kind::Hard,
             class: Class::Quota,
             lines: vec![(request.line, 1)],
             capacity: self.included,
@@ -264,7 +268,7 @@ pub(super) fn own_subjects(tenant: &TenantDefinition) -> impl Iterator<Item = Su
     with_plan.chain(tenant.overrides.iter().filter_map(Override::for_subject))
 }
 
-/// Everything that has a say about a tenant, found in the policy.
+/// All definitions and overrides that apply to a tenant.
 struct Sources<'a> {
     policy: &'a Policy,
     tenant: &'a TenantDefinition,
@@ -302,7 +306,7 @@ impl<'a> Sources<'a> {
         self.policy.definitions.decimals(meter).unwrap_or_default()
     }
 
-    /// The rules of one subject or, without one, of everybody else and the tenant as a whole.
+    /// The rules of one subject or, without one, of all other subjects and the tenant as a whole.
     fn rules(&self, subject: Option<&Subject>, resets: &Resets) -> Rules {
         let mut by_meter: HashMap<MeterId, Vec<Arc<Chain>>> = HashMap::new();
         for (id, candidates) in self.candidates(subject) {
@@ -317,7 +321,7 @@ impl<'a> Sources<'a> {
         Rules(by_meter)
     }
 
-    /// The candidates per limit id, in order of precedence; sorted by id, so that answers have one order.
+    /// The candidates for each limit id, in order of precedence; sorted by id, so that answers have one order.
     fn candidates(&self, subject: Option<&Subject>) -> BTreeMap<&'a LimitId, Vec<Candidate>> {
         let mut candidates: BTreeMap<&'a LimitId, Vec<Candidate>> = BTreeMap::new();
         let mut add = |id: &'a LimitId, level: Level, says: Says| {
@@ -367,11 +371,6 @@ impl<'a> Sources<'a> {
 }
 
 fn says(each: &Override) -> Says {
-    let until_ms = each.until.map(|until| until.ms());
-    match (each.capacity, each.factor) {
-        (Some(capacity), _) => Says::Capacity { capacity, until_ms },
-        (None, factor) => {
-            Says::Factor { factor: factor.unwrap_or(crate::domain::factor::Factor::ONE), until_ms }
-        }
-    }
+    let Override { capacity, factor, kind, until, .. } = *each;
+    Says::Other { capacity, factor, kind, until_ms: until.map(Instant::ms) }
 }

@@ -1,17 +1,22 @@
-//! Everything wrong with a definition among the others, as pointers into it and what to do.
+//! Everything that is wrong with a definition among the others, as pointers into it and advice.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
 use super::document::Definitions;
+use crate::domain::algorithms::Algorithm;
 use crate::domain::amount::Amount;
+use crate::domain::cost_defaults::CostDefaults;
+use crate::domain::endpoint::EndpointPattern;
+use crate::domain::factor::Factor;
 use crate::domain::field_error::FieldError;
-use crate::domain::ids::{LimitId, MeterId, PlanId};
+use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId};
 use crate::domain::limit::{Class, Limit, Scope};
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
 use crate::domain::plan::PlanDefinition;
+use crate::domain::price::{PRICES_MAX, Price, PriceKey, currency_of};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 
 /// The longest message and reason, in characters.
@@ -22,30 +27,52 @@ pub struct Validator<'a> {
     definitions: &'a Definitions,
     /// The definitions of each limit id that are not a tenant's own.
     shared: HashMap<&'a LimitId, Vec<&'a Limit>>,
+    /// The operations of each pattern of an endpoint.
+    patterns: HashMap<&'a EndpointPattern, Vec<&'a OperationId>>,
 }
 
 impl<'a> Validator<'a> {
-    /// A validator among `definitions`, which are those after the change.
+    /// Validates definitions among `definitions`, which are those after the change.
     pub fn new(definitions: &'a Definitions) -> Self {
         let mut shared: HashMap<&LimitId, Vec<&Limit>> = HashMap::new();
         let in_plans = definitions.plans.values().flat_map(|plan| &plan.limits);
         for limit in definitions.limits.values().chain(in_plans) {
             shared.entry(&limit.id).or_default().push(limit);
         }
-        Self { definitions, shared }
+        let mut patterns: HashMap<&EndpointPattern, Vec<&OperationId>> = HashMap::new();
+        for operation in definitions.operations.values() {
+            for pattern in &operation.endpoints {
+                patterns.entry(pattern).or_default().push(&operation.id);
+            }
+        }
+        Self { definitions, shared, patterns }
     }
 
-    /// Everything wrong with a meter.
+    /// Everything that is wrong with a meter.
     pub fn meter(&self, meter: &Meter) -> Vec<FieldError> {
         meter.errors()
     }
 
-    /// Everything wrong with an operation.
+    /// Everything that is wrong with an operation.
     pub fn operation(&self, operation: &Operation) -> Vec<FieldError> {
-        operation.errors(|meter| self.definitions.decimals(meter))
+        let mut errors = operation.errors(|meter| self.definitions.decimals(meter));
+        for (index, pattern) in operation.endpoints.iter().enumerate() {
+            let others = self.patterns.get(pattern).into_iter().flatten().filter(|id| ***id != operation.id);
+            let repeated = operation.endpoints[..index].contains(pattern).then_some(&operation.id);
+            if let Some(other) = others.copied().chain(repeated).next() {
+                let message = format!("is a pattern of the operation `{other}` already");
+                errors.push(FieldError::new(format!("/match/{index}"), message));
+            }
+        }
+        errors
     }
 
-    /// Everything wrong with a limit.
+    /// Everything wrong with the cost defaults.
+    pub fn cost_defaults(&self, defaults: &CostDefaults) -> Vec<FieldError> {
+        defaults.errors(|meter| self.definitions.decimals(meter))
+    }
+
+    /// Everything that is wrong with a limit.
     pub fn limit(&self, limit: &Limit) -> Vec<FieldError> {
         let mut errors = Vec::from_iter(self.amount("/capacity", "/meter", &limit.meter, limit.capacity));
         let decimals = self.definitions.decimals(&limit.meter);
@@ -79,6 +106,22 @@ impl<'a> Validator<'a> {
             );
             errors.push(FieldError::new("/class", message));
         }
+        if limit.class == Class::Quota && limit.rollout_percent.get() < 100 {
+            let message = "must be 100 for a limit of class quota, which is held against all that is booked; \
+                give it the class rate";
+            errors.push(FieldError::new("/rollout_percent", message));
+        }
+        if limit.class == Class::Quota && self.is_light(&limit.meter) {
+            let message = format!("must be rate: the meter `{}` is not booked", limit.meter);
+            errors.push(FieldError::new("/class", message));
+        }
+        if matches!(limit.algorithm, Algorithm::SlidingLog(_)) && self.is_light(&limit.meter) {
+            let message = format!(
+                "must be another: a log has an entry for each reservation, and `{}` is not booked",
+                limit.meter
+            );
+            errors.push(FieldError::new("/algorithm", message));
+        }
         if limit.from.zip(limit.until).is_some_and(|(from, until)| from >= until) {
             errors.push(FieldError::new("/until", "must be after from"));
         }
@@ -86,7 +129,7 @@ impl<'a> Validator<'a> {
         errors
     }
 
-    /// Everything wrong with a plan.
+    /// Everything that is wrong with a plan.
     pub fn plan(&self, plan: &PlanDefinition) -> Vec<FieldError> {
         let mut errors = self.limits(&plan.limits);
         errors.extend(repeated("/quotas", "/meter", plan.quotas.iter().map(|quota| &quota.meter)));
@@ -94,11 +137,16 @@ impl<'a> Validator<'a> {
             let at = format!("/quotas/{index}");
             let wrong = self.amount("/included", "/meter", &quota.meter, quota.included);
             errors.extend(wrong.into_iter().map(|error| error.under(&at)));
+            if self.is_light(&quota.meter) {
+                let message = format!("the meter `{}` is not booked, so it can have no quota", quota.meter);
+                errors.push(FieldError::new(format!("{at}/meter"), message));
+            }
         }
+        errors.extend(self.prices(&plan.prices));
         errors
     }
 
-    /// Everything wrong with a tenant; `before` is what it was, so that it may stay on an archived plan.
+    /// Everything that is wrong with a tenant; with `before`, it may stay on an archived plan.
     pub fn tenant(&self, tenant: &TenantDefinition, before: Option<&TenantDefinition>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if let Some(plan) = &tenant.plan {
@@ -120,7 +168,54 @@ impl<'a> Validator<'a> {
             let at = format!("/overrides/{index}");
             errors.extend(self.one_override(tenant, index, each).into_iter().map(|error| error.under(&at)));
         }
+        errors.extend(self.prices(&tenant.prices));
+        errors.extend(self.currency(tenant));
         errors
+    }
+
+    fn prices(&self, prices: &[Price]) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if prices.len() > PRICES_MAX {
+            errors.push(FieldError::new("/prices", format!("must be at most {PRICES_MAX}")));
+        }
+        let versions = prices.iter().map(|price| (price.key(), price.currency, price.effective_from));
+        errors.extend(repeated("/prices", "/effective_from", versions));
+        for (index, price) in prices.iter().enumerate() {
+            let wrong = price
+                .amounts()
+                .into_iter()
+                .filter_map(|(field, amount)| self.amount(&field, "/meter", &price.meter, amount));
+            let wrong: BTreeSet<FieldError> = wrong.collect();
+            errors.extend(wrong.into_iter().map(|error| error.under(&format!("/prices/{index}"))));
+            if self.is_light(&price.meter) {
+                let message = format!("the meter `{}` is not booked, so it can have no price", price.meter);
+                errors.push(FieldError::new(format!("/prices/{index}/meter"), message));
+            }
+        }
+        errors
+    }
+
+    /// A tenant pays in one currency: what costs anything has a price in it.
+    fn currency(&self, tenant: &TenantDefinition) -> Option<FieldError> {
+        let plan = tenant.plan.as_ref().and_then(|plan| self.definitions.plans.get(plan));
+        let prices = || tenant.prices.iter().chain(plan.into_iter().flat_map(|plan| &plan.prices));
+        let wrong = |message: String| Some(FieldError::new("/currency", message));
+        match currency_of(tenant.currency, prices()) {
+            Err(several) => {
+                let codes: Vec<_> = several.iter().map(|currency| currency.code()).collect();
+                wrong(format!("must be given: its prices are in {}", codes.join(", ")))
+            }
+            Ok(None) => None,
+            Ok(Some(currency)) => {
+                let there: HashSet<PriceKey<'_>> =
+                    prices().filter(|price| price.currency == currency).map(Price::key).collect();
+                let missing = prices().find(|price| !there.contains(&price.key()))?;
+                wrong(format!(
+                    "`{}` has prices, and none in {currency}: write one, or pay in {}",
+                    missing.meter, missing.currency
+                ))
+            }
+        }
     }
 
     fn limits(&self, limits: &[Arc<Limit>]) -> Vec<FieldError> {
@@ -154,8 +249,14 @@ impl<'a> Validator<'a> {
             }
             _ => {}
         }
-        if each.capacity.is_some() == each.factor.is_some() {
-            errors.push(FieldError::new("/capacity", "give a capacity or a factor, one of the two"));
+        match (each.capacity, each.factor, each.kind) {
+            (Some(_), Some(_), _) => {
+                errors.push(FieldError::new("/capacity", "give a capacity or a factor, one of the two"));
+            }
+            (None, None, None) => {
+                errors.push(FieldError::new("/capacity", "give a capacity, a factor or a kind"));
+            }
+            _ => {}
         }
         let of_shared = self.shared.get(&each.limit).into_iter().flatten().copied();
         let own = tenant.limits.iter().map(Arc::as_ref).filter(|limit| limit.id == each.limit);
@@ -174,7 +275,7 @@ impl<'a> Validator<'a> {
             let capacity = each.capacity.unwrap_or_default();
             errors.extend(self.amount("/capacity", "/limit", meter, capacity));
         }
-        let unfit = definitions.iter().find_map(|limit| self.unfit_capacity(limit, each.capacity?));
+        let unfit = definitions.iter().find_map(|limit| self.unfit_override(limit, each));
         errors.extend(unfit);
         let same = |other: &&Override| {
             (other.level, &other.limit, &other.subject) == (each.level, &each.limit, &each.subject)
@@ -188,15 +289,25 @@ impl<'a> Validator<'a> {
         errors
     }
 
-    /// What is wrong with another capacity of a limit, by how that counts.
-    fn unfit_capacity(&self, limit: &Limit, capacity: Amount) -> Option<FieldError> {
-        let decimals = self.definitions.decimals(&limit.meter)?;
-        let wrong = limit.algorithm.errors(capacity, decimals).into_iter().next()?;
-        let message = format!("does not fit the limit: its {} {}", &wrong.pointer[1..], wrong.message);
-        Some(FieldError::new("/capacity", message))
+    /// Whether the gate alone counts this meter.
+    fn is_light(&self, meter: &MeterId) -> bool {
+        self.definitions.meters.get(meter).is_some_and(|meter| !meter.booked)
     }
 
-    /// An amount of a meter: the meter must exist, and the amount be one that it can count.
+    /// What is wrong with the capacity that an override makes of a limit's, by how that counts.
+    fn unfit_override(&self, limit: &Limit, each: &Override) -> Option<FieldError> {
+        let decimals = self.definitions.decimals(&limit.meter)?;
+        let scaled = |factor: Factor| factor.scale_down(limit.capacity.floor_units(decimals));
+        let (field, capacity) = match (each.capacity, each.factor) {
+            (Some(capacity), _) => ("/capacity", capacity),
+            (None, factor) => ("/factor", scaled(factor?).to_amount(decimals)),
+        };
+        let wrong = limit.algorithm.errors(capacity, decimals).into_iter().next()?;
+        let message = format!("does not fit the limit: its {} {}", &wrong.pointer[1..], wrong.message);
+        Some(FieldError::new(field, message))
+    }
+
+    /// Checks an amount of a meter: the meter must exist, and its decimals must fit the amount.
     fn amount(
         &self,
         pointer: &str,
@@ -218,7 +329,7 @@ fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {
     is_wrong.then(|| FieldError::new(pointer, "must be 1 to 500 characters without control characters"))
 }
 
-/// An error at `<list>/<index><field>` for each item that an earlier one equals.
+/// An error at `<list>/<index><field>` for each item that is equal to an earlier one.
 pub(super) fn repeated<T: Hash + Eq>(
     list: &str,
     field: &str,

@@ -4,27 +4,36 @@
 //! ```text
 //! record  = head lines body
 //! head    = B layout(1 or 2)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
-//!           i8 latest_expiry_ms  i8 last_sequence                                              48 bytes, rewritten by scripts
-//! lines   = per line: i8 held  i8 consumed   [flags & 8: per line: i8 uncharged]                rewritten by scripts
-//! body    = core places tail                                                                   packed once in Rust, never rewritten
-//! core    = c16 fingerprint  I2 core_length  Bc0 tenant  per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
+//!           i8 latest_expiry_ms  i8 last_sequence                                     (48 bytes, rewritten by scripts)
+//! lines   = per line: i8 held  i8 consumed   [flags & 8: per line: i8 uncharged]  [flags & 16: i8 start_after_ms]
+//!                                                                                   (rewritten by scripts)
+//! body    = core places tail                                                   (packed once in Rust, never rewritten)
+//! core    = c16 fingerprint  I2 core_length  Bc0 tenant
+//!           per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
 //! places  = B subject_count  per subject: c13 hash
-//!           B counter_count  per counter, layout 1: B scope_index  c8 field  i8 window_start_ms  B flags
-//!                                                   [flags & 32: i8 window_end_ms  i8 capacity]  per line: B line  [flags & 16: i8 weight]
-//!                                         layout 2: B scope_index  c8 field  B flags  B algorithm  [flags & 32: i8 capacity]
-//!                                                   the algorithm's parameters  per line as above
+//!           B counter_count  per counter
+//!             layout 1: B scope_index  c8 field  i8 window_start_ms  B flags
+//!                       [flags & 32: i8 window_end_ms  i8 capacity]  per line: B line  [flags & 16: i8 weight]
+//!             layout 2: B scope_index  c8 field  B flags  B algorithm  [flags & 32: i8 capacity]
+//!                       the algorithm's parameters  per line as above
 //! tail    = B tail_layout(1)  B keyed  per subject: Bc0 kind  Bc0 id  Bc0 operation  i8 policy_version
 //!           i8 period_start_ms  i8 period_end_ms  i8 hour_start_ms  I2 metadata_length  c metadata
 //!           [I4 quotas  B 128]
 //! ```
-//! Head's `flags` = 1 late + 4 degraded + 8 a `cap` kept some uncharged, which follows the lines. (2 said so once, without the units.)
-//! `rules` = on_excess (0 record, 1 cap, 2 reject) + 4 × on_late (0 charge, 1 reject). `flags` of a counter = number of lines (1 to 8),
-//! plus 16 when weights are given (else each is 1), plus 32 when the capacity is given (a line is `cap`).
-//! Layout 1 knows no algorithm but the calendar; a record is of layout 2 only where it needs another, so that an instance of a version
-//! that reads only layout 1 meets none as long as policy has no other.
-//! `quotas` has a bit for each counter that is a quota's, from the lowest on. Versions that do not know it leave it unread, and what they
-//! wrote ends with the metadata.
-//! A capacity of -2 means the quota's, read at the gate. A tombstone (consumed, released) keeps head, lines and core only.
+//!
+//! The head's `flags` = 1 late + 4 degraded + 8 a `cap` left units uncharged, which follow the lines, + 16 the work had
+//! to wait for a queue, and for how long. (In old versions 2 said the 8, without the units.) Only a record of layout 2
+//! has the 16, and with it a place that older versions do not read. `rules` = on_excess (0 record, 1 cap, 2 reject) +
+//! 4 × on_late (0 charge, 1 reject).
+//! A counter's `flags` = number of lines (1 to 8), plus 16 when weights are given (else each is 1), plus 32 when the
+//! capacity is given (a line is `cap`).
+//!
+//! In layout 1, every counter counts by the calendar. Layout 2 is used only for a record with another algorithm, so
+//! that an older version, which reads only layout 1, never meets it while the policy has only calendars.
+//!
+//! `quotas` has a bit for each counter that is a quota's, from the lowest on. Older versions do not read it, and their
+//! records end with the metadata. A capacity of -2 means the quota's, read at the gate. A tombstone (consumed,
+//! released) keeps only head, lines and core.
 
 use super::*;
 use crate::domain::algorithms::calendar;
@@ -36,9 +45,9 @@ use crate::domain::period::Window;
 const LAYOUT: u8 = 1;
 const LAYOUT_OF_ANY_ALGORITHM: u8 = 2;
 const TAIL_LAYOUT: u8 = 1;
-/// Ends a record that says which counters are quotas; no metadata ends so.
+/// The last byte of a record that says which counters are quotas; metadata never ends with it.
 const MARKED: u8 = 128;
-/// A record's head, and what of it is known before the record is written.
+/// The size of a record's head.
 const HEAD_BYTES: usize = 48;
 const FRONT_BYTES: usize = 16;
 const WEIGHTED: u8 = 16;
@@ -47,6 +56,7 @@ const QUOTA_CAPACITY: i64 = -2;
 const LATE: u8 = 1;
 const DEGRADED: u8 = 4;
 const KEPT: u8 = 8;
+const STARTS_LATER: u8 = 16;
 
 impl Body {
     /// The layout of a record with this body.
@@ -55,8 +65,8 @@ impl Body {
         if of_calendar { LAYOUT } else { LAYOUT_OF_ANY_ALGORITHM }
     }
 
-    /// Packs a new record with this body in two parts, between which a script puts what it finds out: the first 16 bytes of
-    /// its head; its lines and the body.
+    /// Packs a new record with this body, except what the script adds in between: returns the first 16 bytes of its
+    /// head, and its lines with the body.
     pub fn encode_new(
         &self,
         state: ReservationState,
@@ -73,6 +83,7 @@ impl Body {
             born_at_ms: 0,
             latest_expiry_ms: 0,
             last_sequence: 0,
+            start_after_ms: 0,
         };
         let mut front = head.encode(units);
         let mut rest = front.split_off(HEAD_BYTES);
@@ -82,7 +93,7 @@ impl Body {
         (front, rest)
     }
 
-    /// Packs the body as scripts, records and events carry it. Lines, counters and subjects must be within their maxima.
+    /// Packs the body for scripts, records and events. Lines, counters and subjects must be within their maxima.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         out.extend_from_slice(&self.fingerprint.0);
@@ -102,7 +113,8 @@ impl Body {
         out
     }
 
-    /// Reads the body of a record of this layout with `line_count` lines; one that ends after its core is a tombstone's.
+    /// Decodes the body of a record of this layout with `line_count` lines; one that ends after its core is a
+    /// tombstone.
     pub(in crate::domain) fn decode(
         bytes: &[u8],
         line_count: usize,
@@ -172,7 +184,7 @@ impl BodyDetails {
         self.encode_marks(out);
     }
 
-    /// Says which counters are quotas, where that is known of all.
+    /// Packs which counters are quotas, if that is known for all.
     fn encode_marks(&self, out: &mut Vec<u8>) {
         let bit = |(number, counter): (usize, &CounterRef)| Some(u32::from(counter.is_quota?) << number);
         let bits: Option<Vec<u32>> = self.counters.iter().take(COUNTERS_MAX).enumerate().map(bit).collect();
@@ -232,7 +244,7 @@ fn decode_subject(reader: &mut Reader<'_>) -> Result<Subject, Undecodable> {
     Ok(Subject { kind, id })
 }
 
-/// Whether layout 1 says all of these.
+/// Whether layout 1 can represent all of these.
 fn are_of_calendar(counters: &[CounterRef]) -> bool {
     counters.iter().all(|counter| counter.parameters.window().is_some())
 }
@@ -324,7 +336,9 @@ impl Head {
         out.put_byte(self.state.code());
         out.put_byte(u8::try_from(units.len()).unwrap_or(u8::MAX));
         let kept = units.iter().any(|line| line.uncharged > Units::ZERO);
-        let flags = [(self.late, LATE), (self.degraded, DEGRADED), (kept, KEPT)];
+        let starts_later = self.start_after_ms > 0;
+        let flags =
+            [(self.late, LATE), (self.degraded, DEGRADED), (kept, KEPT), (starts_later, STARTS_LATER)];
         out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
         out.put_4(self.step);
         out.put_8(i64::try_from(self.epoch.0).unwrap_or(i64::MAX));
@@ -339,10 +353,13 @@ impl Head {
         if kept {
             units.iter().for_each(|line| out.put_8(line.uncharged.get()));
         }
+        if starts_later {
+            out.put_8(self.start_after_ms);
+        }
         out
     }
 
-    /// Reads head and lines from the front of the reader.
+    /// Decodes head and lines from the front of the reader.
     pub fn decode(reader: &mut Reader<'_>) -> Result<(Self, Vec<LineUnits>), Undecodable> {
         read_layout(reader.u8()?)?;
         let state = ReservationState::from_code(reader.u8()?)?;
@@ -351,7 +368,7 @@ impl Head {
             return Err(Undecodable("line count"));
         }
         let flags = reader.u8()?;
-        let head = Self {
+        let mut head = Self {
             state,
             late: flags & LATE != 0,
             degraded: flags & DEGRADED != 0,
@@ -361,6 +378,7 @@ impl Head {
             born_at_ms: reader.i64()?,
             latest_expiry_ms: reader.i64()?,
             last_sequence: reader.u64()?,
+            start_after_ms: 0,
         };
         let mut units = Vec::with_capacity(line_count);
         for _ in 0..line_count {
@@ -368,6 +386,9 @@ impl Head {
         }
         if flags & KEPT != 0 {
             decode_uncharged(reader, &mut units)?;
+        }
+        if flags & STARTS_LATER != 0 {
+            head.start_after_ms = reader.i64()?;
         }
         Ok((head, units))
     }
@@ -385,7 +406,7 @@ pub(in crate::domain) fn layout_of(bytes: &[u8]) -> Result<u8, Undecodable> {
     read_layout(*bytes.first().ok_or(Undecodable("too short"))?)
 }
 
-/// Reads what was kept uncharged of each line.
+/// Decodes the uncharged units of each line.
 pub(in crate::domain) fn decode_uncharged(
     reader: &mut Reader<'_>,
     units: &mut [LineUnits],
@@ -409,7 +430,7 @@ impl Record {
         out
     }
 
-    /// Reads a whole record or a tombstone.
+    /// Decodes a whole record or a tombstone.
     pub fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
         let mut reader = Reader::new(bytes);
         let layout = layout_of(bytes)?;

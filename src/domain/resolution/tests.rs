@@ -34,6 +34,7 @@ fn standing(
             born_at_ms: 0,
             latest_expiry_ms: EXPIRES_MS,
             last_sequence: 0,
+            start_after_ms: 0,
         },
         units: lines.iter().map(|(h, c)| LineUnits::new(units(*h), units(*c))).collect(),
         body: Body {

@@ -94,7 +94,7 @@ fn place_text(place: &CounterRef) -> String {
 /// One event, in a line.
 pub(super) fn event_text(id: OutboxId, bytes: &[u8]) -> String {
     let read = if is_checkpoint(bytes) { checkpoint_text(id, bytes) } else { change_text(id, bytes) };
-    read.unwrap_or_else(|Undecodable(reason)| format!("does not read: {reason}"))
+    read.unwrap_or_else(|Undecodable(reason)| format!("cannot be decoded: {reason}"))
 }
 
 fn checkpoint_text(id: OutboxId, bytes: &[u8]) -> Result<String, Undecodable> {

@@ -1,17 +1,31 @@
 //! State hashes: header, cells and capacities; and a partition's own facts.
 
-use super::{Rows, instant};
+use redis::Value;
+
+use super::super::call::text;
+use super::{Rows, bytes_of, instant};
 use crate::domain::algorithms::cell::Cell;
 use crate::domain::codec::{Reader, Undecodable};
 
-/// A partition's facts, which are text as they stand.
+/// A partition's facts, which are stored as text.
 pub(super) fn meta_rows(fields: &[(String, Vec<u8>)]) -> Rows {
     fields.iter().map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned())).collect()
 }
 
-/// A state hash's header; what cannot be read says so.
+/// A state hash's header, or why it cannot be decoded.
 pub(super) fn header_rows(bytes: &[u8], is_tenant: bool) -> Rows {
     read_header(bytes, is_tenant).unwrap_or_else(|error| vec![("header".into(), error.to_string())])
+}
+
+/// The header of a hash of light counters.
+pub(super) fn light_header_rows(bytes: &[u8]) -> Rows {
+    let mut reader = Reader::new(bytes);
+    match (reader.i64(), reader.i64()) {
+        (Ok(epoch), Ok(ends_at)) => {
+            vec![("epoch".into(), epoch.to_string()), ("ends at".into(), instant(ends_at))]
+        }
+        _ => vec![("header".into(), "none: the whole hash counts as absent".into())],
+    }
 }
 
 fn read_header(bytes: &[u8], is_tenant: bool) -> Result<Rows, Undecodable> {
@@ -28,11 +42,11 @@ fn read_header(bytes: &[u8], is_tenant: bool) -> Result<Rows, Undecodable> {
     };
     rows.push(asks);
     if let Ok(sequence) = reader.i64() {
-        rows.push(("told up to sequence".to_owned(), sequence.to_string()));
+        rows.push(("restored up to sequence".to_owned(), sequence.to_string()));
     }
     if let Ok(number) = reader.i64() {
         rows.push(if is_tenant {
-            ("bytes of the filter of subjects (0 nobody, -1 everybody)".to_owned(), number.to_string())
+            ("bytes of the filter of subjects (0 none of them, -1 all)".to_owned(), number.to_string())
         } else {
             ("ends at".to_owned(), instant(number))
         });
@@ -56,14 +70,15 @@ fn new_counter(reader: &mut Reader<'_>) -> Result<String, Undecodable> {
     let operations = (0..packed.u16()?).map(|_| packed.text()).collect::<Result<Vec<_>, _>>()?;
     let of = if operations.is_empty() { "all operations".to_owned() } else { operations.join(", ") };
     Ok(format!(
-        "{field}: {meter} of {of}, from {} to {}, told at {}",
+        "{field}: {meter} of {of}, from {} to {}, restored at {}",
         instant(from),
         instant(to),
         instant(told_at)
     ))
 }
 
-/// The fields behind the header: a counter's cell under its eight characters; behind `q` a quota's capacity, behind `r` who told it last.
+/// The fields after the header: a counter's cell under its eight characters; under `q` and these a quota's capacity,
+/// under `r` and these who set the counter last.
 pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
     let shown = fields.iter().filter(|(name, _)| name != "h");
     let row = |(name, value): &(String, Vec<u8>)| {
@@ -73,7 +88,7 @@ pub(super) fn field_rows(fields: &[(String, Vec<u8>)]) -> Rows {
             (9, Some(b'r')) => told(value),
             _ => Err(Undecodable("no field of a state")),
         };
-        (name.clone(), read.unwrap_or_else(|Undecodable(reason)| format!("does not read: {reason}")))
+        (name.clone(), read.unwrap_or_else(|Undecodable(reason)| format!("cannot be decoded: {reason}")))
     };
     shown.map(row).collect()
 }
@@ -98,5 +113,28 @@ fn told(bytes: &[u8]) -> Result<String, Undecodable> {
     let sequence = reader.i64()?;
     let checkpoint = uuid::Uuid::from_bytes(reader.array()?);
     let by = if checkpoint.is_nil() { "the ledger".to_owned() } else { format!("checkpoint {checkpoint}") };
-    Ok(format!("told by {by} at sequence {sequence}"))
+    Ok(format!("set by {by} at sequence {sequence}"))
+}
+
+/// A log: its sums, then its entries, each with when it was made.
+pub(super) fn log_rows(members: &Value) -> Result<Rows, Undecodable> {
+    let Value::Array(members) = members else { return Err(Undecodable("a log")) };
+    let mut rows = Rows::new();
+    for pair in members.chunks_exact(2) {
+        let at_ms: i64 = text(&pair[1])?.parse().map_err(|_| Undecodable("an entry's time"))?;
+        let mut reader = Reader::new(bytes_of(&pair[0])?);
+        if at_ms < 0 {
+            let (epoch, consumed) = (reader.i64()?, reader.i64()?);
+            let (held, next_end) = (reader.i64()?, instant(reader.i64()?));
+            let sums =
+                format!("consumed {consumed}, reserved {held}, epoch {epoch}, next hold ends at {next_end}");
+            rows.push(("sums".into(), sums));
+        } else {
+            let id = String::from_utf8_lossy(reader.bytes(32)?).into_owned();
+            let (held, consumed) = (reader.i64()?, reader.i64()?);
+            let at = instant(at_ms);
+            rows.push(("entry".into(), format!("{id}: consumed {consumed}, reserved {held}, made at {at}")));
+        }
+    }
+    Ok(rows)
 }

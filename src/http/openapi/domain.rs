@@ -10,6 +10,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::domain::algorithms::AlgorithmName;
 use crate::domain::amount::Amount;
+use crate::domain::cost_defaults::CostDefaults;
+use crate::domain::endpoint::{EndpointPath, HttpMethod};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{
     IdempotencyKey, LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
@@ -22,6 +24,7 @@ use crate::domain::plan::PlanDocument;
 use crate::domain::policy::diff::Change;
 use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
+use crate::domain::price::Price;
 use crate::domain::reservation::ReservationState;
 use crate::domain::tenant::{Override, TenantDocument};
 use crate::operations::answers::Cause;
@@ -68,7 +71,10 @@ schemas! {
     Amount: "Amount";
     Cause: "Cause";
     Change: "PolicyChange";
+    CostDefaults: "CostDefaults";
+    EndpointPath: "EndpointPath";
     FieldError: "FieldError";
+    HttpMethod: "HttpMethod";
     IdempotencyKey: "IdempotencyKey";
     Instant: "Instant";
     Limit: "Limit";
@@ -83,6 +89,7 @@ schemas! {
     PlanDocument: "PlanDocument";
     PlanId: "PlanId";
     PolicyFile: "PolicyFile";
+    Price: "Price";
     Prune: "Prune";
     ReservationState: "ReservationState";
     Role: "Role";
@@ -126,6 +133,8 @@ with_one_more! {
     StoredMeter: Meter, "version": version();
     /// An operation as an answer shows it.
     StoredOperation: Operation, "version": version();
+    /// The cost defaults as an answer shows them.
+    StoredCostDefaults: CostDefaults, "version": version();
     /// A default limit as an answer shows it.
     StoredLimit: Limit, "version": version();
     /// An override with the tenant that it belongs to.
@@ -177,9 +186,11 @@ mod tests {
         assert_eq!(properties::<Limit>(), fields::<Limit>());
         assert_eq!(properties::<Meter>(), fields::<Meter>());
         assert_eq!(properties::<Operation>(), fields::<Operation>());
+        assert_eq!(properties::<CostDefaults>(), fields::<CostDefaults>());
         assert_eq!(properties::<Override>(), fields::<Override>());
         assert_eq!(properties::<PlanDocument>(), fields::<PlanDocument>());
         assert_eq!(properties::<PolicyFile>(), fields::<PolicyFile>());
+        assert_eq!(properties::<Price>(), fields::<Price>());
         assert_eq!(properties::<TenantDocument>(), fields::<TenantDocument>());
     }
 

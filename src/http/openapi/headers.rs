@@ -27,6 +27,9 @@ const RETRY_AFTER: Described = ("Retry-After", Type::Integer, "Seconds to wait, 
 const AUTHENTICATE: Described = ("WWW-Authenticate", Type::String, "`Bearer`.");
 const ETAG: Described = ("ETag", Type::String, "The object's version, for `If-Match`.");
 
+/// Calls whose answer is about many, so that none of it is in a header.
+const MANY_IN_ONE: [&str; 2] = ["/v1/batch", "/v1/events"];
+
 /// Adds them to every answer of the call.
 pub(super) fn add(operation: &mut Operation, route: &Route) {
     for (status, response) in &mut operation.responses.responses {
@@ -41,7 +44,7 @@ fn headers(route: &Route, status: &str) -> Vec<Described> {
     let mut headers = vec![REQUEST_ID];
     let is_done = status.starts_with('2');
     let is_gate_call =
-        matches!(route.access, Access::Gate | Access::GateRead) && route.pattern != "/v1/batch";
+        matches!(route.access, Access::Gate | Access::GateRead) && !MANY_IN_ONE.contains(&route.pattern);
     if is_gate_call && (is_done || matches!(status, "402" | "429")) {
         headers.extend([RATE_LIMIT, RATE_LIMIT_POLICY]);
     }

@@ -6,6 +6,7 @@ use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, T
 
 use super::super::admin_audit;
 use super::super::routes::Route;
+use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::ids::{
     LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
 };
@@ -43,6 +44,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "limit" => page(),
         "cursor" => text().pattern(Some(CURSOR)).into(),
         "state" => text().enum_values(Some(["clean", "drift", "repaired", "refused"])).into(),
+        "format" => text().enum_values(Some(["json", "csv"])).into(),
         "granularity" => text().enum_values(Some(["hour", "day", "month"])).into(),
         "group_by" => {
             let words = "(meter|subject|operation|tenant|plan)";
@@ -51,6 +53,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_kind" => text().enum_values(Some(admin_audit::KINDS)).into(),
         "action" => text().enum_values(Some(admin_audit::ACTIONS)).into(),
+        "name" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_id" | "actor" => text().min_length(Some(1)).max_length(Some(128)).into(),
         "verbose" => text().enum_values(Some(["", "true", "false"])).into(),
         "Idempotency-Key" => text().min_length(Some(1)).pattern(Some(KEY)).into(),
@@ -68,6 +71,7 @@ fn id(pattern: &str) -> Option<RefOr<Schema>> {
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),
+        "cost_defaults" => text().enum_values(Some([CostDefaults::ID])).into(),
         "plans" => PlanId::schema(),
         "limits" => LimitId::schema(),
         "overrides" => OverrideId::schema(),

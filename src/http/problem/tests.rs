@@ -10,7 +10,7 @@ use crate::domain::amount::{Decimals, Units};
 use crate::domain::counter::{Counter, Source};
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{Epoch, MeterId, ReservationId, TenantId};
-use crate::domain::limit::Class;
+use crate::domain::limit::{Class, Kind};
 use crate::domain::period::Window;
 use crate::domain::reservation::{Body, CounterField, Head, Record, ReservationState};
 use crate::operations::answers::LimitStatus;
@@ -28,6 +28,7 @@ fn reservation() -> Box<Reservation> {
         born_at_ms: 0,
         latest_expiry_ms: 60_000,
         last_sequence: 7,
+        start_after_ms: 0,
     };
     let tenant = TenantId::parse("acme").unwrap();
     let body = Body { fingerprint: Fingerprint([0; 16]), tenant, lines: Vec::new(), rest: None };
@@ -54,6 +55,7 @@ fn limit() -> LimitStatus {
         counter: Counter {
             scope_index: 0,
             field: CounterField::default(),
+            kind: Kind::Hard,
             class: Class::Quota,
             lines: vec![(0, 1)],
             capacity,
@@ -71,6 +73,7 @@ fn limit() -> LimitStatus {
         resets_at_ms: window.end_ms,
         next_hold_ends_at_ms: None,
         as_of_ms: window.end_ms - 411_220,
+        is_exceeded: false,
     }
 }
 

@@ -123,7 +123,7 @@ pub(in crate::http) struct ReconciliationRow {
     pub(in crate::http) quarantined: i64,
     /// Gaps in the tenant's outbox in that epoch: lost events may explain a difference.
     pub(in crate::http) gaps: i64,
-    /// What is to be said besides.
+    /// Further facts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) detail: Option<String>,
 }

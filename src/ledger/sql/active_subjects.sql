@@ -1,5 +1,5 @@
--- A tenant's meters are those of its balances, so that its usage is looked up by meter and hour; names are looked up one by
--- one.
+-- Usage is looked up by meter and hour, so the tenant's meters are taken from its balances. Each name is looked up by
+-- itself.
 SELECT s.number, s.kind, s.id
 FROM (
     SELECT a.number FROM (

@@ -1,5 +1,5 @@
--- Rows are locked in order, so that two transactions never wait for each other. What was given up is never booked: whoever waited
--- for it has gone on without it.
+-- Locks the rows in order, so that two transactions never wait for each other. An abandoned tail is never booked:
+-- calls that waited for it have gone on without it.
 WITH locked AS MATERIALIZED (
     SELECT partition FROM cursors WHERE partition = ANY ($1) ORDER BY partition FOR NO KEY UPDATE
 )

@@ -1,4 +1,4 @@
--- Resolved ones of which more is known now.
+-- Reservations that were resolved before and change once more, such as by a late consume.
 INSERT INTO reservations_resolved (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
     keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
 SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,

@@ -1,4 +1,4 @@
--- New ones that are resolved already.
+-- New reservations that are resolved already.
 INSERT INTO reservations_resolved (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
     keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
 SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,

@@ -1,5 +1,6 @@
--- A tenant's oldest first, from a place on: by the index that lists them, so that no index serves retention alone and a
--- run goes through what is old once. One with an event in quarantine stays: that event has yet to find its row.
+-- A tenant's oldest reservations first, after a cursor. It reads the index of the list of reservations: retention needs
+-- no index of its own, and a run passes old rows once. A reservation with an open event in quarantine stays, because
+-- that event must still find its row.
 WITH old AS (
     SELECT r.partition, r.id, r.tenant FROM reservations r
     WHERE r.tenant = $1 AND r.born_at < $2 AND (r.born_at, r.id) > ($3, $4)

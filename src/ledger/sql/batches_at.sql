@@ -1,4 +1,4 @@
--- In the order asked for; of one that is not there, whether it may have been dropped since.
+-- In the order asked for. is_proven_later: the row is missing, but retention may have dropped it.
 SELECT b.number, b.rows, b.hash,
     p.number % 1000 <> 0 AND EXISTS (
         SELECT FROM batches n

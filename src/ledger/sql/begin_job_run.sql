@@ -1,4 +1,4 @@
--- Rung twice at one instant of a clock that stands still, each run still has a time of its own.
+-- A job that is rung twice at one instant of a stopped clock still gets a time of its own for each run.
 INSERT INTO job_runs (job, scheduled_for, owner, fence, lease_until)
 SELECT $1,
     greatest(least($4::timestamptz, $5::timestamptz), (SELECT max(scheduled_for) + interval '1 microsecond' FROM job_runs WHERE job = $1)),

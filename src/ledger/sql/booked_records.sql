@@ -1,5 +1,5 @@
--- Looked up one by one: by the sizes it guesses, Postgres would rather read the whole table for every transaction. Who is found
--- among the open ones is not looked for among the resolved.
+-- Looks up the rows one by one: by its estimates Postgres would read the whole table in every transaction. An id that
+-- is found among the open reservations is not looked for among the resolved ones.
 SELECT r.id, r.record, r.resolved_at
 FROM unnest($1::smallint[], $2::uuid[]) AS w(partition, id)
 CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- What is remarkable, but not wrong.
+-- Findings that are remarkable, but not wrong.
 SELECT concat('partition ', partition, ' ', found_epoch, '-', found_sequence) AS what,
     concat('gap: events after ', after_epoch, '-', after_sequence, ' are missing') AS detail
 FROM gaps

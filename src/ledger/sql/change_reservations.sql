@@ -1,4 +1,4 @@
--- Open ones that stay open.
+-- Open reservations that stay open.
 INSERT INTO reservations_open (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
     keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
 SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,

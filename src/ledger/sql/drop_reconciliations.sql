@@ -1,4 +1,5 @@
--- Of clean comparisons the writer keeps each tenant's latest; a drift waits for its repair.
+-- Clean comparisons are not dropped here: the writer keeps only each tenant's latest. A drift stays until it is
+-- settled.
 DELETE FROM reconciliations
 WHERE (tenant, checkpoint_id) IN (
     SELECT tenant, checkpoint_id FROM reconciliations

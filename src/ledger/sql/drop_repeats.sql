@@ -1,4 +1,4 @@
--- Of epochs that the cursor has left: no checkpoint asks about them any more.
+-- Repeats of epochs before the cursor's: no checkpoint asks about them any more.
 DELETE FROM repeats
 WHERE (partition, epoch, sequence) IN (
     SELECT r.partition, r.epoch, r.sequence

@@ -1,4 +1,4 @@
--- By an index, from tenant to tenant.
+-- Goes from tenant to tenant by an index.
 WITH issued AS (
     SELECT partition, max(epoch) AS epoch FROM epochs GROUP BY partition
 ), page AS (
@@ -15,7 +15,7 @@ LEFT JOIN LATERAL (
     WHERE r.tenant = p.tenant
 ) n ON true
 LEFT JOIN LATERAL (
-    -- One by one: of a page only few are named, of all that there may be.
+    -- Looks up names one by one: a page names few of a tenant's subjects.
     SELECT kind, id FROM subjects WHERE tenant = p.tenant AND number = n.number
     OFFSET 0
 ) s ON true

@@ -1,4 +1,4 @@
-SELECT j.name, j.next_due,
+SELECT j.name, j.next_due, j.rings > j.served AS is_asked_for,
     r.scheduled_for, r.owner, r.started_at, r.finished_at, r.succeeded, r.outcome,
     s.succeeded_at,
     greatest(extract(epoch FROM clock_timestamp() - coalesce(s.succeeded_at, j.planned_at))::bigint, 0) AS unsuccessful_seconds

@@ -1,4 +1,4 @@
--- Booked and archived rows alike; each branch follows an index in the list's order.
+-- Booked and archived rows. Each branch reads an index in the list's order.
 SELECT r.id, r.record, r.resolved_at,
     EXISTS (SELECT FROM quarantine q WHERE q.status = 'open' AND q.reservation_id = r.id) AS quarantined
 FROM (

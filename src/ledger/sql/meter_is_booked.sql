@@ -1,4 +1,5 @@
--- $1 is the meter, $2 its name as events and parked calls have it. What waits may be taken for a use by accident.
+-- $1 is the meter, $2 its name as written in events and parked calls. The name may be in them by accident: that
+-- counts as a use.
 SELECT EXISTS (SELECT FROM balances WHERE meter = $1)
     OR EXISTS (SELECT FROM quarantine WHERE status = 'open' AND position($2 IN event) > 0)
     OR EXISTS (SELECT FROM parked WHERE state = 'waiting' AND position($2 IN payload) > 0)

@@ -1,4 +1,4 @@
--- By the index of subjects, whatever the tenant holds besides.
+-- Reads the index of subjects, so that the tenant's other holds cost nothing.
 WITH named AS MATERIALIZED (
     SELECT id, tenant, record FROM reservations_open
     WHERE subjects <> '{}' AND subjects && (

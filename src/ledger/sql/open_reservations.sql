@@ -1,4 +1,4 @@
--- New ones that are open.
+-- New reservations that are open.
 INSERT INTO reservations_open (partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,
     keyed, operation, policy_version, period_start, meters, subjects, born_at, expires_at, resolved_at)
 SELECT partition, id, tenant, state, step, epoch, sequence, record, uncharged, fingerprint,

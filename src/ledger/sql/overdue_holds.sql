@@ -1,4 +1,4 @@
--- Those whose events wait in quarantine are decided there.
+-- Leaves out holds with an event in quarantine: settling that event decides them.
 SELECT r.id, r.tenant, r.expires_at
 FROM reservations_open r
 WHERE r.expires_at < $1 AND (r.tenant, r.expires_at, r.id) > ($2, $3, $4)

@@ -1,4 +1,4 @@
--- Parked admissions that are not booked: their gate time is the birth of their reservation.
+-- Parked admissions that are not booked. An admission's gate time is the birth of its reservation.
 SELECT number, tenant, reservation_id, taken_at, payload, state
 FROM parked
 WHERE tenant = $1 AND state = 'waiting' AND call IN ('reserve', 'usage')

@@ -1,4 +1,4 @@
--- In one order, so that two instances never wait for each other.
+-- Inserts in one order, so that two instances never wait for each other.
 INSERT INTO epochs (partition, epoch, run_id)
 SELECT f.partition, f.epoch + 1, $3
 FROM unnest($1::smallint[], $2::bigint[]) AS f(partition, epoch)

@@ -1,4 +1,4 @@
--- Every reservation's rows, one for each life, beside what its entries come to line by line.
+-- Each reservation's rows, one for each life, beside the sums of its entries, line by line.
 SELECT id, tenant, r.states, r.records, e.lines, e.reserved, e.consumed
 FROM (
     SELECT id, tenant, array_agg(state) AS states, array_agg(record) AS records

@@ -1,4 +1,4 @@
--- Open ones that are resolved now, looked up one by one: Postgres would guess how many there are.
+-- Open reservations that are resolved now. They are looked up one by one: Postgres would misjudge how many there are.
 WITH ended AS MATERIALIZED (
     SELECT * FROM unnest($1::booked_reservation[])
 ), gone AS (

@@ -1,2 +1,2 @@
--- A table in the place of the view, for the rest of the transaction.
+-- A table that hides the view of the same name until the transaction ends.
 CREATE TEMPORARY TABLE balances_by_entries ON COMMIT DROP AS SELECT * FROM balances_by_entries WHERE tenant = ANY($1)

@@ -1,4 +1,4 @@
--- Everybody of whom the books have anything, from one tenant to the next: each step looks into an index of each table.
+-- Every tenant with anything in the books, one after the other: each step looks into an index of each table.
 WITH RECURSIVE t AS (
     SELECT '' AS tenant
     UNION ALL

@@ -1,4 +1,4 @@
--- From one tenant to the next, each a look into the index of the newest reservations.
+-- Goes from tenant to tenant: each step is one look into the index of the newest reservations.
 WITH RECURSIVE t AS (
     (SELECT tenant FROM reservations WHERE tenant > $1 ORDER BY tenant LIMIT 1)
     UNION ALL

@@ -1,4 +1,5 @@
--- From the newest down, so that a run goes through what is new. The trigger refuses what no kept batch proves.
+-- From the newest down, so that a run reads only what is new. A trigger refuses to delete a row that no kept batch
+-- proves.
 DELETE FROM batches
 WHERE chain = $1 AND number IN (
     SELECT number FROM batches

@@ -8,7 +8,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT meter, sum(CASE WHEN debit = 'reserved' THEN amount ELSE -amount END) AS held
     FROM entries
-    -- None of it happened before its birth, but for a clock that was set back.
+    -- No entry is older than the reservation's birth, unless the clock was set back.
     WHERE tenant = r.tenant AND happened_at >= r.born_at - interval '1 day' AND operation_id = r.id
         AND 'reserved' IN (debit, credit)
     GROUP BY meter

@@ -1,5 +1,5 @@
--- Groups first, pages after: a page begins behind (start, place), newest first. What is not told apart ($12 to $15) is one
--- empty text; $16 says whether rows of subjects are read, or those without.
+-- Groups first, pages after: a page starts after (start, place), newest first. A group that is not asked for ($12 to
+-- $15) is an empty text. $16 chooses rows with a subject or rows without one.
 SELECT p.*
 FROM (
     SELECT g.*, concat_ws(chr(1), tenant, plan, meter, operation, kind, subject) COLLATE "C" AS place

@@ -1,5 +1,5 @@
-//! The hash chains: every batch recomputed from its entries, every link, no number missing. Where a batch's row was dropped
-//! its entries say what it was, and the next row that is kept proves them.
+//! The hash chains: every batch is recomputed from its entries, every link is checked, and no number may be missing.
+//! Where a batch's row was dropped, its entries are hashed instead, and the next row that is kept proves them.
 
 use chrono::{DateTime, Utc};
 use diesel::sql_query;
@@ -13,9 +13,9 @@ use crate::ledger::chain::{self, BatchHash, BatchRow, Chain, is_droppable};
 use crate::ledger::entries::EntryRow;
 use crate::ledger::{Ledger, LedgerError};
 
-/// `connection` sees one instant. The batches up to the part's heads are read beside it: none changes, and retention drops
-/// only what a batch proves that has stood for a day. Batches booked since are left to the next time: they may have entries
-/// of other tenants.
+/// `connection` sees one instant. The batches up to the part's heads are read on another connection: they never change,
+/// and retention drops only rows that have been proven for a day. Batches booked since are left to the next run: they
+/// may have entries of other tenants.
 pub(super) async fn check(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
@@ -63,9 +63,9 @@ pub(super) async fn check(
     Ok(check)
 }
 
-/// Where the walk over batches and their entries stands.
+/// The state of the walk over batches and their entries.
 struct Walk<'a> {
-    /// The last batches that there are by now.
+    /// The last batches of the chains.
     heads: &'a BatchNumbers,
     open: Option<Open>,
     last: Option<Closed>,
@@ -76,7 +76,7 @@ struct Open {
     /// Its chain and number.
     place: (i16, i64),
     kept: Option<BatchRow>,
-    /// An entry of it, by which it is named where there is no such batch.
+    /// One of its entries, which names it where no such batch exists.
     entry: String,
     booked_at: Option<DateTime<Utc>>,
     count: i32,
@@ -87,9 +87,9 @@ struct Open {
 struct Closed {
     chain: i16,
     number: i64,
-    /// As stored where its row is kept, else as its entries come to.
+    /// As stored where its row is kept, else as computed from its entries.
     hash: [u8; 32],
-    /// The last number up to which rows have proved the entries.
+    /// The last number up to which rows prove the entries.
     proven: i64,
 }
 
@@ -150,7 +150,8 @@ impl Walk<'_> {
     }
 }
 
-/// The row does not follow the batch before: that was kept too, or the entries since the last one are not those booked.
+/// A row that does not follow the batch before it: either that row was kept too, or the entries since the last kept row
+/// are not those that were booked.
 fn unlinked(kept: &BatchRow, before: &Closed) -> Fault {
     if before.proven == before.number {
         return Fault::new(name((kept.chain, kept.number)), "does not link to the batch before it");

@@ -1,4 +1,4 @@
-//! Sums that the database makes and compares.
+//! Sums that the database computes and compares.
 
 use diesel::prelude::*;
 use diesel::sql_query;
@@ -54,7 +54,7 @@ pub(super) async fn check(
     Ok(done)
 }
 
-/// The cursors against what is booked.
+/// Compares the cursors with what is booked.
 pub(super) async fn check_positions(
     connection: &mut AsyncPgConnection,
     part: &Part,
@@ -68,7 +68,7 @@ pub(super) async fn check_positions(
     Ok(Check { checked, faults, ..Check::of("positions are in order") })
 }
 
-/// Gaps, and what waits in quarantine or for the gate.
+/// Gaps, events in quarantine and parked calls.
 pub(super) async fn warnings(connection: &mut AsyncPgConnection) -> Result<Vec<Fault>, LedgerError> {
     let warnings = sql_query(include_str!("../sql/books_warnings.sql"));
     Ok(warnings.bind::<BigInt, _>(number::limit(FAULTS_MAX)).load(connection).await?)

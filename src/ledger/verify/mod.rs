@@ -1,7 +1,7 @@
-//! The proof of the books: everything recomputed from the entries, and every difference named.
+//! The proof of the books: recomputes everything from the entries and names every difference.
 //!
-//! The books are compared in parts, each as of one instant, so that traffic may flow; sums are made by the database and rows are
-//! streamed, so that memory stays bounded. The gate's counters are compared elsewhere.
+//! The books are compared in parts, each as of one instant, so that traffic goes on. The database computes sums and
+//! rows are streamed, so that memory stays bounded. The gate's counters are compared elsewhere.
 
 mod chains;
 mod figures;
@@ -20,7 +20,7 @@ use super::{Ledger, LedgerError};
 pub struct VerifyOptions {
     /// Whether to rebuild the derived tables into shadows first and compare those, row by row.
     pub rebuild: bool,
-    /// How many bytes of entries to look at as of one instant, about; at least those of a partition are.
+    /// About how many bytes of entries to read as of one instant; at least those of one partition are.
     pub snapshot_bytes: u64,
 }
 
@@ -56,9 +56,9 @@ pub struct Check {
     pub checked: u64,
     /// What is wrong; at most a hundred are named.
     pub faults: Vec<Fault>,
-    /// Remarkable, but not wrong: open quarantine, gaps.
+    /// What is remarkable, but not wrong: open quarantine, gaps.
     pub warnings: Vec<Fault>,
-    /// Why it was not done.
+    /// Why the check was not done.
     pub skipped: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Check {
         Self { name, checked: 0, faults: Vec::new(), warnings: Vec::new(), skipped: None }
     }
 
-    /// Names a fault, unless enough are named.
+    /// Adds a fault, unless the most that are named are reached.
     fn fault(&mut self, fault: Fault) {
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(fault);
@@ -78,7 +78,7 @@ impl Check {
 /// The most faults one check names.
 pub(super) const FAULTS_MAX: usize = 100;
 
-/// What verifying came to.
+/// The result of verifying.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyReport {
     /// Every check, in order.
@@ -91,7 +91,7 @@ impl VerifyReport {
         self.checks.iter().all(|check| check.faults.is_empty())
     }
 
-    /// Adds what another part of the books came to.
+    /// Adds the results of another part of the books.
     fn add(&mut self, checks: Vec<Check>) {
         if self.checks.is_empty() {
             self.checks = checks;
@@ -104,9 +104,9 @@ impl VerifyReport {
     }
 }
 
-/// Proves the books of `ledger`, or names what is wrong. Writes nothing but shadows of its own session.
+/// Proves the books of `ledger`, or names what is wrong. Writes only temporary tables of its own session.
 ///
-/// Errors: the ledger does not answer. What it answers wrongly is a fault, not an error.
+/// Errors: the ledger does not answer. A wrong answer is a fault, not an error.
 pub async fn verify(ledger: &Ledger, options: VerifyOptions) -> Result<VerifyReport, LedgerError> {
     let mut connection = ledger.connection().await?;
     begin(&mut connection).await?;
@@ -126,7 +126,7 @@ pub async fn verify(ledger: &Ledger, options: VerifyOptions) -> Result<VerifyRep
     Ok(report)
 }
 
-/// Begins a transaction that sees one instant. Large ledgers take longer than any service call may.
+/// Begins a transaction that sees one instant. Large ledgers take longer than a service call may.
 async fn begin(connection: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = 0; \
                  SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL work_mem = '64MB'";

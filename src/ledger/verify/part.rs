@@ -1,5 +1,5 @@
-//! The parts in which the books are verified: some partitions each, with everybody who is in them. Each part is looked at as of
-//! an instant of its own, because a snapshot keeps what is updated meanwhile from being cleared away.
+//! Parts of the books for verification: some partitions each, with all their tenants. Each part is read as of an
+//! instant of its own, because a long snapshot keeps Postgres from removing old row versions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,16 +11,16 @@ use crate::domain::ids::{PARTITIONS_MAX, Partition, TenantId};
 use crate::ledger::chain::{self, Chain};
 use crate::ledger::{Ledger, LedgerError, number};
 
-/// By chain, the number of a batch.
+/// The number of a batch, by chain.
 pub(super) type BatchNumbers = BTreeMap<i16, i64>;
 
-/// Partitions that are looked at together.
+/// Partitions that are verified together.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) partitions: Vec<Partition>,
-    /// Everybody of whom the books have anything in them.
+    /// Every tenant with anything in their books.
     pub(super) tenants: Vec<String>,
-    /// The last batches of their chains, none of which has an entry of anybody else.
+    /// The last batches of their chains; none has an entry of another part's tenants.
     pub(super) heads: BatchNumbers,
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn read(
         sql_query(include_str!("../sql/tenants_of_books.sql")).load(connection).await?;
     let mut tenants: HashMap<u16, Vec<String>> = HashMap::new();
     for TenantRow { tenant } in rows {
-        // A name that nobody can have is in no partition: it is looked at with the first.
+        // A tenant id that cannot exist is in no partition: it is verified with the first.
         let partition =
             TenantId::parse(&tenant).map_or(0, |tenant| Partition::of(&tenant, installed).number());
         tenants.entry(partition).or_default().push(tenant);
@@ -74,8 +74,8 @@ pub(super) async fn read(
     Ok(parts)
 }
 
-/// The partitions in at most `count` parts of as many each. Numbers that are not in use, which only tampering can bring in, are in
-/// the last part.
+/// Splits the partitions into at most `count` parts of equal length. Numbers that are not in use, which only tampering
+/// can bring in, are in the last part.
 fn split(installed: u16, count: u64) -> Vec<Vec<Partition>> {
     let each = u64::from(installed).div_ceil(count.max(1)).max(1);
     let used: Vec<Partition> = Partition::all(installed).collect();

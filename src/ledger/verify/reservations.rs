@@ -1,5 +1,5 @@
-//! Every reservation's rows against its own entries: what it holds and has consumed, line by line. A key that was used
-//! again after its first reservation was archived has several rows, and the entries of all of them.
+//! Compares every reservation's rows with its own entries: what it holds and has consumed, line by line. A key that was
+//! used again after its first reservation was archived has several rows, and the entries of all of them.
 
 use diesel::sql_types::{self, Array, Binary, Nullable, Numeric, SmallInt, Text};
 use diesel::{QueryableByName, sql_query};
@@ -69,7 +69,7 @@ fn judge(row: &Row) -> Result<(), String> {
     Ok(())
 }
 
-/// What the rows say of a line, summed over them: held and consumed.
+/// What the rows say about a line, summed over them: held and consumed.
 struct Line {
     meter: MeterId,
     figures: [Decimal; 2],
@@ -87,7 +87,7 @@ fn add(lines: &mut Vec<Line>, record: &Record) {
     }
 }
 
-/// What the entries of a line come to: reserved and consumed.
+/// The sums of a line's entries: reserved and consumed.
 fn booked(row: &Row, line: usize) -> [Decimal; 2] {
     let lines = row.lines.as_deref().unwrap_or_default();
     let place = lines.iter().position(|number| usize::try_from(*number) == Ok(line));

@@ -1,4 +1,4 @@
-//! Whether anything new may be admitted now: what the watch over the gate finds out, and what follows from it.
+//! Whether anything new may be admitted now: it follows from what the watch over the gate finds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,19 +11,19 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::options::OperationsOptions;
 use crate::telemetry::labels;
 
-/// How far the books are behind the gate, as of the watch's last look.
+/// How far the books lag the gate, as of the watch's last look.
 #[derive(Debug, Default)]
 struct Backlog {
     events: AtomicU64,
     bytes: AtomicU64,
-    /// The mean size of a waiting event in bytes, over the last looks.
+    /// The mean size in bytes of a waiting event, over the last looks.
     event_bytes: AtomicU64,
-    /// Doubts of Redis's clock that were told of already.
+    /// Doubts about Redis's clock that were reported already.
     doubts_told: AtomicU64,
 }
 
 impl Backlog {
-    /// Takes a look's mean size of a waiting event into that of the looks before: a look sees only some of them.
+    /// Adds a look's mean size of a waiting event to that of the looks before; a look sees only some of the events.
     fn mean_bytes(&self, seen: Option<u64>) -> u64 {
         let before = self.event_bytes.load(Ordering::Relaxed);
         let mean = match (before, seen) {
@@ -49,26 +49,26 @@ impl Bound {
     }
 }
 
-/// What became of an operator's word that Redis's clock is right.
+/// The result of an operator accepting Redis's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeAccepted {
     /// Whether this instance was in doubt until now.
     pub was_in_doubt: bool,
     /// Redis's time now (unix ms).
     pub redis_time_ms: i64,
-    /// How far it is ahead of this host's clock, in ms; negative is behind.
+    /// How far it is ahead of this host's clock, in ms; negative when it is slow.
     pub difference_ms: i64,
 }
 
-/// Lets calls in, or not, as the watch over the gate finds it.
+/// Admits new calls or not, by what the watch over the gate finds.
 pub struct Admission {
     core: Arc<Core>,
     backlog: Backlog,
-    /// With so much not booked yet, nothing new is admitted.
+    /// With a backlog above this, nothing new is admitted.
     admission_bound: Bound,
-    /// With so much, holds are neither extended nor consumed in part.
+    /// With a backlog above this, holds are neither extended nor consumed in part.
     holding_bound: Bound,
-    /// How long booked events stay in the outbox, where their bytes do not end that earlier.
+    /// How long booked events stay in the outbox, unless their bytes end that earlier.
     safety_tail: Duration,
 }
 
@@ -81,8 +81,8 @@ impl Admission {
         Self { core, backlog: Backlog::default(), admission_bound, holding_bound, safety_tail }
     }
 
-    /// Looks at the whole node once and notes what follows: breaker, trust in its clock, backlog. Bounded by the gate's
-    /// response timeout. Answers where the breaker stands.
+    /// Looks at the whole node once and applies what it finds to breaker, trust in its clock, and backlog. Bounded by
+    /// the gate's response timeout. Returns the state of the breaker.
     pub async fn watch_gate(&self) -> BreakerState {
         match self.core.gate.look(|| self.core.wall_clock.now_ms()).await {
             Ok(standings) => self.note_backlog(&standings).await,
@@ -95,12 +95,19 @@ impl Admission {
         self.core.gate.breaker_state()
     }
 
-    /// A reserve or usage may go on only while Redis's clock is trusted and the books are near enough. A dry run adds nothing.
+    /// A reserve or usage may go on only while Redis's clock is trusted and the backlog is small enough. A dry run adds
+    /// nothing to it.
     pub(super) fn may_admit(&self, dry_run: bool) -> Answer<()> {
         if !self.core.gate.trusts_time() {
             return Err(OperationError::GateUnavailable("its clock is not trusted".into()));
         }
         if dry_run { Ok(()) } else { self.within(self.admission_bound) }
+    }
+
+    /// Work that is done already may be recorded while Redis's clock is trusted, also where nothing new is admitted.
+    pub(super) fn may_record(&self) -> Answer<()> {
+        self.may_admit(true)?;
+        self.may_go_on_holding()
     }
 
     /// A partial consume or an extend adds an event and frees nothing.
@@ -120,7 +127,7 @@ impl Admission {
         let waiting = match self.core.gate.waiting(standings).await {
             Ok(waiting) => waiting,
             Err(error) => {
-                tracing::debug!(%error, "the waiting events could not be looked at");
+                tracing::debug!(%error, "the backlog could not be read");
                 Waiting::default()
             }
         };
@@ -142,7 +149,7 @@ impl Admission {
         self.core.metrics.outbox(events, bytes, Duration::from_millis(age_ms.unsigned_abs()));
     }
 
-    /// For how long each partition's booked events are still in its outbox.
+    /// How long each partition's booked events have stayed in its outbox.
     pub async fn tails(&self) -> Answer<Vec<(Partition, Duration)>> {
         let now_ms = self.core.clock.now_ms();
         let covered = |start| match start {
@@ -156,7 +163,7 @@ impl Admission {
         Ok(starts.into_iter().map(|(partition, start)| (partition, covered(start))).collect())
     }
 
-    /// Shows in the metrics how far back each partition's booked events still are in its outbox.
+    /// Shows in the metrics how old each partition's oldest booked event in its outbox is.
     pub async fn show_tails(&self) -> Answer<()> {
         for (partition, covered) in self.tails().await? {
             self.core.metrics.outbox_tail(&partition.to_string(), covered);
@@ -164,7 +171,7 @@ impl Admission {
         Ok(())
     }
 
-    /// What the metrics say of the gate, as it is at this moment.
+    /// Updates the gate's gauges to this moment.
     pub(in crate::operations) fn show_gate(&self) {
         let state = match self.core.gate.breaker_state() {
             BreakerState::Closed => labels::BreakerState::Closed,
@@ -176,10 +183,10 @@ impl Admission {
         self.core.metrics.gate_clock(self.core.gate.trusts_time(), difference);
     }
 
-    /// Takes Redis's clock as it is, on every instance: in the audit log, and then by notice.
+    /// Accepts Redis's clock as it is, on every instance: recorded in the audit log, then sent by notice.
     pub async fn accept_time(&self, actor: &str) -> Answer<TimeAccepted> {
         let difference_ms = self.core.gate.time_difference_ms();
-        // Before the notice is out: it comes back to this instance too.
+        // Read before the notice goes out, because the notice comes back to this instance too.
         let was_in_doubt = !self.core.gate.trusts_time();
         self.core.ledger.note_time_accepted(actor, difference_ms).await?;
         let was_in_doubt = self.core.gate.accept_time() || was_in_doubt;

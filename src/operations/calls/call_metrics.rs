@@ -1,12 +1,13 @@
-//! What the calls tell the metrics: each decision by its outcome.
+//! Counts each decision of the calls by its outcome, and logs each refusal with the limits that refuse.
 
 use super::Calls;
 use crate::domain::rejection::Rejection;
 use crate::operations::error::{Answer, OperationError};
+use crate::operations::requests::ReserveRequest;
 use crate::telemetry::labels::{Call, Outcome};
 
 impl Calls {
-    /// Notes what a call came to; `replayed` says whether a success answered a repeat.
+    /// Counts the outcome of a call; `replayed`: a success answered a repeat.
     pub(super) fn decided<T>(
         &self,
         call: Call,
@@ -21,9 +22,34 @@ impl Calls {
         self.core.metrics.decision(call, outcome);
         answer
     }
+
+    /// The same for a new admission, whose refusals and a sample of whose successes are logged.
+    pub(super) fn admission_decided<T>(
+        &self,
+        call: (Call, &str),
+        request: &ReserveRequest,
+        answer: Answer<T>,
+        replayed: impl Fn(&T) -> bool,
+    ) -> Answer<T> {
+        let (call, name) = call;
+        match &answer {
+            Ok(done) if !request.dry_run && !replayed(done) => self.log.admitted(name, request),
+            Ok(_) => {}
+            Err(OperationError::Refused(refusal)) => {
+                self.log.refused(name, request, refusal);
+                for refused in &refusal.refused_by {
+                    let algorithm = refused.limit.counter.algorithm();
+                    self.core.metrics.limit_refused(algorithm, refused.cause.as_str(), refusal.code.as_str());
+                }
+            }
+            Err(_) => {}
+        }
+        self.decided(call, answer, replayed)
+    }
 }
 
-fn outcome_of(error: &OperationError) -> Outcome {
+/// How a call ended that was in vain.
+pub(super) fn outcome_of(error: &OperationError) -> Outcome {
     match error {
         OperationError::Refused(_) => Outcome::Refused,
         OperationError::KeyReused(_)

@@ -1,4 +1,4 @@
-//! Expire: due reservations give their units back.
+//! Expiry: gives back the units of reservations that are due.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::{Alarm, Script};
 
-/// How many reservations one script call expires: short enough that nobody notices it.
+/// How many reservations one script call expires: few enough that other calls do not notice.
 const BATCH: u32 = 100;
 
 impl Calls {
-    /// Expires what is due in one partition now, one bounded batch; the report says whether more is due. Nothing is while
-    /// Redis's clock is not trusted: a step forwards would end holds that have time left.
+    /// Expires what is due in one partition now, one bounded batch; the report has whether more is due. Nothing is due
+    /// while Redis's clock is not trusted: a clock set forwards would end holds that still have time left.
     pub async fn expire_due(&self, partition: Partition) -> Answer<ExpireReport> {
         if !self.core.gate.trusts_time() {
             return Ok(ExpireReport::default());
@@ -26,8 +26,8 @@ impl Calls {
         self.report_of(partition, swept).await
     }
 
-    /// Expires what leaps of the sweep have left behind; each leap is its partition and the bucket it leapt to. A partition that
-    /// fails keeps no other from it.
+    /// Expires what leaps of the sweep have left out; each leap is its partition and the bucket to which the sweep
+    /// leapt. A partition that fails does not stop the others.
     pub async fn expire_behind(&self, leaps: &[DueList]) -> Answer<()> {
         if leaps.is_empty() {
             return Ok(());
@@ -91,7 +91,7 @@ impl Calls {
                 .pass_over(
                     Work::Expiry,
                     &format!("partition {partition}"),
-                    &format!("{unnamed} more holds do not read"),
+                    &format!("{unnamed} more holds cannot be decoded"),
                 )
                 .await;
         }

@@ -1,7 +1,10 @@
-//! What callers ask of the gate: reserve, usage, consume, release, extend, and what ends a hold by itself.
+//! What callers ask of the gate: reserve, usage, consume, release, extend; and the expiry of holds.
 
 mod admission;
 mod call_metrics;
+mod check;
+mod decision_log;
+mod events;
 mod expire;
 mod refusal;
 mod repeat;
@@ -13,6 +16,9 @@ mod tombstone;
 use std::sync::Arc;
 
 pub use admission::{Admission, TimeAccepted};
+pub use check::FailedCheck;
+
+use decision_log::DecisionLog;
 
 use crate::operations::core::Core;
 use crate::operations::memory::Memory;
@@ -21,7 +27,7 @@ use crate::operations::outage::Outage;
 use crate::operations::policy::PolicyVerbs;
 use crate::operations::preparation::Preparation;
 
-/// What a caller is told whose last try was in vain.
+/// The detail for a caller whose last try failed.
 const KEPT_CHANGING: &str = "its state kept changing under this call; repeat it";
 
 /// The calls about reservations.
@@ -31,12 +37,13 @@ pub struct Calls {
     preparation: Arc<Preparation>,
     memory: Arc<Memory>,
     outage: Arc<Outage>,
+    log: DecisionLog,
     /// Whether anything new may be admitted now.
     pub admission: Admission,
 }
 
 impl Calls {
-    /// Bounded as the configuration says.
+    /// Makes the calls, bounded as the configuration says.
     pub(super) fn new(
         core: Arc<Core>,
         policy: Arc<PolicyVerbs>,
@@ -46,6 +53,7 @@ impl Calls {
         options: &OperationsOptions,
     ) -> Self {
         let admission = Admission::new(core.clone(), options);
-        Self { core, policy, preparation, memory, outage, admission }
+        let log = DecisionLog::new(options.decision_log, &options.secret);
+        Self { core, policy, preparation, memory, outage, log, admission }
     }
 }

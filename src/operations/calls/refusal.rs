@@ -1,4 +1,5 @@
-//! A refusal explains itself: every limit that refuses, whether its units are used up or only held, and how long to wait.
+//! A refusal with its reasons: every limit that refuses, whether its units are used up or only held, and how long to
+//! wait.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +17,16 @@ use crate::operations::limit_status::LimitStatus;
 /// What was asked for.
 #[derive(Clone, Copy)]
 pub(in crate::operations) struct Asked<'a> {
-    /// Per line.
+    /// The amount of each line.
     pub(in crate::operations) amounts: &'a [Units],
-    /// Whether any part of any line would have been granted.
+    /// Whether a part of a line would have been enough.
     pub(super) best_effort: bool,
-    /// For whom.
+    /// Its subjects.
     pub(in crate::operations) subjects: &'a [&'a Subject],
 }
 
-/// The refusal of a request under these counters, given their readings and which of them do not fit all that was asked.
+/// The refusal of a request under these counters, from their readings and the counters without room for all that was
+/// asked.
 pub(in crate::operations) fn refusal(
     asked: Asked<'_>,
     counters: &[Counter],
@@ -36,14 +38,16 @@ pub(in crate::operations) fn refusal(
         LimitStatus::new(counter.clone(), asked.subjects, reading, now_ms)
     };
     let limits: Vec<_> = counters.iter().zip(readings).map(stand).collect();
-    // Alternatives of which one must fit: the lines of a best effort, else the request as a whole.
+    // Alternatives, of which one must fit: each line of a best effort, otherwise the request as a whole.
     let mut parts: BTreeMap<usize, (RefusalCode, Option<i64>)> = BTreeMap::new();
     let mut refused_by = Vec::with_capacity(refusing.len());
     for (index, wait_ms) in refusing {
         let Some(limit) = limits.get(*index) else { continue };
         let line = limit.counter.line();
-        let needed = asked.amounts.get(line).copied().unwrap_or_default();
-        let least = if asked.best_effort { needed.min(Units::ONE) } else { needed };
+        let amount = asked.amounts.get(line).copied().unwrap_or_default();
+        let least = if asked.best_effort { amount.min(Units::ONE) } else { amount };
+        let need = |units: Units| limit.counter.parameters.need(units.get(), false);
+        let [needed, least] = [amount, least].map(|units| Units::new(need(units)).unwrap_or_default());
         if least <= limit.remaining {
             continue;
         }
@@ -64,13 +68,16 @@ fn waiting_helps(code: RefusalCode) -> bool {
     matches!(code, RefusalCode::QuotaExceeded | RefusalCode::RateLimited)
 }
 
-/// One that refuses: it has less left than `least`, the smallest amount that would have been granted.
+/// A limit that refuses: it has less left than `least`, the smallest amount that would have been granted.
 fn refused_by_one(
     limit: LimitStatus,
     (needed, least): (Units, Units),
     wait_ms: Option<i64>,
 ) -> (RefusedLimit, RefusalCode) {
-    let held_only = least <= limit.capacity.saturating_sub(limit.consumed);
+    let (consumed, reserved, capacity) = (limit.consumed.get(), limit.reserved.get(), limit.capacity.get());
+    let room = |reserved: i64| limit.counter.parameters.room(consumed, reserved, capacity);
+    // What has less left than its figures say refuses by more than these.
+    let held_only = least.get() <= room(0) && limit.remaining.get() == room(reserved).max(0);
     let code = match (wait_ms, limit.counter.class) {
         (None, _) => RefusalCode::ExceedsPlan,
         (Some(_), Class::Rate) => RefusalCode::RateLimited,
@@ -97,10 +104,10 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
     let Some(wait_ms) = wait_ms else {
         return format!("{name} needs {needs}, more than its whole capacity {capacity}");
     };
-    let why = match (held_only, span.refill()) {
+    let why = match (held_only, span.per_seconds()) {
         (true, _) => "the rest is held by running work".to_owned(),
         (false, None) => format!("it resets at {}", rfc3339(limit.resets_at_ms)),
         (false, Some(_)) => format!("it has as much at {}", rfc3339(limit.as_of_ms.saturating_add(wait_ms))),
     };
-    format!("{name} needs {needs} and has {left} of {capacity} left in this {span}; {why}")
+    format!("{name} needs {needs} and has {left} of {capacity} left {span}; {why}")
 }

@@ -1,4 +1,4 @@
-//! Repeats: a keyed call that was admitted before is answered with the status of now, whatever policy says by then.
+//! Repeats: a keyed call that was admitted before is answered with the current status, whatever policy says by now.
 
 use super::Calls;
 use super::reserve_answer::{ADMISSION_STEP, blank};
@@ -11,19 +11,19 @@ use crate::operations::limit_status::LimitStatus;
 use crate::operations::preparation::fingerprint;
 use crate::operations::requests::{Mode, ReserveRequest, Work};
 
-/// A call that was admitted before, as it stands now.
+/// A call that was admitted before, in its current state.
 pub(super) struct Repeat {
     pub(super) id: ReservationId,
     pub(super) record: Record,
-    /// What was asked of each meter.
+    /// The amount asked of each meter.
     pub(super) asked: Vec<(MeterId, Amount)>,
     pub(super) limits: Vec<LimitStatus>,
-    /// What the ledger knows of it, because the gate is away.
+    /// Whether the gate is away, so that this is what the ledger has.
     pub(super) degraded: bool,
 }
 
 impl Calls {
-    /// What a keyed call came to that policy refuses now, where it is a repeat; the refusal where it is not.
+    /// Answers a keyed call that policy refuses now: as a repeat where it is one, else with the refusal.
     pub(super) async fn repeated(
         &self,
         request: &ReserveRequest,
@@ -49,7 +49,7 @@ impl Calls {
 }
 
 impl Repeat {
-    /// As the reserve answered it, with the status of now.
+    /// The reserve's answer, with the current status.
     pub(super) fn answer(self, request: &ReserveRequest) -> Reserved {
         let best_effort = request.mode == Mode::BestEffort;
         let requested = |meter: &MeterId| {
@@ -70,6 +70,7 @@ impl Repeat {
                 created_at_ms: head.born_at_ms,
                 expires_at_ms: head.expires_at_ms,
             }),
+            start_after_ms: head.start_after_ms,
             decision_id: decision_of(self.id, ADMISSION_STEP),
             lines: lines.collect(),
             replayed: true,
@@ -80,7 +81,7 @@ impl Repeat {
     }
 }
 
-/// The key was used for another request; the answer shows the reservation of the first.
+/// The error for a key that was used for another request; it shows the reservation of the first.
 pub(super) fn key_reused(id: ReservationId, first: Record) -> OperationError {
     OperationError::KeyReused(Box::new(Reservation::new(id, first)))
 }

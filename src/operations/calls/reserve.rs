@@ -21,32 +21,32 @@ use crate::operations::preparation::{
 use crate::operations::requests::{Ack, Mode, ReserveRequest};
 use crate::telemetry::labels::{Call, Script};
 
-/// What became of a call.
+/// The decision about a call.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 enum Decision {
     New(Decided),
     Repeat(Box<Repeat>),
 }
 
-/// What the gate decided about a new call, with the limits it was asked about.
+/// The gate's decision about a new call, with the limits that were asked about.
 pub(super) struct Decided {
     pub(super) prepared: Prepared,
     pub(super) resolved: Resolved,
     body: Body,
     pub(super) outcome: ReserveOutcome,
     pub(super) policy_now_ms: i64,
-    /// Decided while the gate is away.
+    /// Whether it was decided while the gate is away.
     pub(super) degraded: bool,
 }
 
 impl Calls {
-    /// Does work in which reserves of tenants that share a partition go to the gate in one call, each standing alone.
+    /// Does work in which reserves of tenants of one partition go to the gate in one call, each decided by itself.
     pub async fn together<T>(work: impl Future<Output = T>) -> T {
         Gate::together(work).await
     }
 
-    /// Holds amounts before work, or says why not. A repeat with the same key answers as the first time, with the
-    /// status of now. `dry_run` decides and writes nothing.
+    /// Holds amounts before work, or says why not. A repeat with the same key gets the first answer, with the current
+    /// status. `dry_run` decides and writes nothing.
     pub async fn reserve(&self, request: ReserveRequest) -> Answer<Reserved> {
         let mode = match (request.dry_run, request.mode) {
             (true, Mode::AllOrNothing) => ReserveMode::DryRun,
@@ -59,23 +59,23 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
-        self.decided(Call::Reserve, answer, |answer| answer.replayed)
+        self.admission_decided((Call::Reserve, RESERVE), &request, answer, |answer| answer.replayed)
     }
 
-    /// Reserves and consumes in one: refused like a reserve, answered like a consume.
+    /// Reserves and consumes in one call: refused like a reserve, answered like a consume.
     pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
-        let answer = self.usage(request, ack).await;
-        self.decided(Call::Usage, answer, |answer| answer.replayed)
+        let answer = self.usage(&request, ack).await;
+        self.admission_decided((Call::Usage, USAGE), &request, answer, |answer| answer.replayed)
     }
 
-    async fn usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
+    async fn usage(&self, request: &ReserveRequest, ack: Ack) -> Answer<Reservation> {
         let (Repeat { id, mut record, limits, degraded, .. }, replayed) =
-            match self.decide(&request, ReserveMode::Usage, USAGE).await? {
+            match self.decide(request, ReserveMode::Usage, USAGE).await? {
                 Decision::Repeat(repeat) => (*repeat, true),
-                Decision::New(decided) => (self.recorded(&request, decided)?, false),
+                Decision::New(decided) => (self.recorded(request, decided)?, false),
             };
         record.head.degraded |= degraded;
-        // What is decided while the gate is away is in the ledger already.
+        // A call decided while the gate is away is in the ledger already.
         if ack == Ack::Ledger && !degraded {
             let event = record.head.last_event();
             Box::pin(self.core.progress.wait_until_booked(id, record.head.step, event, replayed)).await?;
@@ -85,20 +85,23 @@ impl Calls {
         Ok(Reservation { id, record, replayed, degraded, ack, limits, resolved_at_ms })
     }
 
-    /// What was just recorded, as a repeat will find it.
+    /// The usage just recorded, in the form in which a repeat finds it.
     fn recorded(&self, request: &ReserveRequest, decided: Decided) -> Answer<Repeat> {
         let Decided { prepared, resolved, body, outcome, policy_now_ms, degraded } = decided;
-        let ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted } = outcome else {
+        let ReserveOutcome::Admitted { event, expires_at_ms, now_ms, readings, granted, start_after_ms } =
+            outcome
+        else {
             return Err(refusal_or_fault(&prepared, &resolved.counters, outcome, false, policy_now_ms));
         };
-        let record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
+        let mut record = usage_record(&body, &granted, event, expires_at_ms, now_ms);
+        record.head.start_after_ms = start_after_ms;
         let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
         Ok(Repeat { id: prepared.id, record, asked: Vec::new(), limits, degraded })
     }
 
-    /// A repeat comes before policy: what that refuses is looked for first.
+    /// Decides a call. Where policy refuses it, a repeat is looked for first, because repeats come before policy.
     async fn decide(&self, request: &ReserveRequest, mode: ReserveMode, call: &str) -> Answer<Decision> {
-        // A dry run writes nothing, so it does not make the tenant either.
+        // A dry run writes nothing, so it does not create the tenant either.
         let entry = match request.dry_run {
             true => self.core.policy.tenant(&request.tenant).await?,
             false => self.policy.tenant_or_new(&request.tenant).await?,
@@ -155,7 +158,7 @@ impl Calls {
                     None
                 }
                 Ok(ReserveOutcome::Cold(cold)) => {
-                    // What was brought back of this call went with the epoch that has ended.
+                    // What the ledger gave back for this call was lost with the ended epoch.
                     ledger_asked = key_of(request).is_none();
                     recovery.restore(entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
                     None
@@ -185,7 +188,7 @@ impl Calls {
         }
     }
 
-    /// While the gate is away: admitted where every limit allows that.
+    /// Decides while the gate is away: admitted where every limit allows that.
     async fn decide_without_gate(
         &self,
         entry: &TenantEntry,
@@ -197,11 +200,12 @@ impl Calls {
         let policy_now_ms = self.core.gate_now_ms();
         let (mut resolved, mut body) = self.preparation.resolve(entry, request, &prepared, policy_now_ms)?;
         let counted = (&mut resolved, &mut body);
-        let outcome = self.outage.admit(&prepared, counted, mode, policy_now_ms, away).await?;
+        let outcome =
+            self.outage.admit(&prepared, counted, mode, (policy_now_ms, policy_now_ms), away).await?;
         Ok(Decided { prepared, resolved, body, outcome, policy_now_ms, degraded: true })
     }
 
-    fn remember(
+    pub(super) fn remember(
         &self,
         entry: &TenantEntry,
         prepared: &Prepared,
@@ -225,12 +229,12 @@ impl Calls {
     }
 }
 
-/// Parts what was decided anew from what was admitted before.
+/// Separates new decisions from repeats.
 fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
     match decided.outcome {
         ReserveOutcome::Replayed { mut record, readings, .. } => {
             let Decided { prepared, resolved, body, policy_now_ms, degraded, .. } = decided;
-            // A tombstone leaves out what the same request says again.
+            // A tombstone lacks these details; the same request has them again.
             record.body.rest = record.body.rest.or(body.rest);
             let limits = limit_statuses(resolved, &request.subjects, &readings, policy_now_ms);
             let asked = prepared.lines.iter().map(|line| (line.meter.id.clone(), line.amount())).collect();
@@ -242,7 +246,7 @@ fn decision(request: &ReserveRequest, decided: Decided) -> Answer<Decision> {
     }
 }
 
-/// What a call comes to whose key was used for an admission that is not booked.
+/// The outcome of a call whose key was used for an admission that is not booked.
 fn known_as(prepared: &Prepared, record: Record, now_ms: i64) -> ReserveOutcome {
     if prepared.fingerprint.repeats(&record.body.fingerprint) {
         ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms }

@@ -1,4 +1,4 @@
-//! From the gate's decision about a reserve to its answer.
+//! Turns the gate's decision about a reserve into its answer.
 
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ use crate::operations::limit_status::limit_statuses;
 use crate::operations::preparation::Prepared;
 use crate::operations::requests::{Mode, ReserveRequest};
 
-/// A reservation's first change is its admission.
+/// An admission is a reservation's first change.
 pub(super) const ADMISSION_STEP: u32 = 1;
 
 pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answer<Reserved> {
@@ -22,10 +22,11 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
     let best_effort = request.mode == Mode::BestEffort;
     let lines = |granted: &[Units]| reserved_lines(&prepared, granted, best_effort);
     match outcome {
-        ReserveOutcome::Admitted { granted, expires_at_ms, readings, now_ms, .. } => {
+        ReserveOutcome::Admitted { granted, expires_at_ms, readings, now_ms, start_after_ms, .. } => {
             let (id, state) = (prepared.id, ReservationState::Reserved);
             Ok(Reserved {
                 hold: Some(Hold { id, state, created_at_ms: now_ms, expires_at_ms }),
+                start_after_ms,
                 decision_id: decision_of(id, ADMISSION_STEP),
                 lines: lines(&granted),
                 degraded,
@@ -33,10 +34,14 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
                 ..blank(request)
             })
         }
-        ReserveOutcome::Allowed { granted, readings, .. } => Ok(Reserved {
+        ReserveOutcome::Allowed { granted, readings, start_after_ms, .. } => Ok(Reserved {
+            start_after_ms,
             allowed: Some(true),
             lines: lines(&granted),
-            limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms),
+            limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms)
+                .into_iter()
+                .map(|status| status.with_amounts(&granted))
+                .collect(),
             ..blank(request)
         }),
         ReserveOutcome::Refused { granted_by_line, readings, .. }
@@ -66,7 +71,7 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
     }
 }
 
-/// What is no admission: a refusal that explains itself, or why no decision was made.
+/// The error of a decision that is no admission: a refusal with its reasons, or why nothing was decided.
 pub(super) fn refusal_or_fault(
     prepared: &Prepared,
     counters: &[Counter],
@@ -85,10 +90,11 @@ pub(super) fn refusal_or_fault(
     }
 }
 
-/// An answer without what was decided.
+/// An answer without a decision in it.
 pub(super) fn blank(request: &ReserveRequest) -> Reserved {
     Reserved {
         hold: None,
+        start_after_ms: 0,
         allowed: None,
         tenant: request.tenant.clone(),
         subjects: request.subjects.clone(),

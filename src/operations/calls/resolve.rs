@@ -1,4 +1,4 @@
-//! Consume, release and extend: what happens to a reservation after its reserve. Nothing but its id is needed.
+//! Consume, release and extend: the changes of a reservation after its reserve. They need only its id.
 
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
@@ -19,7 +19,7 @@ use crate::telemetry::labels::{Call, Script};
 
 const EXTEND_SECONDS_DEFAULT: u32 = 60;
 
-/// Which of the three calls is being made, with what it needs.
+/// Which of the three calls it is, with its arguments.
 enum Resolving {
     Consume { totals: Totals, is_final: bool },
     Release { incurred: Totals },
@@ -37,8 +37,8 @@ impl Resolving {
 }
 
 impl Calls {
-    /// Moves a reservation's totals, and resolves it when final. Totals are for the reservation so far, so that a
-    /// repeat is harmless. With `Ack::Ledger` it returns once the books have it.
+    /// Moves a reservation's totals, and resolves it when final. Totals count from the start of the reservation, so
+    /// that a repeat is harmless. With `Ack::Ledger` it returns once the event is booked.
     pub async fn consume(&self, request: ConsumeRequest) -> Answer<Reservation> {
         let answer = self.consume_now(request).await;
         self.decided(Call::Consume, answer, |answer| answer.replayed)
@@ -65,8 +65,8 @@ impl Calls {
         Ok(found)
     }
 
-    /// Gives back what was not used; what was incurred before the work was given up is charged. One that has expired
-    /// has nothing to give back and stays as it is; what was incurred on it is a late consume.
+    /// Gives back what was not used and charges what was used before the work was given up. An expired reservation has
+    /// nothing to give back and stays as it is; what was used of it is a late consume.
     pub async fn release(&self, request: ReleaseRequest) -> Answer<Reservation> {
         let answer = self.release_now(request).await;
         self.decided(Call::Release, answer, |answer| answer.replayed)
@@ -79,7 +79,7 @@ impl Calls {
         let nothing_incurred = request.incurred == Totals::Default;
         let resolving = Resolving::Release { incurred: request.incurred };
         match self.drive(request.id, request.bound.as_ref(), &resolving).await {
-            // Its expiry gave everything back already: that is what was asked for.
+            // Its expiry gave everything back already, which is what was asked for.
             Err(OperationError::Rejected(Rejection::Expired, found)) if nothing_incurred => Ok(*found),
             outcome => outcome,
         }
@@ -98,12 +98,12 @@ impl Calls {
         self.drive(request.id, request.bound.as_ref(), &resolving).await
     }
 
-    /// A reservation id from outside; one that this installation did not make is not found, without a look-up.
+    /// Parses a reservation id from outside. One that this installation did not make is not found, without a look-up.
     pub fn parse_reservation_id(&self, text: &str) -> Answer<ReservationId> {
         self.preparation.ids.parse(text).map_err(|_| OperationError::no_such_reservation())
     }
 
-    /// A reservation in any state, from the gate, or from the ledger once the gate has forgotten it.
+    /// A reservation in any state: from the gate, or from the ledger once the gate has forgotten it.
     pub async fn read_reservation(&self, id: ReservationId, bound: Option<TenantId>) -> Answer<Reservation> {
         match self.found(id, bound.as_ref()).await {
             Err(OperationError::NotFound(_)) => self.found_elsewhere(id, bound.as_ref()).await,
@@ -111,7 +111,7 @@ impl Calls {
         }
     }
 
-    /// A reservation's record from wherever it is known, with what there is to tell of it.
+    /// A reservation's record from the engine that has it, with all that an answer shows.
     pub(super) async fn found(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
         let at_gate =
             self.core.gate.peek_record(id, bound, self.core.script_now()).await.map(|peeked| peeked.record);
@@ -123,7 +123,7 @@ impl Calls {
         }
         let (record, resolved_at_ms) = match at_gate.unwrap_or_default() {
             Some(record) if record.head.state == ReservationState::Reserved => (record, None),
-            // What has expired is kept whole, and does not need the ledger.
+            // The record of an expired reservation is complete, without the ledger.
             Some(record) if record.body.rest.is_some() => {
                 let row = self.row_in_time(id, &record).await;
                 (record, row.and_then(|row| row.resolved_at_ms))
@@ -141,8 +141,8 @@ impl Calls {
         Ok(Reservation { resolved_at_ms, ..Reservation::new(id, record) })
     }
 
-    /// A reservation that neither the gate nor its row knows: an instance that this one has not heard of parked it, or it is
-    /// archived.
+    /// A reservation that neither the gate nor the ledger's table of booked ones has: another instance may have parked
+    /// it, or it is archived.
     async fn found_elsewhere(&self, id: ReservationId, bound: Option<&TenantId>) -> Answer<Reservation> {
         if let Some(parked) = self.outage.with_parked(id, bound, Ok(None)).await? {
             return Ok(parked);
@@ -158,7 +158,7 @@ impl Calls {
             .ok_or_else(OperationError::no_such_reservation)
     }
 
-    /// What an archived reservation answers to any change: it is resolved for good.
+    /// Any change of an archived reservation is refused: it is resolved for good.
     async fn refuse_archived(&self, id: ReservationId, bound: Option<&TenantId>) -> OperationError {
         match self.archived(id, bound).await {
             Ok(row) => {
@@ -174,7 +174,8 @@ impl Calls {
         }
     }
 
-    /// Drives one call to its end: restores what is cold, recalls what the gate has forgotten, checks after an alarm.
+    /// Drives one call to its decision: restores what is cold, refetches what the gate has forgotten, checks the node
+    /// after an alarm.
     async fn drive(
         &self,
         id: ReservationId,
@@ -205,7 +206,7 @@ impl Calls {
         }
     }
 
-    /// While the gate is away: a consume or release is judged by the ledger and parked.
+    /// Decides while the gate is away: the ledger judges a consume or release and parks it.
     async fn resolve_without_gate(
         &self,
         id: ReservationId,
@@ -321,7 +322,7 @@ impl Calls {
         Ok(Totals::ByMeter(amounts.collect()))
     }
 
-    /// What to do about an id the gate does not know: its row decides, once the ledger has caught up.
+    /// Handles an id that the gate does not know: its row decides, once the ledger has caught up.
     async fn recall_or_not_found(
         &self,
         id: ReservationId,
@@ -331,7 +332,7 @@ impl Calls {
         self.core.progress.catch_up(id.partition(), last_id).await?;
         match self.memory.row_of(id, bound).await {
             Ok(row) => self.memory.bring_back(row).await,
-            // It may have been taken while the gate was away, by an instance that could not tell this one.
+            // Another instance may have parked it, and its notice not have arrived here.
             Err(OperationError::NotFound(_)) if self.outage.redeliver_unheard(id, bound).await? => Ok(()),
             Err(OperationError::NotFound(_)) => Err(self.refuse_archived(id, bound).await),
             Err(error) => Err(error),

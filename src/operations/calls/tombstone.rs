@@ -1,4 +1,5 @@
-//! What the gate's short record of a resolved reservation leaves out of an answer: the ledger's row has it, and the gate the counters of now.
+//! Completes answers from a tombstone, the gate's short record of a resolved reservation: the ledger's row has the rest
+//! of it, and the gate the current counters.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use crate::operations::answers::Reservation;
 use crate::operations::limit_status::{LimitStatus, limit_statuses};
 use crate::operations::policy_store::TenantEntry;
 
-/// For so long a call waits for the ledger that needs it for the fullness of its answer alone.
+/// How long a call waits for the ledger only to complete its answer.
 const ROW_WITHIN: Duration = Duration::from_millis(200);
 
 impl Calls {
-    /// Makes a tombstone whole again and shows the limits it moved, as they are now. Where the ledger does not say in time, the answer
-    /// goes without.
+    /// Completes a tombstone and adds the limits that it moved, as they are now. Where the ledger is not in time, the
+    /// answer goes out without.
     pub(super) async fn recalled(&self, id: ReservationId, record: Record) -> Reservation {
         let Some(row) = self.row_in_time(id, &record).await else { return Reservation::new(id, record) };
         let resolved_at_ms = row.resolved_at_ms.filter(|_| row.step == record.head.step);
@@ -27,7 +28,7 @@ impl Calls {
         Reservation { limits, resolved_at_ms, ..Reservation::new(id, whole) }
     }
 
-    /// The ledger's row of the reservation, if it says in time.
+    /// The ledger's row of the reservation, if it answers in time.
     pub(super) async fn row_in_time(&self, id: ReservationId, record: &Record) -> Option<ReservationRow> {
         let row = tokio::time::timeout(ROW_WITHIN, self.core.ledger.reservation(id)).await.ok()?.ok()?;
         row.filter(|row| {
@@ -45,7 +46,7 @@ impl Calls {
         Some(limit_statuses(resolved, &subjects_of(rest), &peeked.readings, now_ms))
     }
 
-    /// The limits that a reservation moved, as current policy shows them; a window that has moved on is left out.
+    /// The limits that a reservation moved, under the current policy; windows that have ended are left out.
     pub(super) async fn moved_limits(
         &self,
         record: &Record,
@@ -71,7 +72,7 @@ impl Calls {
     }
 }
 
-/// What current policy measures the reservation's lines by.
+/// The counters of the reservation's lines under the current policy.
 fn moved_by(entry: &TenantEntry, record: &Record, rest: &BodyDetails, now_ms: i64) -> Option<Resolved> {
     let meters = record.body.lines.iter().map(|line| &line.meter);
     let windows = entry.windows(now_ms);

@@ -1,4 +1,4 @@
-//! The keys of this instance's memory, and how it follows the ledger's.
+//! The keys in this instance's memory, kept up to date with the ledger.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::ledger::{Ledger, StoredKey};
 use crate::operations::error::{Answer, OperationError};
 
-/// How long an id that the ledger does not know is refused without asking again, and how many such ids are remembered.
+/// How long an id that the ledger does not have is refused without asking again, and how many such ids are remembered.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 const UNKNOWN_MAX: u64 = 10_000;
-/// The ledger is not asked for changes more often than this on behalf of unknown ids, however many there are.
+/// The shortest pause between two questions to the ledger on behalf of unknown ids, however many there are.
 const READING_PAUSE: Duration = Duration::from_millis(50);
 const CHANGES_PAGE: usize = 1_000;
 
@@ -26,12 +26,12 @@ pub(super) struct KeyMemory {
     readings: Mutex<Readings>,
 }
 
-/// One at a time: a reading begun before a revocation must not replace one begun after it.
+/// One reading at a time: one that began before a revocation must not replace one that began after it.
 #[derive(Default)]
 struct Readings {
     /// The last change that was read, with its number; none where all keys are to be read.
     newest: Option<(u64, StoredKey)>,
-    /// When the last reading began, and what it came to.
+    /// When the last reading began, and its result.
     last: Option<(Instant, Result<(), String>)>,
 }
 
@@ -48,7 +48,7 @@ impl KeyMemory {
         Ok(memory)
     }
 
-    /// The key with this id, where this instance knows one.
+    /// The key with this id, if this instance has it.
     pub(super) fn find(&self, id: &str) -> Option<Arc<StoredKey>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
@@ -58,25 +58,25 @@ impl KeyMemory {
         self.known.read().unwrap_or_else(PoisonError::into_inner).values().any(|key| condition(key))
     }
 
-    /// Whether the ledger said a moment ago that it has no key with this id.
+    /// Whether the ledger answered a moment ago that it has no key with this id.
     pub(super) fn is_known_to_be_missing(&self, id: &str) -> bool {
         self.unknown.contains_key(id)
     }
 
-    /// Reads what changed since the last reading; all keys where the ledger was set back.
+    /// Reads what changed since the last reading, or all keys after the ledger was set back.
     pub(super) async fn follow(&self) -> Answer<()> {
         self.read_changes(&mut *self.readings.lock().await).await
     }
 
-    /// Reads every key again. Where that fails, the next reading does.
+    /// Reads every key again. If that fails, the next reading does.
     pub(super) async fn follow_from_the_start(&self) -> Answer<()> {
         let mut readings = self.readings.lock().await;
         readings.newest = None;
         self.read_changes(&mut readings).await
     }
 
-    /// Looks for a key that this instance does not know. All who look together share one reading that began after each of
-    /// them asked, so any number of made-up ids takes one connection and a few short statements a second.
+    /// Looks for a key that this instance does not have. Callers who look at the same time share one reading that began
+    /// after each of them asked, so any number of made-up ids costs one connection and a few short statements a second.
     pub(super) async fn look_for(&self, id: &str) -> Answer<Option<Arc<StoredKey>>> {
         let asked_at = Instant::now();
         let mut readings = self.readings.lock().await;
@@ -126,8 +126,8 @@ impl KeyMemory {
     }
 }
 
-/// Whether changes that were read from the last known one on come after it: a ledger that was set back has lost it, or has
-/// given its number to another.
+/// Whether the changes that were read continue after the last one known. A ledger that was set back has lost that one,
+/// or has given its number to another.
 fn follow_on((change, key): &(u64, StoredKey), changes: &[(u64, StoredKey)]) -> bool {
     match changes.first() {
         Some((first, now)) if first == change => now == key,
@@ -139,7 +139,7 @@ fn by_id(keys: Vec<(u64, StoredKey)>) -> impl Iterator<Item = (String, Arc<Store
     keys.into_iter().map(|(_, key)| (key.id.clone(), Arc::new(key)))
 }
 
-/// The keys that changed after this change, each with the number of its last one, in their order.
+/// The keys that changed after this change, in order, each with the number of its last change.
 async fn changes_after(ledger: &Ledger, mut change: u64) -> Answer<Vec<(u64, StoredKey)>> {
     let mut changes = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! API keys: `tg_<id>_<secret>`, kept as keyed hashes, checked from memory, revoked everywhere within a second.
+//! API keys: `tg_<id>_<secret>`, stored as keyed hashes, checked from memory, revoked everywhere within a second.
 
 mod key_memory;
 
@@ -43,14 +43,14 @@ impl Keys {
     }
 }
 
-/// What this instance's memory says of a key.
+/// What this instance's memory says about a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recognised {
     /// It is good.
     Good(Principal),
-    /// It does not work.
+    /// It is not valid.
     Bad,
-    /// Its id is not known here: only the ledger can say.
+    /// Its id is not in memory: only the ledger can decide.
     Unknown,
 }
 
@@ -63,7 +63,7 @@ fn id_of(bearer: &str) -> Option<&str> {
 }
 
 impl Keys {
-    /// What is known here of the key that somebody calls with. Asks nobody.
+    /// Checks a caller's key from memory alone.
     pub fn recognise(&self, bearer: &str) -> Recognised {
         let Some(id) = id_of(bearer) else { return Recognised::Bad };
         match self.memory.find(id) {
@@ -76,20 +76,20 @@ impl Keys {
         }
     }
 
-    /// Who calls with a key that is not known here, if it works: another instance may just have made it.
+    /// Checks a key that is not in memory by the ledger: another instance may just have created it.
     pub async fn authenticate(&self, bearer: &str) -> Answer<Option<Principal>> {
         let Some(id) = id_of(bearer) else { return Ok(None) };
         let row = self.memory.look_for(id).await?;
         row.and_then(|row| self.check_key(bearer, &row)).transpose()
     }
 
-    /// Who calls with the key of this row, if it works.
+    /// The caller with the key of this row, if the key is valid.
     fn check_key(&self, bearer: &str, row: &StoredKey) -> Option<Answer<Principal>> {
         let matches = bool::from(self.hash(bearer).ct_eq(row.hash.as_slice()));
         (matches && is_valid(row, self.core.wall_clock.now_ms())).then(|| principal(row))
     }
 
-    /// Makes a key; its text is in this answer only.
+    /// Creates a key; only this answer has its text.
     pub async fn create_key(&self, request: CreateKeyRequest, actor: &str) -> Answer<KeyDetails> {
         if request.role == Role::Tenant && request.tenant.is_none() {
             return Err(OperationError::field("/tenant", "is required for this role"));
@@ -112,8 +112,8 @@ impl Keys {
         Ok(KeyDetails { key: Some(text), ..details(row) })
     }
 
-    /// Makes the installation's first admin key, or takes the one given, unless an admin key exists already.
-    /// Returns the key's text when it is new.
+    /// Creates the installation's first admin key, or stores the one given, unless an admin key exists already. Returns
+    /// the key's text when it is new.
     pub async fn ensure_admin_key(&self, given: Option<&str>) -> Answer<Option<String>> {
         let now_ms = self.core.wall_clock.now_ms();
         self.memory.follow().await?;

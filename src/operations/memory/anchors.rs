@@ -1,4 +1,4 @@
-//! Anchoring the heads of the ledger's hash chains at the gate, and holding the ledger against them.
+//! Anchors the heads of the ledger's hash chains at the gate, and checks the ledger against them.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use crate::ledger::chain::BatchAt;
 use crate::operations::error::Answer;
 use crate::telemetry::labels::Alarm;
 
-/// What holding the chains against their anchors came to.
+/// The result of checking the chains against their anchors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct AnchorCheck {
     /// How many anchored heads were looked for.
     pub anchors: u64,
-    /// Each that the ledger does not have, named.
+    /// Each head that the ledger does not have, by name.
     pub faults: Vec<String>,
 }
 
 impl Memory {
-    /// Anchors the heads of all chains that have grown, at the gate and in the log. A chain that no longer has its anchored
-    /// head keeps that anchor, and is told as an alarm unless `told` has it.
+    /// Anchors the heads of all chains that have grown, at the gate and in the log. A chain that no longer has its
+    /// anchored head keeps that anchor and raises an alarm, unless `told` contains it.
     pub async fn anchor_chains(&self, told: &mut BTreeMap<Chain, ChainHead>) -> Answer<()> {
         let (anchors, lost) = self.anchors().await?;
         for (chain, anchored, fault) in &lost {
@@ -45,7 +45,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Holds the ledger against the heads that are anchored at the gate.
+    /// Checks the ledger against the heads that are anchored at the gate.
     pub async fn check_anchors(&self) -> Answer<AnchorCheck> {
         let (anchors, lost) = self.anchors().await?;
         let anchors = u64::try_from(anchors.len()).unwrap_or(u64::MAX);
@@ -54,7 +54,7 @@ impl Memory {
 
     /// The anchored heads, and those that the ledger does not have.
     async fn anchors(&self) -> Answer<(BTreeMap<Chain, ChainHead>, Vec<Lost>)> {
-        // Before the ledger is read: a batch that is anchored meanwhile would else seem to be missing.
+        // Read before the ledger: otherwise a batch that is anchored meanwhile would seem to be missing.
         let anchors = self.core.gate.anchors().await?;
         let places: Vec<_> = anchors.iter().map(|(chain, head)| (*chain, head.number)).collect();
         let stored = self.core.ledger.batches_at(&places).await?;
@@ -76,5 +76,5 @@ impl Memory {
     }
 }
 
-/// A chain, its anchored head, and what became of that.
+/// A chain, its anchored head, and what the ledger has instead.
 type Lost = (Chain, ChainHead, String);

@@ -1,5 +1,5 @@
-//! Holds that the books have open long after their end, and that the sweep cannot end: the gate does not know them, or what they count
-//! in waits for the ledger since a restore broke off. Nobody else would ever end them.
+//! Holds that are open in the books long after their end because the sweep cannot end them: the gate does not know
+//! them, or their counters wait since an interrupted restore. Nothing else would ever end them.
 
 use std::collections::HashSet;
 
@@ -10,17 +10,17 @@ use crate::ledger::{OpenTenant, OverdueHold};
 use crate::operations::damage::Work;
 use crate::operations::error::Answer;
 
-/// The sweep ends holds within seconds; what is open for so long after its end was forgotten, or waits behind a sweep that is late.
+/// The sweep ends holds within seconds. A hold open this long after its end was forgotten, or waits for a late sweep.
 const OVERDUE_MS: i64 = 60_000;
 const PAGE: usize = 500;
-/// The most that one run looks at.
+/// The most holds that one run looks at.
 const LOOKED_AT_MAX: usize = 20_000;
 
 impl Memory {
-    /// Tells the gate of holds that it forgot, and what they count in, so that the sweep ends them. Answers how many. A partition that cannot take them now
-    /// keeps the others waiting for nothing.
+    /// Restores forgotten holds, and their counters, so that the sweep ends them. Returns how many. A partition that
+    /// cannot take them now does not stop the others.
     ///
-    /// Errors: the last one of a partition that was passed over; the holds of the others are told.
+    /// Errors: the last one of a skipped partition; the holds of the other partitions are restored.
     pub async fn tell_forgotten_holds(&self) -> Answer<u64> {
         let before_ms = self.core.gate_now_ms().saturating_sub(OVERDUE_MS).max(0);
         let (mut told, mut looked_at, mut after) = (0, 0, None);
@@ -64,7 +64,7 @@ impl Memory {
         Ok(true)
     }
 
-    /// Tells the gate the tenant and the subjects of a hold that it knows, where they are cold or wait.
+    /// Restores the tenant and the subjects of a hold that the gate knows, where they are cold or suspended.
     async fn tell_holders_of(&self, hold: &OverdueHold, record: &Record) -> Answer<bool> {
         let subjects = record.body.rest.iter().flat_map(|rest| &rest.subjects);
         let subjects = subjects.map(|(subject, _)| subject.clone()).collect();

@@ -1,4 +1,4 @@
-//! Keys that the gate may have forgotten: which of them are asked of the ledger before they are admitted.
+//! Key filters: they decide which keys the ledger is asked about before a call is admitted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::ledger::{FilterCursor, FilterList, Mergeable};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
 
-/// Filters are looked for this often besides being told of.
+/// How often filters are looked for without a notice.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// So long before the gate forgets the first key that is not sealed, every key is asked of the ledger.
+/// Every key is asked about from this long before the gate forgets the first key that is not sealed.
 const MARGIN_MS: i64 = 60_000;
-/// How often what is listed may be merged before it is read.
+/// How often filters on the list may be merged while they are being read.
 const LISTS_MAX: usize = 5;
 /// A merged filter of a large installation takes a megabyte.
 const READ_AT_ONCE: usize = 16;
-/// With more filters of single stretches in a partition they are merged.
+/// With more filters of single stretches than this in a partition, they are merged.
 const STRETCHES_MAX: u64 = 24;
 const DAY_MS: i64 = 86_400_000;
-/// A reservation may be resolved so long after its key was noted, its row is kept for the horizon from then on, and archived within
-/// a day of that.
+/// How much longer than the horizon a key is kept. A reservation may be resolved this long after its key was recorded;
+/// its row is kept for the horizon after that, and archived within a day more.
 const KEPT_LONGER_MS: i64 = NOTED_AGAIN_AFTER_MS + DAY_MS;
 
-/// The filters in this instance's memory.
+/// The key filters in this instance's memory.
 pub struct KeyFilters {
     core: Arc<Core>,
     /// For how long the gate remembers keyed calls, in ms.
@@ -41,7 +41,7 @@ pub struct KeyFilters {
 
 #[derive(Default)]
 struct Held {
-    /// Up to when all that the gate had admitted is in a filter (gate time, unix ms).
+    /// Every key that the gate had admitted before this instant is in a filter (gate time, unix ms).
     sealed_ms: Option<i64>,
     /// By the partition's number.
     partitions: Vec<Vec<(FilterCursor, Arc<KeyFilter>)>>,
@@ -60,34 +60,40 @@ impl Held {
 }
 
 impl KeyFilters {
-    /// None yet.
+    /// No filters yet.
     pub(super) fn new(core: Arc<Core>, keyed_memory_ms: i64) -> Self {
         let (held, changed, reading) = Default::default();
         Self { core, keyed_memory_ms, held, changed, reading }
     }
 
-    /// Some may be new.
+    /// Has the filters looked for soon, because some may be new.
     pub(in crate::operations) fn ring(&self) {
         self.changed.notify_one();
     }
 
-    /// Whether every key that the gate may have forgotten is in a filter that this instance holds.
+    /// Whether every key that the gate may have forgotten is in a filter in this instance's memory.
     pub(super) fn knows_old_keys(&self) -> bool {
         let until_ms = self.keyed_memory_ms.saturating_sub(MARGIN_MS);
         let sealed_ms = self.held.load().sealed_ms;
-        // A seal from the future was set by a clock that was wrong.
+        // A seal in the future was set by a wrong clock.
         sealed_ms.is_some_and(|sealed_ms| {
             (-MARGIN_MS..until_ms).contains(&self.core.clock.now_ms().saturating_sub(sealed_ms))
         })
     }
 
-    /// Whether the ledger may know a key that the gate does not. One in 200 keys that are new is taken for one of those.
+    /// Whether the ledger may have a key that the gate does not. The filters say yes for one in 200 new keys.
     pub(in crate::operations) fn may_know(&self, id: ReservationId) -> bool {
         !self.knows_old_keys() || self.held.load().may_know(id)
     }
 
-    /// Holds what filters there are, and makes those of an installation that has none yet. Where it cannot, keys are asked of
-    /// the ledger until it can.
+    /// Whether the gate may have forgotten a key that was used at this time (gate time, unix ms).
+    pub(in crate::operations) fn is_past_memory(&self, used_at_ms: i64) -> bool {
+        let age_ms = self.core.gate_now_ms().saturating_sub(used_at_ms);
+        age_ms >= self.keyed_memory_ms.saturating_sub(MARGIN_MS)
+    }
+
+    /// Reads all filters, and makes the first ones of an installation that has none. Where that fails, the ledger is
+    /// asked about keys until it succeeds.
     pub async fn load_key_filters(&self) {
         let loaded = async {
             self.read_key_filters().await?;
@@ -97,18 +103,18 @@ impl KeyFilters {
             Ok::<_, OperationError>(())
         };
         if let Err(error) = loaded.await {
-            tracing::info!(%error, "keys used before are asked of the ledger until their filters are there");
+            tracing::info!(%error, "the ledger is asked about every key until the key filters are read");
         }
     }
 
-    /// Follows the filters until `stop` resolves.
+    /// Keeps the filters up to date until `stop` resolves.
     pub async fn follow_key_filters(self: Arc<Self>, stop: impl Future<Output = ()>) {
         let following = async {
             loop {
-                // It was told of a change, or looks by itself.
+                // Wakes at a notice, or after a while without one.
                 let _ = tokio::time::timeout(LOOK_EVERY, self.changed.notified()).await;
                 if let Err(error) = self.read_key_filters().await {
-                    tracing::warn!(%error, "filters of keys could not be read; those held stay");
+                    tracing::warn!(%error, "key filters could not be read; those in memory stay");
                 }
             }
         };
@@ -129,7 +135,7 @@ impl KeyFilters {
         Err(OperationError::LedgerUnavailable("its filters of keys are merged again and again".into()))
     }
 
-    /// Reads what is listed and not held yet; nothing when some of it was merged meanwhile.
+    /// Reads the listed filters that are not in memory yet; none when some of them were merged meanwhile.
     async fn hold(&self, list: &FilterList) -> Answer<Option<Held>> {
         let before = self.held.load_full();
         let mut known: HashMap<FilterCursor, Arc<KeyFilter>> = before.all().cloned().collect();
@@ -149,8 +155,8 @@ impl KeyFilters {
         Ok(Some(Held { sealed_ms: list.sealed_ms, partitions }))
     }
 
-    /// Seals the keys of all that the gate has admitted by now, once that is booked, and merges what has become many. Waits
-    /// that long for the books. Answers how many keys were sealed, and how many partitions merged.
+    /// Waits at most `patience` for the books, seals the keys of all that the gate had admitted, and merges filters
+    /// where there are many. Returns how many keys were sealed and how many partitions merged.
     pub async fn seal_keys(&self, patience: Duration) -> Answer<(usize, usize)> {
         let now_ms = self.core.clock.now_ms();
         self.core.progress.catch_up_all(patience.max(Duration::from_millis(500))).await?;
@@ -169,7 +175,7 @@ impl KeyFilters {
     }
 }
 
-/// Merged again when that keeps filters small, few, and free of keys past their horizon.
+/// Whether merging keeps filters small, few, and free of keys past their horizon.
 fn is_due(mergeable: &Mergeable, now_ms: i64) -> bool {
     let is_old = mergeable.merged_ms.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) >= DAY_MS);
     is_old || mergeable.stretches > STRETCHES_MAX || mergeable.keys.saturating_mul(2) > mergeable.merged

@@ -1,4 +1,4 @@
-//! Losses in units: what this instance acknowledged lately, held against what the books came to have.
+//! Losses in units: compares what this instance acknowledged lately with what the books booked.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,31 +13,31 @@ use crate::ledger::{Cursor, Gap, Loss};
 use crate::operations::core::Core;
 use crate::operations::error::Answer;
 
-/// The most events remembered; beyond that a partition forgets its oldest.
+/// The most events remembered; with more, a partition forgets its oldest.
 const EVENTS_MAX: usize = 200_000;
-/// For how long an event is remembered whose fate the ledger does not tell.
+/// How long an event is remembered while the ledger has not decided it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const GAPS_MAX: usize = 1_000;
 
-/// An event that a caller was told of.
+/// An event that a caller got an answer about.
 pub(in crate::operations) struct Acknowledged {
-    /// Its place.
+    /// Its place in the outbox.
     pub(in crate::operations) event: OutboxId,
-    /// Whose.
+    /// Its tenant.
     pub(in crate::operations) tenant: TenantId,
-    /// Of which reservation.
+    /// Its reservation.
     pub(in crate::operations) reservation: ReservationId,
-    /// What happened, in a word.
+    /// The kind of event, in a word.
     pub(in crate::operations) kind: &'static str,
     /// Units per line.
     pub(in crate::operations) lines: Lines,
 }
 
-/// A line's units: what it held anew, what it consumed anew.
+/// A line: its meter, decimals, the units newly held and those newly consumed.
 pub(in crate::operations) type Line = (MeterId, Decimals, Units, Units);
 
-/// Most events have one line: it costs no allocation.
+/// Most events have one line, which costs no allocation.
 pub(in crate::operations) enum Lines {
     /// One.
     One(Line),
@@ -46,7 +46,7 @@ pub(in crate::operations) enum Lines {
 }
 
 impl Lines {
-    /// Those of an event.
+    /// The lines of an event.
     pub(in crate::operations) fn of(mut lines: impl ExactSizeIterator<Item = Line>) -> Self {
         match (lines.len(), lines.next()) {
             (1, Some(line)) => Self::One(line),
@@ -62,16 +62,16 @@ impl Lines {
     }
 }
 
-/// What this instance acknowledged and the books are not known to have.
+/// Events that this instance acknowledged and that the books are not known to have.
 struct AcknowledgedEvents {
     partitions: Vec<Mutex<VecDeque<(Instant, Acknowledged)>>>,
     count: AtomicUsize,
-    /// Found lost, and not recorded yet.
+    /// Losses that were found and are not recorded yet.
     unrecorded: Mutex<Vec<Loss>>,
 }
 
 impl AcknowledgedEvents {
-    /// Nothing yet, for so many partitions.
+    /// Nothing yet, for this many partitions.
     fn new(partitions: usize) -> Self {
         let partitions = (0..partitions).map(|_| Mutex::default()).collect();
         Self { partitions, count: AtomicUsize::new(0), unrecorded: Mutex::default() }
@@ -99,8 +99,8 @@ impl AcknowledgedEvents {
         self.lock(partition)?.front().map(|(_, acknowledged)| acknowledged.event.epoch)
     }
 
-    /// Takes out, from the oldest on, what the ledger has decided about as `fate` knows it, and what is too old to be told
-    /// of. Answers what was lost.
+    /// Takes out, from the oldest on, the events that `fate` says are decided, and those that are too old. Returns
+    /// those that were lost.
     fn take_decided(&self, partition: Partition, fate: impl Fn(OutboxId) -> Fate) -> Vec<Acknowledged> {
         let Some(mut events) = self.lock(partition) else { return Vec::new() };
         let mut lost = Vec::new();
@@ -125,7 +125,7 @@ enum Fate {
     Open,
 }
 
-/// What became of an event: `ends` are the places where epochs ended in the books.
+/// What happened to an event; `ends` are the places where epochs ended in the books.
 fn fate(event: OutboxId, cursor: &Cursor, ends: &[OutboxId], gaps: &[Gap]) -> Fate {
     if !cursor.settles(event) {
         return Fate::Open;
@@ -138,17 +138,17 @@ fn fate(event: OutboxId, cursor: &Cursor, ends: &[OutboxId], gaps: &[Gap]) -> Fa
     if end.is_some_and(|end| event <= end) && !gaps.iter().any(in_gap) { Fate::Booked } else { Fate::Lost }
 }
 
-/// Looks every second what became of the events that this instance acknowledged, until `stop` resolves.
+/// Checks every second what happened to the events that this instance acknowledged, until `stop` resolves.
 pub async fn watch_losses(losses: Arc<Losses>, stop: impl Future<Output = ()>) {
     let look = || async {
         if let Err(error) = losses.tell_losses().await {
-            tracing::debug!(%error, "what became of acknowledged events is not known yet");
+            tracing::debug!(%error, "the fate of acknowledged events is not known yet");
         }
     };
     every(LOOK_EVERY, stop, look).await;
 }
 
-/// What was acknowledged and is lost, and where that is told.
+/// Acknowledged events that are lost, and where that is reported.
 pub struct Losses {
     core: Arc<Core>,
     remembered: AcknowledgedEvents,
@@ -161,18 +161,19 @@ impl Losses {
         Self { core, remembered }
     }
 
-    /// Remembers an event that a caller is told of.
+    /// Remembers an event that a caller gets an answer about.
     pub(in crate::operations) fn note(&self, partition: Partition, acknowledged: Acknowledged) {
         self.remembered.note(partition, acknowledged);
     }
 
-    /// Holds what was acknowledged against the books, and reports what is lost: log, metric, a row for each event.
+    /// Compares what was acknowledged with the books and reports losses: in the log, as a metric, and as a row for each
+    /// event.
     pub async fn tell_losses(&self) -> Answer<()> {
         let cursors = self.core.ledger.cursors().await?;
         let mut gaps = None;
         for cursor in cursors {
             let Some(oldest_epoch) = self.remembered.oldest_epoch(cursor.partition) else { continue };
-            // Read behind the cursors, in whose transactions gaps and ends are written.
+            // Read after the cursors: gaps and ends are written in the cursors' transactions.
             let gaps = match &gaps {
                 Some(known) => known,
                 None => gaps.insert(self.core.ledger.gaps(GAPS_MAX).await?),
@@ -190,7 +191,7 @@ impl Losses {
         self.record_losses().await
     }
 
-    /// What the ledger does not take now it is given the next time.
+    /// Records losses; those that the ledger does not take now are tried again next time.
     async fn record_losses(&self) -> Answer<()> {
         let losses = std::mem::take(&mut *self.remembered.unrecorded());
         if losses.is_empty() {

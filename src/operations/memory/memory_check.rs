@@ -1,4 +1,5 @@
-//! Memory that can be trusted: checks a node after an alarm, issues new epochs, and only then loads the scripts.
+//! The memory check: checks a node after an alarm, issues new epochs where memory may be lost, and only then loads the
+//! scripts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,32 +15,32 @@ use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::Alarm;
 
-/// No period is closed yet, so nothing keeps a script from any time.
+/// No period is closed yet, so scripts may count at any time.
 const NO_FLOOR_MS: i64 = 0;
 const CHECK_LEASE: &str = "check/node";
-/// Renewed after a third of it.
+/// Renewed after a third of this.
 const CHECK_LEASE_DURATION: Duration = Duration::from_secs(2);
 const CHECK_LEASE_RETRY: Duration = Duration::from_millis(20);
 
-/// One check at a time; callers that met the same alarm wait for it and share its result.
+/// One check runs at a time; callers that met the same alarm wait for it and share its result.
 pub struct MemoryCheck {
     core: Arc<Core>,
     checking: Mutex<()>,
     checks: AtomicU64,
-    /// Checks that came to their end in whatever way.
+    /// How many checks have ended, with or without success.
     ended: AtomicU64,
 }
 
 impl MemoryCheck {
-    /// None yet.
+    /// No check yet.
     pub(super) fn new(core: Arc<Core>) -> Self {
         Self { core, checking: Mutex::default(), checks: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
 
-    /// Checks every partition of the node and makes it usable: loads the scripts alone when its memory is proven
-    /// intact, else issues a new epoch for every partition first. Called at start and after an alarm.
+    /// Checks every partition of the node and makes the node usable. When its memory is proven intact, only the scripts
+    /// are loaded; otherwise every partition gets a new epoch first. Called at start and after an alarm.
     ///
-    /// Errors: the gate or the ledger does not answer; nothing is then trusted.
+    /// Errors: the gate or the ledger does not answer; then nothing is trusted.
     pub async fn verify_node(&self) -> Answer<()> {
         let seen = self.checks.load(Ordering::Acquire);
         let ended = self.ended.load(Ordering::Acquire);
@@ -48,14 +49,15 @@ impl MemoryCheck {
             return Ok(());
         }
         if self.ended.load(Ordering::Acquire) != ended {
-            // A crowd that tried one after the other would wait for as many timeouts.
+            // A crowd of callers that tried one after the other would wait for as many timeouts.
             return Err(OperationError::GateUnavailable("the check of its memory has just failed".into()));
         }
         self.alone_among_instances(self.check_node()).await
     }
 
-    /// Two instances that check the same node at once each take the other's half-raised epochs for lost memory, and raise
-    /// again without end. A lease keeps them apart; one that has died holds up the others for its duration only.
+    /// Runs the check under a lease. Without it, two instances that check the same node would each take the other's
+    /// half-raised epochs for lost memory and raise them again without end. A lease of a dead instance delays others
+    /// only until it ends.
     async fn alone_among_instances(&self, check: impl Future<Output = Answer<()>>) -> Answer<()> {
         let checked = self.under_lease(check).await;
         if checked.is_ok() {
@@ -76,7 +78,7 @@ impl MemoryCheck {
         }
         let checked = tokio::select! {
             checked = check => checked,
-            // Two checks at once would each take the other's half-adopted epochs for lost memory.
+            // Without the lease, two checks would each take the other's half-adopted epochs for lost memory.
             () = lease.lost() => {
                 Err(OperationError::GateUnavailable("another instance checks its memory by now".into()))
             }
@@ -121,25 +123,26 @@ impl MemoryCheck {
             tracing::warn!(
                 run_id,
                 partitions = rows.len(),
-                "the gate's memory is in doubt: new epochs for every partition, tenants are restored as they are met"
+                "the gate's memory is in doubt: new epochs for every partition, tenants are restored at their next call"
             );
         }
-        // The rows are rung with the epochs; this only wakes whoever waits for them.
+        // The transaction that issued the epochs made the jobs due; this only wakes those that wait for them.
         if let Err(error) = self.core.ledger.wake_jobs().await {
-            tracing::debug!(%error, "the jobs were not woken; they look by themselves");
+            tracing::debug!(%error, "the jobs were not woken; they look for due work by themselves");
         }
         Ok(())
     }
 
-    /// The time from which a memory without a sweep is swept: the earlier of both clocks while Redis's is not trusted, as
-    /// holds behind it would else return late.
+    /// The time from which a memory without a sweep is swept. While Redis's clock is not trusted it is the earlier of
+    /// both clocks, because holds before the later one would return late.
     fn sweep_start(&self) -> Option<i64> {
         let Core { gate, wall_clock, .. } = &*self.core;
         let earlier = || gate.redis_time_ms().min(wall_clock.now_ms());
         self.core.script_now().or_else(|| (!gate.trusts_time()).then(earlier))
     }
 
-    /// Same server process, same epoch, and an outbox that reaches at least as far as everything known of it.
+    /// Whether the partition kept its memory: same server process, same epoch, and an outbox that reaches at least as
+    /// far as the highest known id.
     async fn kept_its_memory(&self, row: &PartitionRow, run_id: &str) -> Answer<bool> {
         if row.run_id != run_id || row.epoch == Epoch(0) {
             return Ok(false);
@@ -149,8 +152,8 @@ impl MemoryCheck {
         Ok(facts.epoch == Some(row.epoch) && outbox_reaches(facts.last_id, known, row.epoch))
     }
 
-    /// The writer found that the outbox no longer holds the event booked last, at `cursor`. Nothing else shows it, so a new
-    /// epoch is issued whatever the node says, unless one has been since.
+    /// Handles a writer's finding: the outbox no longer holds the event booked last, at `cursor`. No other check
+    /// reveals that, so a new epoch is issued whatever the node says, unless one has been issued since.
     pub async fn doubt(&self, partition: Partition, cursor: OutboxId) -> Answer<()> {
         let _one_at_a_time = self.checking.lock().await;
         if self.core.gate.epoch(partition).is_some_and(|epoch| epoch > cursor.epoch) {
@@ -167,7 +170,7 @@ impl MemoryCheck {
         let run_id = self.core.gate.run_id().await?;
         self.begin_epochs(&rows, &run_id).await?;
         if let Some(epoch) = self.core.gate.epoch(partition) {
-            // What the old epoch still holds behind the cursor is never booked: nobody may wait for it.
+            // What the old epoch still holds after the cursor is never booked, so nobody may wait for it.
             let dropped = self.core.gate.trim_outbox(partition, OutboxId { epoch, sequence: 0 }).await?;
             tracing::error!(%partition, %cursor, dropped, "events of the old epoch are dropped: they do not follow what was booked");
         }
@@ -175,9 +178,9 @@ impl MemoryCheck {
         Ok(())
     }
 
-    /// Checks the node where a call met an alarm, so that it can be tried again; says why where the gate is away.
+    /// Checks the node where a call met an alarm, so that the call can be retried; says why where the gate is away.
     ///
-    /// Errors: the check failed; any other failure of the call.
+    /// Errors: the check failed, or the call failed for another reason.
     pub(in crate::operations) async fn after_failure(&self, error: GateError) -> Answer<Option<GateError>> {
         match error {
             GateError::Alarm { partition, reason } => {
@@ -188,7 +191,7 @@ impl MemoryCheck {
         }
     }
 
-    /// What to do when a call met an alarm: check the node, or say that the gate cannot decide.
+    /// Handles an alarm that a call met: checks the node, or says that the gate cannot decide.
     pub async fn after_alarm(&self, partition: Partition, reason: &str) -> Answer<()> {
         self.core.metrics.alarm(Alarm::Memory);
         tracing::warn!(%partition, reason, "alarm: the gate may have lost memory; checking the node");
@@ -201,8 +204,8 @@ impl MemoryCheck {
     }
 }
 
-/// Whether an outbox that ends at `last` still has all that is known of `epoch`. What is missing of an older one is why
-/// this epoch was issued: it is no reason for yet another, or an idle partition would call for one at every check.
+/// Whether an outbox that ends at `last` still has everything up to the known end of `epoch`. What an older epoch lacks
+/// is why this one was issued. It is no reason for yet another: an idle partition would then get one at every check.
 fn outbox_reaches(last: Option<OutboxId>, known: OutboxId, epoch: Epoch) -> bool {
     known.epoch < epoch || last.is_some_and(|last| last >= known)
 }

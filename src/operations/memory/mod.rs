@@ -1,4 +1,4 @@
-//! What the gate remembers: whether it can be trusted, and how the ledger tells it what it has lost.
+//! The gate's memory: whether it can be trusted, and how the ledger restores what it has lost.
 
 mod anchors;
 mod forgotten;
@@ -31,20 +31,20 @@ pub(super) use restore_subjects::Asks;
 use crate::operations::core::Core;
 use restore_turns::RestoreTurns;
 
-/// What the gate remembers, and what it is told of the ledger.
+/// The check of the gate's memory, restores, key filters and losses.
 pub struct Memory {
     core: Arc<Core>,
     turns: RestoreTurns,
     /// Whether the gate's memory can be trusted.
     pub check: MemoryCheck,
-    /// Which keys it may have forgotten.
+    /// The keys that it may have forgotten.
     pub key_filters: Arc<KeyFilters>,
-    /// What it lost.
+    /// The acknowledged events that it lost.
     pub losses: Arc<Losses>,
 }
 
 impl Memory {
-    /// Of the gate, whose keyed calls live for `keyed_memory_ms`.
+    /// For a gate that remembers keyed calls for `keyed_memory_ms`.
     pub(super) fn new(core: Arc<Core>, keyed_memory_ms: i64) -> Self {
         Self {
             check: MemoryCheck::new(core.clone()),

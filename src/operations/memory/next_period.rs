@@ -1,4 +1,5 @@
-//! The next period, a day ahead: opened in the books and told to the gate, so that the turn of a month needs no ledger.
+//! The next period: opened in the books a day ahead and delivered to the gate, so that the turn of a month needs no
+//! ledger.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +16,18 @@ use crate::operations::policy_store::TenantEntry;
 const AHEAD_MS: i64 = 86_400_000;
 const PAGE: usize = 500;
 
-/// What was made ready.
+/// The result of opening periods ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NextPeriods {
-    /// Periods that were not open yet.
+    /// Periods that were not open before.
     pub opened: u64,
     /// Capacities that the gate has now.
     pub delivered: u64,
 }
 
 impl Memory {
-    /// Opens the period behind each open one that ends within a day, and tells the gate of it. A tenant that the gate does
-    /// not know is told of both periods when it is restored.
+    /// Opens the period after each open one that ends within a day, and delivers it to the gate. A cold tenant gets
+    /// both periods when it is restored.
     pub async fn open_next_periods(&self) -> Answer<NextPeriods> {
         let now_ms = self.core.clock.now_ms();
         let (mut done, mut after) = (NextPeriods::default(), None);
@@ -57,7 +58,7 @@ impl Memory {
         }
     }
 
-    /// What cannot be told keeps no other from it, unless a server is away.
+    /// Skips a period that cannot be delivered, so that the others go on; fails only when a server is away.
     async fn unless_away(&self, item: &str, error: OperationError) -> Answer<()> {
         if error.is_server_away() {
             return Err(error);
@@ -66,7 +67,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What follows a period by the policy of now; nothing when the tenant has no such quota any more.
+    /// The next period by the policy in force; none when the tenant no longer has such a quota.
     async fn next_period(&self, ending: EndingPeriod) -> Answer<Option<(NextPeriod, Counter)>> {
         let Some(entry) = self.core.policy.find_tenant(&ending.tenant).await? else { return Ok(None) };
         let quota = quota_from(&entry, &ending).filter(|_| !entry.definition.archived);
@@ -108,7 +109,7 @@ impl Memory {
                 .set_capacity(partition, &period.tenant, &capacity, self.core.script_now())
                 .await
             {
-                // A restore under way may have read the books before the period was opened: it is tried again.
+                // A restore under way may have read the books before the period was opened: retried.
                 Ok(RestoreOutcome::StillCold) => {}
                 Ok(_) => delivered.push(period),
                 Err(error) => self.unless_away(&format!("tenant {}", period.tenant), error.into()).await?,
@@ -121,7 +122,7 @@ impl Memory {
 
 fn quota_from(entry: &TenantEntry, ending: &EndingPeriod) -> Option<Counter> {
     let at_ms = ending.period_ms.1;
-    // Worked out apart: the windows that the entry keeps are those of now.
+    // Computed apart: the entry keeps the current windows.
     let windows = entry.calendars.windows(at_ms);
     let is_next = |counter: &Counter| {
         counter.is_quota()

@@ -1,21 +1,23 @@
-//! Counters as they stand: at the gate, and in the books.
+//! Readings of counters, from the gate and from the books.
 
 use std::collections::HashMap;
 
 use super::Memory;
 use super::told::{booked, warm_state};
-use crate::domain::amount::Units;
+use crate::domain::amount::{UNITS_MAX, Units};
 use crate::domain::counter::Counter;
 use crate::domain::ids::Subject;
 use crate::domain::policy::Resolved;
-use crate::domain::reservation::SubjectHash;
-use crate::gate::{CounterReading, GateError, PeekCall, PeekedCounters, RestoredCounter};
+use crate::domain::reservation::{COUNTERS_MAX, SubjectHash};
+use crate::gate::{
+    CheckAsk, CheckOutcome, CounterReading, GateError, PeekCall, PeekedCounters, RestoredCounter,
+};
 use crate::operations::error::Answer;
 use crate::operations::policy_store::TenantEntry;
 use crate::telemetry::labels::Script;
 
 impl Memory {
-    /// How these counters stand at the gate.
+    /// Reads these counters at the gate.
     pub(in crate::operations) async fn peek(
         &self,
         entry: &TenantEntry,
@@ -23,18 +25,65 @@ impl Memory {
         subjects: &[(Subject, SubjectHash)],
     ) -> Result<PeekedCounters, GateError> {
         let hashes: Vec<_> = subjects.iter().map(|(_, hash)| *hash).collect();
+        let (light, kept): (Vec<_>, Vec<_>) = (0..)
+            .zip(resolved.counters.iter().cloned())
+            .partition(|(_, counter): &(usize, Counter)| entry.is_light(&counter.meter));
+        let (kept_at, kept): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
         let call = PeekCall {
             partition: entry.partition,
             tenant: &entry.definition.id,
             subjects: &hashes,
-            counters: &resolved.counters,
+            counters: &kept,
             now_ms: self.core.script_now(),
         };
-        self.core.timed(Script::Peek, self.core.gate.peek_counters(&call)).await
+        let mut peeked = self.core.timed(Script::Peek, self.core.gate.peek_counters(&call)).await?;
+        if light.is_empty() {
+            return Ok(peeked);
+        }
+        let mut readings: Vec<_> = kept_at.iter().copied().zip(peeked.readings).collect();
+        for page in light.chunks(COUNTERS_MAX) {
+            let (at, counters): (Vec<_>, Vec<_>) = page.iter().cloned().unzip();
+            readings.extend(at.into_iter().zip(self.peek_light(entry, &hashes, &counters).await?));
+        }
+        readings.sort_by_key(|(at, _)| *at);
+        peeked.readings = readings.into_iter().map(|(_, reading)| reading).collect();
+        if let Some(cold) = &mut peeked.cold {
+            cold.counters =
+                cold.counters.iter().filter_map(|counter| kept_at.get(*counter).copied()).collect();
+        }
+        Ok(peeked)
     }
 
-    /// The counters as the books have them, in order, for a read while the gate is away. One that the ledger cannot tell is
-    /// not current.
+    /// How these light counters stand at the gate, in whatever window is theirs now.
+    async fn peek_light(
+        &self,
+        entry: &TenantEntry,
+        subjects: &[SubjectHash],
+        counters: &[Counter],
+    ) -> Result<Vec<CounterReading>, GateError> {
+        let asks = [CheckAsk {
+            tenant: &entry.definition.id,
+            subjects,
+            amounts: &[],
+            counters,
+            valid: (0, UNITS_MAX),
+            needed_until_ms: 0,
+            peeks: true,
+        }];
+        let call = self.core.gate.check(entry.partition, &asks, false, self.core.script_now());
+        match self.core.timed(Script::Check, call).await? {
+            CheckOutcome::Decided { checks, .. } => {
+                Ok(checks.into_iter().flat_map(|check| check.readings).collect())
+            }
+            CheckOutcome::StaleWindow { .. } => {
+                let unknown = CounterReading { current: false, ..reading(&RestoredCounter::default(), None) };
+                Ok(vec![unknown; counters.len()])
+            }
+        }
+    }
+
+    /// Reads these counters in the books, in order, while the gate is away. One that the ledger cannot restore is not
+    /// current.
     pub(in crate::operations) async fn readings_from_ledger(
         &self,
         entry: &TenantEntry,

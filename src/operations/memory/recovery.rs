@@ -1,4 +1,4 @@
-//! Recovery: what a call asks for that the gate did not decide, and how often it is tried.
+//! Recovery: what a call at the gate needs before it is tried again, and how often it is tried.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use crate::gate::{Cold, ColdRecord, GateError};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 
-/// How often a call is tried at most.
+/// The most tries of a call.
 const CALL_TRIES: u32 = 8;
-/// So long after its first try failed nothing is tried again: nobody waits longer for an answer.
+/// No try starts later than this after the first one failed: no caller waits longer for an answer.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The tries that something has at the gate. After the last its caller is told why to repeat it.
+/// Counts the tries of some work at the gate. After the last, the caller gets an error that asks to repeat the call.
 pub(in crate::operations) struct Tries {
     left: u32,
     until: Option<Instant>,
@@ -25,19 +25,19 @@ pub(in crate::operations) struct Tries {
 }
 
 impl Tries {
-    /// At most so many.
+    /// At most this many tries.
     pub(in crate::operations) fn of(most: u32, why: &'static str) -> Self {
         Self { left: most, until: None, why }
     }
 
-    /// As many as a call has.
+    /// As many tries as a call has.
     pub(in crate::operations) fn of_call(why: &'static str) -> Self {
         Self::of(CALL_TRIES, why)
     }
 
-    /// Ends a try that came to nothing.
+    /// Ends a try without a result.
     ///
-    /// Errors: it was the last.
+    /// Errors: this was the last try.
     pub(in crate::operations) fn again(&mut self) -> Answer<()> {
         self.again_at(Clock::monotonic())
     }
@@ -52,28 +52,28 @@ impl Tries {
     }
 }
 
-/// Does what a call at the gate asks for before it is tried again.
+/// Does what a call at the gate needs before it is tried again.
 pub(in crate::operations) struct Recovery<'a> {
     memory: &'a Memory,
     tries: Tries,
 }
 
 impl Memory {
-    /// For one call; `why` is what its caller is told after its last try.
+    /// The recovery of one call; `why` is the caller's error after the last try.
     pub(in crate::operations) fn recovery(&self, why: &'static str) -> Recovery<'_> {
         Recovery { memory: self, tries: Tries::of_call(why) }
     }
 }
 
 impl Recovery<'_> {
-    /// The call itself did what was asked for: it takes other windows, or knows more.
+    /// Counts a try after the call itself has done what was needed: it uses other windows, or knows more.
     ///
     /// Errors: this was its last try.
     pub(in crate::operations) fn again(&mut self) -> Answer<()> {
         self.tries.again()
     }
 
-    /// Restores what a reserve counts in.
+    /// Restores the counters of a reserve.
     pub(in crate::operations) async fn restore(
         &mut self,
         entry: &TenantEntry,
@@ -86,7 +86,7 @@ impl Recovery<'_> {
         self.again()
     }
 
-    /// Restores what an admission counts in that was given while the gate was away.
+    /// Restores the counters of an admission that was granted while the gate was away.
     pub(in crate::operations) async fn restore_admission(
         &mut self,
         entry: &TenantEntry,
@@ -97,13 +97,13 @@ impl Recovery<'_> {
         self.again()
     }
 
-    /// Restores what a reservation counts in.
+    /// Restores the counters of a reservation.
     pub(in crate::operations) async fn restore_record(&mut self, cold: &ColdRecord) -> Answer<()> {
         Box::pin(self.memory.restore_cold_record(cold)).await?;
         self.again()
     }
 
-    /// Asks the ledger for the reservation of a key; what is not booked and known all the same decides the call.
+    /// Asks the ledger for the reservation of a key; an admission that waits unbooked decides the call.
     pub(in crate::operations) async fn ask_ledger(
         &mut self,
         id: ReservationId,
@@ -116,9 +116,9 @@ impl Recovery<'_> {
         Ok(known)
     }
 
-    /// Checks the node after an alarm. Says why where the gate is away: then only the call knows what to do.
+    /// Checks the node after an alarm. Returns why the gate is away, if it is: then only the call knows what to do.
     ///
-    /// Errors: the memory cannot be checked, this was the last try, or the failure is one that no try mends.
+    /// Errors: the memory cannot be checked, this was the last try, or a retry cannot help.
     pub(in crate::operations) async fn after_failure(
         &mut self,
         error: GateError,

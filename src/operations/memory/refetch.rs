@@ -1,4 +1,4 @@
-//! A reservation that the gate does not know, and the ledger does: the gate gets it back.
+//! Refetch: restores one reservation that the gate does not know and the ledger does.
 
 use super::restore_subjects::{Asks, ColdSubject};
 use super::{Memory, Tries};
@@ -10,22 +10,23 @@ use crate::ledger::{ReservationRow, Unbooked};
 use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::{Asked, Restored};
 
-/// In how many epochs, one after the other, a reservation is told at most before its caller is sent away.
+/// In how many epochs, one after the other, a reservation is restored before its caller is sent away.
 const EPOCHS_MAX: u32 = 4;
-/// How often an open one is told at most, each time after what was found cold.
+/// How often an open one is restored, each time after what was found cold.
 const TELLS_MAX: u32 = 4;
 
 /// An admission that is not booked.
 pub(in crate::operations) struct Recalled {
     pub(in crate::operations) record: Record,
-    /// It is in the ledger all the same: it waits there for the gate.
+    /// Whether it is parked: it waits in the ledger for the gate.
     pub(in crate::operations) is_parked: bool,
 }
 
 impl Memory {
-    /// A keyed call that the gate does not know, and the ledger may: of a tenant that had keyed calls before a loss, or from
-    /// before the gate's memory. If the ledger has the reservation, the gate gets it back; what is not booked and known all
-    /// the same is answered. Whoever lacks a filter waits for the books first: what the gate forgot may not be in them yet.
+    /// Handles a keyed call that the gate does not know and the ledger may: its tenant had keyed calls before a loss,
+    /// or the key is older than the gate's memory. If the ledger has the reservation, it is restored to the gate; an
+    /// unbooked admission is returned. An instance without all filters first waits for the books, which may not have
+    /// what the gate forgot yet.
     pub(super) async fn recall(&self, id: ReservationId, last_id: OutboxId) -> Answer<Option<Recalled>> {
         if !self.key_filters.knows_old_keys() {
             self.core.progress.catch_up(id.partition(), last_id).await?;
@@ -52,7 +53,7 @@ impl Memory {
         }
     }
 
-    /// The ledger's row of a reservation; another tenant's is unknown.
+    /// The ledger's row of a reservation; a row of another tenant counts as unknown.
     pub(in crate::operations) async fn row_of(
         &self,
         id: ReservationId,
@@ -63,14 +64,15 @@ impl Memory {
         row.ok_or_else(OperationError::no_such_reservation)
     }
 
-    /// Tells the gate one reservation that the ledger knows: a resolved one alone, an open one with its tenant.
+    /// Restores one reservation from the ledger: a resolved one alone, an open one with its tenant.
     pub(in crate::operations) async fn bring_back(&self, row: ReservationRow) -> Answer<()> {
         let (id, partition) = (row.id, row.id.partition());
-        // Never as if it were told: the caller would take the reservation for unknown, and admit its work twice.
+        // Success means that it is restored. Otherwise the caller would take the reservation for unknown and admit its
+        // work twice.
         let mut tries = Tries::of(EPOCHS_MAX, "it loses its memory again and again; repeat the call");
         loop {
             let epoch = self.core.progress.settled_epoch(partition).await?;
-            // Read again: an epoch may have begun since, and the end of the one before been booked.
+            // Read again: an epoch may have begun since, and the end of the previous one been booked.
             let Some(row) = self.core.ledger.reservation(id).await? else { return Ok(()) };
             let told = self.tell_reservation(&row, epoch).await;
             if !self.is_over(partition, epoch) {
@@ -90,14 +92,15 @@ impl Memory {
         Ok(())
     }
 
-    /// Tells the gate an open reservation: with its tenant where that is cold, else alone. A tenant can be warm without it where the
-    /// event that resolved it was discarded, or the one that made it was booked after the tenant's restore.
+    /// Restores an open reservation: with its tenant where that is cold, otherwise alone. A warm tenant can lack it
+    /// when the event that resolved it was discarded, or when the event that made it was booked after the tenant's
+    /// restore.
     async fn tell_open(&self, row: &ReservationRow, epoch: Epoch) -> Answer<()> {
         let entry = self.core.policy.tenant(&row.tenant).await?;
         let mut told = Vec::new();
         let mut tries = Tries::of(TELLS_MAX, "its state kept changing under a restore; repeat the call");
         loop {
-            // What waits may have resolved it: told as open, it would be done twice.
+            // An event in quarantine may have resolved it: restored as open, it would be done twice.
             if row.quarantined && self.is_warm(row).await? {
                 return Err(OperationError::InQuarantine("an event of this reservation"));
             }
@@ -109,7 +112,7 @@ impl Memory {
             {
                 HoldOutcome::Known => return Ok(()),
                 HoldOutcome::Done => {
-                    tracing::warn!(reservation = %row.id, tenant = %row.tenant, "a hold that the books have open and the gate did not know was told to it alone");
+                    tracing::warn!(reservation = %row.id, tenant = %row.tenant, "a hold was restored alone: it is open in the books and the gate did not know it");
                     return Ok(());
                 }
                 HoldOutcome::TenantCold => {

@@ -1,4 +1,4 @@
-//! Cold: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger tells it.
+//! Restores: the gate does not know a tenant, a subject, a counter or a reservation, and the ledger does.
 
 use std::collections::HashSet;
 
@@ -21,19 +21,19 @@ use crate::operations::policy_store::TenantEntry;
 use crate::operations::progress::silent;
 use crate::telemetry::labels::Restored;
 
-/// How many open holds that do not read are told of one by one, each time their tenant is read.
+/// How many open holds that cannot be decoded are reported one by one each time their tenant is read.
 const TORN_TOLD_MAX: usize = 20;
 
 impl Memory {
-    /// This call's turn to restore the tenant, or one subject of it. One that had to wait for another's restore tries its own
-    /// call again first: else every caller in a crowd would read the whole tenant anew.
+    /// This call's turn to restore the tenant, or one subject of it. A call that had to wait for another's restore
+    /// retries its own work first: otherwise every caller in a crowd would read the whole tenant again.
     pub(super) async fn take_restore_turn(
         &self,
         tenant: &TenantId,
         subject: Option<SubjectHash>,
     ) -> Answer<Turn> {
         if !self.core.gate.trusts_time() {
-            // Windows of a wrong time would stay at the gate when its clock is right again.
+            // Windows by a wrong time would stay at the gate after its clock is right again.
             return Err(OperationError::GateUnavailable(
                 "its clock is not trusted; nothing is restored".into(),
             ));
@@ -47,7 +47,7 @@ impl Memory {
         }
     }
 
-    /// Restores whatever a reserve found cold, so that it can be tried again.
+    /// Restores what a reserve found cold, so that it can be retried.
     pub(in crate::operations) async fn restore_cold(
         &self,
         entry: &TenantEntry,
@@ -81,7 +81,7 @@ impl Memory {
         self.unless_epoch_over(entry.partition, epoch, (), told)
     }
 
-    /// The gate takes nothing that was read for an epoch that is over; whoever asked then asks again in the new one.
+    /// The gate rejects figures that were read for an epoch that is over; the caller then asks again in the new one.
     pub(super) fn unless_epoch_over<T>(
         &self,
         partition: Partition,
@@ -96,7 +96,7 @@ impl Memory {
         self.core.gate.epoch(partition).is_some_and(|in_force| in_force > epoch)
     }
 
-    /// Restores whatever the replay of an admission found cold.
+    /// Restores what the redelivery of an admission found cold.
     pub(in crate::operations) async fn restore_cold_admission(
         &self,
         entry: &TenantEntry,
@@ -112,7 +112,7 @@ impl Memory {
         self.restore_cold(entry, &cold, &resolved, &rest.subjects, self.core.gate_now_ms()).await
     }
 
-    /// Counters that no limit and no quota in force counts any more are left as they are; the others live as they were told.
+    /// Gives the counters their lifetimes from the policy in force. Counters of no current limit or quota keep theirs.
     pub(in crate::operations) fn lives_now(
         &self,
         entry: &TenantEntry,
@@ -131,7 +131,7 @@ impl Memory {
             .collect()
     }
 
-    /// Restores the tenant, and the subjects, that a consume, release or extend found cold.
+    /// Restores the tenant and the subjects that a consume, release or extend found cold.
     pub(in crate::operations) async fn restore_cold_record(&self, cold: &ColdRecord) -> Answer<()> {
         let entry = self.core.policy.tenant(&cold.tenant).await?;
         let now_ms = self.core.gate_now_ms();
@@ -151,7 +151,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Tells the gate a whole tenant in an epoch in which the ledger had caught up: open reservations with their due entries, then every tenant counter and quota.
+    /// Restores a whole tenant in an epoch in which the ledger has caught up: first the open reservations with their
+    /// due entries, then every tenant counter and quota.
     pub(super) async fn restore_tenant(&self, entry: &TenantEntry, epoch: Epoch, at_ms: i64) -> Answer<()> {
         let started = Clock::monotonic();
         self.core.progress.close_epochs_before(entry.partition, epoch).await?;
@@ -203,7 +204,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Tells a warm tenant or subject single counters or quota capacities that it does not have yet.
+    /// Restores single counters or quota capacities that a warm tenant or subject does not have yet.
     async fn restore_counters(
         &self,
         entry: &TenantEntry,
@@ -258,7 +259,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What the books say of these counters, of the tenant or of one subject alone.
+    /// The booked figures of these counters, of the tenant or of one subject alone.
     pub(in crate::operations) async fn snapshot(
         &self,
         entry: &TenantEntry,
@@ -269,7 +270,7 @@ impl Memory {
         self.snapshot_of(entry, counters, subject.as_ref().map(std::slice::from_ref)).await
     }
 
-    /// The same of counters of several subjects.
+    /// The same for counters of several subjects.
     pub(super) async fn snapshot_of(
         &self,
         entry: &TenantEntry,
@@ -280,7 +281,8 @@ impl Memory {
         self.read_books(entry, &ask).await
     }
 
-    /// An open hold that does not read stands in no one's way: it is reported, and until it ends it counts by its entries.
+    /// Reads the books. An open hold whose record cannot be decoded stops nobody: it is reported, and until it ends its
+    /// entries count.
     async fn read_books(&self, entry: &TenantEntry, ask: &RestoreAsk) -> Answer<TenantSnapshot> {
         let tenant = &entry.definition.id;
         let mut books = self.core.ledger.read_tenant(entry.partition, tenant, ask).await?;
@@ -308,7 +310,7 @@ impl Memory {
         }
     }
 
-    /// The quota's capacity for its period; the period's first use grants the included amount.
+    /// The quota's capacity for its period, which is opened if it is not open yet; opening grants the included amount.
     async fn open_period(&self, tenant: &TenantId, quota: &Counter) -> Answer<QuotaCapacity> {
         let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
         let opened = self
@@ -348,7 +350,7 @@ fn counters_now(entry: &TenantEntry, subjects: &[(Subject, SubjectHash)], at_ms:
     resolved
 }
 
-/// What the ledger is asked of a limit's counter; nothing where it cannot tell.
+/// The question to the ledger about a limit's counter; none where the ledger cannot restore it.
 fn counter_ask(limit: &Counter, subject: Option<&Subject>) -> Option<CounterAsk> {
     let window = limit.window()?;
     Some(CounterAsk {

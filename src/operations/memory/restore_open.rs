@@ -1,4 +1,4 @@
-//! After an epoch change: every tenant with open holds is restored, so that these expire although nobody calls.
+//! After an epoch change: restores every tenant with open holds, so that the holds expire even if nobody calls.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 
 const PAGE: usize = 200;
-/// Between two restores, so that tenants who call find the servers free: at most some hundred a second.
+/// The pause between two restores, so that the servers are free for tenants that call: at most some hundred restores a
+/// second.
 const PAUSE: Duration = Duration::from_millis(3);
-/// How often the writer is looked after while it books the rests of older epochs.
+/// How often the cursors are read while the writer books the tails of older epochs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long the writer may leave every partition that is waited for as it is, before the run ends and begins anew.
+/// How long no awaited partition may make progress before the run ends and starts again.
 const STANDSTILL_MAX: Duration = Duration::from_secs(30);
-/// How long calls that restore a tenant of their own are let go first.
+/// How long to wait for calls that restore their own tenants.
 const GIVE_WAY_MAX: Duration = Duration::from_millis(200);
 
-/// What was restored.
+/// The number of restored tenants and subjects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RestoredHolds {
     /// Tenants.
@@ -30,7 +31,7 @@ pub struct RestoredHolds {
     pub subjects: u64,
 }
 
-/// What has to be booked of a partition before its holders are restored, and in which epoch they are.
+/// The epoch in force of a partition, and the place up to which it must be booked before its tenants are restored.
 #[derive(Debug, Clone, Copy)]
 struct Awaited {
     epoch: Epoch,
@@ -38,10 +39,11 @@ struct Awaited {
 }
 
 impl Memory {
-    /// Restores every tenant, and every subject, that a hold of an older epoch names and the gate does not know: partition
-    /// by partition, as the writer has booked what older epochs left there. What fails does not keep the others waiting.
+    /// Restores every tenant and subject that is cold and named by a hold of an older epoch. Each partition's turn
+    /// comes once the writer has booked the tails of its older epochs. A failure does not stop the others.
     ///
-    /// Errors: `GateUnavailable` when an epoch ended under way, or the writer stood still; what is restored stays so.
+    /// Errors: `GateUnavailable` when an epoch ended meanwhile or the writer made no progress; what is restored stays
+    /// restored.
     pub async fn restore_open_holds(&self) -> Answer<RestoredHolds> {
         let mut awaited = self.await_rests().await?;
         let mut told = RestoredHolds::default();
@@ -63,7 +65,7 @@ impl Memory {
         failed.map_or(Ok(told), Err)
     }
 
-    /// For each partition the epoch in force, and where its outbox ends in it.
+    /// For each partition the epoch in force, and the end of its outbox in it.
     async fn await_rests(&self) -> Answer<HashMap<Partition, Awaited>> {
         self.know_epochs().await?;
         let mut awaited = HashMap::new();
@@ -75,7 +77,7 @@ impl Memory {
         Ok(awaited)
     }
 
-    /// What was read of an epoch that is over says nothing about the one in force.
+    /// Fails when an epoch has ended, because what was read in it does not hold in the next one.
     async fn check_epochs(&self, awaited: &HashMap<Partition, Awaited>) -> Answer<()> {
         self.know_epochs().await?;
         let is_over = |(partition, awaited): (&Partition, &Awaited)| {
@@ -87,7 +89,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes out the partitions of which nothing is still to be booked, with their epochs.
+    /// Takes out the partitions whose awaited events are all booked or abandoned, with their epochs.
     async fn take_settled(
         &self,
         awaited: &mut HashMap<Partition, Awaited>,
@@ -102,7 +104,7 @@ impl Memory {
         Ok(settled)
     }
 
-    /// Goes through the holders of these partitions; answers the last failure, if there was one.
+    /// Restores the tenants with open holds in these partitions; returns the last failure, if any.
     async fn restore_holds_of(
         &self,
         settled: &HashMap<Partition, Epoch>,
@@ -132,7 +134,7 @@ impl Memory {
         }
     }
 
-    /// Another instance may have issued epochs that no call of this one has met yet.
+    /// Learns epochs that other instances have issued and no call of this one has met yet.
     async fn know_epochs(&self) -> Answer<()> {
         let rows = self.core.ledger.epochs().await?;
         if rows.iter().any(|row| self.core.gate.epoch(row.partition) != Some(row.epoch)) {
@@ -141,7 +143,7 @@ impl Memory {
         Ok(())
     }
 
-    /// For each holder whether its tenant, and each of its subjects, is warm.
+    /// For each tenant whether it, and each of its subjects, is warm.
     pub(super) async fn warm_holders(&self, holders: &[OpenTenant]) -> Answer<Vec<Vec<bool>>> {
         let mut asked = Vec::new();
         for holder in holders {

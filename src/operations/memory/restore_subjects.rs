@@ -1,5 +1,4 @@
-//! Subjects that the gate does not know are asked of the ledger alone: without the tenant's other holds, and nobody waits who does
-//! not ask for them.
+//! Restores cold subjects alone: without the tenant's other holds, and only callers that need these subjects wait.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,37 +18,37 @@ use crate::operations::error::Answer;
 use crate::operations::policy_store::TenantEntry;
 use crate::telemetry::labels::Restored;
 
-/// A tenant with more of them has every one asked for that comes after a restore.
+/// For a tenant with more subjects than this, the ledger is asked about every one that appears after a restore.
 pub(super) const SUBJECTS_KNOWN_MAX: usize = 250_000;
 /// How many subjects are read in one snapshot.
 const READ_AT_ONCE: usize = 200;
-/// How many of them are told at once.
+/// How many of them are restored at once.
 const TELL_AT_ONCE: usize = 16;
-/// Between two snapshots, so that those who call find the servers free.
+/// The pause between two snapshots, so that the servers are free for callers.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// What a call wants of a subject that the gate does not know.
+/// Why a call needs a cold subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::operations) enum Asks {
-    /// To count in its hash: it is told whatever the ledger has.
+    /// To count in its hash: it is restored with whatever the ledger has.
     Count,
-    /// To count in a counter that its hash lacks, though it was told: the whole is told again.
+    /// To count in a counter that its hash lacks, although it was restored: everything is restored again.
     Anew,
-    /// To read it: where the ledger has nothing either, nothing is told.
+    /// To read it: where the ledger has nothing either, nothing is restored.
     Read,
 }
 
 /// A subject that a call found cold.
 pub(in crate::operations) struct ColdSubject<'a> {
     pub(in crate::operations) epoch: Epoch,
-    /// Up to where the ledger must have booked before it is asked.
+    /// The place up to which the ledger must have booked before it is asked.
     pub(in crate::operations) last_id: OutboxId,
     pub(in crate::operations) subject: &'a Subject,
     pub(in crate::operations) hash: SubjectHash,
 }
 
 impl Memory {
-    /// Tells the gate one subject; says whether it was told, by this call or by another.
+    /// Restores one subject; returns whether it was restored, by this call or by another.
     pub(in crate::operations) async fn restore_cold_subject(
         &self,
         entry: &TenantEntry,
@@ -66,7 +65,7 @@ impl Memory {
         self.unless_epoch_over(entry.partition, cold.epoch, true, told)
     }
 
-    /// The same in an epoch in which the ledger has caught up, whoever else restores it.
+    /// Restores one subject in an epoch in which the ledger has caught up, without taking a turn.
     pub(super) async fn restore_subject(
         &self,
         entry: &TenantEntry,
@@ -84,7 +83,7 @@ impl Memory {
             if !self.suspend(entry, cold.epoch, Some(cold.hash)).await? {
                 return Ok(true);
             }
-            // What it counts in now is what it is told: a window may have turned since the call began.
+            // Counts by the current time, because a window may have turned since the call began.
             resolved = entry.subject_counters(cold.subject, at_ms.max(self.core.gate_now_ms()));
         }
         let snapshot = self.snapshot(entry, &resolved, Some(cold.subject)).await?;
@@ -109,9 +108,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Tells the gate many subjects of a warm tenant, in an epoch in which the ledger has caught up: a bounded number in each
-    /// snapshot. What scripts count of them meanwhile began after the tenant's restore, and stays. One that fails keeps no other
-    /// from it; the error is one of those.
+    /// Restores many subjects of a warm tenant, in an epoch in which the ledger has caught up: a bounded number for
+    /// each snapshot. Units that scripts count for them meanwhile began after the tenant's restore, and stay. A failure
+    /// does not stop the others; one of the errors is returned.
     pub(in crate::operations) async fn restore_subjects(
         &self,
         entry: &TenantEntry,
@@ -136,8 +135,8 @@ impl Memory {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Those that have counters which began inside their window wait until they are told: what becomes of their holds meanwhile
-    /// would be missing in these.
+    /// Suspends those with counters that began inside their window until they are restored: changes of their holds in
+    /// between would be missing in those counters.
     async fn suspend_beginners(
         &self,
         entry: &TenantEntry,
@@ -162,7 +161,7 @@ impl Memory {
         }
     }
 
-    /// What the ledger knows of each, as of one instant.
+    /// What the ledger has of each, as of one instant.
     async fn read_subjects(
         &self,
         entry: &TenantEntry,
@@ -197,7 +196,7 @@ impl Memory {
         Ok(told.collect())
     }
 
-    /// Which of a tenant's subjects may have used something before this restore.
+    /// The subjects that may have used something before this restore.
     pub(super) fn known_subjects(
         &self,
         entry: &TenantEntry,
@@ -228,7 +227,7 @@ fn by_subject(open: Vec<(ReservationId, Record)>) -> HashMap<Subject, Vec<(Reser
     own
 }
 
-/// How many of these the ledger was asked about.
+/// How many counters the ledger was asked about.
 fn booked_count(resolved: &Resolved) -> usize {
     resolved.counters.iter().filter(|counter| counter.window().is_some()).count()
 }

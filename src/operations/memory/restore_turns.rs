@@ -1,4 +1,4 @@
-//! Who restores what: one call a tenant, and one a subject, at a time in this instance; the others wait for it.
+//! Turns: in this instance one call at a time restores a tenant or a subject, and the others wait for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,9 @@ use crate::domain::ids::TenantId;
 use crate::domain::reservation::SubjectHash;
 
 const GIVE_WAY_STEP: Duration = Duration::from_millis(5);
-/// How many subjects are asked of the ledger at once, so that it has connections left for everybody else.
+/// How many subjects are restored at once, so that the ledger has connections left for other calls.
 const SUBJECTS_AT_ONCE: usize = 4;
-/// From how many turns on those that nobody has or waits for are thrown away.
+/// Above this number of turns, those that nobody has or waits for are removed.
 const TURNS_KEPT: usize = 64;
 
 /// A tenant, or one subject of it.
@@ -27,7 +27,7 @@ pub(in crate::operations) struct RestoreTurns {
 
 /// This call's turn, until it is dropped.
 pub(in crate::operations) struct Turn {
-    /// It had to wait for another's: what it is about may have been told meanwhile.
+    /// Whether it had to wait for another's turn: the restore may be done already.
     pub(in crate::operations) waited: bool,
     _lock: OwnedMutexGuard<()>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -56,7 +56,8 @@ impl RestoreTurns {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn for the tenant, or for one subject of it alone; a subject's waits until few others are asked for.
+    /// A turn for the tenant, or for one of its subjects. A subject's turn also waits until few other subjects are
+    /// being restored.
     pub(in crate::operations) async fn take(&self, tenant: &TenantId, subject: Option<SubjectHash>) -> Turn {
         let turn = {
             let mut turns = self.known();
@@ -70,7 +71,7 @@ impl RestoreTurns {
             Err(_) => (turn.lock_owned().await, true),
         };
         let permit = match subject {
-            // A turn that another call used is over at once.
+            // A call that waited for another's turn reads nothing itself, so it needs no place.
             Some(_) if !waited => self.subjects.clone().acquire_owned().await.ok(),
             _ => None,
         };

@@ -1,4 +1,5 @@
-//! What a hash is told of the books: its counters, and those among them that began inside their window.
+//! What a restore writes into a state hash from the books: its counters, and those among them that began inside their
+//! window.
 
 use super::Memory;
 use crate::domain::amount::Units;
@@ -14,8 +15,9 @@ use crate::operations::error::Answer;
 use crate::operations::policy_store::TenantEntry;
 
 impl Memory {
-    /// Tells a warm tenant counters that began inside their window. It waits meanwhile, so that what is held and consumed by
-    /// reservations that do not name them is told whole, and what becomes of these later moves them too.
+    /// Restores a warm tenant's counters that began inside their window. The tenant waits meanwhile: then the units
+    /// held and consumed by reservations that do not name these counters are counted completely, and later changes of
+    /// those reservations move the counters too.
     pub(super) async fn begin_tenant_counters(
         &self,
         entry: &TenantEntry,
@@ -27,15 +29,15 @@ impl Memory {
             return Ok(());
         }
         let told = match self.suspend(entry, epoch, None).await? {
-            // What it counts in now is what it is told: a window may have turned since the call began.
+            // Counts by the current time, because a window may have turned since the call began.
             true => self.restore_tenant(entry, epoch, at_ms.max(self.core.gate_now_ms())).await,
             false => Ok(()),
         };
         self.unless_epoch_over(entry.partition, epoch, (), told)
     }
 
-    /// Lets the tenant, or one subject of it, wait until it is restored, and the ledger catch up with it; not where the tenant
-    /// is cold, which its next call finds out.
+    /// Suspends the tenant, or one subject of it, and waits until the ledger has caught up. False where the tenant is
+    /// cold: its next call finds that out.
     pub(super) async fn suspend(
         &self,
         entry: &TenantEntry,
@@ -52,16 +54,16 @@ impl Memory {
     }
 }
 
-/// A counter as the books have it.
+/// A counter with its booked figures.
 pub(in crate::operations) struct Booked<'a> {
     pub(in crate::operations) counter: &'a Counter,
     pub(in crate::operations) window: Window,
     pub(in crate::operations) consumed: Units,
-    /// Of a quota whose period is open.
+    /// The capacity of a quota whose period is open.
     pub(in crate::operations) capacity: Option<Units>,
 }
 
-/// Every counter that the ledger can tell, with what it said of these.
+/// Every counter that the ledger can restore, with the booked figures from the snapshot.
 pub(in crate::operations) fn booked<'a>(
     resolved: &'a Resolved,
     snapshot: &'a TenantSnapshot,
@@ -87,7 +89,7 @@ pub(super) fn new_counters(resolved: &Resolved, subject: Option<&Subject>) -> Ve
     new.filter_map(|counter| counted(counter, subject)).collect()
 }
 
-/// What a counter counts; nothing for one that the ledger cannot tell.
+/// What a counter counts; none for one that the ledger cannot restore.
 fn counted(counter: &Counter, subject: Option<&Subject>) -> Option<NewCounter> {
     let window = counter.window()?;
     Some(NewCounter {
@@ -99,8 +101,9 @@ fn counted(counter: &Counter, subject: Option<&Subject>) -> Option<NewCounter> {
     })
 }
 
-/// Absolute counters of the snapshot: consumed as booked, reserved as the open reservations hold it. Those that only open
-/// reservations know stand apart: resolving these finds what they moved.
+/// The counters of the snapshot as absolute figures: consumed as booked, reserved as held by the open reservations.
+/// Counters in which only open reservations count are listed apart, so that resolving these reservations finds what
+/// they moved.
 pub(super) fn warm_state(
     resolved: &Resolved,
     snapshot: &TenantSnapshot,

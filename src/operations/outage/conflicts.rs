@@ -1,4 +1,5 @@
-//! Parked calls that the gate will never take: what each said, and how an operator settles it.
+//! Conflicts: parked calls that the gate will never take. Shows what each of them says, and settles them as an operator
+//! chooses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +20,7 @@ use crate::ledger::{
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::{Mode, ReserveRequest, Work};
 
-/// How often a reservation may change while a conflict of it is settled.
+/// How often a reservation may change while a conflict of it is being settled.
 const ATTEMPTS_MAX: usize = 4;
 
 /// How a conflict is settled.
@@ -27,7 +28,7 @@ const ATTEMPTS_MAX: usize = 4;
 pub enum ConflictChoice {
     /// Nothing of the call is booked.
     Drop,
-    /// What the call said was used, and the books do not have, is recorded as usage of now.
+    /// What the call says was used, and the books do not have, is recorded as usage now.
     Usage,
     /// The gate gets the call once more.
     Retry,
@@ -38,15 +39,15 @@ pub enum ConflictChoice {
 pub struct ConflictView {
     /// The call.
     pub conflict: ParkedConflict,
-    /// What it said was used.
+    /// What it says was used.
     pub said: Vec<(MeterId, Amount)>,
-    /// What of that the books do not have.
+    /// What of that is not in the books.
     pub missing: Vec<(MeterId, Amount)>,
-    /// Why the books may come to have some of it yet: then `missing` says nothing.
+    /// Why some of it may still be booked; `missing` is then not reliable.
     pub undecided: Option<&'static str>,
 }
 
-/// A conflict with what it was judged by.
+/// A conflict with what it is judged by.
 struct Judged {
     view: ConflictView,
     seen: ConflictedReservation,
@@ -69,23 +70,23 @@ impl Outage {
             let is_behind = has_booked.get(&conflict.reservation.partition()) != Some(&true);
             let mut view = self.judge(conflict).await?.view;
             if is_behind && !is_admission(&view.conflict) {
-                view.undecided.get_or_insert("the books are behind the gate");
+                view.undecided.get_or_insert("the books lag the gate");
             }
             views.push(view);
         }
         Ok(views)
     }
 
-    /// Whether the books have all that the gate did in a partition, within the time that a call waits for them.
+    /// Whether all that the gate did in a partition is booked, within the time that a call waits for them.
     async fn has_booked_all(&self, partition: Partition) -> bool {
         let Ok(facts) = self.core.gate.partition_facts(partition).await else { return false };
         self.core.progress.catch_up(partition, facts.last_id.unwrap_or_default()).await.is_ok()
     }
 
-    /// Settles a conflict once. Answers what is booked for it.
+    /// Settles a conflict, once. Returns what is booked for it.
     ///
-    /// Errors: a conflict with this number is not there; the choice does not fit the call, with the ones that do; the books are
-    /// behind, or an event of the reservation waits in quarantine, so that usage could be billed twice.
+    /// Errors: there is no conflict with this number; the choice does not fit the call (the error names those that do);
+    /// the books lag, or an event of the reservation waits in quarantine, so that usage could be billed twice.
     pub async fn resolve_conflict(
         &self,
         number: i64,
@@ -128,7 +129,7 @@ impl Outage {
         self.core.ledger.settle_conflict(conflict, settlement, settling).await
     }
 
-    /// What the call said and the books do not have, as usage of now. What is still on its way to the books is waited for.
+    /// What the call says and the books do not have, as usage now. First waits until the writer has caught up.
     async fn as_usage(&self, conflict: ParkedConflict) -> Answer<(Settlement, Vec<(MeterId, Amount)>)> {
         if !is_admission(&conflict) {
             self.core.progress.settled_epoch(conflict.reservation.partition()).await?;
@@ -148,14 +149,14 @@ impl Outage {
         Ok((Settlement::Usage { id, admission, seen: Box::new(seen) }, view.missing))
     }
 
-    /// What the books have of a conflict as they are.
+    /// Judges a conflict by the books as they are.
     async fn judge(&self, conflict: ParkedConflict) -> Answer<Judged> {
         let call = ParkedCall::decode(&conflict.payload).ok();
         let seen = self.core.ledger.conflict_standing(conflict.reservation).await?;
         let known = standing(&seen.known).map(|standing| standing.record);
         let known = known.filter(|record| record.body.tenant == conflict.tenant);
         let said = call.as_ref().map(|call| said(call, known.as_ref())).unwrap_or_default();
-        // An admission in conflict is another job than the one that has its id.
+        // An admission in conflict is different work from the reservation that has its id.
         let missing = match &known {
             Some(record) if !is_admission(&conflict) => not_in(record, &said)?,
             _ => said.clone(),
@@ -169,7 +170,7 @@ impl Outage {
         Ok(Judged { view: ConflictView { conflict, said, missing, undecided }, seen, record })
     }
 
-    /// Usage of now under a key that only this conflict has.
+    /// Usage now, under a key that only this conflict has.
     async fn usage_for(
         &self,
         conflict: &ParkedConflict,
@@ -189,6 +190,7 @@ impl Outage {
             payload_fingerprint: None,
             metadata: None,
             key: Some(key),
+            happened_at_ms: None,
         };
         let entry = self.core.policy.tenant(&request.tenant).await?;
         let (id, resolved, record) = self.usage_without_gate(&entry, &request)?;
@@ -212,7 +214,7 @@ fn misfit(why: &str) -> OperationError {
     OperationError::field("/choice", why)
 }
 
-/// What a call says was used; a reserve has used nothing. A single amount is that of its reservation's line.
+/// What a call says was used; a reserve has used nothing. A single amount belongs to its reservation's only line.
 fn said(call: &ParkedCall, reservation: Option<&Record>) -> Vec<(MeterId, Amount)> {
     match call {
         ParkedCall::Admit { record, .. } => record
@@ -239,7 +241,7 @@ fn said(call: &ParkedCall, reservation: Option<&Record>) -> Vec<(MeterId, Amount
     }
 }
 
-/// What of these totals a reservation has not consumed.
+/// The part of these totals that a reservation has not consumed.
 fn not_in(record: &Record, said: &[(MeterId, Amount)]) -> Answer<Vec<(MeterId, Amount)>> {
     let mut missing = Vec::new();
     for (meter, amount) in said {

@@ -1,5 +1,5 @@
-//! While the gate is away: what limits allow is admitted without being measured, what is known is consumed and released, and every
-//! such call is parked in the ledger until the gate has it.
+//! While the gate is away: where limits allow it, calls are admitted without being counted; known reservations are
+//! consumed and released. Every such call is parked in the ledger until the gate has it.
 
 use super::Outage;
 use super::parking::both_away;
@@ -20,31 +20,31 @@ use crate::operations::preparation::{Prepared, USAGE, usage_record};
 use crate::operations::requests::{Ack, ReserveRequest};
 use crate::telemetry::labels::Call;
 
-/// What became of an admission while the gate is away.
+/// The outcome of an admission while the gate is away.
 #[allow(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 enum Admission {
     /// It is parked.
     Parked,
-    /// The same call was admitted before; the reservation stands like this.
+    /// The same call was admitted before; this is its reservation.
     Known(Record),
-    /// The id belongs to a call with another meaning; its reservation stands like this.
+    /// The id belongs to a call with another fingerprint; this is that call's reservation.
     KeyReused(Record),
 }
 
-/// What became of a consume or release.
+/// The outcome of a consume or release.
 enum Judged {
     Outcome(Box<ResolveOutcome>),
-    /// Only the gate can say.
+    /// Only the gate can decide it.
     Unknown,
 }
 
-/// Whether work under these counters may be admitted without measuring it: every limit must allow it, and a hard quota does not.
+/// Whether work under these counters may be admitted uncounted: every limit must allow it, and a hard quota does not.
 fn allows_without_gate(resolved: &Resolved) -> bool {
     resolved.counters.iter().all(Counter::allows_without_gate)
 }
 
-/// How long the counters of an admission live, in order.
-pub(super) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
+/// The lifetimes of an admission's counters, in order.
+pub(in crate::operations) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
     let life = |counter: &Counter| CounterLife {
         window_end_ms: counter.ends_at_ms(now_ms),
         since_ms: counter.since_ms,
@@ -53,50 +53,51 @@ pub(super) fn lives_of(resolved: &Resolved, now_ms: i64) -> Vec<CounterLife> {
     resolved.counters.iter().map(life).collect()
 }
 
-/// Work that the gate did not see is counted later only where the ledger can tell it: its record names no other counter.
-fn keep_restorable(resolved: &mut Resolved, body: &mut Body) {
-    resolved.counters.retain(|counter| counter.window().is_some());
+/// Keeps only counters that the ledger can restore: of work that the gate did not see, only they can be counted later.
+pub(in crate::operations) fn keep_restorable(resolved: &mut Resolved, body: &mut Body) {
+    resolved.counters.retain(|counter| counter.parameters.holds_survive());
     if let Some(rest) = &mut body.rest {
-        rest.counters.retain(|place| place.parameters.window().is_some());
+        rest.counters.retain(|place| place.parameters.holds_survive());
     }
 }
 
 impl Outage {
-    /// While the gate is away: admitted and parked where every limit allows that, without being measured.
+    /// Admits and parks a call uncounted, where every limit allows that. Usage counts at `at_ms`, which may be past.
     pub(in crate::operations) async fn admit(
         &self,
         prepared: &Prepared,
         (resolved, body): (&mut Resolved, &mut Body),
         mode: ReserveMode,
-        now_ms: i64,
+        (now_ms, at_ms): (i64, i64),
         away: GateError,
     ) -> Answer<ReserveOutcome> {
-        // By a clock that is not trusted it would be admitted into a wrong window.
+        // By an untrusted clock the call would be admitted into a wrong window.
         let is_dry = matches!(mode, ReserveMode::DryRun | ReserveMode::DryBestEffort);
         if is_dry || !allows_without_gate(resolved) || !self.core.gate.trusts_time() {
             return Err(away.into());
         }
         keep_restorable(resolved, body);
         let record = match mode {
-            ReserveMode::Usage => usage_record(body, &prepared.units, OutboxId::default(), now_ms, now_ms),
+            ReserveMode::Usage => usage_record(body, &prepared.units, OutboxId::default(), at_ms, at_ms),
             _ => held_record(body, prepared, now_ms),
         };
         let expires_at_ms = record.head.expires_at_ms;
-        let lives = lives_of(resolved, now_ms);
-        Ok(match self.park_admission(prepared.id, degraded(record), lives).await? {
+        let lives = lives_of(resolved, at_ms);
+        Ok(match self.park_admission(prepared.id, degraded(record), lives, now_ms).await? {
             Admission::Parked => ReserveOutcome::Admitted {
                 granted: prepared.units.clone(),
                 expires_at_ms,
                 event: OutboxId::default(),
                 now_ms,
                 readings: Vec::new(),
+                start_after_ms: 0,
             },
             Admission::Known(record) => ReserveOutcome::Replayed { record, readings: Vec::new(), now_ms },
             Admission::KeyReused(record) => ReserveOutcome::KeyReused { record },
         })
     }
 
-    /// A usage that the gate does not measure before it is parked.
+    /// A usage that the gate does not count before it is parked.
     pub(super) fn usage_without_gate(
         &self,
         entry: &TenantEntry,
@@ -110,20 +111,20 @@ impl Outage {
         Ok((prepared.id, resolved, degraded(record)))
     }
 
-    /// Parks an admission, unless the ledger knows its id.
+    /// Parks an admission, unless the ledger has its id already.
     async fn park_admission(
         &self,
         id: ReservationId,
         record: Record,
         lives: Vec<CounterLife>,
+        taken_at_ms: i64,
     ) -> Answer<Admission> {
         self.room_to_park().await?;
         let tenant = record.body.tenant.clone();
-        // Noted first: a call that meets it before it is parked only looks in vain.
+        // Noted first: a call that looks before the admission is parked only finds nothing.
         let noted = tenant.clone();
         self.parking.note(id.partition(), &noted);
         let fingerprint = record.body.fingerprint;
-        let taken_at_ms = record.head.born_at_ms;
         let parked = ParkedCall::Admit { record, lives };
         let call = call_of(&parked);
         let decide = move |known: &KnownReservation| match standing(known) {
@@ -144,14 +145,15 @@ impl Outage {
         };
         let admission = self.core.ledger.park(id, decide).await.map_err(both_away)?;
         if matches!(admission, Admission::Parked) {
-            // Noted again: a look before it was parked may have forgotten the tenant.
+            // Noted again: a look before the admission was parked may have forgotten the tenant.
             self.parking.note(id.partition(), &noted);
             self.core.metrics.call_parked(call);
         }
         Ok(admission)
     }
 
-    /// Consumes or releases a reservation that the ledger knows, by parking the call. `away` is why the gate was not asked.
+    /// Consumes or releases a reservation that the ledger has, by parking the call. `away` says why the gate was not
+    /// asked.
     pub(in crate::operations) async fn resolve(
         &self,
         id: ReservationId,
@@ -174,8 +176,8 @@ impl Outage {
         }
     }
 
-    /// A reservation with the parked calls that the gate does not have yet, as far as there are any; `at_gate` is what it has.
-    /// With the gate away, what the ledger knows.
+    /// A reservation together with its parked calls that the gate does not have yet; `at_gate` is its record there.
+    /// With the gate away, what the ledger has.
     pub(in crate::operations) async fn with_parked(
         &self,
         id: ReservationId,
@@ -203,7 +205,7 @@ impl Outage {
         }
     }
 
-    /// A reservation's record for a cost to be worked out again, from wherever it is known.
+    /// A reservation's record from the engine that has it, to compute a cost again.
     pub(in crate::operations) async fn known_record(
         &self,
         id: ReservationId,
@@ -248,8 +250,8 @@ fn call_of(parked: &ParkedCall) -> Call {
     }
 }
 
-/// How a reservation stands by what the ledger knows: its booked row, or its parked admission, and then its parked calls in order. Those
-/// that the row has already change nothing.
+/// A reservation's state by the ledger: its booked row or parked admission, then its parked calls in order. Calls that
+/// the row contains already change nothing.
 pub(in crate::operations) fn standing(known: &KnownReservation) -> Option<ReservationView> {
     let row = known.row.as_ref();
     let mut found = row.map(|row| ReservationView { record: row.record.clone() });
@@ -307,7 +309,7 @@ fn judge(known: &KnownReservation, bound: Option<&TenantId>, call: &ParkedCall, 
     }
 }
 
-/// A change as it was judged. What a release does not name stands as consumed so far, here as at the gate.
+/// A change as it was judged. Lines that a release does not name keep what is consumed so far, as at the gate.
 fn stated(before: &ReservationView, call: &ParkedCall) -> ParkedCall {
     match call {
         ParkedCall::Consume { totals, is_final } => {

@@ -1,4 +1,4 @@
-//! While the gate is away: calls are judged by the ledger, parked, and delivered once it answers.
+//! While the gate is away: the ledger judges calls and parks them; they are redelivered once the gate answers.
 
 mod conflicts;
 mod degraded;
@@ -9,14 +9,14 @@ mod redelivery;
 use std::sync::Arc;
 
 pub use conflicts::{ConflictChoice, ConflictView};
-pub(super) use degraded::standing;
+pub(super) use degraded::{keep_restorable, lives_of, standing};
 use parking::Parking;
 
 use crate::operations::core::Core;
 use crate::operations::memory::Memory;
 use crate::operations::preparation::Preparation;
 
-/// What is done without the gate, and how it gets to the gate afterwards.
+/// The work done without the gate, and its redelivery.
 pub struct Outage {
     core: Arc<Core>,
     preparation: Arc<Preparation>,
@@ -27,7 +27,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// With room for so many parked calls.
+    /// Allows this many parked calls.
     pub(super) fn new(
         core: Arc<Core>,
         preparation: Arc<Preparation>,

@@ -1,4 +1,4 @@
-//! Which tenants may have calls that wait for the gate, as far as this instance knows, and whose turn it is to replay them.
+//! Which tenants may have parked calls that wait, as far as this instance knows, and who may redeliver them now.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,30 +11,30 @@ use crate::domain::ids::{Epoch, Partition, ReservationId, TenantId};
 use crate::ledger::LedgerError;
 use crate::operations::error::{Answer, OperationError};
 
-/// How long the ledger's count of waiting calls is taken for true; what is parked here meanwhile is added.
+/// How long the ledger's count of waiting calls is used before it is read again; calls parked here meanwhile are added.
 const COUNT_FOR: Duration = Duration::from_secs(1);
 
-/// What this instance knows of parked calls. It may know of too many: looking puts that right.
+/// What this instance knows about parked calls. It may list too many tenants: a look corrects that.
 #[derive(Default)]
 pub(in crate::operations) struct Parking {
     known: Mutex<PendingTenants>,
-    /// How many tenants are known, so that a call need not wait for the others when there is none.
+    /// How many tenants are listed, so that without any a call takes no lock.
     tenants: AtomicUsize,
     turns: Mutex<HashMap<Partition, Arc<tokio::sync::Mutex<()>>>>,
     room: Mutex<Room>,
-    /// How far a tenant's waiting calls have come.
+    /// How far the delivery of each tenant's waiting calls is.
     delivered: Mutex<HashMap<TenantId, Delivered>>,
 }
 
-/// What the gate was delivered, and what could not be delivered to it, has no meaning in another epoch.
+/// What was delivered to the gate and what could not be. Neither has a meaning in another epoch.
 #[derive(Default)]
 struct Delivered {
     epoch: Option<Epoch>,
     /// The calls that the gate has.
     numbers: BTreeSet<i64>,
-    /// Reservations whose calls cannot be delivered now, and when that was tried last.
+    /// Reservations whose calls cannot be delivered now, and when that was last tried.
     passed_over: HashMap<ReservationId, Instant>,
-    /// The tenant's note as of which nothing but those waited.
+    /// The tenant's note as of which only those reservations had waiting calls.
     rests_since: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Delivered {
 
 #[derive(Default)]
 struct PendingTenants {
-    /// Per tenant, when it was noted last.
+    /// By tenant, when it was last noted.
     partitions: HashMap<Partition, HashMap<TenantId, u64>>,
     notes: u64,
 }
@@ -75,7 +75,7 @@ impl Parking {
         }
     }
 
-    /// When the tenant was noted last; nothing when it has no calls that wait.
+    /// When the tenant was last noted; none when it has no calls that wait.
     pub(in crate::operations) fn noted(&self, partition: Partition, tenant: &TenantId) -> Option<u64> {
         if self.tenants.load(Ordering::Acquire) == 0 {
             return None;
@@ -88,7 +88,7 @@ impl Parking {
         self.tenants.load(Ordering::Acquire) > 0 && lock(&self.known).partitions.contains_key(&partition)
     }
 
-    /// Nothing waits any more of what was noted up to `note`.
+    /// Forgets a tenant: nothing noted up to `note` waits any more.
     pub(super) fn forget(&self, partition: Partition, tenant: &TenantId, note: u64) {
         let mut known = lock(&self.known);
         let Some(tenants) = known.partitions.get_mut(&partition) else { return };
@@ -116,7 +116,7 @@ impl Parking {
         delivered.passed_over.insert(id, Clock::monotonic());
     }
 
-    /// The reservations of a tenant that were passed over within this time, in this epoch.
+    /// The reservations of a tenant that could not be delivered, tried within this time, in this epoch.
     pub(in crate::operations) fn passed_over(
         &self,
         tenant: &TenantId,
@@ -131,13 +131,13 @@ impl Parking {
         passed_over.map(|(id, _)| *id).collect()
     }
 
-    /// Notes that nothing of a tenant waits, of what was noted up to `note`, but what is passed over in this epoch.
+    /// Notes that of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch wait.
     pub(in crate::operations) fn rest(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) {
         let mut delivered = lock(&self.delivered);
         delivered.entry(tenant.clone()).or_default().in_epoch(epoch).rests_since = Some(note);
     }
 
-    /// Whether nothing of what was noted waits, up to `note`, but what is passed over in this epoch.
+    /// Whether of what was noted of a tenant up to `note`, only the undeliverable calls of this epoch wait.
     pub(in crate::operations) fn rests(&self, tenant: &TenantId, epoch: Option<Epoch>, note: u64) -> bool {
         let delivered = lock(&self.delivered);
         delivered
@@ -158,7 +158,7 @@ impl Parking {
         delivered.map(|delivered| delivered.numbers.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// These calls wait no more.
+    /// Forgets these calls: they are settled.
     pub(in crate::operations) fn settled(&self, tenant: &TenantId, numbers: &[i64]) {
         let mut tenants = lock(&self.delivered);
         let Some(delivered) = tenants.get_mut(tenant) else { return };
@@ -179,12 +179,12 @@ impl Parking {
         known.partitions.iter().flat_map(of).collect()
     }
 
-    /// The turn to replay calls of the partition in this instance.
+    /// The lock under which this instance redelivers calls of the partition.
     pub(in crate::operations) fn turn(&self, partition: Partition) -> Arc<tokio::sync::Mutex<()>> {
         lock(&self.turns).entry(partition).or_default().clone()
     }
 
-    /// Takes a place for one more call; nothing when the count must be asked for first.
+    /// Takes a place for one more call; none when the count must be read first.
     fn take_place(&self, most: u64) -> Option<Answer<()>> {
         let mut room = lock(&self.room);
         room.counted_at.filter(|counted_at| counted_at.elapsed() < COUNT_FOR)?;
@@ -201,9 +201,9 @@ impl Parking {
 }
 
 impl Outage {
-    /// Room for one more parked call.
+    /// Takes a place for one more parked call.
     ///
-    /// Errors: `Overloaded` when as many wait as may.
+    /// Errors: `Overloaded` when the most that may wait do so.
     pub(super) async fn room_to_park(&self) -> Answer<()> {
         loop {
             if let Some(taken) = self.parking.take_place(self.parked_calls_max) {
@@ -215,7 +215,7 @@ impl Outage {
     }
 }
 
-/// With the gate away, a ledger that cannot keep the call either leaves nothing to answer with.
+/// The error when the gate is away and the ledger cannot store the call either.
 pub(super) fn both_away(error: LedgerError) -> OperationError {
     if error.is_transient() {
         OperationError::GateUnavailable(format!("it is away, and the ledger cannot keep the call: {error}"))

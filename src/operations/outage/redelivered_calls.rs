@@ -1,4 +1,5 @@
-//! Redelivers the parked calls of one reservation: its admission as it was given, then what its consumes and releases come to, in one call.
+//! Redelivers the parked calls of one reservation: first its admission as it was granted, then its consumes and
+//! releases, merged into one call.
 
 use super::Outage;
 use crate::domain::ids::{Epoch, OutboxId, ReservationId};
@@ -6,13 +7,13 @@ use crate::domain::merged_change::{MergedChange, MergedKind};
 use crate::domain::parked::{CounterLife, ParkedCall};
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
-use crate::gate::{ConsumeCall, GateError, RecordCall, RecordOutcome, ReleaseCall, ResolveOutcome};
+use crate::gate::{ConsumeCall, GateError, IdCheck, RecordCall, RecordOutcome, ReleaseCall, ResolveOutcome};
 use crate::ledger::{LedgerError, ParkedRow};
 use crate::operations::error::OperationError;
 use crate::operations::memory::{Recovery, Tries};
 use crate::telemetry::labels::Script;
 
-/// What became of one parked call.
+/// The outcome of one parked call.
 #[derive(Clone)]
 pub(in crate::operations) enum Settled {
     /// The gate has it.
@@ -27,7 +28,7 @@ enum Change<'a> {
     Release(ReleaseCall<'a>),
 }
 
-/// Why a redelivery stops before its end; it goes on later.
+/// Why a redelivery stops early; it goes on later.
 pub(in crate::operations) enum Halt {
     Away(GateError),
     Failed(OperationError),
@@ -45,7 +46,7 @@ impl From<LedgerError> for Halt {
     }
 }
 
-/// Up to which epoch's end the ledger has caught up since this redelivery began.
+/// The epoch up to whose end the ledger has caught up since this redelivery began.
 #[derive(Default)]
 pub(in crate::operations) struct CaughtUp(Option<Epoch>);
 
@@ -57,7 +58,7 @@ struct Waiting {
 }
 
 impl Outage {
-    /// Redelivers the calls of one reservation, in order, and says what became of each.
+    /// Redelivers the calls of one reservation, in order, and returns the outcome of each.
     pub(super) async fn redeliver_reservation(
         &self,
         id: ReservationId,
@@ -69,7 +70,8 @@ impl Outage {
         for row in rows {
             match ParkedCall::decode(&row.payload) {
                 Ok(ParkedCall::Admit { record, lives }) => {
-                    let admitted = self.redeliver_admission(id, &record, &lives, caught_up).await;
+                    let taken = (&record, row.taken_at_ms);
+                    let admitted = self.redeliver_admission(id, taken, &lives, caught_up).await;
                     settled.push((row.number, or_conflict(admitted)?));
                 }
                 Ok(call) => changes.push(Waiting { number: row.number, call, taken_at_ms: row.taken_at_ms }),
@@ -80,7 +82,8 @@ impl Outage {
         Ok(settled)
     }
 
-    /// All changes in one call; where the gate does not take that, each by itself, so that only what conflicts is kept back.
+    /// Delivers all changes in one call. Where the gate rejects it, delivers them one by one, so that only those in
+    /// conflict are kept back.
     async fn redeliver_changes(
         &self,
         id: ReservationId,
@@ -132,7 +135,7 @@ impl Outage {
     async fn redeliver_admission(
         &self,
         id: ReservationId,
-        record: &Record,
+        (record, taken_at_ms): (&Record, i64),
         lives: &[CounterLife],
         caught_up: &mut CaughtUp,
     ) -> Result<Settled, Halt> {
@@ -142,15 +145,22 @@ impl Outage {
         loop {
             let lives = self.memory.lives_now(&entry, record, lives);
             let epoch = self.core.gate.epoch(id.partition());
-            let ledger_asked = asked.is_some() && asked == epoch;
-            let call = RecordCall { id, record, lives: &lives, ledger_asked, now_ms: self.core.script_now() };
+            let is_asked = asked.is_some() && asked == epoch;
+            let call = RecordCall {
+                id,
+                record,
+                lives: &lives,
+                taken_at_ms: Some(taken_at_ms),
+                id_check: if is_asked { IdCheck::Asked } else { IdCheck::Ask },
+                now_ms: self.core.script_now(),
+            };
             match self.core.timed(Script::Record, self.core.gate.record(&call)).await {
-                Ok(RecordOutcome::Done | RecordOutcome::Replayed) => return Ok(Settled::Done),
-                Ok(RecordOutcome::KeyReused) => return Ok(Settled::Conflict(KEY_REUSED.into())),
+                Ok(RecordOutcome::Done(_) | RecordOutcome::Replayed) => return Ok(Settled::Done),
+                Ok(RecordOutcome::KeyReused(_)) => return Ok(Settled::Conflict(KEY_REUSED.into())),
                 Ok(RecordOutcome::TooLarge) => {
                     return Ok(Settled::Conflict("a counter would be beyond the largest amount".into()));
                 }
-                Ok(RecordOutcome::StaleWindow) => {
+                Ok(RecordOutcome::StaleWindow { .. }) => {
                     return Err(
                         unavailable("its clock is behind the time at which the call was taken").into()
                     );
@@ -168,7 +178,8 @@ impl Outage {
         }
     }
 
-    /// The ledger's row of an admission that the gate does not know decides, once everything from before this redelivery is booked.
+    /// The gate does not know an admission: the ledger's row decides, once everything from before this redelivery is
+    /// booked.
     async fn ask_ledger(
         &self,
         id: ReservationId,
@@ -190,7 +201,7 @@ impl Outage {
         Ok(Some(Settled::Done))
     }
 
-    /// Drives a change to the gate's decision; nothing when neither gate nor ledger knows the reservation.
+    /// Drives a change to the gate's decision; none when neither gate nor ledger knows the reservation.
     async fn redeliver_change(
         &self,
         id: ReservationId,
@@ -221,7 +232,7 @@ impl Outage {
     }
 }
 
-/// With the gate away, a redelivery stops.
+/// Stops the redelivery when the gate is away.
 async fn unless_away(recovery: &mut Recovery<'_>, error: GateError) -> Result<(), Halt> {
     recovery.after_failure(error).await?.map_or(Ok(()), |away| Err(Halt::Away(away)))
 }
@@ -249,7 +260,8 @@ fn has_it(merged: &MergedChange, rejection: &Rejection, record: &Record) -> bool
     }
 }
 
-/// The same call with totals that the gate has beyond it in lines that it does not name: so it was told before, or is to be told now.
+/// The same call with its unnamed lines raised to the gate's totals: it was delivered in this form before, or is
+/// delivered so now.
 fn raised(merged: &MergedChange, refused: Option<&ResolveOutcome>) -> Option<MergedChange> {
     match refused? {
         ResolveOutcome::Rejected {
@@ -260,7 +272,7 @@ fn raised(merged: &MergedChange, refused: Option<&ResolveOutcome>) -> Option<Mer
     }
 }
 
-/// A failure that will not pass is the call's own.
+/// A lasting failure makes the call a conflict.
 fn or_conflict(settled: Result<Settled, Halt>) -> Result<Settled, Halt> {
     match settled {
         Err(Halt::Failed(error)) if !passes(&error) => Ok(Settled::Conflict(error.to_string())),
@@ -275,7 +287,7 @@ fn unavailable(why: &str) -> OperationError {
     OperationError::GateUnavailable(why.into())
 }
 
-/// Whether the same may succeed later.
+/// Whether a later try may succeed.
 fn passes(error: &OperationError) -> bool {
     matches!(
         error,

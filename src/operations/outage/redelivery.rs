@@ -1,6 +1,7 @@
-//! Delivers parked calls to the gate, reservation by reservation, with their ids and times. Ids and totals make redelivery safe; the
-//! ledger's row decides what the gate has forgotten. A call is settled once the ledger has booked it. Until then this instance notes
-//! which calls the gate has in this epoch, so that no caller waits for the ledger.
+//! Delivers parked calls to the gate, reservation by reservation, with their ids and times. Ids and totals make
+//! redelivery safe; where the gate has forgotten a reservation, the ledger's row decides. A call is settled once the
+//! ledger has booked it. Until then this instance remembers which calls the gate has in this epoch, so that no caller
+//! waits for the ledger.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,31 +20,31 @@ use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::Script;
 
-/// Calls read at once; those of their reservations come with them.
+/// How many calls are read at once; the other calls of their reservations come with them.
 const PAGE: usize = 100;
-/// Longer than a page takes; each page takes its own. So long do calls wait for an instance that was killed at it.
+/// Longer than a page takes; each page takes the lease again. Calls wait this long for an instance that was killed.
 const LEASE: Duration = Duration::from_secs(2);
-/// How long a call waits for the ledger to say whether others of its reservation wait.
+/// How long a call waits for the ledger to say whether other calls of its reservation wait.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 const TENANTS_MAX: usize = 10_000;
 const TENANTS_AT_ONCE: usize = 4;
 const SETTLED_DAYS: u16 = 7;
-/// With so many calls delivered and not settled, the books are waited for before more is delivered to it.
+/// With so many calls delivered and not settled, redelivery waits for the books.
 const DELIVERED_MAX: usize = 1_000;
 
-/// Which calls are to go.
+/// Which calls to redeliver.
 #[derive(Clone, Copy)]
 enum Wanted {
-    /// Those of one reservation, whatever became of them before.
+    /// Those of one reservation, even after a failure.
     Of(ReservationId),
-    /// Those that were not passed over: what a call of the tenant waits for.
+    /// Those of reservations that were not skipped: a call of the tenant waits for these.
     Others,
-    /// Those that were not passed over lately.
+    /// Those of reservations that were not skipped lately.
     Due,
 }
 
-/// What a redelivery came to.
+/// The result of a redelivery.
 enum Redelivered {
     /// The gate has everything.
     All,
@@ -51,7 +52,7 @@ enum Redelivered {
     More,
     /// The gate is away.
     Away(GateError),
-    /// Another call or instance is at it.
+    /// Another call or instance is redelivering.
     NotYet,
 }
 
@@ -64,14 +65,14 @@ impl Outage {
         Ok(())
     }
 
-    /// As [`Self::reload_parked`], and drops what has long been done.
+    /// As [`Self::reload_parked`]; also drops calls that were done long ago.
     pub async fn look_for_parked(&self) -> Answer<()> {
         self.reload_parked().await?;
         self.core.ledger.drop_settled_parked(SETTLED_DAYS).await?;
         Ok(())
     }
 
-    /// Redelivers what waits of every tenant known to have such calls; what cannot be redelivered now stays.
+    /// Redelivers the waiting calls of every tenant noted; those that cannot be redelivered now stay.
     pub async fn redeliver_parked(&self) {
         let tenants = futures::stream::iter(self.parking.all());
         tenants
@@ -89,7 +90,7 @@ impl Outage {
             .await;
     }
 
-    /// Lets the parked calls of a tenant go first. Says why when the gate is away.
+    /// Redelivers the parked calls of a tenant before a call of it. Says why when the gate is away.
     pub(in crate::operations) async fn parked_first(&self, tenant: &TenantId) -> Answer<Option<GateError>> {
         let partition = self.core.gate.partition_of(tenant);
         let epoch = self.core.gate.epoch(partition);
@@ -101,7 +102,7 @@ impl Outage {
         }
     }
 
-    /// Lets the parked calls of a reservation go first. Says why when the gate is away.
+    /// Redelivers the parked calls of a reservation before a call of it. Says why when the gate is away.
     pub(in crate::operations) async fn parked_of_first(
         &self,
         id: ReservationId,
@@ -121,7 +122,7 @@ impl Outage {
         .await
     }
 
-    /// Without the ledger, a reservation of a tenant that is not known to have calls that wait goes on to the gate.
+    /// Without the ledger, a call goes on to the gate if its tenant is not noted.
     async fn unless_noted(&self, id: ReservationId, error: OperationError) -> Answer<Option<GateError>> {
         let peeked = self.core.gate.peek_record(id, None, self.core.script_now()).await;
         let record = peeked.ok().and_then(|peeked| peeked.record);
@@ -129,7 +130,8 @@ impl Outage {
         if record.is_some_and(|record| !noted(&record.body.tenant)) { Ok(None) } else { Err(error) }
     }
 
-    /// Redelivers calls of a reservation that the gate does not know, if some wait that this instance has not heard of.
+    /// Redelivers calls of a reservation that the gate does not know, if some wait of which this instance has had no
+    /// notice.
     pub(in crate::operations) async fn redeliver_unheard(
         &self,
         id: ReservationId,
@@ -165,7 +167,7 @@ impl Outage {
         }
     }
 
-    /// Redelivers all calls of a tenant, and notes as done what the books have.
+    /// Redelivers all calls of a tenant, and settles those that are booked.
     async fn redeliver_and_settle(&self, tenant: &TenantId) -> Answer<Redelivered> {
         let partition = self.core.gate.partition_of(tenant);
         let mut caught_up = CaughtUp::default();
@@ -185,8 +187,8 @@ impl Outage {
         }
     }
 
-    /// Redelivers the next calls that the gate does not have, of a tenant or of one reservation; one redelivery of a partition at a time, over all
-    /// instances, and each for a page only, so that nobody waits for the whole.
+    /// Redelivers the next calls that the gate does not have, of a tenant or of one reservation. Over all instances one
+    /// redelivery of a partition runs at a time, and each only for a page, so that no caller waits for all of them.
     async fn redeliver_next(
         &self,
         tenant: &TenantId,
@@ -221,7 +223,7 @@ impl Outage {
         redelivered
     }
 
-    /// Why the gate cannot take anything now. By a clock that is not trusted it would take calls into the wrong windows.
+    /// Why the gate cannot take anything now. By an untrusted clock it would count calls in wrong windows.
     async fn away(&self, partition: Partition, tenant: &TenantId) -> Answer<Option<GateError>> {
         if !self.core.gate.trusts_time() {
             return Ok(Some(GateError::Unavailable("its clock is not trusted".into())));
@@ -239,7 +241,7 @@ impl Outage {
         self.core.timed(Script::Peek, self.core.gate.peek_counters(&call)).await.map(|peeked| peeked.last_id)
     }
 
-    /// The next calls not yet delivered to the gate in this epoch.
+    /// The next calls that were not delivered to the gate in this epoch.
     async fn undelivered(&self, tenant: &TenantId, wanted: Wanted, limit: usize) -> Answer<Vec<ParkedRow>> {
         let epoch = self.core.gate.epoch(self.core.gate.partition_of(tenant));
         let (only, without) = match wanted {
@@ -251,7 +253,8 @@ impl Outage {
         Ok(self.core.ledger.waiting_calls(tenant, only, delivered, &without, limit).await?)
     }
 
-    /// Of what was noted of the tenant up to `note` at most what is passed over waits: calls of others need not look again.
+    /// Notes that of what was noted of the tenant up to `note`, only skipped reservations can have waiting calls: other
+    /// calls need not look again.
     async fn nothing_else_waits(&self, tenant: &TenantId, note: u64) -> Answer<()> {
         let partition = self.core.gate.partition_of(tenant);
         let epoch = self.core.gate.epoch(partition);
@@ -266,8 +269,8 @@ impl Outage {
         Ok(())
     }
 
-    /// Redelivers a page while the lease lasts, and remembers which calls the gate has. What waits for a decision about quarantine is
-    /// passed over: it holds up nothing but calls of its own reservation.
+    /// Redelivers a page while the lease lasts, and remembers which calls the gate has. Calls that wait for a decision
+    /// about quarantine are skipped: they hold up only calls of their own reservation.
     async fn redeliver_page(
         &self,
         tenant: &TenantId,
@@ -333,7 +336,8 @@ impl Outage {
         Ok(())
     }
 
-    /// Waits, within bounds, until the books have what was delivered to the gate, and notes that as done. Says whether they have.
+    /// Waits, within bounds, until what was delivered to the gate is booked, and settles those calls. Returns
+    /// whether it is.
     async fn settle_delivered(&self, partition: Partition, tenant: &TenantId) -> Answer<bool> {
         let epoch = self.core.gate.epoch(partition);
         let delivered = self.parking.delivered(tenant, epoch);
@@ -347,14 +351,14 @@ impl Outage {
         Ok(true)
     }
 
-    /// Waits until the books have all that the gate did in this epoch. Only then may its memory be lost again.
+    /// Waits until all that the gate did in this epoch is booked. Only then may its memory be lost again.
     async fn is_booked(&self, partition: Partition, tenant: &TenantId, epoch: Option<Epoch>) -> bool {
         let Ok(last_id) = self.probe(partition, tenant).await else { return false };
         if self.core.progress.catch_up(partition, last_id).await.is_err() {
             return false;
         }
         let Ok(cursor) = self.core.ledger.cursor_row(partition).await else { return false };
-        // A rest that was given up is not booked.
+        // An abandoned tail is not booked.
         let is_kept = epoch.is_some_and(|epoch| cursor.given_up < epoch);
         is_kept && cursor.settles(last_id) && self.core.gate.epoch(partition) == epoch
     }
@@ -364,7 +368,7 @@ fn silent_ledger() -> OperationError {
     OperationError::LedgerUnavailable("it did not say in time whether calls wait".into())
 }
 
-/// Each reservation with its calls in order; the reservations in the order of their first.
+/// Each reservation with its calls in order; the reservations in the order of their first call.
 fn by_reservation(page: &[ParkedRow]) -> Vec<(ReservationId, Vec<&ParkedRow>)> {
     let mut places = HashMap::new();
     let mut groups: Vec<(ReservationId, Vec<&ParkedRow>)> = Vec::new();

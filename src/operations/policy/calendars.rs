@@ -1,4 +1,4 @@
-//! Zone and anchor day of a tenant by their dates: when a change of them holds, and what is shown of one to come.
+//! A tenant's zone and anchor day by their dates: when a change of them takes effect, and how one to come is shown.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ use crate::ledger::{CalendarChange, StoredTenant};
 impl PolicyVerbs {
     /// A stored tenant as it is shown.
     pub(in crate::operations) fn shown(&self, stored: &StoredTenant) -> Value {
-        // Where none is stored there is none to come, whatever the definition says.
+        // Where no calendars are stored, none is still to come, whatever the definition says.
         let calendars = Calendars::of(stored.calendars.clone(), Calendar::default());
         self.with_calendars(stored.definition.clone(), &calendars)
     }
 
-    /// While a change of calendar is still to come: the calendar that holds now and those that follow it.
+    /// Adds the current calendar and those to come, while a change of calendar is still to come.
     pub(super) fn with_calendars(&self, mut definition: Value, calendars: &Calendars) -> Value {
         let to_come = calendars.to_come(self.core.clock.now_ms());
         if let (Some(fields), false) = (definition.as_object_mut(), to_come.is_empty()) {
@@ -35,7 +35,8 @@ impl PolicyVerbs {
     }
 }
 
-/// What it does to a tenant's calendars that `asked` is asked for in their place: it holds at once where nothing is booked.
+/// The change of a tenant's calendars when `asked` replaces the current one. It takes effect at once where nothing is
+/// booked.
 pub(super) fn calendar_change(
     tenant: &TenantId,
     before: &Calendars,

@@ -1,4 +1,4 @@
-//! What is in use: asked of the books once they have what the outboxes hold.
+//! Whether an object is in use: the books are asked once they contain what the outboxes hold.
 
 use super::PolicyVerbs;
 use crate::domain::ids::{MeterId, TenantId};
@@ -7,7 +7,7 @@ use crate::operations::error::{Answer, OperationError};
 impl PolicyVerbs {
     /// Whether anything of the tenant is booked, or waits to be.
     ///
-    /// Errors: its outbox cannot be seen to its end.
+    /// Errors: the writer has not caught up with its outbox.
     pub(super) async fn has_booked(&self, tenant: &TenantId) -> Answer<bool> {
         if self.core.ledger.has_booked(tenant).await? {
             return Ok(true);
@@ -16,7 +16,7 @@ impl PolicyVerbs {
         Ok(self.core.ledger.has_booked(tenant).await?)
     }
 
-    /// As [`Self::has_booked`]; of an outbox that cannot be seen to its end it is assumed.
+    /// As [`Self::has_booked`], but true when the writer has not caught up with its outbox.
     pub(super) async fn may_have_booked(&self, tenant: &TenantId) -> Answer<bool> {
         match self.has_booked(tenant).await {
             Err(OperationError::GateUnavailable(_)) => Ok(true),
@@ -26,7 +26,7 @@ impl PolicyVerbs {
 
     /// Whether anything is booked on the meter, or waits to be.
     ///
-    /// Errors: an outbox cannot be seen to its end.
+    /// Errors: the writer has not caught up with an outbox.
     pub(super) async fn is_meter_used(&self, meter: &MeterId) -> Answer<bool> {
         if self.core.ledger.is_meter_booked(meter).await? {
             return Ok(true);

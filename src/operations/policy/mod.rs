@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::field_error::read_json;
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::policy::diff::{DefinitionKind, digest};
@@ -25,10 +26,10 @@ use crate::operations::requests::{ApplyRequest, Page, Precondition};
 use policy_change::{Target, Terms};
 use policy_draft::internal;
 
-/// What is done with policy: objects and files of them, created, replaced, read and deleted.
+/// The verbs of policy: objects and files of them are created, replaced, read and deleted.
 pub struct PolicyVerbs {
     core: Arc<Core>,
-    /// The plan on which an unknown tenant is created at first use; none: it is refused.
+    /// The plan on which an unknown tenant is created at first use; none: unknown tenants are refused.
     unknown_tenant_plan: Option<PlanId>,
 }
 
@@ -38,8 +39,8 @@ impl PolicyVerbs {
         Self { core, unknown_tenant_plan }
     }
 
-    /// Creates or replaces an object. `body` is the JSON of its definition; its `id` may be left out and must else be
-    /// `id`. Live on every instance within a second.
+    /// Creates or replaces an object. `body` is the JSON of its definition; its `id` must be `id` or left out. Every
+    /// instance applies it within a second.
     pub async fn put_policy(
         &self,
         kind: DefinitionKind,
@@ -85,7 +86,7 @@ impl PolicyVerbs {
         Ok(StoredDefinition { definition, version, created: false })
     }
 
-    /// Deletes an object that nothing refers to and nothing is booked on.
+    /// Deletes an object, unless something refers to it or is booked on it.
     pub async fn delete_policy(
         &self,
         kind: DefinitionKind,
@@ -101,9 +102,9 @@ impl PolicyVerbs {
         })
     }
 
-    /// Makes all the changes of a file, or says what they would be: all of them or none, under one version.
+    /// Makes all the changes of a file under one version, all or none, or says what they would be.
     ///
-    /// Errors: everything that is wrong with it, pointing into the file.
+    /// Errors: everything that is wrong with it, with pointers into the file.
     pub async fn apply_policy(&self, request: ApplyRequest, actor: &str) -> Answer<PolicyChanges> {
         let ApplyRequest { policy, prune, dry_run, expected_digest } = request;
         let edit = Edit::apply(policy, prune).map_err(OperationError::Invalid)?;
@@ -136,7 +137,7 @@ impl PolicyVerbs {
         Ok(page.map(|row| with_version(self.shown(&row), row.version)))
     }
 
-    /// The tenant; one that nobody has made is created where the configuration names a plan for such tenants.
+    /// The tenant. An unknown one is created where the configuration names a plan for such tenants.
     pub(in crate::operations) async fn tenant_or_new(&self, id: &TenantId) -> Answer<Arc<TenantEntry>> {
         match (self.core.policy.find_tenant(id).await?, &self.unknown_tenant_plan) {
             (Some(entry), _) => return Ok(entry),
@@ -157,7 +158,7 @@ impl PolicyVerbs {
             INSTALLATION,
         );
         match made.await {
-            // Somebody made it meanwhile, and said more of it.
+            // Somebody else created it meanwhile.
             Ok(_) | Err(OperationError::PreconditionFailed { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -179,8 +180,16 @@ fn document(kind: DefinitionKind, id: &str, body: &[u8]) -> Answer<PolicyFile> {
             return Err(OperationError::field("/id", format!("must be {id}, as in the path, or left out")));
         }
     }
-    let file = serde_json::json!({ kind.list_name(): [value] });
-    let prefix = format!("/{}/0", kind.list_name());
+    let (value, prefix) = if kind == DefinitionKind::CostDefaults {
+        if id != CostDefaults::ID {
+            return Err(OperationError::field("/id", "must be default: there is only one"));
+        }
+        fields.remove("id");
+        (value, format!("/{}", kind.list_name()))
+    } else {
+        (Value::Array(vec![value]), format!("/{}/0", kind.list_name()))
+    };
+    let file = serde_json::json!({ kind.list_name(): value });
     read_json(&file).map_err(|error| {
         let pointer = error.pointer.strip_prefix(&prefix).unwrap_or(&error.pointer).to_owned();
         OperationError::Invalid(vec![FieldError::new(pointer, error.message)])
@@ -194,7 +203,7 @@ fn with_version(mut definition: Value, version: u64) -> Value {
     definition
 }
 
-/// Why an object cannot be deleted: the books have it, or others name it.
+/// Why an object cannot be deleted: it is in the books, or others refer to it.
 fn why_it_stays(kind: DefinitionKind, id: &str, errors: &[FieldError]) -> String {
     let own = format!("/{}/{id}", kind.list_name());
     let is_of_itself = |error: &&FieldError| error.pointer.is_empty() || error.pointer == own;
@@ -215,7 +224,7 @@ fn missing(kind: DefinitionKind, id: &str) -> OperationError {
 }
 
 fn tenant_place(text: &str) -> Answer<TenantCursor> {
-    let bad = || OperationError::Malformed("the cursor does not read".into());
+    let bad = || OperationError::Malformed("the cursor cannot be decoded".into());
     let (at, id) = text.split_once(':').ok_or_else(bad)?;
     Ok(TenantCursor {
         created_at_us: at.parse().map_err(|_| bad())?,

@@ -1,4 +1,4 @@
-//! Overrides as resources: the nested objects of a tenant, each by its id.
+//! Overrides as resources: objects nested in a tenant, each with its id.
 
 use serde_json::{Map, Value};
 
@@ -87,7 +87,8 @@ impl PolicyVerbs {
         Ok(Rows { data: tenants.into_iter().flat_map(of_tenant).collect(), next, as_of_ms: None })
     }
 
-    /// Changes a tenant's list of overrides against the version it was read at, again when it moved meanwhile.
+    /// Changes a tenant's list of overrides against the version at which it was read, with retries when that has
+    /// changed meanwhile.
     async fn change_overrides(
         &self,
         tenant: &TenantId,
@@ -98,7 +99,7 @@ impl PolicyVerbs {
         loop {
             let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
             let mut definition = stored.definition;
-            // Shown only: what is still to come of a change of calendar follows from what was asked for last.
+            // Only shown, not stored: the calendars still to come follow from the last definition.
             definition.as_object_mut().and_then(|fields| fields.remove("calendars"));
             let mut overrides = definition["overrides"].as_array().cloned().unwrap_or_default();
             let created = change(&mut overrides)?;

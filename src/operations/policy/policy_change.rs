@@ -1,4 +1,5 @@
-//! Changes of the policy: each worked out on what was read, and written only if that still holds; else tried anew.
+//! Changes of the policy: each is computed on what was read and written only if that is still current; otherwise it is
+//! retried.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,10 +21,10 @@ use crate::operations::requests::Precondition;
 use crate::telemetry::labels::Alarm;
 
 const TENANTS_PAGE: usize = 1_000;
-/// So many tenants are worked out before others get the thread.
+/// How many tenants are computed before other tasks get the thread.
 const TENANTS_AT_ONCE: usize = 200;
 
-/// Waits between attempts at a change that others keep getting in the way of; in all about five seconds.
+/// Backoff between tries of a change that concurrent changes disturb; about five seconds in all.
 pub(in crate::operations) struct Attempts(ExponentialBackoff);
 
 impl Attempts {
@@ -36,7 +37,7 @@ impl Attempts {
         Self(waits.build())
     }
 
-    /// Waits until the next attempt makes sense. Errors: there have been enough.
+    /// Waits before the next try. Errors: this was the last.
     pub(in crate::operations) async fn again(&mut self) -> Answer<()> {
         let wait = self.0.next().ok_or(OperationError::Overloaded)?;
         tokio::time::sleep(wait).await;
@@ -44,27 +45,27 @@ impl Attempts {
     }
 }
 
-/// One definition that a change is about, and what must hold of it.
+/// The one definition that a change is about, and what must hold for it.
 pub(in crate::operations) struct Target<'a> {
     pub(in crate::operations) kind: DefinitionKind,
     pub(in crate::operations) id: &'a str,
     pub(super) precondition: Precondition,
 }
 
-/// How a change is made.
+/// The conditions of a change.
 #[derive(Default)]
 pub(in crate::operations) struct Terms<'a> {
     /// The one definition that it is about.
     pub(super) target: Option<Target<'a>>,
-    /// It is worked out and not made.
+    /// Only computes the change.
     pub(in crate::operations) dry_run: bool,
     /// The digest of the changes that were agreed to.
     pub(in crate::operations) agreed: Option<String>,
 }
 
-/// A change that is made, or that there was nothing to make of.
+/// A change that was made, or that had nothing to change.
 pub(in crate::operations) struct Changed {
-    /// What was written; nothing where all was as it should be.
+    /// What was written; none where nothing had to change.
     pub(in crate::operations) written: Option<PolicyWritten>,
     /// The version of the target before.
     pub(super) version_before: Option<u64>,
@@ -74,9 +75,9 @@ pub(in crate::operations) struct Changed {
 }
 
 impl PolicyVerbs {
-    /// Makes a change, again and again while something that it was prepared on is changed by others.
+    /// Makes a change, with retries while others change what it was prepared on.
     pub(super) async fn change_policy(&self, edit: Edit, terms: Terms<'_>, actor: &str) -> Answer<Changed> {
-        // Two that read all tenants would only get in each other's way.
+        // Two changes that read all tenants would only disturb each other.
         let _turn = if edit.is_of_tenants_only() || terms.dry_run {
             None
         } else {
@@ -104,7 +105,7 @@ impl PolicyVerbs {
                 Err(LedgerError::Conflict(Conflict::PolicyMoved { .. } | Conflict::Version { .. })) => {
                     self.core.policy.refresh().await?;
                 }
-                // Something was used for the first time meanwhile: the next attempt says what that means.
+                // Something was used for the first time meanwhile: the next try reports it.
                 Err(LedgerError::Busy(_) | LedgerError::Conflict(Conflict::InUse { .. })) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -112,8 +113,8 @@ impl PolicyVerbs {
         }
     }
 
-    /// Works the change out on what is stored. Where it is about tenants alone, the rest is that of this instance's memory:
-    /// it is not written unless that is up to date.
+    /// Computes the change on what is stored. Where only tenants change, everything else is taken from this instance's
+    /// memory, and the write fails unless that is up to date.
     async fn draft(&self, edit: &Edit, actor: &str) -> Answer<Draft> {
         let now_ms = self.core.clock.now_ms();
         let actor = actor.to_owned();
@@ -134,7 +135,7 @@ impl PolicyVerbs {
             let named: Vec<TenantId> = edit.tenants().into_iter().collect();
             self.core.ledger.read_tenants(named).await?.into_iter().for_each(|stored| draft.keep(stored));
         }
-        for tenant in draft.with_other_calendars() {
+        for tenant in draft.with_other_periods() {
             if !self.may_have_booked(&tenant).await? {
                 draft.note_unbooked(tenant);
             }
@@ -161,7 +162,8 @@ impl PolicyVerbs {
         }
     }
 
-    /// Names everything that speaks against the change, the books too: those that have all that was admitted by now.
+    /// Names everything that is wrong with the change. It looks into the books too, once they have all that was
+    /// admitted by now.
     async fn refuse(&self, draft: &Draft) -> Answer<()> {
         let mut errors = draft.errors();
         for (meter, wrong) in draft.meters_that_must_be_unused() {
@@ -177,10 +179,10 @@ impl PolicyVerbs {
         if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }
     }
 
-    /// The instance that made a change sees it before it answers.
+    /// The instance that made a change applies it before it answers.
     async fn after_change(&self, base: u64, written: &PolicyWritten, settled: &Settled) -> Answer<()> {
         for (tenant, why) in &settled.unresolved {
-            tracing::error!(%tenant, why, "a change of policy passed over a tenant that cannot be resolved");
+            tracing::error!(%tenant, why, "a change of policy skipped a tenant that cannot be resolved");
             self.core.metrics.alarm(Alarm::Policy);
         }
         let mut kinds = BTreeSet::new();
@@ -201,7 +203,7 @@ impl PolicyVerbs {
     }
 }
 
-/// The version that the target has, if it is there. Errors: it is not the one it must be, or there is nothing to delete.
+/// The target's version, if it exists. Errors: it is not the expected one, or there is nothing to delete.
 fn check_target(draft: &Draft, edit: &Edit, target: Option<&Target<'_>>) -> Answer<Option<u64>> {
     let Some(Target { kind, id, precondition }) = target else { return Ok(None) };
     let version = draft.version(*kind, id);

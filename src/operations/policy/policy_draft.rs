@@ -1,4 +1,4 @@
-//! A change of the policy worked out against what is stored: checked, and with every row that it writes.
+//! A change of the policy computed on what is stored: it is checked and has every row to write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,36 +9,38 @@ use super::calendars::calendar_change;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::meter::Meter;
-use crate::domain::period::{Calendars, DatedCalendar};
+use crate::domain::money::Currency;
+use crate::domain::period::{Calendars, DatedCalendar, WindowKind};
 use crate::domain::policy::counter::{GenerationRow, Resets, generations_after};
 use crate::domain::policy::diff::{Change, DefinitionKind, changes, digest};
 use crate::domain::policy::document::Definitions;
 use crate::domain::policy::edit::{Checks, Edit};
 use crate::domain::policy::resets::{TenantBefore, resets_of_all, tenant_resets_after};
 use crate::domain::policy::{Dangling, Policy};
+use crate::domain::price::currency_of;
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{
-    CalendarChange, Expected, Generation, PolicyAction, PolicyChange, PolicyVersions, PolicyWrite,
-    StoredObject, StoredTenant, TenantSince,
+    CalendarChange, CurrencyChange, Expected, Generation, PolicyAction, PolicyChange, PolicyVersions,
+    PolicyWrite, StoredObject, StoredTenant, TenantSince,
 };
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::stored_json;
 
-/// A change of the policy worked out against what is stored.
+/// A change of the policy, computed on what is stored.
 pub(in crate::operations) struct Draft {
     edit: Edit,
     actor: String,
-    /// The digest of the changes that were agreed to, where they were.
+    /// The digest of the changes that were agreed to, if any.
     agreed: Option<String>,
     now_ms: i64,
     base: PolicyVersions,
     /// The policy before and after, without tenants.
     before: Policy,
     then: Policy,
-    /// The versions of what is stored but for tenants; not known, nor needed, where only tenants change.
+    /// The versions of the stored objects except tenants; unknown, and not needed, where only tenants change.
     versions: BTreeMap<(DefinitionKind, String), u64>,
     kept: BTreeMap<TenantId, Kept>,
-    /// Those of them for which nothing is booked.
+    /// Those tenants for which nothing is booked.
     unbooked: BTreeSet<TenantId>,
     outcomes: BTreeMap<TenantId, Outcome>,
     fresh: Vec<GenerationRow>,
@@ -48,33 +50,33 @@ pub(in crate::operations) struct Draft {
 struct Kept {
     version: u64,
     calendars: Vec<DatedCalendar>,
-    /// None where it does not read.
+    /// None where it cannot be decoded.
     read: Option<(Arc<TenantDefinition>, Resets)>,
 }
 
-/// What becomes of a tenant.
+/// What the change does to a tenant.
 enum Outcome {
     Untouched,
     Written(PolicyChange),
     Wrong(Vec<FieldError>),
-    /// What is stored cannot be resolved, so it stays as it is.
+    /// The stored tenant cannot be resolved, so it stays as it is.
     Unresolved(String),
 }
 
-/// What a change comes to.
+/// The result of a change.
 pub(in crate::operations) struct Settled {
-    /// What becomes another, without those tenants that it does not name.
+    /// What changes, without those tenants that the change does not name.
     pub(in crate::operations) changes: Vec<Change>,
-    /// The definitions afterwards, without those tenants that it does not name.
+    /// The definitions afterwards, without those tenants that the change does not name.
     pub(in crate::operations) definitions: Definitions,
-    /// The calendars of the tenants that it names and does not make.
+    /// The calendars of the tenants that the change names and does not create.
     pub(in crate::operations) calendars: BTreeMap<TenantId, Calendars>,
-    /// Tenants that were passed over because what is stored of them cannot be resolved.
+    /// Tenants that were skipped because what is stored of them cannot be resolved.
     pub(super) unresolved: Vec<(TenantId, String)>,
 }
 
 impl Draft {
-    /// Begins with everything but tenants; those that the change concerns are added.
+    /// Begins with everything but tenants; the tenants that the change concerns are added afterwards.
     pub(in crate::operations) fn new(
         edit: Edit,
         actor: String,
@@ -102,7 +104,7 @@ impl Draft {
         }
     }
 
-    /// Only the changes of this digest are made.
+    /// Makes the change only if it has this digest.
     pub(super) fn agree_to(&mut self, digest: String) {
         self.agreed = Some(digest);
     }
@@ -112,11 +114,12 @@ impl Draft {
         self.base
     }
 
-    /// Whether it concerns tenants that it does not name: their counters, or what they refer to.
+    /// Whether it concerns tenants that it does not name, through their counters or what they refer to.
     pub(super) fn concerns_all_tenants(&self) -> bool {
         let (before, then) = (self.before.definitions(), self.then.definitions());
         let counts_otherwise = |(id, meter): (&MeterId, &Arc<Meter>)| {
-            then.meters.get(id).is_none_or(|then| then.decimals != meter.decimals)
+            let differs = |then: &Arc<Meter>| (then.decimals, then.booked) != (meter.decimals, meter.booked);
+            then.meters.get(id).is_none_or(differs)
         };
         before.limits != then.limits
             || before.plans != then.plans
@@ -132,12 +135,14 @@ impl Draft {
         self.kept.insert(stored.id, kept);
     }
 
-    /// The tenants that it gives another calendar.
-    pub(super) fn with_other_calendars(&self) -> Vec<TenantId> {
-        self.edit.tenants().into_iter().filter(|id| self.calendar_change(id).is_some()).collect()
+    /// The tenants that it gives another calendar or currency.
+    pub(super) fn with_other_periods(&self) -> Vec<TenantId> {
+        let has_other =
+            |id: &TenantId| self.calendar_change(id).is_some() || self.currency_change(id).is_some();
+        self.edit.tenants().into_iter().filter(has_other).collect()
     }
 
-    /// Notes that nothing is booked for this tenant, so that its calendar may change at once.
+    /// Records that nothing is booked for this tenant, so that its calendar and currency may change at once.
     pub(super) fn note_unbooked(&mut self, tenant: TenantId) {
         self.unbooked.insert(tenant);
     }
@@ -151,7 +156,28 @@ impl Draft {
         Some(calendar_change(id, &before, asked, self.unbooked.contains(id), self.now_ms))
     }
 
-    /// Works out which counters begin anew. Every tenant that the change concerns must have been added.
+    fn currency_change(&self, id: &TenantId) -> Option<CurrencyChange> {
+        let kept = self.kept.get(id)?;
+        let (old, _) = kept.read.as_ref()?;
+        let after = self.edit.tenant_after(id, Some(old))?.currency;
+        let calendars = Calendars::of(kept.calendars.clone(), old.calendar());
+        let next_start_ms = calendars.window(WindowKind::Period, self.now_ms).end_ms;
+        (old.currency != after).then(|| CurrencyChange {
+            tenant: id.clone(),
+            before: self.paid_in(old),
+            after,
+            from_ms: (!self.unbooked.contains(id)).then_some(next_start_ms),
+        })
+    }
+
+    /// The currency that a tenant pays in before the change.
+    fn paid_in(&self, tenant: &TenantDefinition) -> Option<Currency> {
+        let plan = tenant.plan.as_ref().and_then(|plan| self.before.plan(plan));
+        let prices = plan.into_iter().flat_map(|plan| &plan.prices).chain(&tenant.prices);
+        currency_of(tenant.currency, prices).ok().flatten()
+    }
+
+    /// Finds which counters start again at zero. Every tenant that the change concerns must have been added.
     pub(super) fn raise_generations(&mut self) {
         let (mut before, mut after) = (self.before.definitions().clone(), self.then.definitions().clone());
         let read = |kept: &Kept| kept.read.as_ref().map(|(definition, _)| definition.clone());
@@ -175,7 +201,7 @@ impl Draft {
         self.kept.keys().cloned().chain(self.edit.tenants()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Works out what becomes of these tenants.
+    /// Computes what the change does to these tenants.
     pub(super) fn work_out(&mut self, tenants: &[TenantId]) -> Answer<()> {
         let checks = Checks::new(&self.edit, self.before.definitions(), self.then.definitions());
         let outcomes = tenants.iter().map(|id| Ok((id.clone(), self.outcome(&checks, id)?)));
@@ -195,7 +221,7 @@ impl Draft {
                     let action = PolicyAction::Delete;
                     Outcome::Written(PolicyChange { kind: DefinitionKind::Tenant, id, expected, action })
                 }
-                Some(_) => Outcome::Unresolved("what is stored of it does not read".into()),
+                Some(_) => Outcome::Unresolved("what is stored of it cannot be decoded".into()),
                 None => Outcome::Untouched,
             });
         };
@@ -204,7 +230,7 @@ impl Draft {
             return Ok(Outcome::Wrong(errors));
         }
         let resets = match read {
-            // What did not read, or was not there, has no counters that could go on.
+            // A tenant that cannot be decoded, or did not exist, has no counters that could go on.
             None => Resets::default(),
             Some((old, resets)) => {
                 let before = TenantBefore { policy: &self.before, tenant: old, resets };
@@ -229,7 +255,8 @@ impl Draft {
         }))
     }
 
-    /// Where the calendar changes at once, every counter begins anew: what the gate knows of the old windows stands in no way.
+    /// Where the calendar changes at once, every counter starts again at zero, so that old windows at the gate have no
+    /// effect.
     fn resets_by_calendar(&self, new: &TenantDefinition, resets: Resets) -> Result<Resets, Dangling> {
         match self.calendar_change(&new.id) {
             Some(CalendarChange { calendars: None, .. }) => {
@@ -255,7 +282,7 @@ impl Draft {
             || self.outcomes.values().any(is_written)
     }
 
-    /// Everything that speaks against the change.
+    /// Everything that is wrong with the change.
     pub(in crate::operations) fn errors(&self) -> Vec<FieldError> {
         let checks = Checks::new(&self.edit, self.before.definitions(), self.then.definitions());
         let mut errors = checks.shared();
@@ -267,7 +294,8 @@ impl Draft {
         errors
     }
 
-    /// The meters of which the change alters what is fixed once they are used, or that it deletes, with what is wrong then.
+    /// The meters that must not have been used: the change deletes them, or alters what the first use fixes. Each with
+    /// what is wrong otherwise.
     pub(super) fn meters_that_must_be_unused(&self) -> Vec<(MeterId, Vec<FieldError>)> {
         let (before, then) = (&self.before.definitions().meters, &self.then.definitions().meters);
         let fixed = before.iter().map(|(id, old)| {
@@ -287,7 +315,8 @@ impl Draft {
         self.kept.keys().filter(|id| is_deleted(id)).cloned().collect()
     }
 
-    /// The change as it is written, once nothing else can move: `since` are the tenants that have changed meanwhile.
+    /// The change as it is written, under the lock against other changes. `since` are the tenants that have changed
+    /// meanwhile.
     pub(super) fn finish(mut self, since: Vec<TenantSince>) -> Answer<(PolicyWrite, Settled)> {
         if !since.is_empty() {
             let mut anew: Vec<TenantId> = since.iter().map(|each| each.id.clone()).collect();
@@ -313,6 +342,7 @@ impl Draft {
             changes: self.shared_changes()?,
             generations: self.fresh.drain(..).map(generation_row).collect(),
             calendars: self.edit.tenants().iter().filter_map(|id| self.calendar_change(id)).collect(),
+            currencies: self.edit.tenants().iter().filter_map(|id| self.currency_change(id)).collect(),
             actor: std::mem::take(&mut self.actor),
         };
         let settled = self.settled();
@@ -327,7 +357,7 @@ impl Draft {
         Ok((write, settled))
     }
 
-    /// What the change comes to, as far as it is worked out.
+    /// The result of the change, as far as it is computed.
     pub(in crate::operations) fn settled(&self) -> Settled {
         let (mut before, mut definitions) =
             (self.before.definitions().clone(), self.then.definitions().clone());
@@ -354,7 +384,7 @@ impl Draft {
         Settled { changes, definitions, calendars, unresolved: unresolved.collect() }
     }
 
-    /// What is written besides tenants, each against the version it was read at.
+    /// The objects except tenants that are written, each against the version at which it was read.
     fn shared_changes(&self) -> Answer<Vec<PolicyChange>> {
         let (before, then) = (self.before.definitions(), self.then.definitions());
         let changed = changes(before, then).into_iter().map(|change| {

@@ -1,25 +1,27 @@
-//! From the work a caller names to lines: meters and whole units, with the rules a reservation keeps of each meter.
+//! Turns the work that a caller names into lines: meters and whole units, with the rules that a reservation keeps of
+//! each meter.
 
 use std::sync::Arc;
 
 use crate::domain::amount::{Amount, Units};
 use crate::domain::ids::{MeterId, OperationId};
+use crate::domain::lines::WorkLines;
 use crate::domain::meter::Meter;
 use crate::domain::policy::Policy;
 use crate::domain::reservation::LineRule;
 use crate::operations::error::{Answer, FieldError, OperationError};
-use crate::operations::requests::Work;
+use crate::operations::requests::{CheckRequest, Work};
 
 /// One line of a request: a meter and how much of it.
 pub(in crate::operations) struct Line {
     /// The meter.
     pub(in crate::operations) meter: Arc<Meter>,
-    /// How much, above zero.
+    /// How many units, above zero.
     pub(in crate::operations) units: Units,
 }
 
 impl Line {
-    /// How much, exactly.
+    /// The exact amount.
     pub(in crate::operations) fn amount(&self) -> Amount {
         self.units.to_amount(self.meter.decimals)
     }
@@ -36,11 +38,14 @@ impl Line {
     }
 }
 
-/// The lines of the work, and the operation it runs under.
+/// The lines of the work, and the operation that it names.
 ///
-/// Errors name the field by pointer: an unknown meter or operation, a wrong attribute, an amount that is too precise
-/// or too large.
-pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Option<OperationId>)> {
+/// Errors name the field by pointer: an unknown meter or operation, a wrong attribute, an amount that is too precise or
+/// too large.
+pub(in crate::operations) fn lines_of(
+    policy: &Policy,
+    work: &Work,
+) -> Answer<(Vec<Line>, Option<OperationId>)> {
     match work {
         Work::Operation { operation, attributes } => {
             let lines = costed(policy, operation, attributes)?;
@@ -67,6 +72,56 @@ pub(super) fn lines_of(policy: &Policy, work: &Work) -> Answer<(Vec<Line>, Optio
             }
         }
     }
+}
+
+/// The work that a check asks about. Errors point into the check.
+pub(in crate::operations) fn check_work(policy: &Policy, check: &CheckRequest) -> Answer<Work> {
+    let Some(operation) = operation_of(policy, check)? else { return default_work(policy, check) };
+    let Some(cost) = check.cost else {
+        return Ok(Work::Operation { operation, attributes: check.attributes.clone() });
+    };
+    if let Some(attribute) = check.attributes.keys().next() {
+        return Err(OperationError::field(
+            format!("/attributes/{attribute}"),
+            "says nothing where `cost` says how much; leave one of them out",
+        ));
+    }
+    let rule = known_operation(policy, &operation)?;
+    let [only] = rule.costs.as_slice() else {
+        let message = format!("the operation {operation} costs several meters; leave `cost` out");
+        return Err(OperationError::field("/cost", message));
+    };
+    let lines = WorkLines::parse(vec![(only.meter.clone(), cost)]).map_err(OperationError::Invalid)?;
+    Ok(Work::Lines { lines, operation: Some(operation) })
+}
+
+/// The operation that a check names, or else the one whose pattern its method and endpoint match.
+fn operation_of(policy: &Policy, check: &CheckRequest) -> Answer<Option<OperationId>> {
+    match (&check.operation, &check.method, &check.endpoint) {
+        (Some(operation), ..) => Ok(Some(operation.clone())),
+        (None, Some(method), Some(path)) => Ok(policy.operation_of(method, path).cloned()),
+        (None, Some(_), None) => Ok(None),
+        (None, None, Some(_)) => Err(OperationError::field("/method", "is required with `endpoint`")),
+        (None, None, None) => {
+            Err(OperationError::field("/operation", "name the operation, or `method` with `endpoint`"))
+        }
+    }
+}
+
+/// The work of a check for which no operation is found.
+fn default_work(policy: &Policy, check: &CheckRequest) -> Answer<Work> {
+    if let Some(attribute) = check.attributes.keys().next() {
+        let message = "belongs to an operation, and none is found for this call";
+        return Err(OperationError::field(format!("/attributes/{attribute}"), message));
+    }
+    let defaults = policy.cost_defaults();
+    let by_method = || check.method.as_ref().and_then(|method| defaults?.cost(method));
+    let Some((defaults, cost)) = defaults.zip(check.cost.or_else(by_method)) else {
+        let message = "no operation matches, and there is no default cost of this method";
+        return Err(OperationError::field("/method", message));
+    };
+    let lines = WorkLines::parse(vec![(defaults.meter.clone(), cost)]).map_err(OperationError::Invalid)?;
+    Ok(Work::Lines { lines, operation: None })
 }
 
 fn one_line(policy: &Policy, meter: &MeterId, amount: Amount) -> Result<Line, (&'static str, String)> {
@@ -105,7 +160,7 @@ fn costed(
     costed_by(policy, &rule, attributes)
 }
 
-/// The lines a given version of an operation's rule makes of the attributes.
+/// The lines that an operation's rule, at a given policy version, makes of the attributes.
 pub(in crate::operations) fn costed_by(
     policy: &Policy,
     rule: &crate::domain::operation::Operation,

@@ -5,7 +5,7 @@ use crate::domain::counter::Counter;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{CounterRef, OnExcess};
 
-/// Where the lines of an admission count, in the order of its counters.
+/// The counters of an admission's lines, in order.
 pub(super) fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterRef> {
     let caps = |line: u8| {
         let line = prepared.lines.get(usize::from(line));
@@ -15,7 +15,7 @@ pub(super) fn places(prepared: &Prepared, resolved: &Resolved) -> Vec<CounterRef
     resolved.counters.iter().map(place).collect()
 }
 
-/// When the last subject's counter has forgotten what is counted at `at_ms`; 0 where no subject's counts.
+/// When the last counter of a subject has forgotten what is counted at `at_ms`; 0 where no subject has a counter.
 pub(in crate::operations) fn subject_counters_end_ms(resolved: &Resolved, at_ms: i64) -> i64 {
     let of_subjects = resolved.counters.iter().filter(|counter| counter.scope_index > 0);
     of_subjects.map(|counter| counter.ends_at_ms(at_ms)).max().unwrap_or_default()

@@ -1,4 +1,5 @@
-//! What a request means, whatever its bytes: the fingerprint that tells a repeat from another request under the same key.
+//! The fingerprint: a hash of what a request asks for. It distinguishes a repeat from another request under the same
+//! key.
 
 use serde_json::Value;
 
@@ -6,8 +7,8 @@ use crate::domain::fingerprint::{Fingerprint, Life};
 use crate::domain::meter::HoldSeconds;
 use crate::operations::requests::{Mode, ReserveRequest, Work};
 
-/// A hash over everything in the request that changes what is done, and its life; `default_seconds` is the life of a hold that
-/// names none, as far as it is known.
+/// Hashes everything in the request that changes what is done, and the lifetime of the hold. `default_seconds` is the
+/// lifetime of a hold that names none, where it is known.
 /// Field order, white space, `2` against `"2.0"`, values made by the service and defaults do not count.
 pub(in crate::operations) fn fingerprint(
     call: &str,
@@ -31,6 +32,9 @@ pub(in crate::operations) fn fingerprint(
     });
     hasher.text(request.payload_fingerprint.as_deref().unwrap_or_default());
     hasher.object(request.metadata.as_ref());
+    if let Some(happened_at_ms) = request.happened_at_ms {
+        hasher.text(&happened_at_ms.to_string());
+    }
     let named = request.ttl.map(HoldSeconds::get);
     let life = Life {
         seconds: named.or(default_seconds).unwrap_or_default(),
@@ -40,7 +44,7 @@ pub(in crate::operations) fn fingerprint(
     Fingerprint::new(hasher.0.finalize().as_bytes(), life)
 }
 
-/// Whether an attribute says no more than one left out: it counts 0 or false.
+/// Whether an attribute means the same as one that is left out: it is 0 or false.
 fn is_default(value: &Value) -> bool {
     match value {
         Value::Bool(flag) => !flag,
@@ -52,7 +56,7 @@ fn is_default(value: &Value) -> bool {
 struct FingerprintHasher(blake3::Hasher);
 
 impl FingerprintHasher {
-    /// Lengths stand before texts, so that no two requests run together into one.
+    /// Each text is preceded by its length, so that two requests never give the same bytes.
     fn text(&mut self, text: &str) {
         self.count(text.len());
         self.0.update(text.as_bytes());
@@ -146,6 +150,7 @@ mod tests {
             payload_fingerprint: None,
             metadata: None,
             key: None,
+            happened_at_ms: None,
         }
     }
 
@@ -166,6 +171,8 @@ mod tests {
         assert!(!fingerprint("usage", &request(&[("a", "2")]), None).repeats(&base));
         assert!(!of(&request(&[("a", "3")])).repeats(&base));
         assert!(!of(&request(&[("a2", "2")])).repeats(&base));
+        let at = |ms| of(&ReserveRequest { happened_at_ms: Some(ms), ..request(&[("a", "2")]) });
+        assert!(!at(7).repeats(&base) && !at(7).repeats(&at(8)) && at(7).repeats(&at(7)));
         let mut with_ttl = request(&[("a", "2")]);
         with_ttl.ttl = HoldSeconds::new(30).ok();
         assert!(!of(&with_ttl).repeats(&base));

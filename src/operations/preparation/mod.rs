@@ -1,4 +1,4 @@
-//! From a parsed request to what an admission writes: its lines, id, meaning and counters.
+//! Turns a parsed request into what an admission writes: its lines, id, fingerprint and counters.
 
 mod cost;
 mod counters;
@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-pub(super) use cost::costed_by;
-use cost::{Line, lines_of};
+pub(super) use cost::{Line, check_work, costed_by, lines_of};
 use counters::places;
 pub(super) use counters::subject_counters_end_ms;
 pub(super) use fingerprint::fingerprint;
@@ -26,13 +25,14 @@ use crate::operations::answers::{Refusal, RefusalCode};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
-use crate::operations::requests::ReserveRequest;
+use crate::operations::requests::{ReserveRequest, Work};
 
-/// The calls that a key belongs to.
+/// The calls that a key can belong to.
 pub(super) const RESERVE: &str = "reserve";
 pub(super) const USAGE: &str = "usage";
+pub(super) const EVENT: &str = "event";
 
-/// A request made ready: costed, named, with everything that does not change between attempts.
+/// A prepared request: costed, with its id and everything that does not change between tries.
 pub(super) struct Prepared {
     pub(super) lines: Vec<Line>,
     pub(super) units: Vec<Units>,
@@ -45,7 +45,7 @@ pub(super) struct Prepared {
     pub(super) metadata: String,
 }
 
-/// Makes admissions ready by the policy in force.
+/// Prepares admissions by the policy in force.
 pub(super) struct Preparation {
     core: Arc<Core>,
     pub(super) ids: ReservationIds,
@@ -54,7 +54,7 @@ pub(super) struct Preparation {
 }
 
 impl Preparation {
-    /// With ids of this installation.
+    /// Makes ids of this installation.
     pub(super) fn new(core: Arc<Core>, ids: ReservationIds, deny_without_limit: bool) -> Self {
         Self { core, ids, deny_without_limit }
     }
@@ -69,21 +69,17 @@ impl Preparation {
         key_of(request).map(|key| self.ids.derive(partition, &request.tenant, call, key))
     }
 
-    /// Costs and names a request; what does not change between attempts.
+    /// Costs a request and gives it its id: everything that does not change between tries.
     pub(super) fn prepare(
         &self,
         entry: &TenantEntry,
         request: &ReserveRequest,
         call: &str,
     ) -> Answer<Prepared> {
-        if entry.definition.archived {
-            return Err(OperationError::field(
-                "/tenant",
-                format!("the tenant {} is archived", request.tenant),
-            ));
-        }
+        refuse_archived(entry)?;
         let policy = self.core.policy.current();
         let (lines, operation) = lines_of(&policy, &request.work)?;
+        refuse_light(&lines, &request.work)?;
         let default_seconds = lines.iter().map(|line| line.meter.ttl_seconds).min().unwrap_or(60);
         let ttl_seconds = request.ttl.map_or(default_seconds, HoldSeconds::get);
         let max_life = lines.iter().map(|line| line.meter.max_life_seconds).min().unwrap_or(ttl_seconds);
@@ -108,7 +104,7 @@ impl Preparation {
                 .map(|subject| (subject.clone(), self.core.gate.subject_hash(&request.tenant, subject)))
                 .collect(),
             id,
-            // Usage holds nothing, so that its meaning has no life.
+            // Usage holds nothing, so its fingerprint has no lifetime.
             fingerprint: fingerprint(call, request, (call == RESERVE).then_some(default_seconds)),
             ttl_ms: i64::from(ttl_seconds) * 1000,
             max_life_ms: i64::from(max_life) * 1000,
@@ -116,8 +112,21 @@ impl Preparation {
         })
     }
 
-    /// The limits that apply to it at `at_ms`, and the body of its record.
+    /// The counters that apply to it at `at_ms`, and the body of its record.
     pub(super) fn resolve(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+        at_ms: i64,
+    ) -> Answer<(Resolved, Body)> {
+        let (resolved, body) = self.resolve_unrefused(entry, request, prepared, at_ms)?;
+        self.refuse_without_limit(&prepared.lines, &resolved)?;
+        Ok((resolved, body))
+    }
+
+    /// The same of work that is done already: no plan refuses it.
+    pub(super) fn resolve_unrefused(
         &self,
         entry: &TenantEntry,
         request: &ReserveRequest,
@@ -130,7 +139,6 @@ impl Preparation {
             .policy
             .resolve(meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
             .map_err(|error| OperationError::field("/lines", error.to_string()))?;
-        self.refuse_without_limit(prepared, &resolved)?;
         let body = Body {
             fingerprint: prepared.fingerprint,
             tenant: request.tenant.clone(),
@@ -149,9 +157,9 @@ impl Preparation {
         Ok((resolved, body))
     }
 
-    /// A meter without limit or quota is unlimited or denied as configured, never by accident.
-    fn refuse_without_limit(&self, prepared: &Prepared, resolved: &Resolved) -> Answer<()> {
-        for line in resolved.without.iter().filter_map(|line| prepared.lines.get(*line)) {
+    /// Treats a meter without limit or quota as configured, unlimited or denied, never as something in between.
+    pub(super) fn refuse_without_limit(&self, lines: &[Line], resolved: &Resolved) -> Answer<()> {
+        for line in resolved.without.iter().filter_map(|line| lines.get(*line)) {
             let denied = match line.meter.without_limit {
                 WithoutLimit::Deny => true,
                 WithoutLimit::Unlimited => false,
@@ -175,12 +183,33 @@ impl Preparation {
     }
 }
 
-/// The key that names what is written; a dry run writes nothing, so that nothing it is asked with is a replay.
+/// Nothing new is done for a tenant that is archived.
+pub(super) fn refuse_archived(entry: &TenantEntry) -> Answer<()> {
+    let tenant = &entry.definition;
+    if tenant.archived {
+        return Err(OperationError::field("/tenant", format!("the tenant {} is archived", tenant.id)));
+    }
+    Ok(())
+}
+
+/// What is not booked is counted by checks: no reservation and no usage has it.
+fn refuse_light(lines: &[Line], work: &Work) -> Answer<()> {
+    let Some(at) = lines.iter().position(|line| !line.meter.booked) else { return Ok(()) };
+    let meter = lines.get(at).map_or("", |line| line.meter.id.as_str());
+    let message =
+        format!("the meter {meter} is not booked: it is counted by checks, and neither reserved nor used");
+    Err(match work {
+        Work::Operation { .. } => OperationError::field("/operation", message),
+        Work::Lines { .. } => OperationError::field(format!("/lines/{at}/meter"), message),
+    })
+}
+
+/// The key of what is written. A dry run writes nothing, so it has no key and is never a replay.
 pub(super) fn key_of(request: &ReserveRequest) -> Option<&IdempotencyKey> {
     request.key.as_ref().filter(|_| !request.dry_run)
 }
 
-/// A usage as the gate writes it down: consumed at once.
+/// The record that the gate writes for a usage: consumed at once.
 pub(super) fn usage_record(
     body: &Body,
     granted: &[Units],
@@ -199,6 +228,7 @@ pub(super) fn usage_record(
             born_at_ms: now_ms,
             latest_expiry_ms: expires_at_ms,
             last_sequence: event.sequence,
+            start_after_ms: 0,
         },
         units: granted.iter().map(|units| LineUnits::new(Units::ZERO, *units)).collect(),
         body: body.clone(),

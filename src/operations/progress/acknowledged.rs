@@ -1,4 +1,5 @@
-//! `ack: ledger`: waits until the books have an event, or say they do not. Those who wait ask together.
+//! `ack: ledger`: waits until an event is booked, or cannot be. Callers who wait together ask
+//! together.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,7 @@ use crate::domain::ids::{OutboxId, ReservationId};
 use crate::ledger::{AwaitedEvent, Booked, Ledger};
 use crate::operations::error::{Answer, OperationError};
 
-/// Questions whether events are booked. While some are asked, the next ones gather and are then asked in one statement.
+/// Questions whether events are booked. While some are being asked, the next ones gather and go out in one statement.
 #[derive(Default)]
 pub(super) struct Questions {
     gathered: Mutex<Vec<Gathered>>,
@@ -26,7 +27,7 @@ impl Questions {
     async fn ask(&self, ledger: &Ledger, event: AwaitedEvent) -> Option<Booked> {
         let (sender, mut answer) = oneshot::channel();
         self.lock().push((event, sender));
-        // Those who were woken together put their questions beside this one.
+        // Callers that were woken together add their questions.
         tokio::task::yield_now().await;
         let turn = tokio::select! {
             biased;
@@ -38,7 +39,7 @@ impl Questions {
             let events: Vec<_> = gathered.iter().map(|(event, _)| *event).collect();
             let answers = ledger.are_booked(&events).await.ok()?;
             for ((_, sender), booked) in gathered.into_iter().zip(answers) {
-                // One who does not wait any more needs no answer.
+                // A caller that has stopped waiting needs no answer.
                 let _ = sender.send(booked);
             }
         }
@@ -51,14 +52,15 @@ impl Questions {
     }
 }
 
-/// How long the cursor alone is waited for before the reservation's row is asked.
+/// How long to wait for the cursor alone before the reservation's row is asked for.
 const ASK_ROW_AFTER: Duration = Duration::from_millis(200);
 
 impl BookingProgress {
-    /// Returns once the ledger has booked `event`, the `step`-th change of `id`; the time limit is `ack_timeout`. A repeat asks
-    /// for the row at once: what it repeats is booked as a rule, and often under an epoch that no cursor is in any more.
+    /// Returns once the ledger has booked `event`, the `step`-th change of `id`; the time limit is `ack_timeout`. A
+    /// repeat asks for the row at once: its event is usually booked, and often in an epoch that no cursor is in any
+    /// more.
     ///
-    /// Errors: `LedgerTimeout` when it has not by then, or when the event is in quarantine.
+    /// Errors: `LedgerTimeout` when it is not booked in time, or when the event is in quarantine.
     pub(in crate::operations) async fn wait_until_booked(
         &self,
         id: ReservationId,
@@ -69,7 +71,7 @@ impl BookingProgress {
         let cursor_alone = if is_repeat { Duration::ZERO } else { ASK_ROW_AFTER };
         let awaited = AwaitedEvent { reservation: id, step, event };
         let booked = async {
-            // Bounded: the place of a restored record's event is one of its old epoch, which no cursor need ever reach.
+            // Bounded: the event of a restored record is in an old epoch, and no cursor need ever reach it.
             let reached = self.wait_for_cursor(id.partition(), event);
             let _ = tokio::time::timeout(cursor_alone, reached).await;
             loop {

@@ -1,4 +1,4 @@
-//! Waiting until the ledger has all that a restore must find in it, and nothing more is to come.
+//! Waits until the ledger has all that a restore must find in it, and nothing older can be booked any more.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::gate::GateError;
 use crate::ledger::AbandonedTail;
 use crate::operations::error::{Answer, OperationError};
 
-/// How often a writer may be faster at the end of an epoch before a caller is sent away.
+/// How often a writer may book part of an old epoch's tail first before the caller is sent away.
 const CLOSING_TRIES_MAX: usize = 16;
 /// How often the ledger is asked while every partition is waited for.
 const ASK_ALL_EVERY: Duration = Duration::from_millis(50);
 
 impl BookingProgress {
-    /// Waits, within bounds, until the ledger has booked everything up to `last_id` that will ever be booked.
+    /// Waits, within bounds, until everything up to `last_id` is booked or abandoned.
     pub(in crate::operations) async fn catch_up(
         &self,
         partition: Partition,
@@ -32,12 +32,12 @@ impl BookingProgress {
         tokio::select! {
             biased;
             reached = reached => reached.map_err(|_| late()),
-            // The writer has the same gate to read from: waiting on would be in vain.
+            // The writer reads from the same silent gate, so waiting longer would not help.
             () = self.gate.falls_silent() => Err(silent()),
         }
     }
 
-    /// The epoch in force, once the ledger has booked what stands in the outbox.
+    /// The epoch in force, once the ledger has booked what the outbox holds.
     pub(in crate::operations) async fn settled_epoch(&self, partition: Partition) -> Answer<Epoch> {
         let epoch = self.gate.epoch(partition).ok_or(GateError::NoEpoch(partition))?;
         let facts = self.gate.partition_facts(partition).await?;
@@ -48,9 +48,9 @@ impl BookingProgress {
         Ok(epoch)
     }
 
-    /// Nothing of an epoch before this one is booked from here on: a writer may still have in hand what it read before the
-    /// gate lost it, and what it booked behind a snapshot the gate would never count. To be called once the outbox, as it
-    /// stands in this epoch, is settled.
+    /// Abandons the tails of the epochs before this one: nothing of them is booked any more. A writer may still hold
+    /// events that it read before the gate lost them; booked after a snapshot, the gate would never count them. To be
+    /// called once the outbox of this epoch, as it is now, is settled.
     pub(in crate::operations) async fn close_epochs_before(
         &self,
         partition: Partition,
@@ -63,7 +63,7 @@ impl BookingProgress {
                 return Ok(());
             }
             let rest = AbandonedTail { partition, booked: cursor.booked, epoch: before };
-            // Where it is not noted, the writer was faster: what it has booked is in every later snapshot.
+            // Where nothing was abandoned, the writer was faster: what it has booked is in every later snapshot.
             if !self.ledger.abandon_tails(&[rest]).await?.is_empty() {
                 return Ok(());
             }
@@ -73,7 +73,7 @@ impl BookingProgress {
         ))
     }
 
-    /// Waits that long until the ledger has booked all that any outbox holds now.
+    /// Waits at most `patience` until the ledger has booked all that any outbox holds now.
     pub(in crate::operations) async fn catch_up_all(&self, patience: Duration) -> Answer<()> {
         let standings = self.gate.look(|| self.wall_clock.now_ms()).await?;
         if standings.len() != self.gate.partitions().count() {
@@ -97,7 +97,7 @@ impl BookingProgress {
     }
 }
 
-/// What a caller is told who waited for a gate that stopped answering.
+/// The error for a caller that waited for a gate which stopped answering.
 pub(in crate::operations) fn silent() -> OperationError {
     OperationError::GateUnavailable("it fell silent while a tenant was being restored".into())
 }

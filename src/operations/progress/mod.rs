@@ -1,4 +1,4 @@
-//! How far the books are behind the gate, and waiting for them: for one event, for an outbox, for all of them.
+//! How far the books lag the gate, and waiting for them: for one event, for an outbox, for all of them.
 
 mod acknowledged;
 mod catch_up;
@@ -30,7 +30,7 @@ pub(super) struct BookingProgress {
 }
 
 impl BookingProgress {
-    /// As `positions` has it, which the writer of this instance moves; waits are as long as `options` say.
+    /// Starts from `positions`, which the writer of this instance moves; waits are as long as `options` say.
     pub(super) fn new(
         gate: Arc<Gate>,
         ledger: Ledger,

@@ -1,4 +1,4 @@
-//! How far the ledger has booked each partition, as far as this instance knows.
+//! The cursor of each partition, as far as this instance knows it.
 
 use std::time::Duration;
 
@@ -12,21 +12,22 @@ use crate::ledger::Cursor;
 /// How often the ledger is asked while somebody waits.
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(20);
 
-/// How far the ledger has booked each partition, as far as this instance knows; moved by the writer or by asking.
+/// The cursor of each partition, as far as this instance knows it. The writer of this instance moves it, or a question
+/// to the ledger.
 pub struct Positions {
     cursors: watch::Sender<Vec<BookedPosition>>,
     waiting: watch::Sender<usize>,
     asked_at: Turn<Option<Instant>>,
 }
 
-/// What is known of a partition's cursor.
+/// What this instance knows about a partition's cursor.
 #[derive(Debug, Clone, Copy, Default)]
 struct BookedPosition {
     booked: OutboxId,
     given_up: Epoch,
 }
 
-/// Counts one who waits, for as long as it lives.
+/// Counts a waiting caller while it lives.
 struct Waiting<'a>(&'a watch::Sender<usize>);
 
 impl Drop for Waiting<'_> {
@@ -36,7 +37,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Positions {
-    /// Nothing known yet, for `partitions` partitions.
+    /// Nothing known yet of `partitions` partitions.
     pub fn new(partitions: u16) -> Self {
         Self {
             cursors: watch::Sender::new(vec![BookedPosition::default(); usize::from(partitions)]),
@@ -45,7 +46,7 @@ impl Positions {
         }
     }
 
-    /// Notes how far the ledger has booked these partitions. Only rises.
+    /// Records the cursors of these partitions. They only rise.
     pub fn note(&self, places: &[(Partition, OutboxId)]) {
         self.raise(places.iter().map(|(partition, booked)| (*partition, *booked, Epoch::default())));
     }
@@ -68,13 +69,13 @@ impl Positions {
         });
     }
 
-    /// Resolves while anybody waits.
+    /// Resolves when anybody waits.
     pub async fn wanted(&self) {
         // The sender lives as long as self, so waiting cannot fail.
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await;
     }
 
-    /// Waits until nothing up to `id` of `partition` is still to be booked.
+    /// Waits until everything up to `id` of `partition` is booked or abandoned.
     async fn reach(&self, partition: Partition, id: OutboxId) {
         self.waiting.send_modify(|waiting| *waiting += 1);
         let _waiting = Waiting(&self.waiting);
@@ -89,7 +90,7 @@ impl Positions {
 }
 
 impl BookingProgress {
-    /// Waits until nothing up to `id` of `partition` is still to be booked; the caller bounds the wait.
+    /// Waits until everything up to `id` of `partition` is booked or abandoned. The caller bounds the wait.
     pub(super) async fn wait_for_cursor(&self, partition: Partition, id: OutboxId) {
         let asking = async {
             loop {
@@ -103,7 +104,7 @@ impl BookingProgress {
         }
     }
 
-    /// One asks for all who wait, and not more often than each of them would.
+    /// One question serves all who wait, and no more often than each of them would ask.
     async fn ask_for_cursors(&self) {
         let Ok(mut asked_at) = self.positions.asked_at.try_lock() else { return };
         if asked_at.is_some_and(|at| at.elapsed() < ASK_EVERY) {

@@ -6,7 +6,7 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::AuditRequest;
 
 impl Reads {
-    /// Changes in the audit log; those of policy with the definitions before and after them.
+    /// Changes in the audit log. Changes of policy come with the definitions before and after them.
     pub async fn list_audit(&self, request: AuditRequest) -> Answer<Rows<AuditRecord>> {
         let after = request.page.after.as_deref().map(str::parse).transpose();
         let after = after.map_err(|_| OperationError::bad_cursor())?;

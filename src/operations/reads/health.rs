@@ -1,4 +1,4 @@
-//! Whether this instance can do its work: what readiness tells.
+//! Readiness: whether this instance can do its work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,19 +7,19 @@ use std::time::Duration;
 use crate::gate::BreakerState;
 use crate::operations::core::Core;
 
-/// The longest that readiness waits for Postgres; a balancer does not wait long for its answer.
+/// The longest that readiness waits for Postgres: a load balancer does not wait long for its answer.
 const LEDGER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// One thing that this instance depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
-    /// Which.
+    /// Its name.
     pub name: &'static str,
     /// Whether it is as it should be.
     pub ok: bool,
-    /// Whether calls must not be sent here while it is not.
+    /// Whether calls must not be sent here while it fails.
     pub needed: bool,
-    /// How it is, in a sentence that names no address.
+    /// Its state, in a sentence without addresses.
     pub detail: &'static str,
 }
 
@@ -33,14 +33,14 @@ impl Readiness {
     }
 }
 
-/// What readiness is made of.
+/// What readiness looks at.
 pub struct Health {
     core: Arc<Core>,
     stopping: AtomicBool,
 }
 
 impl Health {
-    /// Of an instance that takes calls.
+    /// Readiness of an instance that takes calls.
     pub(in crate::operations) fn new(core: Arc<Core>) -> Self {
         Self { core, stopping: AtomicBool::new(false) }
     }
@@ -50,7 +50,7 @@ impl Health {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Each thing this instance depends on, from what it knows: only Postgres is asked, and not waited for long.
+    /// Each thing that this instance depends on, from memory: only Postgres is asked, and not for long.
     pub async fn readiness(&self) -> Vec<Readiness> {
         let running = !self.stopping.load(Ordering::Acquire);
         let ledger = self.ledger_readiness().await;
@@ -75,7 +75,7 @@ impl Health {
         ]
     }
 
-    /// While the ledger answers, calls are taken without the gate too: no balancer may send them elsewhere then.
+    /// While the ledger answers, calls are taken without the gate too, so no balancer may send them elsewhere.
     fn gate_readiness(&self, ledger_ok: bool) -> Readiness {
         let answers = self.core.gate.breaker_state() == BreakerState::Closed;
         let ok = answers && self.core.gate.takes_writes();

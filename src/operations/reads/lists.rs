@@ -79,14 +79,14 @@ impl Reads {
         }))
     }
 
-    /// A tenant's reservations, as the ledger has them.
+    /// A tenant's reservations, from the ledger.
     pub async fn list_reservations(&self, request: ReservationsRequest) -> Answer<Rows<Reservation>> {
         self.known(&request.tenant).await?;
         let filter = ReservationFilter { state: request.state, subject: None, meter: None };
         let mut after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
         let limit = request.page.rows_max();
         let mut found = Vec::with_capacity(limit + 1);
-        // What parked calls changed may not fit the filter: pages are read until one is full.
+        // Parked calls may change whether a reservation fits the filter, so pages are read until one is full.
         while found.len() <= limit {
             let listed = self.core.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
             let is_last = listed.len() <= limit;
@@ -100,7 +100,7 @@ impl Reads {
         Ok(Rows::page(found, limit, place))
     }
 
-    async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
+    pub(super) async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
         let found = self.core.policy.find_tenant(tenant).await?;
         found.ok_or_else(|| OperationError::NotFound(format!("there is no tenant {tenant}")))
     }
@@ -114,7 +114,7 @@ impl Reads {
     }
 }
 
-/// A reservation of a list, as it stands with its parked calls; none where it does not fit the filter.
+/// A reservation of a list with its parked calls applied; none where it does not fit the filter.
 fn found_in(listed: ListedReservation, filter: &ReservationFilter) -> Option<Reservation> {
     let degraded = listed.known.parked.iter().any(|row| row.state == ParkedState::Waiting);
     let ReservationView { record } = standing(&listed.known)?;

@@ -1,11 +1,11 @@
-//! What is read: quotas, the books, their comparison with the gate, jobs, readiness.
+//! Reads: quotas, the books, statements, their comparison with the gate, readiness.
 
 mod audit;
 mod health;
-mod jobs;
 mod lists;
 mod quota;
 mod reconciliations;
+mod statements;
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// `ids` reads those in cursors.
+    /// `ids` parses the ids in cursors.
     pub(super) fn new(
         core: Arc<Core>,
         memory: Arc<Memory>,

@@ -1,4 +1,4 @@
-//! What a tenant has left: read at the gate, or from the ledger when the gate is away.
+//! The quota that a tenant has left: read at the gate, or from the ledger while the gate is away.
 
 use super::Reads;
 use crate::domain::ids::Subject;
@@ -13,13 +13,13 @@ use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{Ack, QuotaRequest};
 
 impl Reads {
-    /// Quotas and limits of a tenant (and of one subject), as they stand now.
+    /// Quotas and limits of a tenant (and of one subject), as they are now.
     pub async fn read_quota(&self, request: QuotaRequest) -> Answer<QuotaStatus> {
         let found = self.core.policy.find_tenant(&request.tenant).await?;
         let entry = found
             .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {}", request.tenant)))?;
         let mut at_ms = self.core.clock.now_ms();
-        // What waits for the gate belongs into its figures; a read answers also where it cannot get there now.
+        // Its figures include parked calls, so those are delivered first; where they cannot be, the read still answers.
         if matches!(self.outage.parked_first(&request.tenant).await, Ok(Some(_))) {
             return self.quota_from_ledger(&entry, request, at_ms).await;
         }
@@ -30,7 +30,7 @@ impl Reads {
         }
     }
 
-    /// The figures of the gate. `at_ms` follows its time, where that is in other windows.
+    /// The figures of the gate. `at_ms` moves to the gate's time where that is in other windows.
     async fn quota_at_gate(
         &self,
         entry: &TenantEntry,
@@ -63,8 +63,8 @@ impl Reads {
         }
     }
 
-    /// Restores what a read found cold; says whether the gate was told something. A subject of which the ledger knows nothing
-    /// leaves nothing behind.
+    /// Restores what a read found cold. Returns whether anything was written to the gate: a subject of which the ledger
+    /// has nothing is not.
     async fn restore_to_read(
         &self,
         entry: &TenantEntry,
@@ -85,7 +85,7 @@ impl Reads {
         Ok(told)
     }
 
-    /// The same figures from the books, as far as they have come.
+    /// The same figures from the books, as far as they are booked.
     async fn quota_from_ledger(
         &self,
         entry: &TenantEntry,
@@ -98,7 +98,7 @@ impl Reads {
     }
 }
 
-/// What stands where neither the gate nor the ledger knows any use.
+/// The readings where neither the gate nor the ledger has any use.
 fn as_unused(readings: Vec<CounterReading>) -> Vec<CounterReading> {
     readings.into_iter().map(|reading| CounterReading { current: true, ..reading }).collect()
 }
@@ -120,7 +120,7 @@ fn answer(
     now_ms: i64,
     source: Ack,
 ) -> QuotaStatus {
-    // A quota is shown whether or not its figures are those of now.
+    // A quota is shown even if its figures are not current.
     for (counter, reading) in resolved.counters.iter().zip(&mut readings) {
         reading.current |= counter.is_quota();
     }

@@ -1,4 +1,4 @@
-//! What comparing the gate with the books came to, a page at a time, newest first.
+//! The results of comparing the gate with the books, a page at a time, newest first.
 
 use uuid::Uuid;
 
@@ -9,7 +9,7 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::ReconciliationsRequest;
 
 impl Reads {
-    /// Reconciliations of the gate with the ledger: of clean ones each tenant's latest.
+    /// Reconciliations of the gate with the ledger; of clean ones only each tenant's latest.
     pub async fn list_reconciliations(
         &self,
         request: ReconciliationsRequest,

@@ -1,4 +1,4 @@
-//! Checkpoint: how a tenant's counters stand, told in the outbox for the writer to compare.
+//! Checkpoint: a snapshot of a tenant's counters in the outbox, for the writer to compare.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,48 +19,48 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 use crate::telemetry::labels::Script;
 
-/// Instances learn of a change of policy within a second; a counter is compared from the first window on that began at
-/// least so long after the counter did, or once the ledger has told it so long after.
+/// Instances learn of a change of policy within a second. A counter is compared from the first window that began at
+/// least this long after the counter did, or once a restore has set it this long after.
 const POLICY_SPREADS_MS: i64 = 60_000;
-/// How far back a subject's last use may lie for it to be compared.
+/// A subject is compared if it was used within this time.
 const SUBJECTS_SINCE_MS: i64 = 26 * 3_600_000;
-/// How many pages of subjects are compared at one visit of a tenant; the next visit goes on behind them.
+/// How many pages of subjects are compared in one visit of a tenant; the next visit continues after them.
 const PAGES_MAX: usize = 32;
 const OPERATIONS_MAX: usize = 255;
 const TENANTS_PAGE: usize = 500;
 
-/// A checkpoint that stands in the outbox.
+/// A checkpoint that is in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointTaken {
-    /// Which one.
+    /// Its id.
     pub id: Uuid,
-    /// Whose counters.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Its place.
+    /// Its place in the outbox.
     pub place: OutboxId,
 }
 
-/// A page of tenants, of which some are warm.
+/// A page of tenants: those that are warm, and how many are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantsPage {
-    /// Those that the gate knows now.
+    /// Those that are warm.
     pub warm: Vec<TenantId>,
-    /// How many it does not know.
+    /// How many are cold.
     pub cold: usize,
-    /// From where the next page goes on; none when this was the last.
+    /// Where the next page starts; none when this was the last.
     pub next: Option<TenantCursor>,
 }
 
 /// A part of a tenant's counters, for one checkpoint.
 #[derive(Debug, Clone, Copy)]
 struct Page {
-    /// With the tenant's own counters.
+    /// Whether the tenant's own counters are in it.
     with_tenant: bool,
-    /// With those of subjects whose numbers come behind this.
+    /// Subjects with numbers after this one are in it.
     after: i64,
 }
 
-/// The counters of one checkpoint, named for the writer and for the gate.
+/// The counters of one checkpoint, described for the writer and for the gate.
 struct Named {
     /// The last subject's number, where there are more.
     next: Option<i64>,
@@ -70,7 +70,7 @@ struct Named {
 }
 
 impl Reconcile {
-    /// A page of all tenants from behind `after`, with those that the gate knows.
+    /// A page of all tenants after `after`, with those that the gate knows.
     pub async fn warm_tenants(&self, after: Option<&TenantCursor>) -> Answer<TenantsPage> {
         let page = self.core.ledger.list_tenants(after, TENANTS_PAGE).await?;
         let last = page.last().filter(|_| page.len() == TENANTS_PAGE);
@@ -82,15 +82,15 @@ impl Reconcile {
         Ok(TenantsPage { cold: known.len() - warm.len(), warm, next })
     }
 
-    /// Takes a checkpoint of a tenant's counters of class quota and of its first active subjects'; none where the gate knows
-    /// none that can be compared.
+    /// Takes a checkpoint of a tenant's counters of class quota and of those of its first active subjects; none where
+    /// the gate has no counter that can be compared.
     pub async fn take_checkpoint(&self, tenant: &TenantId) -> Answer<Option<CheckpointTaken>> {
         let (taken, _) = self.take_page(tenant, Page { with_tenant: true, after: 0 }).await?;
         Ok(taken)
     }
 
-    /// Takes checkpoints of all of a tenant's counters of class quota, a page of subjects at a time: each is compared as of its
-    /// own place. Where the subjects are more than one visit compares, the next one goes on behind them.
+    /// Takes checkpoints of all of a tenant's counters of class quota, a page of subjects at a time, each compared as
+    /// of its own place. Where a visit cannot compare all subjects, the next one continues after them.
     pub async fn take_checkpoints(&self, tenant: &TenantId) -> Answer<Vec<CheckpointTaken>> {
         let mut page = Page { with_tenant: true, after: self.compared.resume(tenant) };
         let mut all = Vec::new();
@@ -104,7 +104,7 @@ impl Reconcile {
         Ok(all)
     }
 
-    /// The checkpoint of one page, and where the next one begins, if there is more.
+    /// Takes the checkpoint of one page; returns where the next page starts, if there is one.
     async fn take_page(
         &self,
         tenant: &TenantId,
@@ -113,7 +113,7 @@ impl Reconcile {
         let mut at_ms = self.core.gate_now_ms();
         let mut recovery = self.memory.recovery("the tenant's windows kept turning; repeat it");
         loop {
-            // Read before the policy is: a change between the two only makes the writer more careful.
+            // Read before the policy: a change between the two only makes the writer more careful.
             let policy_version = self.core.policy.seen_version();
             let entry = self.core.policy.tenant(tenant).await?;
             let named = self.name_counters(&entry, policy_version, at_ms, page).await?;
@@ -163,7 +163,7 @@ impl Reconcile {
         self.core.timed(Script::Checkpoint, self.core.gate.checkpoint(&call)).await
     }
 
-    /// The numbers of those of these counters that the gate cannot read one by one, after it failed to read all at once.
+    /// The indexes of those counters that the gate cannot read one by one, after it failed to read all at once.
     pub(super) async fn find_damaged(
         &self,
         entry: &TenantEntry,
@@ -241,7 +241,7 @@ fn is_of_damage(error: &GateError) -> bool {
     matches!(error, GateError::Script { .. } | GateError::Undecodable(_))
 }
 
-/// The failure, with the counters that are damaged.
+/// The failure, with the names of the damaged counters.
 pub(super) fn with_damage(error: &GateError, damaged: Vec<String>) -> OperationError {
     if damaged.is_empty() {
         return error.clone().into();
@@ -249,14 +249,14 @@ pub(super) fn with_damage(error: &GateError, damaged: Vec<String>) -> OperationE
     OperationError::Internal(format!("the gate cannot read {}: {error}", damaged.join(", ")))
 }
 
-/// The limit, whose it is and the field of the state hash.
+/// The limit, its subject, and the field of the state hash.
 fn name_of(counter: &CounterDescription) -> String {
     let subject = counter.subject.as_ref();
     let of = subject.map(|subject| format!(" of {}/{}", subject.kind, subject.id)).unwrap_or_default();
     format!("{}{of} (field {})", counter.name, counter.field.as_str())
 }
 
-/// The counters of class quota, each created when every instance has known it.
+/// The counters of class quota, each as of when every instance knows it.
 fn reconciled(resolved: Resolved, subject: Option<&Subject>) -> Vec<(CounterDescription, Counter)> {
     let known = |mut counter: Counter| {
         let described = describe(&counter, subject)?;
@@ -266,7 +266,7 @@ fn reconciled(resolved: Resolved, subject: Option<&Subject>) -> Vec<(CounterDesc
     resolved.counters.into_iter().filter_map(known).collect()
 }
 
-/// Nothing for one that the ledger cannot tell, or whose operations are too many to be named.
+/// None for a counter that the ledger cannot restore, or that has too many operations to be described.
 fn describe(counter: &Counter, subject: Option<&Subject>) -> Option<CounterDescription> {
     let window = counter.booked_window()?;
     let operations = counter.operations().cloned();

@@ -1,4 +1,4 @@
-//! The gate held against the books, and what differs repaired.
+//! Compares the gate with the books and repairs differences.
 
 mod checkpoint;
 mod compared;

@@ -1,4 +1,4 @@
-//! Repair and undo: where the gate counts something else than the books, the books win.
+//! Repair and undo: where the gate counts something else than the books, the gate is corrected.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::operations::error::{Answer, OperationError};
 use crate::telemetry::labels::{Repaired, Script};
 
 const DRIFTS_AT_ONCE: usize = 20;
-/// Longer than repairing that many takes; after a crash another instance goes on then.
+/// Longer than repairing this many takes; after a crash, another instance goes on then.
 const CLAIM_DURATION: Duration = Duration::from_secs(30);
 const REPEATS_AT_ONCE: usize = 100;
 
 impl Reconcile {
-    /// Repairs drifts that the writer has found, oldest first, a bounded number; says how many. Each counter takes a
-    /// checkpoint's delta once, whoever tries and how often.
-    /// A drift that cannot be repaired is passed over until its claim ends.
+    /// Repairs drifts that the writer has found, oldest first, a bounded number; returns how many. Each counter gets a
+    /// checkpoint's delta once, whichever instance tries and how often.
+    /// A drift that cannot be repaired is skipped until its claim ends.
     pub async fn repair_drifts(&self) -> Answer<usize> {
         let drifts = self.core.ledger.claim_drifts(DRIFTS_AT_ONCE, CLAIM_DURATION).await?;
         for drift in &drifts {
@@ -60,7 +60,7 @@ impl Reconcile {
         Ok(())
     }
 
-    /// Repairs one counter; says why it is left as it is, where it is.
+    /// Repairs one counter; returns why it is left as it is, where it is.
     async fn repair_counter(
         &self,
         drift: &Reconciliation,
@@ -93,11 +93,9 @@ impl Reconcile {
                 return Ok(None);
             }
             Ok(RepairOutcome::DoneBefore) => return Ok(None),
-            Ok(RepairOutcome::RepairedSince) => "repaired, or told by the ledger, after the checkpoint",
+            Ok(RepairOutcome::RepairedSince) => "repaired or restored after the checkpoint",
             Ok(RepairOutcome::WindowMoved) => "its window has ended",
-            Ok(RepairOutcome::Cold) => {
-                "the gate does not know it any more: the ledger tells it at its next use"
-            }
+            Ok(RepairOutcome::Cold) => "it is cold at the gate: its next use restores it",
             Ok(RepairOutcome::OutOfBounds) => "it would be out of bounds",
             Ok(RepairOutcome::EpochOver) => "its epoch is over: counters come from the ledger",
             Err(error) => return Err(self.left_undone(error).await),
@@ -106,8 +104,8 @@ impl Reconcile {
         Ok(Some(why))
     }
 
-    /// Has the gate take back operations that came again and that the books took once, in order; says how many. A reservation of
-    /// which one cannot be taken back is passed over for a while.
+    /// Has the gate undo repeats, which the books took once, in order; returns how many. A reservation with a repeat
+    /// that cannot be undone is skipped for a while.
     pub async fn undo_repeats(&self) -> Answer<usize> {
         let (mut undone, mut after) = (0, None);
         loop {
@@ -137,8 +135,7 @@ impl Reconcile {
         let outbox_at = match (record_of(repeat), self.core.ledger.reservation(repeat.reservation).await?) {
             (Some(again), Some(row)) => self.undo_at_gate(repeat, &again, &row.record).await?,
             _ => {
-                let why =
-                    "it came again as an event that does not read; the next checkpoint compares its counters";
+                let why = "the repeat's event cannot be decoded; the next checkpoint compares its counters";
                 self.core
                     .damage
                     .pass_over(Work::Undo, &format!("reservation {}", repeat.reservation), &why)
@@ -149,7 +146,7 @@ impl Reconcile {
         Ok(self.core.ledger.note_undone(repeat, outbox_at).await?)
     }
 
-    /// Answers how far the outbox had come when the gate no longer counted the repeat; nothing where its epoch ended first.
+    /// Returns the end of the outbox when the gate no longer counted the repeat; none where its epoch ended first.
     async fn undo_at_gate(
         &self,
         repeat: &RepeatToUndo,
@@ -160,7 +157,7 @@ impl Reconcile {
         let call = UndoCall { id, place, again, booked, now_ms: self.core.script_now() };
         match self.core.timed(Script::Undo, self.core.gate.undo(&call)).await {
             Ok(UndoOutcome::Done(last)) => {
-                tracing::warn!(reservation = %id, %place, tenant = %booked.body.tenant, "an operation that the ledger knew already came again; the gate gave its units back");
+                tracing::warn!(reservation = %id, %place, tenant = %booked.body.tenant, "an operation that was booked already came again; the gate gave its units back");
                 Ok(Some(last.max(place)))
             }
             Ok(UndoOutcome::Kept(last)) => Ok(Some(last.max(place))),
@@ -169,7 +166,7 @@ impl Reconcile {
         }
     }
 
-    /// Checks the node after an alarm; what failed is left for the next run.
+    /// Checks the node after an alarm; the failed work is left for the next run.
     async fn left_undone(&self, error: GateError) -> OperationError {
         if let GateError::Alarm { partition, reason } = &error
             && let Err(failed) = self.memory.check.after_alarm(*partition, reason).await

@@ -1,4 +1,4 @@
-//! Gate against ledger, counter by counter: part of `tollgate verify`, also while traffic flows.
+//! Compares gate and ledger counter by counter: part of `tollgate verify`, also during traffic.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -20,24 +20,24 @@ use crate::operations::policy_store::TenantEntry;
 const JUDGED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What comparing the gate with the ledger came to.
+/// The result of comparing the gate with the ledger.
 #[derive(Debug, Default)]
 pub struct GateCheck {
     /// How many counters were compared.
     pub counters: u64,
-    /// Tenants that the gate does not know right now: the ledger restores them at their next call.
+    /// Tenants that are cold at the gate: their next call restores them.
     pub cold_tenants: u64,
     /// Each difference, named.
     pub faults: Vec<String>,
     /// Tenants that could not be compared this time, and why.
     pub undecided: Vec<String>,
-    /// Why nothing was compared, where nothing was.
+    /// Why nothing was compared, if so.
     pub skipped: Option<String>,
 }
 
 impl GateCheck {
-    /// A tenant whose counters cannot be read is a fault: its calls fail. It keeps no other from being compared; only where
-    /// a server is away nothing goes on.
+    /// Records a tenant whose counters cannot be read as a fault, because its calls fail. It does not stop the
+    /// comparison of others; only an absent server does.
     fn pass_over(&mut self, tenant: &TenantId, compared: Answer<()>) -> Answer<()> {
         match compared {
             Err(error @ OperationError::Internal(_)) => self.faults.push(format!("tenant {tenant}: {error}")),
@@ -49,8 +49,8 @@ impl GateCheck {
 }
 
 impl Reconcile {
-    /// Compares every warm tenant's counters with the books. While nothing moves, figure by figure; else by a checkpoint
-    /// of each tenant, which the writer compares as of its place.
+    /// Compares every warm tenant's counters with the books. Without traffic it compares figure by figure; otherwise by
+    /// a checkpoint of each tenant, which the writer compares as of its place.
     pub async fn verify_gate(&self) -> Answer<GateCheck> {
         if let Some(ends) = self.ends_if_booked().await? {
             let check = self.compare_all().await?;
@@ -65,7 +65,7 @@ impl Reconcile {
         self.compare_by_checkpoints().await
     }
 
-    /// Where the outboxes end, if all of them are booked to their ends.
+    /// The ends of the outboxes, if all of them are booked to their ends.
     async fn ends_if_booked(&self) -> Answer<Option<Vec<OutboxId>>> {
         let mut ends = Vec::new();
         for cursor in self.core.ledger.cursors().await? {
@@ -133,7 +133,7 @@ impl Reconcile {
                     "tenant {tenant}: the writer has not reached its checkpoint within {} s",
                     JUDGED_WITHIN.as_secs()
                 )),
-                // Of one that a later page has replaced, that page's is found.
+                // Where a later page has replaced the result of this one, the later result is found.
                 Some(judged) if !reported.insert(judged.checkpoint) => {}
                 Some(judged) if judged.differences.is_empty() && !judged.detail.is_empty() => {
                     check.undecided.push(format!("tenant {tenant}: {}", judged.detail));

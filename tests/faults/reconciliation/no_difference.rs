@@ -39,7 +39,7 @@ async fn an_operation_done_again_after_its_tombstone_is_given_back_and_is_never_
     let app = app_with(before_the_turn()).await;
     // Later it would seal the keys of this test, and the ledger would be asked for them.
     wait_for("the hour's job seals the keys of before", Duration::from_secs(30), async || {
-        let jobs = app.app().operations.reads.list_jobs().await.ok()?;
+        let jobs = app.app().operations.jobs.list().await.ok()?;
         jobs.iter().any(|job| job.name == "keys" && job.next_due_ms == 1_769_907_600_000).then_some(())
     })
     .await;

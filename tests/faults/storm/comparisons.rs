@@ -53,7 +53,7 @@ async fn delete_latest_event(app: &TestApp, tenant: &TenantId) {
     panic!("no event of {tenant}");
 }
 
-/// Takes a checkpoint of each tenant every second; answers how many were taken.
+/// Takes a checkpoint of each tenant every second; returns how many were taken.
 async fn compare_every_second(app: &TestApp, tenants: &[TenantId], seconds: usize) -> usize {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut taken = 0;

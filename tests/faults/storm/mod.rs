@@ -1,6 +1,6 @@
-//! Servers killed, emptied, stopped, frozen and swapped under load. A short storm in every run of the tests; a long one by
-//! `make storm`, which sets how many faults there are, makes outages as long as they are promised to be survived, and
-//! prints the seed that repeats the random choices.
+//! Servers killed, emptied, stopped, frozen and swapped under load. A short storm in every run of the tests; a long one
+//! by `make storm`, which sets how many faults there are, makes outages as long as they are promised to be survived,
+//! and prints the seed that repeats the random choices.
 
 mod comparisons;
 mod failover;
@@ -130,8 +130,8 @@ impl Storm {
         crate::ledger::rows_at(&self.postgres.url(), query).await
     }
 
-    /// Makes every one of these tenants known to the gate, then: the books are whole and each tenant's counters, at least
-    /// so many, equal them.
+    /// Makes every one of these tenants known to the gate, then: the books are whole and each tenant's counters, at
+    /// least so many, equal them.
     async fn verify(&self, tenants: &[String], counters: usize) {
         for tenant in tenants {
             self.warm(tenant).await;

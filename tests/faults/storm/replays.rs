@@ -217,7 +217,7 @@ fn tables_of(command: &mut Command, may_differ: bool) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What the runs were told is consumed of a meter.
+/// What the answers to the runs say is consumed of a meter.
 fn acknowledged(told: &[Value], meter: &str) -> Decimal {
     let rows = told.iter().flat_map(|tables| tables["meters"].as_array().unwrap());
     rows.filter(|row| row["meter"] == meter)

@@ -1,5 +1,5 @@
-//! One server away for as long as it may take to bring it back, under load: what goes on, what is told to wait, and that
-//! nothing is lost or counted twice afterwards.
+//! One server away for as long as it may take to bring it back, under load: what goes on, what has to wait, and
+//! that nothing is lost or counted twice afterwards.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
 /// How much later than its timeout a call may be answered.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// Makes so many holds and waits until the books have them.
+/// Makes so many holds and waits until they are booked.
 async fn booked_holds(storm: &Storm, caller: &Callers, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for number in 0..count {
@@ -130,8 +130,8 @@ async fn with_postgres_away_work_goes_on_to_the_first_bound_then_only_what_frees
 /// An hour before a day and a month turn.
 const BEFORE_THE_TURN: &str = "2026-03-31T23:00:00Z";
 
-/// A service that compares every tenant every second, at a time when every counter's window began after it was made: what
-/// is made inside a window is not compared before the next.
+/// A service that compares every tenant every second, at a time when every counter's window began after it was made:
+/// what is made inside a window is not compared before the next.
 async fn comparing_storm() -> Storm {
     let settings = vec![
         ("REDIS__RESPONSE_TIMEOUT_MS", RESPONSE_TIMEOUT.as_millis().to_string()),

@@ -1,4 +1,5 @@
-//! What a call, the writer or a look of each second asks of the ledger goes by an index and reads a few rows, however many there are.
+//! What a call, the writer or a look of each second asks of the ledger goes by an index and reads a few rows, however
+//! many there are.
 
 mod plans;
 mod rows;
@@ -77,6 +78,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
         &[
             "plan_jobs",
             "wake_jobs",
+            "ask_for_job",
             "claim_job",
             "renew_job",
             "finish_job",
@@ -105,7 +107,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// A ledger on a server of its own that logs how it carries out what it is asked, with large tables; an open hold of one of them.
+/// A ledger on a server of its own that logs how it carries out what it is asked, with large tables; an open hold of
+/// one of them.
 async fn filled() -> (TestDatabase, Ledger, Plans, Work) {
     let settings = LOGGING.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let of_its_own = move || TestDatabase::of_its_own_with(settings.to_vec());
@@ -207,7 +210,7 @@ async fn sweeps(ledger: &Ledger, plans: &mut Plans) {
     plans.of("quarantined_at", none_waits).await;
 }
 
-/// What is known of one reservation or key, and what waits.
+/// What the ledger has of one reservation or key, and what waits.
 async fn looks(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let acme = tenant("acme");
     assert!(plans.of("reservation", ledger.reservation(id)).await.is_some());
@@ -296,6 +299,7 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("audit", ledger.audit(&of_object, None, 50)).await;
     plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
+    plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;
     let a_few_hours = UsageQuery {
         tenant: Some(acme),
         meter: Some(meter("ocr.page")),

@@ -1,4 +1,5 @@
-//! How Postgres carried out what the ledger asked: the plans that it logs of each statement, with the rows that each step read.
+//! How Postgres carried out what the ledger asked: the plans that it logs of each statement, with the rows that each
+//! step read.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -78,7 +79,7 @@ impl Plans {
     }
 }
 
-/// The plans in a part of the server's log: behind each such line those that begin with a tab.
+/// The plans in a part of the server's log: each such line with those after it that begin with a tab.
 fn plans_in(logged: &str) -> Vec<Value> {
     let mut plans = Vec::new();
     for part in logged.split("plan:\n").skip(1) {

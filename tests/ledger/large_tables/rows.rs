@@ -4,8 +4,8 @@ use tollgate::domain::ids::Partition;
 
 use super::super::events::{HOUR_MS, PERIOD_START_MS, Work, tenant};
 
-/// Of one tenant, none of whose calls had a key, and of many others, whose holds are open. Without indexes until all is there:
-/// these are built much faster than they grow.
+/// Of one tenant, none of whose calls had a key, and of many others, whose holds are open. Without indexes until all is
+/// there: these are built much faster than they grow.
 #[allow(clippy::too_many_lines, reason = "one list of statements")]
 pub fn fill(of: Partition) -> String {
     let (partition, hour, period) = (of.number(), HOUR_MS / 1000, PERIOD_START_MS / 1000);

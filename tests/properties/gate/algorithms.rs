@@ -1,7 +1,10 @@
 //! The algorithms that the suite is run for: a row each.
 
 use tollgate::domain::algorithms::bucket::Drain;
-use tollgate::domain::algorithms::{Parameters, fixed_window, sliding_counter, token_bucket};
+use tollgate::domain::algorithms::{
+    Parameters, concurrency, fixed_window, leaky_bucket, sliding_counter, sliding_log, token_bucket,
+};
+use tollgate::domain::amount::UNITS_MAX;
 
 use crate::gate::world::{WINDOW, in_window};
 
@@ -15,6 +18,21 @@ pub(crate) struct Row {
     pub(crate) lasting: Parameters,
 }
 
+impl Row {
+    /// Whether what is held and not used makes room again.
+    pub(super) fn gives_back(&self) -> bool {
+        !matches!(self.lasting, Parameters::LeakyBucket(_))
+    }
+
+    /// Whether what is used stays counted, and so cuts and refuses what comes later.
+    pub(super) fn counts_use(&self) -> bool {
+        !matches!(self.lasting, Parameters::Concurrency(_))
+    }
+}
+
+/// Several of them at once: at most so many counters on one request, each of whatever algorithm.
+pub(super) const MIXED_MAX: usize = 16;
+
 /// All of them.
 pub(crate) fn rows() -> Vec<Row> {
     let calendar = in_window(WINDOW.0, WINDOW.1);
@@ -24,6 +42,13 @@ pub(crate) fn rows() -> Vec<Row> {
     std::iter::once(calendar).chain(rest.map(row)).collect()
 }
 
+/// Those that count no reservations, so that checks may fall under them.
+pub(crate) fn checked_rows() -> impl Iterator<Item = Row> {
+    let counts_reservations =
+        |row: &Row| matches!(row.turning, Parameters::Concurrency(_) | Parameters::SlidingLog(_));
+    rows().into_iter().filter(move |row| !counts_reservations(row))
+}
+
 /// Those that no calendar cuts, over so long.
 pub(super) fn uncut(length_ms: i64) -> Vec<(&'static str, Parameters)> {
     let fixed = |aligned| Parameters::FixedWindow(fixed_window::Parameters { length_ms, aligned });
@@ -31,12 +56,24 @@ pub(super) fn uncut(length_ms: i64) -> Vec<(&'static str, Parameters)> {
         let slot_ms = length_ms / i64::from(sub_windows);
         Parameters::SlidingCounter(sliding_counter::Parameters { slot_ms, slot_count: sub_windows + 1 })
     };
+    let log = Parameters::SlidingLog(sliding_log::Parameters { length_ms, entries_max: 10_000 });
     let refill = Drain { units: 7, per_ms: length_ms };
+    let leaky =
+        |max_wait_ms| Parameters::LeakyBucket(leaky_bucket::Parameters { drain: refill, max_wait_ms });
+    let at_once = |each| Parameters::Concurrency(concurrency::Parameters { each });
     vec![
+        ("concurrency of units", at_once(0)),
+        ("concurrency of reservations", at_once(10)),
         ("fixed_window", fixed(false)),
         ("fixed_window, aligned", fixed(true)),
+        ("leaky_bucket", leaky(UNITS_MAX)),
+        (
+            "leaky_bucket with a longest wait",
+            leaky(if length_ms > 60_000 { UNITS_MAX } else { 5 * length_ms }),
+        ),
         ("sliding_counter of 2", sliding(2)),
         ("sliding_counter of 10", sliding(10)),
+        ("sliding_log", log),
         ("token_bucket", Parameters::TokenBucket(token_bucket::Parameters { refill })),
     ]
 }

@@ -1,5 +1,5 @@
-//! The plain path of `reserve` and `consume` against the scripts without it: the same calls on two servers. State and events are equal to the
-//! byte, and answers say the same.
+//! The plain path of `reserve` and `consume` against the scripts without it: the same calls on two servers. State and
+//! events are equal to the byte, and answers say the same.
 
 mod cases;
 mod together;
@@ -35,7 +35,8 @@ const MARK: &str = "that is all of this step";
 /// A script that failed.
 const FAILED: i64 = -1;
 
-/// A server that runs the scripts as they are, or without their plain path, by a clock that is a key. Its hashes tell expiries.
+/// A server that runs the scripts as they are, or without their plain path, by a clock that is a key. Its hashes tell
+/// expiries.
 struct Twin {
     connection: redis::Connection,
     digests: BTreeMap<&'static str, String>,
@@ -104,7 +105,8 @@ fn assert_alike([one, other]: [State; 2]) {
     }
 }
 
-/// A script's text for a twin: by a clock that is a key; expiries of hashes are noted, as the clock may be of another year.
+/// A script's text for a twin: by a clock that is a key; expiries of hashes are noted, as the clock may be of another
+/// year.
 fn text(script: Script, has_plain_path: bool) -> String {
     let text = script.text("").unwrap();
     let text = text.replace("redis.call('TIME')", "redis.call('HMGET', 'clock', 'seconds', 'microseconds')");
@@ -183,7 +185,8 @@ impl Twins {
         }
     }
 
-    /// One step, by the gate; what it makes of the answer plays no part. Answers what was asked for, where it is a reserve.
+    /// One step, by the gate; what it makes of the answer plays no part. Returns what was asked for, where it is a
+    /// reserve.
     async fn take(&self, case: &Case, now_ms: i64, latest: &mut u8, step: &Step) -> Option<Ask> {
         let (world, now) = (&self.world, Some(now_ms));
         let key = |back: u8| latest.saturating_sub(back).to_string();
@@ -297,7 +300,7 @@ fn totals_of(case: &Case, totals: Option<&[Option<i64>]>, is_tenth: bool) -> Tot
     }
 }
 
-/// What the ledger tells of this scope: the counters of the mask.
+/// What a restore of this scope has: the counters of the mask.
 fn state_of(case: &Case, now_ms: i64, scope: u8, told: u16) -> WarmState {
     let (start_ms, _) = case.window_at(now_ms);
     let planned = || (0..).zip(&case.counters).filter(move |(_, planned)| planned.is_told_with(scope));

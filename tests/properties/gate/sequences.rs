@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tollgate::domain::algorithms::Parameters;
 use tollgate::domain::reservation::{OnExcess, OnLate};
 
+use super::algorithms::{MIXED_MAX, rows};
 use crate::support::model::{Counter, Mode, Rule};
 
 /// What may happen next.
@@ -82,6 +83,15 @@ pub(super) fn rules() -> impl Strategy<Value = Vec<Rule>> {
         late_within_ms: seconds * 1000,
     });
     proptest::collection::vec(rule, 2)
+}
+
+/// Up to sixteen counters of whatever algorithm.
+pub(super) fn mixed_counters() -> impl Strategy<Value = Vec<Counter>> {
+    let parameters: Vec<Parameters> = rows().into_iter().map(|row| row.turning).collect();
+    let weights = prop_oneof![Just([3, 2]), Just([1, 0]), Just([0, 1]), Just([1, 1])];
+    let counter = (proptest::sample::select(parameters), 20..110_i64, weights)
+        .prop_map(|(parameters, capacity, weights)| Counter::new(parameters, capacity, weights.to_vec()));
+    proptest::collection::vec(counter, 1..=MIXED_MAX)
 }
 
 pub(super) fn counters(parameters: Parameters) -> impl Strategy<Value = Vec<Counter>> {

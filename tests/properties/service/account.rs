@@ -122,7 +122,7 @@ impl Account {
         }
     }
 
-    /// The answer of the API that stands for the model's, which is like this after the call.
+    /// The answer of the API that corresponds to the model's, which is like this after the call.
     pub(super) fn expected(&self, request: &Request, answer: &Answer, after: &Model) -> Expected {
         let hold = after.hold(request.number);
         let refusal = |status, body| Expected { status, body };

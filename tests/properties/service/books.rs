@@ -10,7 +10,7 @@ use crate::support::process::PATIENCE;
 /// The balances of a tenant's meter: consumed, reserved, available.
 type Sums = [i64; 3];
 
-/// Checks that the books have exactly what the tenants' models have, nothing twice and nothing else.
+/// Checks that the books contain exactly what the tenants' models do, nothing twice and nothing else.
 pub(super) async fn hold(world: &World, tenants: &[Tenant]) {
     world.app.drained().await;
     for tenant in tenants {
@@ -80,7 +80,7 @@ async fn nothing_is_wrong(world: &World) {
                  (SELECT count(*) FROM parked WHERE state <> 'done') AS parked, \
                  (SELECT count(*) FROM reconciliations WHERE state <> 'clean') AS different";
     assert_eq!(rows(&world.app.database, query).await, ["0 0 0 0"]);
-    // What a call had done in a memory that was emptied, and did again when it was repeated, is told as lost.
+    // What a call had done in a memory that was emptied, and did again when it was repeated, is reported as lost.
     let lost = rows(&world.app.database, "SELECT DISTINCT tenant FROM losses").await;
     assert!(lost.iter().all(|tenant| world.forgotten.contains(tenant)), "{lost:?} of {:?}", world.forgotten);
 }

@@ -1,6 +1,7 @@
-//! The whole service against the gate's model: random calls over HTTP on real servers, while Redis is killed or emptied,
-//! Postgres cut off, and service and writer killed, each at random moments. One number decides everything that is random.
-//! Short in every run of the tests; long by `make behaviour`. `TOLLGATE_BEHAVIOUR_SEED` repeats the sequence of a number.
+//! The whole service against the gate's model: random calls over HTTP on real servers, while Redis is killed or
+//! emptied, Postgres cut off, and service and writer killed, each at random moments. One number decides everything that
+//! is random. Short in every run of the tests; long by `make behaviour`. `TOLLGATE_BEHAVIOUR_SEED` repeats the sequence
+//! of a number.
 
 mod account;
 mod books;
@@ -23,8 +24,8 @@ use crate::support::process::from_environment;
 
 /// The gate's due buckets, as configured.
 const BUCKET_MS: i64 = 1000;
-/// How much further the clock moves after a fault: holds that a sweep met while the gate had forgotten their tenant come up
-/// again by then.
+/// How much further the clock moves after a fault: holds that a sweep met while the gate had forgotten their tenant
+/// come up again by then.
 const SETTLE_MS: i64 = 10_000;
 /// How many sequences one world sees.
 const SEQUENCES_OF_A_WORLD: u64 = 8;

@@ -82,7 +82,7 @@ pub(super) struct Step {
 /// Calls and faults at once; then the clock moves, and holds expire.
 #[derive(Debug, Clone)]
 pub(super) struct Stretch {
-    /// Each step waits until the books have it: then nothing may be lost whatever happens to Redis, and what the ledger
+    /// Each step waits until it is booked: then nothing may be lost whatever happens to Redis, and what the ledger
     /// answers for it is exact.
     pub(super) is_careful: bool,
     /// Per tenant.

@@ -175,7 +175,7 @@ impl Tenant {
         }
     }
 
-    /// Waits until the books have what the model has of the reservation. Where it may be lost, the call is repeated, as
+    /// Waits until what the model has of the reservation is booked. Where it may be lost, the call is repeated, as
     /// its caller would.
     async fn until_booked(&mut self, request: &Request, choices: &Choices, may_be_lost: bool) {
         let began = Instant::now();
@@ -192,19 +192,19 @@ impl Tenant {
         }
     }
 
-    /// Resolves when the books have a reservation as the model has it.
+    /// Resolves when a reservation is booked as the model has it.
     pub(super) async fn booked(&self, number: u8) {
         while !self.is_booked(number).await {
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// The books have a reservation as the model has it, now.
+    /// Whether a reservation is booked as the model has it, now.
     async fn check_booked(&self, number: u8) {
         assert!(self.is_booked(number).await, "{number} of {} is not in the books", self.account.name);
     }
 
-    /// Whether the books have a reservation as the model has it, once they can be read.
+    /// Whether a reservation is booked as the model has it, once the books can be read.
     async fn is_booked(&self, number: u8) -> bool {
         let id = ReservationId::from_bytes(self.ids[&number].parse::<uuid::Uuid>().unwrap().into_bytes());
         let hold = self.account.model.hold(number).unwrap();

@@ -146,7 +146,7 @@ impl World {
         spawn_blocking(move || Service::start(serving))
     }
 
-    /// Another writer, once this one has stopped where it was told to, or has nothing left to book there.
+    /// Another writer, once this one has stopped at its fail point, or has nothing left to book there.
     async fn next_writer(&mut self) {
         let killed = self.writer.take().unwrap();
         let fail_points = killed.writer_fail_points();

@@ -1,4 +1,5 @@
-//! What a token bucket gives back, against the exact level of a bucket from which only what was consumed had been taken.
+//! Compares what a token bucket gives back with the exact level of a bucket from which only the consumed units were
+//! taken.
 
 use proptest::prelude::*;
 
@@ -6,22 +7,22 @@ use super::*;
 
 const START_MS: i64 = 1_700_000_000_000;
 
-/// What may happen next, so many ms after the last.
+/// A step, this many ms after the last one.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// Units are held.
     Hold(i64),
-    /// The hold that many back gives back so many percent of what it has left.
+    /// The hold that many steps back gives back this share, in percent, of what it has left.
     Return(usize, i64),
 }
 
-/// A hold as it was made, and what of it stays taken.
+/// A hold, and the part of it that stays taken.
 struct Taken {
     at_ms: i64,
     units: i64,
 }
 
-/// The exact level, in parts of `per_ms`, of a bucket from which exactly this was taken.
+/// The exact level, in parts of `per_ms`, of a bucket from which exactly these units were taken.
 fn exact_level(drain: Drain, taken: &[Taken], now_ms: i64) -> i128 {
     let sink = |level: i128, ms: i64| (level - i128::from(drain.units) * i128::from(ms)).max(0);
     let (mut level, mut at_ms) = (0, START_MS);
@@ -36,8 +37,8 @@ fn parts(drain: Drain, cell: &Cell) -> i128 {
     i128::from(cell.consumed) * i128::from(drain.per_ms) - i128::from(Own::read(cell).fraction)
 }
 
-/// Plays a history: never may the bucket have less in it than the exact one, and while no low points were merged it is stricter
-/// by less than a unit for each return.
+/// Plays a history. The bucket's level may never be below the exact one, and while no low points were merged it is
+/// stricter by less than a unit for each return.
 fn play(refill: Drain, capacity: i64, steps: &[(i64, Step)]) -> Result<(), TestCaseError> {
     let parameters = Parameters { refill };
     let (mut now_ms, mut cell, mut returns, mut is_merged) = (START_MS, None, 0, false);

@@ -94,7 +94,7 @@ impl Installation {
         changed
     }
 
-    /// Every counter that the tenant as a whole and each of `subjects` is counted by: (subject, name) to shape and field.
+    /// Every counter of the tenant as a whole and of each of `subjects`: (subject, name) to signature and field.
     fn counters(&self, tenant: &TenantId, at_ms: i64) -> Counters {
         let built = &self.built[tenant];
         let subjects =
@@ -153,6 +153,44 @@ fn capacity_plan_level_and_message_leave_the_counter_alone() {
         NOW_MS + 5,
     );
     assert_eq!(field(&other), field(&start));
+}
+
+#[test]
+fn a_changed_kind_leaves_the_counter_alone_and_leaving_off_begins_a_new_one() {
+    let of_kind =
+        |kind: &'static str| demo_with(move |world| world["plans"][0]["limits"][0]["kind"] = json!(kind));
+    let hard = Installation::new(of_kind("hard"), NOW_MS);
+    let field = |installation: &Installation| {
+        installation.counters(&acme(), NOW_MS + 100).get(&key("page-day")).copied()
+    };
+    let soft = hard.changed(of_kind("soft"), NOW_MS + 1);
+    assert_eq!(field(&soft), field(&hard));
+    let off = soft.changed(of_kind("off"), NOW_MS + 2);
+    assert_eq!(field(&off), None, "it is not asked");
+    let again = off.changed(of_kind("soft"), NOW_MS + 3);
+    let (before, then) = (field(&hard).unwrap(), field(&again).unwrap());
+    assert_eq!((then.0, then.2), (before.0, NOW_MS + 3), "the same shape since then");
+    assert_ne!(then.1, before.1);
+}
+
+#[test]
+fn an_override_that_asks_a_limit_which_is_off_keeps_its_counter_when_all_are_asked() {
+    let world = |kind: &'static str| {
+        demo_with(move |world| {
+            world["plans"][0]["limits"][0]["kind"] = json!(kind);
+            let asks = json!([{ "id": "o", "level": "tenant", "limit": "page-day", "kind": "hard" }]);
+            world["tenants"][0]["overrides"] = asks;
+            world["tenants"].as_array_mut().unwrap().push(json!({ "id": "beta", "plan": "free" }));
+        })
+    };
+    let off = Installation::new(world("off"), NOW_MS);
+    let asked = off.changed(world("soft"), NOW_MS + 1);
+    let beta = TenantId::parse("beta").unwrap();
+    let of = |installation: &Installation, tenant: &TenantId| {
+        installation.counters(tenant, NOW_MS + 100).get(&key("page-day")).copied()
+    };
+    assert_eq!(of(&asked, &acme()), of(&off, &acme()), "an override asked it all along");
+    assert_eq!((of(&off, &beta), of(&asked, &beta).unwrap().2), (None, NOW_MS + 1));
 }
 
 #[test]
@@ -265,7 +303,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// The whole rule of counter identity: while the shape stays, the field stays; once it was another shape, or
-    /// nothing, the field is one that was never used before. Worlds change at 10, 50, 90 ms ...; limits' dates lie between.
+    /// nothing, the field is one that was never used before. Worlds change at 10, 50, 90 ms ...; limits' dates lie
+    /// between.
     #[test]
     fn a_counter_goes_on_exactly_while_its_shape_stays(
         changes in prop::collection::vec((worlds::any_world(), any::<bool>()), 2..8),

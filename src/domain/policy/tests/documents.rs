@@ -38,6 +38,8 @@ fn a_limit_names_every_fault() {
     let backwards = json!({ "from": "2026-01-02T00:00:00Z", "until": "2026-01-02T00:00:00Z" });
     assert_eq!(faults(backwards), ["/limits/0/until"]);
     assert_eq!(faults(json!({ "message": "" })), ["/limits/0/message"]);
+    assert_eq!(faults(json!({ "rollout_percent": 99 })), ["/limits/0/rollout_percent"]);
+    assert_eq!(faults(json!({ "rollout_percent": 99, "class": "rate" })), [""; 0]);
     assert_eq!(faults(json!({ "meter": "none", "scope": "subject", "message": "\n" })).len(), 3);
 }
 
@@ -45,13 +47,13 @@ fn a_limit_names_every_fault() {
 fn what_this_version_does_not_serve_is_refused_by_name() {
     let refused = |value: Value| read_json::<PolicyFile>(&value).unwrap_err();
     let with = |changes: Value| refused(json!({ "limits": [limit(changes)] }));
-    for (field, value) in [("refill", json!("2")), ("rollout_percent", json!(100)), ("meters", json!({}))] {
+    for (field, value) in [("refill", json!("2")), ("meters", json!({}))] {
         let error = with(json!({ field: value }));
         assert!(error.message.contains(field), "{error}");
     }
     for (field, value) in [
-        ("algorithm", "sliding_log"),
-        ("kind", "soft"),
+        ("algorithm", "gcra"),
+        ("kind", "shadow"),
         ("scope", "global"),
         ("window", "year"),
         ("class", "other"),
@@ -65,13 +67,12 @@ fn what_this_version_does_not_serve_is_refused_by_name() {
     assert_eq!(with(json!({ "near_percent": 101 })).pointer, "/limits/0/near_percent");
     assert_eq!(with(json!({ "from": "yesterday" })).pointer, "/limits/0/from");
     assert_eq!(with(json!({ "capacity": 1.5 })).pointer, "/limits/0/capacity");
-    let booked = json!({ "meters": [{ "id": "a", "unit": "b", "booked": true }] });
-    assert!(refused(booked).message.contains("booked"));
     let overdraft =
         json!({ "plans": [{ "id": "a", "quotas": [{ "meter": "b", "included": 1, "overdraft": 0 }] }] });
     assert!(refused(overdraft).message.contains("overdraft"));
-    assert!(refused(json!({ "tenants": [{ "id": "a", "currency": "EUR" }] })).message.contains("currency"));
-    assert!(refused(json!({ "cost_defaults": {} })).message.contains("cost_defaults"));
+    let discounts = json!({ "plans": [{ "id": "a", "discounts": [] }] });
+    assert!(refused(discounts).message.contains("discounts"));
+    assert!(refused(json!({ "cost_defaults": {} })).message.contains("meter"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod counters;
 mod documents;
+mod prices;
 mod resolution;
 mod worlds;
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::domain::amount::Amount;
 use crate::domain::counter::Counter;
-use crate::domain::limit::Limit;
+use crate::domain::limit::{Kind, Limit};
 use crate::domain::period::WindowKind;
 use crate::domain::policy::resolve::{Level, TooManyCounters};
 use crate::domain::tenant::{OverrideLevel, TenantDefinition};
@@ -155,8 +155,9 @@ impl Naive<'_> {
         limits.iter().map(|limit| limit.as_ref().clone()).collect()
     }
 
-    /// The limit `id` as the subject (or the tenant) sees it: the definition, its capacity in smallest units, the level.
-    fn see(&self, id: &str, subject: Option<&Subject>) -> Option<(Limit, i64, Level)> {
+    /// The limit `id` as the subject (or the tenant) sees it: the definition, its capacity in smallest units, the level
+    /// and the kind; none that is off.
+    fn see(&self, id: &str, subject: Option<&Subject>) -> Option<(Limit, i64, Level, Kind)> {
         let mut definitions: Vec<(Level, Limit)> = Vec::new();
         if let Some(subject) = subject {
             let own = self.tenant.subjects.iter().find(|named| named.subject() == *subject);
@@ -179,7 +180,7 @@ impl Naive<'_> {
         let decimals = self.definitions.meters[&limit.meter].decimals;
         let scale = 10_i64.pow(u32::from(decimals.count()));
         let whole = |amount: Amount| i64::try_from(amount.decimal().mantissa()).unwrap() * scale;
-        let (mut capacity, mut level) = (whole(limit.capacity), defined_at);
+        let (mut capacity, mut level, mut kind) = (whole(limit.capacity), defined_at, limit.kind);
         let levels = [
             (OverrideLevel::Tenant, Level::Tenant),
             (OverrideLevel::Subject, Level::Subject),
@@ -193,20 +194,21 @@ impl Naive<'_> {
             });
             let Some(found) = found else { continue };
             level = as_level;
+            kind = found.kind.unwrap_or(kind);
             capacity = match (found.capacity, found.factor) {
                 (Some(named), _) => whole(named),
-                (None, factor) => {
-                    let factor = factor.unwrap().decimal();
-                    let product = i128::from(capacity) * factor.mantissa();
-                    i64::try_from(product / 10_i128.pow(factor.scale())).unwrap()
+                (None, Some(factor)) => {
+                    let product = i128::from(capacity) * factor.decimal().mantissa();
+                    i64::try_from(product / 10_i128.pow(factor.decimal().scale())).unwrap()
                 }
+                (None, None) => capacity,
             };
         }
-        Some((limit, capacity, level))
+        (kind != Kind::Off).then_some((limit, capacity, level, kind))
     }
 }
 
-type Row = (String, i64, Level, Option<usize>, usize);
+type Row = (String, i64, Level, Kind, Option<usize>, usize);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
@@ -230,11 +232,11 @@ proptest! {
                 let views = std::iter::once(None).chain((0..subjects.len()).map(Some));
                 for index in views {
                     let viewer = index.map(|index| &subjects[index]);
-                    let Some((limit, capacity, level)) = naive.see(id, viewer) else { continue };
+                    let Some((limit, capacity, level, limit_kind)) = naive.see(id, viewer) else { continue };
                     let kind = viewer.map(|subject| &subject.kind);
                     let operation_fits = limit.operations.is_none() || has_operation;
                     if limit.meter == *meter && limit.subject_kind.as_ref() == kind && operation_fits {
-                        expected.push((id.to_owned(), capacity, level, index, line));
+                        expected.push((id.to_owned(), capacity, level, limit_kind, index, line));
                     }
                 }
             }
@@ -243,7 +245,7 @@ proptest! {
         let windows = tenant.calendar().windows(at_ms);
         let resolved = built.resolve(&meters, &subjects, operation.as_ref(), at_ms, &windows).unwrap();
         let mut found: Vec<Row> = resolved.limits().map(|each| {
-            (each.name(), each.capacity.get(), each.level(), each.subject_index(), each.line())
+            (each.name(), each.capacity.get(), each.level(), each.kind, each.subject_index(), each.line())
         }).collect();
         expected.sort();
         found.sort();
@@ -252,7 +254,7 @@ proptest! {
         let has_quota = tenant.plan.as_ref().is_some_and(|plan| !definitions.plans[plan].quotas.is_empty());
         prop_assert_eq!(resolved.quotas().count(), usize::from(has_quota));
         for line in 0..2 {
-            let is_counted = expected.iter().any(|row| row.4 == line) || (line == 0 && has_quota);
+            let is_counted = expected.iter().any(|row| row.5 == line) || (line == 0 && has_quota);
             prop_assert_eq!(resolved.without.contains(&line), !is_counted);
         }
     }

@@ -58,15 +58,17 @@ fn any_limit() -> impl Strategy<Value = Value> {
         select(vec![None, None, Some("user"), Some("user"), Some("device")]),
         select(vec!["hour", "day"]),
         prop::bool::weighted(0.2),
+        select(vec!["hard", "hard", "soft", "off"]),
     );
     (shape, 0_u32..1000, any_date(), any_date()).prop_map(|(shape, capacity, from, until)| {
-        let (id, meter, subject_kind, window, has_operations) = shape;
+        let (id, meter, subject_kind, window, has_operations, kind) = shape;
         let mut limit = Map::new();
         let mut put = |field: &str, value: Value| limit.insert(field.to_owned(), value);
         put("id", json!(id));
         put("meter", json!(meter));
         put("window", json!(window));
         put("capacity", json!(capacity));
+        put("kind", json!(kind));
         if let Some(kind) = subject_kind {
             put("scope", json!("subject"));
             put("subject_kind", json!(kind));
@@ -86,15 +88,18 @@ fn any_limits() -> impl Strategy<Value = Vec<Value>> {
 }
 
 fn any_override() -> impl Strategy<Value = Value> {
-    let amount = prop_oneof![(0_u32..1000).prop_map(Ok), select(vec!["0.5", "1.333", "3"]).prop_map(Err)];
+    let amount = prop_oneof![
+        (0_u32..1000).prop_map(|capacity| json!({ "capacity": capacity })),
+        select(vec!["0.5", "1.333", "3"]).prop_map(|factor| json!({ "factor": factor })),
+        select(vec!["hard", "soft", "off"]).prop_map(|kind| json!({ "kind": kind })),
+        select(vec!["hard", "off"]).prop_map(|kind| json!({ "kind": kind, "capacity": 3 })),
+    ];
     let level = select(vec!["emergency", "subject", "tenant"]);
     let who = select(vec![("user", "vip"), ("user", "u1"), ("device", "d1")]);
     (level, select(vec!["a", "b"]), who, amount, any_date()).prop_map(|(level, limit, who, amount, until)| {
-        let mut each = json!({ "level": level, "limit": limit });
-        match amount {
-            Ok(capacity) => each["capacity"] = json!(capacity),
-            Err(factor) => each["factor"] = json!(factor),
-        }
+        let mut each = amount;
+        each["level"] = json!(level);
+        each["limit"] = json!(limit);
         if level == "subject" {
             each["subject"] = json!({ "kind": who.0, "id": who.1 });
         }

@@ -28,6 +28,7 @@ fn record() -> Record {
             born_at_ms: 1_700_000_000_000,
             latest_expiry_ms: 1_700_086_400_000,
             last_sequence: 12,
+            start_after_ms: 0,
         },
         units: vec![
             LineUnits {
@@ -75,6 +76,17 @@ fn record() -> Record {
 fn a_record_reads_back_as_it_was_packed() {
     let record = record();
     assert_eq!(Record::decode(&record.encode()), Ok(record));
+}
+
+#[test]
+fn a_record_of_work_that_waits_says_for_how_long_behind_its_lines() {
+    let mut record = record();
+    let at_once = record.encode();
+    record.head.start_after_ms = 90_000;
+    let waiting = record.encode();
+    assert_eq!(waiting.len(), at_once.len() + 8);
+    assert_eq!(waiting[48 + 24 * 2..][..8], 90_000_i64.to_le_bytes());
+    assert_eq!(Record::decode(&waiting), Ok(record));
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn calls(server: &Server) -> u64 {
     line.split(',').next().unwrap().parse().unwrap()
 }
 
-/// Plays the case on both servers. Answers how often fewer scripts were called than reserves asked for.
+/// Plays the case on both servers. Returns how often fewer scripts were called than reserves asked for.
 async fn play(servers: &[Arc<Server>; 2], case: &Case) -> u32 {
     let worlds = [world(&servers[0], case).await, world(&servers[1], case).await];
     let mut fewer = 0;

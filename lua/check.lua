@@ -1,0 +1,87 @@
+#!lua
+-- check: counts amounts under light counters, which the gate alone keeps: each check all of it or nothing, or all
+--        checks or none.
+-- KEYS     1 meta  2.. per check the tenant's light counters, then its subjects'
+-- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 how many keys each check has, as bytes
+--          5 all or none ('1' or '0')  6.. per check what it asks for (packed in gate/check.rs)
+-- returns  { status, real time, time, '', ... }
+--          DONE: number of checks, per check which of its counters refuse, for how long each in ms, readings
+--          By the plain path DONE: whether its counter refuses, cell    STALE_WINDOW    ALARM: epoch found
+-- event    none
+-- include prelude
+-- include plain/check
+
+local real, now, facts, alarm = prelude(ARGV[3])
+if alarm then
+  return alarm
+end
+local plain = plain_check(real, now, facts[3])
+if plain then
+  return plain
+end
+
+-- include out_of_time
+-- include read_checks
+-- include load_light
+-- include reload_light
+-- include is_known
+-- include pack_readings
+-- include pack_units
+-- include refusing_checks
+-- include write_light
+
+-- read
+local epoch, hashes, checks, key = tonumber(ARGV[1]), {}, {}, 2
+local is_stale, is_refused = false, false
+for number = 1, #ARGV[4] do
+  local packed = ARGV[5 + number]
+  local flags, line_count, valid_from, valid_until, needed_until, at = struct.unpack('<BBi8i8i8', packed)
+  at = flags >= 2 and at + 41 or at
+  local amounts = { struct.unpack('<' .. string.rep('i8', line_count), packed, at) }
+  amounts[line_count + 1] = nil
+  local counters = read_checks(packed, at + 8 * line_count)
+  load_light(hashes, key, counters, epoch, now)
+  is_stale = is_stale or now < valid_from or now >= valid_until
+  -- Each check finds what those before it have moved in memory.
+  local refusing, waits = refusing_checks(amounts, counters, false, true, now)
+  for place = 1, #counters do
+    local counter = counters[place]
+    is_stale = is_stale or counter.later
+    if refusing == '' and flags % 2 == 0 then
+      for line, weight in pairs(counter.weights) do
+        counter.algorithm.charge(counter, weight * amounts[line])
+      end
+      counter.moved = true
+      counter.hash.needed_until = math.max(counter.hash.needed_until, needed_until)
+    end
+  end
+  is_refused = is_refused or refusing ~= ''
+  local readings = pack_readings(counters, is_known)
+  checks[number] = { counters = counters, refusing = refusing, waits = pack_units(waits), readings = readings }
+  key = key + string.byte(ARGV[4], number)
+end
+
+-- check
+local late = out_of_time(real, now, facts[3])
+if late then
+  return late
+end
+if is_stale then
+  return { STALE_WINDOW, real, now, '' }
+end
+local writes = not is_refused or ARGV[5] == '0'
+if not writes then
+  reload_light(hashes, now)
+end
+
+-- write
+if writes then
+  write_light(hashes, epoch, now, ARGV[3] == '')
+end
+local answer = { DONE, real, now, '', #checks }
+for number = 1, #checks do
+  local check, at = checks[number], #answer
+  answer[at + 1], answer[at + 2] = check.refusing, check.waits
+  answer[at + 3] = writes and check.readings or pack_readings(check.counters, is_known)
+end
+return answer

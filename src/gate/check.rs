@@ -1,0 +1,192 @@
+//! `check`: counts under light counters, which the gate alone keeps: no reservation, no event, nothing that the ledger
+//! must tell.
+
+use crate::domain::algorithms::cell::Cell;
+use crate::domain::algorithms::{Parameters, calendar};
+use crate::domain::amount::Units;
+use crate::domain::codec::{Undecodable, Write};
+use crate::domain::counter::{Counter, need};
+use crate::domain::ids::{Partition, TenantId};
+use crate::domain::reservation::{COUNTERS_MAX, LINES_MAX, SubjectHash};
+
+use super::Gate;
+use super::call::Reply;
+use super::counters::{Count, check_counters, pack_counters};
+use super::error::GateError;
+use super::reserve::{CounterReading, read_refusing};
+use super::scripts::Script;
+use super::status::Status;
+
+/// As many as one call takes: Redis does nothing else meanwhile.
+pub const CHECKS_MAX: usize = 16;
+
+/// What one check asks for.
+#[derive(Debug, Clone)]
+pub struct CheckAsk<'a> {
+    /// Whose counters.
+    pub tenant: &'a TenantId,
+    /// The subjects' hashes; scope index n of a counter is the n-th.
+    pub subjects: &'a [SubjectHash],
+    /// Per line, how much; none where the counters are only read.
+    pub amounts: &'a [Units],
+    /// The counters to measure and move, at least one.
+    pub counters: &'a [Counter],
+    /// The span in which all windows of the check are current: start inclusive, end exclusive, unix ms.
+    pub valid: (i64, i64),
+    /// When the last counter has forgotten what is counted now (unix ms).
+    pub needed_until_ms: i64,
+    /// Only say what would happen.
+    pub peeks: bool,
+}
+
+/// What became of one check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedCounters {
+    /// Which counters refuse, all of them, and how long each has to be waited for, at least, in ms; none for ever. None
+    /// refuses what is allowed.
+    pub refusing: Vec<(usize, Option<i64>)>,
+    /// The counters afterwards, in the order of the counters.
+    pub readings: Vec<CounterReading>,
+}
+
+/// What became of checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// In the order asked.
+    Decided {
+        /// Of each check.
+        checks: Vec<CheckedCounters>,
+        /// The script's time (unix ms).
+        now_ms: i64,
+    },
+    /// The windows were computed for another time; compute them for this one.
+    StaleWindow {
+        /// The script's time (unix ms).
+        now_ms: i64,
+    },
+}
+
+const PEEKS: u8 = 1;
+const PLAIN: u8 = 2;
+
+impl Gate {
+    /// Decides checks of one partition, one after the other, each all of it or nothing; all or none of them where they
+    /// are `together`. One round trip.
+    pub async fn check(
+        &self,
+        partition: Partition,
+        asks: &[CheckAsk<'_>],
+        together: bool,
+        now_ms: Option<i64>,
+    ) -> Result<CheckOutcome, GateError> {
+        let malformed = |reason| GateError::Malformed { script: "check", reason };
+        if !(1..=CHECKS_MAX).contains(&asks.len()) {
+            return Err(malformed("it has not 1 to 16 checks"));
+        }
+        let mut keys = vec![self.keys.meta(partition)];
+        let mut arguments = self.mutating(partition, now_ms)?;
+        let mut key_counts = Vec::with_capacity(asks.len());
+        let mut packed = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let counts: Vec<_> = ask.counters.iter().map(Count::of).collect();
+            check_ask(ask, &counts).map_err(malformed)?;
+            keys.push(self.keys.light(partition, ask.tenant, None));
+            keys.extend(ask.subjects.iter().map(|hash| self.keys.light(partition, ask.tenant, Some(*hash))));
+            key_counts.put_byte(u8::try_from(1 + ask.subjects.len()).unwrap_or(u8::MAX));
+            packed.push(pack_ask(ask, &counts, asks.len() == 1));
+        }
+        arguments.push(key_counts);
+        arguments.push(if together { b"1".to_vec() } else { b"0".to_vec() });
+        arguments.append(&mut packed);
+        let reply = self.run(partition, Script::Check, &keys, &arguments).await?;
+        let now_ms = reply.now_ms;
+        match reply.status {
+            Status::Done => Ok(CheckOutcome::Decided { checks: read_checks(&reply, asks)?, now_ms }),
+            Status::StaleWindow => Ok(CheckOutcome::StaleWindow { now_ms }),
+            _ => Err(Undecodable("a status of check").into()),
+        }
+    }
+}
+
+fn check_ask(ask: &CheckAsk<'_>, counts: &[Count<'_>]) -> Result<(), &'static str> {
+    if ask.amounts.len() > LINES_MAX || !(1..=COUNTERS_MAX).contains(&counts.len()) {
+        return Err("a check has more than 8 lines, or not 1 to 32 counters");
+    }
+    if ask.counters.iter().any(Counter::is_quota) {
+        return Err("a quota is no light counter");
+    }
+    check_counters(counts, ask.subjects.len(), ask.amounts.len().max(1))
+}
+
+/// Layout: `B flags  B lines  i8 valid_from  i8 valid_until  i8 needed_until`; where flags say plain, of the only
+/// counter `B scope  c8 field i8 capacity  i8 need` and `i8 start  i8 end` of its window, or `i8 length  i8` 1 where
+/// that is aligned; per line `i8 amount`; then the counters as [`pack_counters`] has them.
+fn pack_ask(ask: &CheckAsk<'_>, counts: &[Count<'_>], is_alone: bool) -> Vec<u8> {
+    let plain = plain_window(ask).filter(|_| is_alone);
+    let mut out = Vec::with_capacity(96 + 56 * counts.len());
+    let flags = [(ask.peeks, PEEKS), (plain.is_some(), PLAIN)];
+    out.put_byte(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
+    out.put_byte(u8::try_from(ask.amounts.len()).unwrap_or(u8::MAX));
+    out.put_8(ask.valid.0);
+    out.put_8(ask.valid.1);
+    out.put_8(ask.needed_until_ms);
+    if let Some((counter, window)) = plain {
+        out.put_byte(counter.scope_index);
+        out.extend_from_slice(&counter.field.0);
+        out.put_8(counter.refuses_above().get());
+        out.put_8(need(&counter.lines, ask.amounts));
+        out.put_8(window.0);
+        out.put_8(window.1);
+    }
+    for amount in ask.amounts {
+        out.put_8(amount.get());
+    }
+    pack_counters(counts, ask.amounts, &mut out);
+    out
+}
+
+/// The only counter of a check that the script's plain path may decide, and its window: start and end, or length and
+/// whether aligned.
+fn plain_window<'a>(ask: &CheckAsk<'a>) -> Option<(&'a Counter, (i64, i64))> {
+    let [counter] = ask.counters else { return None };
+    let window = match counter.parameters {
+        Parameters::Calendar(calendar::Parameters { window }) => (window.start_ms, window.end_ms),
+        Parameters::FixedWindow(fixed) => (fixed.length_ms, i64::from(fixed.aligned)),
+        _ => return None,
+    };
+    (!ask.peeks).then_some((counter, window))
+}
+
+fn read_checks(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<Vec<CheckedCounters>, Undecodable> {
+    if reply.integer(0).is_err() {
+        let ask = asks.first().ok_or(Undecodable("an answer of check"))?;
+        return Ok(vec![read_plain(reply, ask)?]);
+    }
+    let one = |number: usize| {
+        let at = 1 + 3 * number;
+        Ok(CheckedCounters { refusing: read_refusing(reply, at)?, readings: reply.readings(at + 2)? })
+    };
+    (0..asks.len()).map(one).collect()
+}
+
+/// What the plain path answers: whether the only counter refuses, and its cell.
+fn read_plain(reply: &Reply, ask: &CheckAsk<'_>) -> Result<CheckedCounters, Undecodable> {
+    let counter = ask.counters.first().ok_or(Undecodable("an answer of check"))?;
+    let (now_ms, capacity) = (reply.now_ms, counter.refuses_above().get());
+    let cell = Cell::decode(reply.bytes(1)?)?;
+    let resets_at_ms = match counter.parameters {
+        Parameters::FixedWindow(fixed) => fixed.end_of(cell.mark),
+        _ => counter.ends_at_ms(now_ms),
+    };
+    let reading = CounterReading {
+        consumed: Units::new(cell.consumed).ok_or(Undecodable("units"))?,
+        reserved: Units::ZERO,
+        room: Some(capacity - cell.consumed),
+        resets_at_ms: Some(resets_at_ms),
+        next_hold_ends_at_ms: None,
+        current: true,
+    };
+    let wait_ms = (need(&counter.lines, ask.amounts) <= capacity).then_some((resets_at_ms - now_ms).max(0));
+    let refusing = if reply.bytes(0)?.is_empty() { Vec::new() } else { vec![(0, wait_ms)] };
+    Ok(CheckedCounters { refusing, readings: vec![reading] })
+}

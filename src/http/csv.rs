@@ -1,0 +1,85 @@
+//! Tables as CSV that a spreadsheet opens as text and numbers, never as formulas.
+
+use actix_web::HttpResponse;
+use actix_web::http::header::CONTENT_DISPOSITION;
+
+use super::problem::{Code, Problem};
+
+/// One field of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cell {
+    /// Nothing.
+    Empty,
+    /// Words, also those that look like a number or a formula.
+    Text(String),
+    /// A decimal number of ours.
+    Number(String),
+}
+
+impl Cell {
+    /// A text, if there is one.
+    pub(super) fn text(text: Option<impl ToString>) -> Self {
+        text.map_or(Self::Empty, |text| Self::Text(text.to_string()))
+    }
+
+    /// A number, if there is one.
+    pub(super) fn number(number: Option<impl ToString>) -> Self {
+        number.map_or(Self::Empty, |number| Self::Number(number.to_string()))
+    }
+
+    fn written(&self) -> String {
+        match self {
+            Self::Empty => String::new(),
+            Self::Text(text) if is_formula(text) => format!("'{text}"),
+            Self::Text(text) | Self::Number(text) => text.clone(),
+        }
+    }
+}
+
+/// Whether a spreadsheet may take a text for a formula, by its first character, also in full width.
+fn is_formula(text: &str) -> bool {
+    text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
+}
+
+/// A table as the body of an answer, with the name of the file that it is saved as.
+pub(super) fn answer(file: &str, header: &[&str], rows: &[Vec<Cell>]) -> Result<HttpResponse, Problem> {
+    let table = table(header, rows).map_err(|fault| {
+        tracing::error!(%fault, "a table could not be written");
+        Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
+    })?;
+    Ok(HttpResponse::Ok()
+        .content_type("text/csv; charset=utf-8; header=present")
+        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{file}.csv\"")))
+        .body(table))
+}
+
+fn table(header: &[&str], rows: &[Vec<Cell>]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
+    writer.write_record(header)?;
+    for row in rows {
+        writer.write_record(row.iter().map(Cell::written))?;
+    }
+    Ok(writer.into_inner()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spreadsheet_meets_text_and_numbers_and_no_formula() {
+        let text = |text: &str| Cell::Text(text.to_owned());
+        let rows = [
+            vec![text("=HYPERLINK(\"http://x\")"), Cell::Number("-1.50".into())],
+            vec![text("+1"), text("@SUM(A1)")],
+            vec![text("-2"), text("＝1+1")],
+            vec![text("\t=1"), text("\r=1")],
+            vec![text("a, \"b\""), Cell::Empty],
+            vec![text("1=1"), text("acme")],
+        ];
+        let table = String::from_utf8(table(&["name", "amount"], &rows).unwrap()).unwrap();
+        let expected = "name,amount\r\n\"'=HYPERLINK(\"\"http://x\"\")\",-1.50\r\n'+1,'@SUM(A1)\r\n'-2,'＝1+1\r\n\
+            '\t=1,\"'\r=1\"\r\n\"a, \"\"b\"\"\",\r\n1=1,acme\r\n";
+        assert_eq!(table, expected);
+    }
+}

@@ -1,0 +1,177 @@
+//! CloudEvents: work that is done already is recorded at its own time, once, and no limit refuses it.
+
+use std::sync::Arc;
+
+use super::repeat::key_reused;
+use super::{Calls, KEPT_CHANGING};
+use crate::domain::amount::UNITS_MAX;
+use crate::domain::ids::{OutboxId, ReservationId};
+use crate::domain::parked::CounterLife;
+use crate::domain::policy::Resolved;
+use crate::domain::reservation::Record;
+use crate::gate::{GateError, IdCheck, RecordCall, RecordOutcome, ReserveMode, ReserveOutcome};
+use crate::operations::answers::Recorded;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::outage::{keep_restorable, lives_of};
+use crate::operations::policy_store::TenantEntry;
+use crate::operations::preparation::{EVENT, Prepared, usage_record};
+use crate::operations::requests::ReserveRequest;
+use crate::telemetry::labels::{Call, Script};
+
+const DAY_MS: i64 = 86_400_000;
+/// An event may say that it happened so many days ago; fewer where repeats are recognised for a shorter time.
+const DAYS_BACK_MAX: i64 = 35;
+/// A caller's clock may be ahead by so much.
+const AHEAD_MS_MAX: i64 = 5 * 60_000;
+
+impl Calls {
+    /// Records work that is done already, in the windows and the period of its own time. Counters whose window is over
+    /// stay as they are.
+    ///
+    /// Errors: it names no work or no possible time, or its source and id were used for another event.
+    pub async fn record_event(&self, request: ReserveRequest) -> Answer<Recorded> {
+        let answer = self.event(&request).await;
+        self.decided(Call::Event, answer, |recorded| *recorded == Recorded::Before)
+    }
+
+    /// A repeat is recognised before policy and time refuse it.
+    async fn event(&self, request: &ReserveRequest) -> Answer<Recorded> {
+        let entry = self.policy.tenant_or_new(&request.tenant).await?;
+        match self.record_by_policy(&entry, request).await {
+            Err(refusal @ OperationError::Invalid(_)) => {
+                Box::pin(self.repeated(request, EVENT, refusal)).await?;
+                Ok(Recorded::Before)
+            }
+            answer => answer,
+        }
+    }
+
+    async fn record_by_policy(&self, entry: &Arc<TenantEntry>, request: &ReserveRequest) -> Answer<Recorded> {
+        let mut now_ms = self.core.gate_now_ms();
+        self.check_time(request.happened_at_ms, now_ms)?;
+        let prepared = self.preparation.prepare(entry, request, EVENT)?;
+        if let Some(away) = self.outage.parked_first(&request.tenant).await? {
+            return Box::pin(self.park_event(entry, request, &prepared, away)).await;
+        }
+        let mut ledger_asked = false;
+        let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        loop {
+            self.admission.may_record()?;
+            let at_ms = happened_by(request, now_ms);
+            let (record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
+            let lives = self.memory.lives_now(entry, &record, &lives);
+            let call = RecordCall {
+                id: prepared.id,
+                record: &record,
+                lives: &lives,
+                taken_at_ms: None,
+                id_check: self.id_check(prepared.id, at_ms, ledger_asked),
+                now_ms: self.core.script_now(),
+            };
+            match self.core.timed(Script::Record, self.core.gate.record(&call)).await {
+                Ok(RecordOutcome::Done(event)) => {
+                    self.remember(entry, &prepared, ReserveMode::Usage, event, &prepared.units);
+                    return Ok(Recorded::Now);
+                }
+                Ok(RecordOutcome::Replayed) => return Ok(Recorded::Before),
+                Ok(RecordOutcome::KeyReused(first)) => return Err(key_reused(prepared.id, *first)),
+                Ok(RecordOutcome::TooLarge) => {
+                    let message = format!("would take a counter beyond {UNITS_MAX} of its smallest units");
+                    return Err(OperationError::field("/lines", message));
+                }
+                Ok(RecordOutcome::StaleWindow { now_ms: gate_now_ms }) => {
+                    now_ms = gate_now_ms;
+                    recovery.again()?;
+                }
+                Ok(RecordOutcome::Cold(cold)) => {
+                    // What was brought back of this event went with the epoch that has ended.
+                    ledger_asked = false;
+                    recovery.restore_admission(entry, &cold, &record).await?;
+                }
+                Ok(RecordOutcome::AskLedger { last_id }) => {
+                    if let Some(known) = recovery.ask_ledger(prepared.id, last_id).await? {
+                        return recorded_as(&prepared, known.record);
+                    }
+                    ledger_asked = true;
+                }
+                Err(error) => {
+                    if let Some(away) = recovery.after_failure(error).await? {
+                        return Box::pin(self.park_event(entry, request, &prepared, away)).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_time(&self, happened_at_ms: Option<i64>, now_ms: i64) -> Answer<()> {
+        let Some(happened_at_ms) = happened_at_ms else { return Ok(()) };
+        let back_ms_max = (DAYS_BACK_MAX * DAY_MS).min(self.core.ledger.horizon_ms());
+        let refusal = if happened_at_ms < now_ms.saturating_sub(back_ms_max) {
+            let days = back_ms_max / DAY_MS;
+            format!("must not be more than {days} days ago")
+        } else if happened_at_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
+            "must not be more than five minutes ahead".into()
+        } else {
+            return Ok(());
+        };
+        Err(OperationError::field("/time", refusal))
+    }
+
+    /// Whether the ledger must be asked first: always about work from before the gate's memory.
+    fn id_check(&self, id: ReservationId, at_ms: i64, ledger_asked: bool) -> IdCheck {
+        let keys = &self.memory.key_filters;
+        match ledger_asked {
+            true => IdCheck::Asked,
+            false if keys.may_know(id) || keys.is_past_memory(at_ms) => IdCheck::Ask,
+            false => IdCheck::AskAfterLoss,
+        }
+    }
+
+    /// The record of work that was done at `at_ms`, with the lifetimes of its counters.
+    fn event_record(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+        at_ms: i64,
+    ) -> Answer<(Record, Vec<CounterLife>)> {
+        let (mut resolved, mut body): (Resolved, _) =
+            self.preparation.resolve_unrefused(entry, request, prepared, at_ms)?;
+        keep_restorable(&mut resolved, &mut body);
+        let record = usage_record(&body, &prepared.units, OutboxId::default(), at_ms, at_ms);
+        Ok((record, lives_of(&resolved, at_ms)))
+    }
+
+    /// While the gate is away: parked where every limit allows that.
+    async fn park_event(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        prepared: &Prepared,
+        away: GateError,
+    ) -> Answer<Recorded> {
+        let now_ms = self.core.gate_now_ms();
+        let at_ms = happened_by(request, now_ms);
+        let (mut resolved, mut body) = self.preparation.resolve_unrefused(entry, request, prepared, at_ms)?;
+        let counted = (&mut resolved, &mut body);
+        let times = (now_ms, at_ms);
+        match self.outage.admit(prepared, counted, ReserveMode::Usage, times, away).await? {
+            ReserveOutcome::Replayed { .. } => Ok(Recorded::Before),
+            ReserveOutcome::KeyReused { record } => Err(key_reused(prepared.id, record)),
+            _ => Ok(Recorded::Now),
+        }
+    }
+}
+
+/// When the work counts as done: what a clock that is ahead calls later counts as now.
+fn happened_by(request: &ReserveRequest, now_ms: i64) -> i64 {
+    request.happened_at_ms.map_or(now_ms, |happened_at_ms| happened_at_ms.min(now_ms))
+}
+
+/// The answer where the id belongs to an admission that is not booked.
+fn recorded_as(prepared: &Prepared, first: Record) -> Answer<Recorded> {
+    match prepared.fingerprint.repeats(&first.body.fingerprint) {
+        true => Ok(Recorded::Before),
+        false => Err(key_reused(prepared.id, first)),
+    }
+}

@@ -1,0 +1,72 @@
+//! Checks while the gate is away, or has lost its memory: each limit's own policy answers, and the ledger is never
+//! asked.
+
+use serde_json::{Value, json};
+
+use super::gate_away::impatient;
+use crate::support::app::*;
+use crate::support::wait::wait_for;
+
+const CHECK: &str = "/v1/ratelimit/check";
+
+async fn with_minutes(app: &TestApp) {
+    app.define("meters/call", json!({ "unit": "call", "booked": false })).await;
+    app.define("meters/open", json!({ "unit": "call", "booked": false })).await;
+    for meter in ["call", "open"] {
+        app.define(&format!("operations/{meter}"), json!({ "costs": [{ "meter": meter, "base": "1" }] }))
+            .await;
+    }
+    let limit = |meter: &str, on_gate_failure: &str| {
+        json!({
+            "id": meter, "meter": meter, "algorithm": "fixed_window", "window_seconds": 86_400, "capacity": "3",
+            "on_gate_failure": on_gate_failure
+        })
+    };
+    app.define("plans/plan", json!({ "limits": [limit("call", "deny"), limit("open", "allow")] })).await;
+    app.define("tenants/acme", json!({ "plan": "plan" })).await;
+}
+
+fn of(operation: &str) -> Value {
+    json!({ "tenant": "acme", "operation": operation })
+}
+
+#[tokio::test]
+async fn while_the_gate_is_away_each_limits_policy_answers_a_check() {
+    let app = impatient().start().await;
+    with_minutes(&app).await;
+    app.post(CHECK, of("open")).await.expect(200);
+    let frozen = app.redis.freeze();
+    app.post(CHECK, of("call")).await.is_problem(503, "gate_unavailable");
+    let allowed = app.post(CHECK, of("open")).await.expect(200);
+    assert_eq!(
+        (allowed.body["allowed"].as_bool(), allowed.body["degraded"].as_bool()),
+        (Some(true), Some(true))
+    );
+    app.post(CHECK, of("open").with("peek", true)).await.is_problem(503, "gate_unavailable");
+    drop(frozen);
+    let counted = wait_for("the gate answers", super::gate_away::PATIENCE, async || {
+        let look = app.post(CHECK, of("open").with("peek", true)).await;
+        (look.status == 200).then(|| look.text("/remaining").to_owned())
+    })
+    .await;
+    assert!(["2", "1"].contains(&counted.as_str()), "what was allowed meanwhile is not counted: {counted}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn after_a_loss_of_memory_light_counters_begin_anew() {
+    let app = impatient().start().await;
+    with_minutes(&app).await;
+    for _ in 0..3 {
+        assert_eq!(app.post(CHECK, of("call")).await.expect(200).body["allowed"], true);
+    }
+    assert_eq!(app.post(CHECK, of("call")).await.expect(200).body["allowed"], false);
+    app.redis.flush().await;
+    let after = wait_for("the memory is checked", super::gate_away::PATIENCE, async || {
+        let answer = app.post(CHECK, of("call")).await;
+        (answer.status == 200).then_some(answer)
+    })
+    .await;
+    assert_eq!((after.body["allowed"].as_bool(), after.text("/remaining")), (Some(true), "2"));
+    app.finish().await;
+}

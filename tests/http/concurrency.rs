@@ -1,0 +1,109 @@
+//! Limits of what runs at once, on a clock that moves only when it is set.
+
+use serde_json::{Value, json};
+
+use crate::support::app::*;
+
+fn at_once(counts: &str) -> Value {
+    json!({ "id": "slots", "meter": "page", "algorithm": "concurrency", "counts": counts, "capacity": "2" })
+}
+
+async fn with_slots(limit: Value) -> TestApp {
+    let app = an_app().at("2026-03-10T12:00:00Z").start().await;
+    app.with_plan(json!([limit]), json!([])).await;
+    app
+}
+
+#[tokio::test]
+async fn reservations_take_a_slot_each_until_they_end() {
+    let app = with_slots(at_once("reservations")).await;
+    let first = app.post(RESERVATIONS, pages(500).lasting(60)).await.expect(201);
+    let shown = json!({
+        "id": "slots", "algorithm": "concurrency", "class": "rate", "capacity": "2", "consumed": "0", "reserved": "1", "remaining": "1",
+        "resets_at": "2026-03-10T12:01:00Z",
+    });
+    for (field, value) in shown.as_object().unwrap() {
+        assert_eq!(first.body["limits"][0][field], *value, "{field}: {first:?}");
+    }
+    assert_eq!(first.header("ratelimit-policy"), "\"slots\";q=2");
+    let second = app.held(pages(1).lasting(90)).await;
+    let refused = app.post(RESERVATIONS, pages(1)).await.expect(429);
+    assert_eq!((refused.text("/code"), refused.header("retry-after")), ("rate_limited", "60"));
+    assert_eq!(refused.text("/refused_by/0/cause"), "reserved");
+    assert_eq!(refused.text("/refused_by/0/next_hold_ends_at"), "2026-03-10T12:01:00Z");
+    app.use_pages("used", 50).await.expect(201);
+    let part = json!({ "amount": "400", "final": false });
+    app.resolve(first.text("/id"), "consume", part).await.expect(200);
+    app.post(RESERVATIONS, pages(1)).await.expect(429);
+    app.consume(first.text("/id"), "900").await.expect(200);
+    app.held(pages(1).lasting(90)).await;
+    app.release(&second).await.expect(200);
+    app.held(pages(1).lasting(90)).await;
+    app.post(RESERVATIONS, pages(1)).await.expect(429);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn units_at_once_are_held_whole_until_their_reservation_ends() {
+    let app = with_slots(at_once("units").with("capacity", "10")).await;
+    let held = app.held(pages(7).lasting(60)).await;
+    app.resolve(&held, "consume", json!({ "amount": "6", "final": false })).await.expect(200);
+    let refused = app.post(RESERVATIONS, pages(4)).await.expect(429);
+    assert_eq!(refused.text("/refused_by/0/needed"), "4");
+    let consumed = app.consume(&held, "7").await.expect(200);
+    assert_eq!((consumed.text("/limits/0/reserved"), consumed.text("/limits/0/remaining")), ("0", "10"));
+    app.held(pages(10)).await;
+    app.post(RESERVATIONS, pages(11)).await.expect(402);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn after_a_loss_of_memory_what_runs_still_has_its_slot_and_gives_it_back() {
+    let app = with_slots(at_once("reservations")).await;
+    let held = app.held(pages(3).lasting(3600)).await;
+    app.drained().await;
+    app.redis.flush().await;
+    app.post_until_answered(RESERVATIONS, "second", pages(3).lasting(3600)).await.expect(201);
+    app.post(RESERVATIONS, pages(3)).await.expect(429);
+    app.release(&held).await.expect(200);
+    app.held(pages(3).lasting(3600)).await;
+    app.post(RESERVATIONS, pages(3)).await.expect(429);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn after_a_loss_of_memory_a_subjects_slots_are_those_that_run() {
+    let app = with_slots(at_once("reservations").with("scope", "subject").with("subject_kind", "user")).await;
+    let held = app.held(pages(3).by("ada").lasting(3600)).await;
+    let other = app.held(pages(3).by("ben").lasting(3600)).await;
+    app.drained().await;
+    app.redis.flush().await;
+    app.post_until_answered(RESERVATIONS, "second", pages(3).by("ada").lasting(3600)).await.expect(201);
+    app.post(RESERVATIONS, pages(3).by("ada")).await.expect(429);
+    app.release(&other).await.expect(200);
+    app.release(&held).await.expect(200);
+    app.held(pages(3).by("ada").lasting(3600)).await;
+    app.post(RESERVATIONS, pages(3).by("ada")).await.expect(429);
+    let first = app.held(pages(3).by("ben").lasting(3600)).await;
+    app.held(pages(3).by("ben").lasting(3600)).await;
+    app.post(RESERVATIONS, pages(3).by("ben")).await.expect(429);
+    app.release(&first).await.expect(200);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_limit_of_what_runs_at_once_is_refused_where_its_fields_do_not_fit() {
+    let app = with_slots(at_once("reservations")).await;
+    for (field, value, pointer, told) in [
+        ("class", json!("quota"), "/class", "must be rate"),
+        ("window", json!("hour"), "", "takes no `window`"),
+        ("counts", json!("calls"), "/counts", "unknown variant"),
+        ("capacity", json!("2.5"), "/capacity", "decimals"),
+    ] {
+        let refused =
+            app.put("/v1/admin/limits/slots", at_once("reservations").with(field, value)).await.expect(422);
+        assert_eq!(refused.text("/errors/0/pointer"), pointer, "{refused:?}");
+        assert!(refused.text("/errors/0/message").contains(told), "{refused:?}");
+    }
+    app.finish().await;
+}

@@ -1,0 +1,109 @@
+//! What the log says of decisions.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::app::*;
+use crate::support::caller::Caller;
+use crate::support::process::tollgate;
+use crate::support::wait::wait_for;
+
+/// An instance of the service in a process of its own, and the file that its log goes to.
+struct Logging {
+    child: Child,
+    caller: Caller,
+    log: tempfile::NamedTempFile,
+}
+
+impl Logging {
+    async fn start(app: &TestApp, settings: &[(&str, &str)]) -> Self {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut command = tollgate(&["serve", "--roles", "http", "--listen", "127.0.0.1:0"]);
+        command.envs(app.variables()).env("TOLLGATE__HTTP__OPS_LISTEN", "127.0.0.1:0");
+        command.env("TOLLGATE__LOGS__FORMAT", "json").envs(settings.iter().copied());
+        command.stdout(Stdio::piped()).stderr(File::create(log.path()).unwrap());
+        let key = app.key().to_owned();
+        tokio::task::spawn_blocking(move || {
+            let mut child = command.spawn().unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let url = lines.find_map(|line| line.ok()?.strip_prefix("ready ").map(str::to_owned));
+            let caller = Caller::of(&key, url.expect("it says ready"), Duration::from_secs(30));
+            Self { child, caller, log }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The log's lines with this message.
+    fn lines(&self, message: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.log.path()).unwrap();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["message"] == message).collect()
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.log.path()).unwrap()
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_logged_with_its_limits_and_no_more_than_a_hash_of_the_subject() {
+    let app = spawn_app().await;
+    app.with_day_of("5").await;
+    let serving = Logging::start(&app, &[]).await;
+    let body = pages("9").by("ada-lovelace");
+    let refused = serving.caller.post(RESERVATIONS, body.clone()).await;
+    assert_eq!(refused.status, 402, "{refused:?}");
+    serving.caller.post(RESERVATIONS, body).await;
+    let lines = wait_for("both refusals are logged", Duration::from_secs(10), async || {
+        let lines = serving.lines("refused");
+        (lines.len() == 2).then_some(lines)
+    })
+    .await;
+    let line = &lines[0];
+    assert_eq!(line["decision"], refused.body["decision_id"]);
+    assert_eq!((&line["call"], &line["code"]), (&"reserve".into(), &"exceeds_plan".into()));
+    assert_eq!((&line["tenant"], &line["refused_by"]), (&"acme".into(), &"day:consumed".into()), "{line}");
+    assert!(line["subjects"].as_str().unwrap().starts_with("user:"), "{line}");
+    assert_eq!(line["subjects"], lines[1]["subjects"]);
+    assert!(!serving.text().contains("ada-lovelace"));
+    assert!(serving.lines("admitted").is_empty());
+    drop(serving);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_refusals_so_many_a_second_are_logged_and_the_next_line_counts_the_others() {
+    let app = spawn_app().await;
+    app.with_day_of("5").await;
+    let settings =
+        [("TOLLGATE__LOGS__REFUSALS_PER_SECOND", "1"), ("TOLLGATE__LOGS__ADMITTED_PERCENT", "100")];
+    let serving = Logging::start(&app, &settings).await;
+    serving.caller.post(RESERVATIONS, pages("1").by("ada")).await.expect(201);
+    let mut refusals = 0;
+    let counted = wait_for("a line counts those left out", Duration::from_secs(30), async || {
+        serving.caller.post(RESERVATIONS, pages("9").by("ada")).await.expect(402);
+        refusals += 1;
+        let counts = serving.lines("refused");
+        let left_out = |line: &Value| line["left_out"].as_u64().unwrap();
+        let (logged, left_out) = (counts.len() as u64, counts.iter().map(left_out).sum::<u64>());
+        (left_out > 0).then_some((logged, left_out))
+    })
+    .await;
+    assert!(counted.0 + counted.1 <= refusals, "{counted:?} of {refusals}");
+    assert_eq!(serving.lines("admitted").len(), 1);
+    drop(serving);
+    app.finish().await;
+}

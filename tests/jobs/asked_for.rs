@@ -1,0 +1,84 @@
+//! Runs that somebody asks for.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::app::*;
+use crate::support::wait::wait_for;
+
+const RUNS: &str = "/v1/admin/jobs/retention/runs";
+
+async fn retention(app: &TestApp) -> Option<Value> {
+    let list = app.get("/v1/admin/jobs").await.expect(200).body["data"].take();
+    list.as_array().unwrap().iter().find(|job| job["name"] == "retention").cloned()
+}
+
+/// The job once no run of it is asked for or under way.
+async fn rested(app: &TestApp) -> Value {
+    wait_for("the job has run", Duration::from_secs(30), async || {
+        let job = retention(app).await?;
+        (job["is_asked_for"] == false && job["last_run"]["succeeded"] == true).then_some(job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_asked_for_begins_at_once_and_is_audited() {
+    let app = spawn_app().await;
+    let before = rested(&app).await;
+    let asked = app.post(RUNS, json!({})).await.expect(202).body;
+    assert_eq!((&asked["name"], &asked["is_asked_for"]), (&json!("retention"), &json!(true)));
+    let after = rested(&app).await;
+    let of = |job: &Value| job["last_run"]["scheduled_for"].as_str().unwrap().to_owned();
+    assert!(of(&after) > of(&before), "{before} {after}");
+    assert_eq!(after["next_due"], before["next_due"], "its own time stays");
+    let audit = app.get("/v1/admin/audit?object_kind=job&action=run").await.expect(200).body;
+    assert_eq!(audit["data"].as_array().unwrap().len(), 1, "{audit}");
+    assert_eq!(audit["data"][0]["object_id"], "retention");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_without_anyone_to_take_it_stays_asked_for() {
+    let app = an_app().without_jobs().start().await;
+    app.post(RUNS, json!({})).await.is_problem(404, "not_found");
+    app.app().ledger.plan_jobs(&[("retention", 0)]).await.unwrap();
+    app.post(RUNS, json!({})).await.expect(202);
+    assert_eq!(retention(&app).await.unwrap()["is_asked_for"], true);
+    let words = ["job", "run", "retention", "--wait-seconds", "0", "--url", app.url(), "--key", app.key()];
+    let output = app.command(&words);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("has not ended within 0 s") && error.contains("jobs role"), "{error}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cannot_be_made_so_names_what_to_leave_out() {
+    let app = spawn_app().await;
+    let refused = app.post(RUNS, json!({ "at": "2026-02-01T00:00:00Z", "dry_run": true })).await;
+    refused.is_problem(422, "validation_failed");
+    assert_eq!(refused.pointers(), ["/at", "/dry_run"]);
+    app.post("/v1/admin/jobs/lunch/runs", json!({})).await.is_problem(404, "not_found");
+    assert_eq!(app.get("/v1/admin/audit?object_kind=job").await.body["data"], json!([]));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_runs_a_job_and_prints_what_it_ended_with() {
+    let app = spawn_app().await;
+    rested(&app).await;
+    let given = ["--output", "json", "--url", app.url(), "--key", app.key()];
+    let output = app.command(&[&["job", "run", "partitions"], &given[..]].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&rows[0]["job"], &rows[0]["last_run"]), (&json!("partitions"), &json!("succeeded")));
+    assert!(rows[0]["outcome"].as_str().unwrap().starts_with("made "), "{rows}");
+    let output = app.command(&[&["job", "list"], &given[..]].concat());
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["job"].as_str().unwrap()).collect();
+    assert_eq!(names, ["keys", "partitions", "periods", "restore", "retention"]);
+    app.finish().await;
+}

@@ -1,0 +1,184 @@
+//! Counters by a log: entries slide out, are rewritten or taken out; the log is full, lost, or ends by Redis's clock.
+
+use rstest::rstest;
+use tollgate::domain::algorithms::{Parameters, sliding_log};
+use tollgate::domain::counter::Counter;
+use tollgate::gate::{ReserveCall, ReserveMode, ReserveOutcome, Totals};
+
+use crate::gate::server::Mode;
+use crate::gate::world::*;
+use crate::support::matching::assert_matches;
+
+const SECOND_MS: i64 = 1_000;
+const LENGTH_MS: i64 = 10 * SECOND_MS;
+
+/// A thousand pages within ten seconds, in at most so many entries.
+fn log_of(entries_max: i64) -> Counter {
+    let parameters = Parameters::SlidingLog(sliding_log::Parameters { length_ms: LENGTH_MS, entries_max });
+    Counter { parameters, ..limit(b"log-----", 1_000) }
+}
+
+fn log() -> Counter {
+    Counter { capacity: units(10), ..log_of(1_000) }
+}
+
+fn ask_for(key: &str, amount: i64) -> Ask {
+    pages(key, amount).under([log()]).lasting(500_000)
+}
+
+fn key(world: &World) -> String {
+    world.key(&format!("log:{}:log-----", world.tenant))
+}
+
+/// How many members the log has: its entries, and their sums.
+fn members(world: &World) -> i64 {
+    redis::from_redis_value(world.server.command(&["ZCARD", &key(world)])).unwrap()
+}
+
+async fn counts(world: &World, after_ms: i64) -> (i64, i64) {
+    let reading = world.reading_at(START_MS + after_ms, &log()).await;
+    assert_eq!(reading.room, Some(10 - reading.consumed.get() - reading.reserved.get()));
+    (reading.consumed.get(), reading.reserved.get())
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_admitted_leaves_to_the_millisecond_and_returns_nothing_after_that(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4)).await;
+    world.hold(&ask_for("b", 6).at(START_MS + 3 * SECOND_MS)).await;
+    done(world.consume_at(START_MS + 4 * SECOND_MS, "b", total("5"), true).await);
+    assert_eq!(counts(&world, LENGTH_MS - 1).await, (5, 4));
+    assert_eq!(counts(&world, LENGTH_MS).await, (5, 0), "held or not, it slides out");
+    let reading = world.reading_at(START_MS + LENGTH_MS, &log()).await;
+    assert_eq!(reading.resets_at_ms, Some(START_MS + LENGTH_MS + 3 * SECOND_MS));
+    done(world.consume_at(START_MS + LENGTH_MS, "a", total("9"), true).await);
+    assert_eq!(counts(&world, LENGTH_MS).await, (5, 0), "it charges no excess either");
+    assert_eq!(counts(&world, LENGTH_MS + 3 * SECOND_MS).await, (0, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_entry_is_rewritten_and_taken_out_with_all_that_it_counts(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4)).await;
+    world.hold(&ask_for("b", 4)).await;
+    for (total_so_far, left) in [("1", (1, 7)), ("3", (3, 5))] {
+        done(world.consume_at(START_MS + 1, "a", total(total_so_far), false).await);
+        assert_eq!(counts(&world, 1).await, left);
+        assert_eq!(members(&world), 3);
+    }
+    done(world.release_at(START_MS + 2, "b", Totals::Default).await);
+    assert_eq!((counts(&world, 2).await, members(&world)), ((3, 1), 2));
+    done(world.consume_at(START_MS + 3, "a", total("7"), true).await);
+    assert_eq!((counts(&world, 3).await, members(&world)), ((7, 0), 2));
+    world.hold(&ask_for("c", 3).at(START_MS + 4)).await;
+    assert_matches!(world.reserve(&ask_for("d", 1).at(START_MS + 5)).await, ReserveOutcome::Refused { .. });
+    assert_eq!(members(&world), 3, "who is refused writes nothing");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_log_of_which_all_came_back_is_gone_and_an_expired_hold_is_charged_late_in_it(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4).lasting(SECOND_MS)).await;
+    assert_eq!(world.sweep(START_MS + 3 * SECOND_MS).await, 1);
+    assert_eq!((counts(&world, 3 * SECOND_MS).await, members(&world)), ((0, 0), 0));
+    done(world.consume_at(START_MS + 4 * SECOND_MS, "a", total("6"), true).await);
+    assert_eq!(counts(&world, LENGTH_MS - 1).await, (6, 0));
+    assert_eq!(counts(&world, LENGTH_MS).await, (0, 0), "counted at the time of its work");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_full_log_refuses_until_its_oldest_entry_slides_out(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ask =
+        |key: &str, at_ms: i64| pages(key, 1).under([log_of(3)]).by(ReserveMode::Usage).at(START_MS + at_ms);
+    for number in 0..3 {
+        world.hold(&ask(&number.to_string(), number * 100)).await;
+    }
+    let ReserveOutcome::Refused { refusing, readings, .. } = world.reserve(&ask("next", 300)).await else {
+        panic!("not refused")
+    };
+    assert_eq!((refusing, readings[0].room), (vec![(0, Some(LENGTH_MS - 300))], Some(0)));
+    assert_matches!(world.reserve(&ask("next", LENGTH_MS - 1)).await, ReserveOutcome::Refused { .. });
+    world.hold(&ask("next", LENGTH_MS)).await;
+    assert_eq!(members(&world), 4);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_admission_takes_out_a_page_of_what_slid_out_and_counts_none_of_it(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ask = |key: String, amount: i64, at_ms: i64| {
+        pages(&key, amount).under([log_of(1_000)]).by(ReserveMode::Usage).at(START_MS + at_ms)
+    };
+    for number in 0..150 {
+        world.hold(&ask(number.to_string(), 6, number / 100 * SECOND_MS)).await;
+    }
+    // A hundred have slid out; fifty are left.
+    world.hold(&ask("first".into(), 700, LENGTH_MS)).await;
+    assert_eq!(members(&world), 1 + 150 - 64 + 1);
+    assert_matches!(world.reserve(&ask("second".into(), 1, LENGTH_MS)).await, ReserveOutcome::Refused { .. });
+    assert_eq!(members(&world), 88, "who is refused takes nothing out");
+    let reading = world.reading_at(START_MS + LENGTH_MS, &log_of(1_000)).await;
+    assert_eq!((reading.consumed, reading.room), (units(1_000), Some(0)));
+    world.hold(&ask("third".into(), 300, LENGTH_MS + SECOND_MS)).await;
+    assert_eq!(members(&world), 88 - 64 + 1);
+    world.hold(&ask("last".into(), 1_000, 3 * LENGTH_MS)).await;
+    assert_eq!(members(&world), 2, "a log that is over goes whole");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_log_takes_work_of_a_clock_that_went_back_and_not_that_of_one_that_had_leapt_ahead(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 10)).await;
+    let back = |key: &str, by_ms: i64| ask_for(key, 1).at(START_MS - by_ms);
+    assert_matches!(world.reserve(&back("b", LENGTH_MS - 1)).await, ReserveOutcome::Refused { .. });
+    world.hold(&back("c", LENGTH_MS)).await;
+    assert_eq!(members(&world), 2);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_held_before_a_loss_moves_nothing_in_the_log_made_since(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("before", 8)).await;
+    world.lose_and_restore("before", START_MS + 1).await;
+    assert_eq!(counts(&world, 1).await, (0, 0), "the log of another epoch is none");
+    world.hold(&ask_for("since", 9).at(START_MS + 2)).await;
+    done(world.consume_at(START_MS + 3, "before", total("9"), true).await);
+    assert_eq!((counts(&world, 3).await, members(&world)), ((0, 9), 2), "neither its hold nor its excess");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_log_ends_by_itself_behind_its_newest_entry_and_a_read_makes_none(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    counts(&world, 0).await;
+    assert_eq!(members(&world), 0);
+    let ask = Ask { valid: (0, i64::MAX), ..ask_for("a", 4) };
+    let body = world.body(&ask);
+    let call = ReserveCall { now_ms: None, ..world.reserve_call(&ask, &body) };
+    assert_matches!(world.gate.reserve(&call).await.unwrap(), ReserveOutcome::Admitted { .. });
+    let left_ms: i64 = redis::from_redis_value(world.server.command(&["PTTL", &key(&world)])).unwrap();
+    assert!((LENGTH_MS..2 * 3_600_000).contains(&left_ms), "{left_ms}");
+}

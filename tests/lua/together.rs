@@ -1,0 +1,90 @@
+//! Limits of all algorithms on one request, and each of them after its scripts were loaded again.
+
+use std::collections::BTreeMap;
+
+use tollgate::domain::algorithms::bucket::Drain;
+use tollgate::domain::algorithms::{Parameters, leaky_bucket, sliding_log};
+use tollgate::domain::counter::Counter;
+use tollgate::domain::limit::Kind;
+use tollgate::domain::reservation::CounterField;
+
+use crate::gate::server::Server;
+use crate::gate::world::*;
+use crate::properties::gate::algorithms::rows;
+
+/// A limit of each algorithm, all of this capacity.
+fn limits(capacity: i64) -> Vec<Counter> {
+    let of_row = |(number, parameters)| {
+        let name: [u8; 8] = format!("limit-{number:02}").into_bytes().try_into().unwrap();
+        Counter { parameters, ..limit(&name, capacity) }
+    };
+    rows().into_iter().map(|row| row.lasting).enumerate().map(of_row).collect()
+}
+
+/// All that the server has, byte for byte: of each hash its fields, whose order a read may change, of other keys all.
+fn dump(server: &Server) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "*"])).unwrap();
+    let content = |key: &str| -> BTreeMap<String, Vec<u8>> {
+        let kind: String = redis::from_redis_value(server.command(&["TYPE", key])).unwrap();
+        if kind == "hash" {
+            return redis::from_redis_value(server.command(&["HGETALL", key])).unwrap();
+        }
+        let dumped = redis::from_redis_value(server.command(&["DUMP", key])).unwrap();
+        BTreeMap::from([(String::new(), dumped)])
+    };
+    keys.into_iter().map(|key| (key.clone(), content(&key))).collect()
+}
+
+#[tokio::test]
+async fn a_request_that_its_last_limit_refuses_leaves_all_others_byte_for_byte_as_they_were() {
+    let server = Server::own();
+    let world = World::over(std::sync::Arc::clone(&server)).await;
+    world.warm_up(Default::default()).await;
+    let all = limits(1_000).into_iter().chain([limit(b"last----", 5)]);
+    let ask = |key: &str| pages(key, 3).under(all.clone());
+    world.hold(&ask("first")).await;
+    let before = dump(&server);
+    let last = limits(1_000).len();
+    assert_eq!(refusing(world.reserve(&ask("second").at(START_MS + 1_500)).await), [last]);
+    assert_eq!(dump(&server), before);
+    done(world.release("first", tollgate::gate::Totals::Default).await);
+    world.hold(&ask("second")).await;
+}
+
+#[tokio::test]
+async fn a_soft_limit_refuses_nothing_whatever_its_algorithm() {
+    let server = Server::own();
+    let world = World::over(std::sync::Arc::clone(&server)).await;
+    world.warm_up(Default::default()).await;
+    let queue = Drain { units: 1, per_ms: 1_000 };
+    let at_its_own_bounds = [
+        Parameters::LeakyBucket(leaky_bucket::Parameters { drain: queue, max_wait_ms: 1_000 }),
+        Parameters::SlidingLog(sliding_log::Parameters { length_ms: 60_000, entries_max: 1 }),
+    ];
+    let strict = at_its_own_bounds.map(|parameters| Counter { parameters, ..limits(5)[0].clone() });
+    for (number, limit) in limits(5).into_iter().chain(strict).enumerate() {
+        let name: [u8; 8] = format!("soft--{number:02}").into_bytes().try_into().unwrap();
+        let soft = Counter { kind: Kind::Soft, field: CounterField(name), ..limit };
+        for key in ["first", "second", "third"] {
+            world.hold(&pages(&format!("{key}-{number}"), 6).under([soft.clone()])).await;
+        }
+        done(world.release(&format!("third-{number}"), tollgate::gate::Totals::Default).await);
+    }
+}
+
+#[tokio::test]
+async fn every_algorithm_goes_on_after_its_scripts_were_loaded_again() {
+    let server = Server::own();
+    let world = World::over(std::sync::Arc::clone(&server)).await;
+    world.warm_up(Default::default()).await;
+    for (number, limit) in limits(10).into_iter().enumerate() {
+        world.hold(&pages(&format!("before-{number}"), 6).under([limit])).await;
+    }
+    server.command(&["SCRIPT", "FLUSH"]);
+    let run_id = world.gate.run_id().await.unwrap();
+    world.gate.load_scripts(&run_id).await.unwrap();
+    for (number, limit) in limits(10).into_iter().enumerate() {
+        let again = pages(&format!("after-{number}"), 5).under([limit.clone()]);
+        assert_eq!(refusing(world.reserve(&again).await), [0], "{:?}", limit.parameters);
+    }
+}

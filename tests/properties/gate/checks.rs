@@ -1,0 +1,134 @@
+//! Checks against the pure transitions of the algorithms: every decision and every figure, alone, several at once and
+//! together.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tollgate::domain::algorithms::cell::{Cell, Moment};
+use tollgate::domain::counter::Counter;
+use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters};
+
+use super::algorithms::{Row, checked_rows};
+use crate::gate::server::Server;
+use crate::gate::world::*;
+
+/// How many sequences a run tries for each algorithm.
+const CASES: u32 = 25;
+const CAPACITIES: [i64; 3] = [40, 25, 30];
+
+/// Checks that are sent in one call: how much of which counters each asks for, and whether it only looks.
+#[derive(Debug, Clone)]
+struct Sent {
+    after_ms: i64,
+    checks: Vec<(i64, u8, bool)>,
+    together: bool,
+}
+
+fn sequences() -> impl Strategy<Value = Vec<Sent>> {
+    let check = (1..12_i64, 1..8_u8, prop::bool::weighted(0.1));
+    let after = prop_oneof![0..60_i64, 0..9_000_i64];
+    let sent = (after, prop::collection::vec(check, 1..4), any::<bool>())
+        .prop_map(|(after_ms, checks, together)| Sent { after_ms, checks, together });
+    prop::collection::vec(sent, 5..30)
+}
+
+/// What the pure transitions say: a cell for each counter.
+#[derive(Clone, Default)]
+struct Model {
+    cells: [Option<Cell>; 3],
+}
+
+impl Model {
+    /// Refusing counters and figures, by place among those that the check names.
+    fn check(&mut self, named: &[(usize, &Counter)], amount: i64, peeks: bool, now_ms: i64) -> Expected {
+        let mut loaded: Vec<_> = named
+            .iter()
+            .map(|(at, counter)| counter.parameters.load(self.cells[*at].as_ref(), Moment::new_work(now_ms)))
+            .collect();
+        let room = |at: usize, loaded: &tollgate::domain::algorithms::cell::Loaded| {
+            let counter = named[at].1;
+            counter.parameters.room_for_new_work(loaded, counter.capacity.get())
+        };
+        let refusing: Vec<_> = (0..named.len()).filter(|at| amount > room(*at, &loaded[*at])).collect();
+        if refusing.is_empty() && !peeks {
+            for ((at, counter), loaded) in named.iter().zip(&mut loaded) {
+                counter.parameters.charge(loaded, amount);
+                self.cells[*at] = Some(loaded.cell.clone());
+            }
+        }
+        let figures = (0..).zip(&loaded).map(|(at, loaded)| (loaded.cell.consumed, room(at, loaded)));
+        (refusing, figures.collect())
+    }
+}
+
+type Expected = (Vec<usize>, Vec<(i64, i64)>);
+
+fn found(checked: &CheckedCounters) -> Expected {
+    let figures = checked.readings.iter().map(|reading| (reading.consumed.get(), reading.room.unwrap()));
+    (checked.refusing.iter().map(|(index, _)| *index).collect(), figures.collect())
+}
+
+async fn checks_as_the_model(world: &World, counters: &[Counter; 3], sequence: &[Sent]) {
+    let hashes = [world.hash(&user("ada"))];
+    let (mut model, mut now_ms) = (Model::default(), START_MS);
+    for (step, sent) in sequence.iter().enumerate() {
+        now_ms += sent.after_ms;
+        let of_mask = |mask: u8| (0..3).filter(move |at| mask & (1 << at) != 0);
+        let named: Vec<Vec<Counter>> = sent
+            .checks
+            .iter()
+            .map(|(_, mask, _)| of_mask(*mask).map(|at| counters[at].clone()).collect())
+            .collect();
+        let amounts: Vec<_> = sent.checks.iter().map(|(amount, ..)| [units(*amount)]).collect();
+        let ask = |at: usize| CheckAsk {
+            tenant: &world.tenant,
+            subjects: &hashes,
+            amounts: &amounts[at],
+            counters: &named[at],
+            valid: WINDOW,
+            needed_until_ms: WINDOW.1,
+            peeks: sent.checks[at].2,
+        };
+        let asks: Vec<_> = (0..sent.checks.len()).map(ask).collect();
+        let outcome = world.gate.check(world.partition, &asks, sent.together, Some(now_ms)).await.unwrap();
+        let CheckOutcome::Decided { checks, .. } = outcome else { panic!("{outcome:?}") };
+        let before = model.clone();
+        let decide = |model: &mut Model, counts: bool| -> Vec<Expected> {
+            let one = |(amount, mask, peeks): &(i64, u8, bool)| {
+                let named: Vec<_> = of_mask(*mask).map(|at| (at, &counters[at])).collect();
+                model.check(&named, *amount, *peeks || !counts, now_ms)
+            };
+            sent.checks.iter().map(one).collect()
+        };
+        let mut expected = decide(&mut model, true);
+        if sent.together && expected.iter().any(|(refusing, _)| !refusing.is_empty()) {
+            model = before;
+            let unmoved = decide(&mut model.clone(), false);
+            expected.iter_mut().zip(unmoved).for_each(|(expected, unmoved)| expected.1 = unmoved.1);
+        }
+        assert_eq!(checks.iter().map(found).collect::<Vec<_>>(), expected, "step {step}: {sent:?}");
+    }
+}
+
+#[test]
+fn checks_decide_and_count_as_the_pure_transitions_do() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = Server::own();
+    for Row { name, turning, .. } in checked_rows() {
+        let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+        let counter =
+            |at: usize, field: &[u8; 8]| Counter { parameters: turning, ..limit(field, CAPACITIES[at]) };
+        let counters =
+            [counter(0, b"first---"), counter(1, b"second--"), of_subject(1, counter(2, b"third---"))];
+        let run = TestRunner::new(config).run(&sequences(), |sequence| {
+            runtime.block_on(async {
+                server.empty();
+                let world = World::over(Arc::clone(&server)).await;
+                checks_as_the_model(&world, &counters, &sequence).await;
+            });
+            Ok(())
+        });
+        run.unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    }
+}
