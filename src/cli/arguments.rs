@@ -1,9 +1,11 @@
 //! What can be typed.
 
+mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValue};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
@@ -11,10 +13,11 @@ use super::output::Format;
 use super::parked::ParkedCommand;
 use super::replay::ReplayArguments;
 use crate::app::DEFAULT_DATA_DIR;
-use crate::clock::Clock;
-use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
-use crate::domain::instant::{Instant, InvalidInstant};
+use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::policy::edit::Prune;
+
+pub(super) use values::{EventPlace, word};
+use values::{event_place, instant, instant_or_now};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -196,15 +199,6 @@ pub enum QuarantineCommand {
     },
 }
 
-/// An event's place: its partition and its id in that outbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EventPlace {
-    /// The partition.
-    pub partition: Partition,
-    /// The place in its outbox.
-    pub event: OutboxId,
-}
-
 /// Which service to talk to.
 #[derive(Debug, Clone, Args)]
 pub struct Connect {
@@ -253,27 +247,6 @@ pub enum PolicyCommand {
         #[command(flatten)]
         connect: Connect,
     },
-}
-
-impl ValueEnum for Prune {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self {
-            Self::Meters => "Meters that are not in the books",
-            Self::Operations => "Operations",
-            Self::CostDefaults => "The cost defaults",
-            Self::Limits => "Limits: default ones, and those that a list in the file leaves out",
-            Self::Plans => "Plans that no tenant is on",
-            Self::Quotas => "Quotas that a plan of the file leaves out",
-            Self::Subjects => "Subjects with a plan of their own that a tenant of the file leaves out",
-            Self::Overrides => "Overrides that a tenant of the file leaves out",
-            Self::Prices => "Prices that a plan or tenant of the file leaves out",
-        };
-        Some(PossibleValue::new(self.as_str()).help(help))
-    }
 }
 
 /// `key …`.
@@ -427,32 +400,6 @@ pub enum GroupName {
     Operation,
 }
 
-/// The word that clap reads for a value: the same as the API's.
-pub(super) fn word<Value: ValueEnum>(value: Value) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-fn instant(text: &str) -> Result<Timestamp, InvalidInstant> {
-    text.parse().map(Instant::timestamp)
-}
-
-fn instant_or_now(text: &str) -> Result<Timestamp, InvalidInstant> {
-    let now = || Instant::from_ms(Clock::system().now_ms()).ok_or(InvalidInstant::Malformed);
-    if text == "now" { now().map(Instant::timestamp) } else { instant(text) }
-}
-
-fn event_place(text: &str) -> Result<EventPlace, String> {
-    let parse = || {
-        let (partition, event) = text.strip_prefix('p')?.split_once(':')?;
-        let partition = Partition::new(partition.parse().ok()?)?;
-        let event = event.split_once('-').and_then(|_| event.parse().ok())?;
-        Some(EventPlace { partition, event })
-    };
-    parse().ok_or_else(|| {
-        "must be an id as `tollgate quarantine list` shows it, for example p07:1-42".to_owned()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -462,15 +409,6 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn an_event_is_named_as_the_list_shows_it() {
-        let place = event_place("p07:1-42").unwrap();
-        assert_eq!((place.partition.to_string(), place.event.to_string()), ("p07".into(), "1-42".into()));
-        for bad in ["", "07:1-42", "p07", "p07:1", "p999:1-2", "p07:x-1", "p07:1-"] {
-            assert!(event_place(bad).is_err(), "{bad:?}");
-        }
     }
 
     #[test]

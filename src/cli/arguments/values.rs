@@ -1,0 +1,83 @@
+//! How single values on the command line are read and named.
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use jiff::Timestamp;
+
+use crate::clock::Clock;
+use crate::domain::ids::{OutboxId, Partition};
+use crate::domain::instant::{Instant, InvalidInstant};
+use crate::domain::policy::edit::Prune;
+
+/// An event's place: its partition and its id in that outbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventPlace {
+    /// The partition.
+    pub partition: Partition,
+    /// The place in its outbox.
+    pub event: OutboxId,
+}
+
+impl ValueEnum for Prune {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Meters => "Meters that are not in the books",
+            Self::Operations => "Operations",
+            Self::CostDefaults => "The cost defaults",
+            Self::Limits => "Limits: default ones, and those that a list in the file leaves out",
+            Self::Plans => "Plans that no tenant is on",
+            Self::Quotas => "Quotas that a plan of the file leaves out",
+            Self::Subjects => "Subjects with a plan of their own that a tenant of the file leaves out",
+            Self::Overrides => "Overrides that a tenant of the file leaves out",
+            Self::Prices => "Prices that a plan or tenant of the file leaves out",
+        };
+        Some(PossibleValue::new(self.as_str()).help(help))
+    }
+}
+
+/// The word that clap reads for a value: the same as the API's.
+pub(in crate::cli) fn word<Value: ValueEnum>(value: Value) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// An instant, in RFC 3339.
+pub(super) fn instant(text: &str) -> Result<Timestamp, InvalidInstant> {
+    text.parse().map(Instant::timestamp)
+}
+
+/// The same, or the word `now`.
+pub(super) fn instant_or_now(text: &str) -> Result<Timestamp, InvalidInstant> {
+    let now = || Instant::from_ms(Clock::system().now_ms()).ok_or(InvalidInstant::Malformed);
+    if text == "now" { now().map(Instant::timestamp) } else { instant(text) }
+}
+
+/// An event of the quarantine, as its list shows it: `p07:1-42`.
+pub(super) fn event_place(text: &str) -> Result<EventPlace, String> {
+    let parse = || {
+        let (partition, event) = text.strip_prefix('p')?.split_once(':')?;
+        let partition = Partition::new(partition.parse().ok()?)?;
+        let event = event.split_once('-').and_then(|_| event.parse().ok())?;
+        Some(EventPlace { partition, event })
+    };
+    parse().ok_or_else(|| {
+        "must be an id as `tollgate quarantine list` shows it, for example p07:1-42".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_named_as_the_list_shows_it() {
+        let place = event_place("p07:1-42").unwrap();
+        assert_eq!((place.partition.to_string(), place.event.to_string()), ("p07".into(), "1-42".into()));
+        for bad in ["", "07:1-42", "p07", "p07:1", "p999:1-2", "p07:x-1", "p07:1-"] {
+            assert!(event_place(bad).is_err(), "{bad:?}");
+        }
+    }
+}
