@@ -6,6 +6,7 @@ mod inspect;
 mod installation;
 mod operator;
 mod readme;
+mod recipes;
 mod replay;
 mod service;
 mod tables;
