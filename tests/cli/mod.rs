@@ -2,6 +2,7 @@
 
 mod commands;
 mod end_to_end;
+mod guarded_service;
 mod inspect;
 mod installation;
 mod operator;
