@@ -77,6 +77,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "keys",
     "preparation",
     "memory",
+    "grants",
     "outage",
     "calls",
     "reconcile",

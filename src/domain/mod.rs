@@ -15,6 +15,7 @@ pub mod event;
 pub mod factor;
 pub mod field_error;
 pub mod fingerprint;
+pub mod grant;
 pub mod holds;
 pub mod ids;
 pub mod instant;

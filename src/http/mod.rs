@@ -7,6 +7,7 @@
 mod admin_audit;
 mod admin_clock;
 mod admin_gate;
+mod admin_grants;
 mod admin_jobs;
 mod admin_keys;
 mod admin_overrides;

@@ -4,9 +4,9 @@ use actix_web::http::Method;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    admin_audit, admin_clock, admin_gate, admin_jobs, admin_keys, admin_overrides, admin_policy,
-    admin_policy_file, batch, docs, events, health, ratelimit, reports, reservations, statements, tenants,
-    usage,
+    admin_audit, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_overrides,
+    admin_policy, admin_policy_file, batch, docs, events, health, ratelimit, reports, reservations,
+    statements, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -27,6 +27,8 @@ pub(super) enum Access {
     AdminRead,
     /// Setting it; not for bound keys.
     Admin,
+    /// Setting what finance sets too; not for bound keys.
+    Finance,
 }
 
 impl Access {
@@ -37,14 +39,14 @@ impl Access {
             Self::Gate => &[Role::Admin, Role::Service],
             Self::GateRead => &[Role::Admin, Role::Finance, Role::Service],
             Self::TenantRead => &[Role::Admin, Role::Finance, Role::Service, Role::Tenant],
-            Self::Report | Self::AdminRead => &[Role::Admin, Role::Finance],
+            Self::Report | Self::AdminRead | Self::Finance => &[Role::Admin, Role::Finance],
             Self::Admin => &[Role::Admin],
         }
     }
 
     /// Whether this key may call at all; which tenant it may name is decided where the tenant is read.
     pub(super) fn admits(self, principal: &Principal) -> bool {
-        let for_all_tenants_only = matches!(self, Self::AdminRead | Self::Admin);
+        let for_all_tenants_only = matches!(self, Self::AdminRead | Self::Admin | Self::Finance);
         self.roles().contains(&principal.role)
             && !(for_all_tenants_only && principal.tenant.is_some())
             && !(principal.role == Role::Tenant && principal.tenant.is_none())
@@ -125,6 +127,9 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/overrides/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/overrides/{id}", Access::Admin),
     route(Method::DELETE, "/v1/admin/overrides/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/grants", Access::AdminRead),
+    route(Method::GET, "/v1/admin/grants/{id}", Access::AdminRead),
+    route(Method::POST, "/v1/admin/grants", Access::Finance),
     route(Method::GET, "/v1/admin/keys", Access::AdminRead),
     route(Method::POST, "/v1/admin/keys", Access::Admin),
     route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
@@ -172,6 +177,9 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_overrides::get_override)
         .service(admin_overrides::put_override)
         .service(admin_overrides::delete_override)
+        .service(admin_grants::list_grants)
+        .service(admin_grants::get_grant)
+        .service(admin_grants::create_grant)
         .service(admin_keys::list_keys)
         .service(admin_keys::create_key)
         .service(admin_keys::revoke_key)
@@ -305,10 +313,11 @@ mod tests {
             let read = route.method == Method::GET;
             let admin_path = route.pattern.starts_with("/v1/admin/");
             let tenant_path = route.pattern.starts_with("/v1/tenants/");
+            let of_finance = route.pattern.starts_with("/v1/admin/grants");
             let report = route.pattern.starts_with("/v1/reports/");
             for (role, bound, expected) in [
                 (Role::Admin, false, true),
-                (Role::Finance, false, read),
+                (Role::Finance, false, read || of_finance),
                 (Role::Finance, true, read && !admin_path),
                 (Role::Service, false, !admin_path && !report),
                 (Role::Service, true, !admin_path && !report),

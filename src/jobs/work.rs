@@ -16,7 +16,8 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 5] = [Job::Restore, Job::Periods, Job::Partitions, Job::Keys, Job::Retention];
+pub(super) const ALL: [Job; 6] =
+    [Job::Restore, Job::Periods, Job::Grants, Job::Partitions, Job::Keys, Job::Retention];
 
 const MINUTE_MS: i64 = 60_000;
 const MONTHS_AHEAD_MS: i64 = 62 * 24 * 60 * MINUTE_MS;
@@ -31,6 +32,7 @@ pub(super) fn name(job: Job) -> &'static str {
     match job {
         Job::Restore => RESTORE,
         Job::Periods => PERIODS,
+        Job::Grants => "grants",
         Job::Partitions => "partitions",
         Job::Keys => "keys",
         Job::Retention => "retention",
@@ -45,7 +47,7 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
 /// The next time at which the job is due. Missed times are not made good one by one.
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
-        Job::Restore => MINUTE_MS,
+        Job::Restore | Job::Grants => MINUTE_MS,
         Job::Periods => 5 * MINUTE_MS,
         Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
@@ -85,6 +87,10 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
         Job::Periods => {
             let ahead = operations.memory.open_next_periods().await?;
             Ok(format!("opened {} and delivered {}", ahead.opened, ahead.delivered))
+        }
+        Job::Grants => {
+            let done = operations.grants.follow().await?;
+            Ok(format!("booked {} grants and told {} capacities", done.begun, done.told))
         }
         Job::Partitions => {
             let now_ms = operations.now_ms();

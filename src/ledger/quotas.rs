@@ -1,5 +1,7 @@
 //! Quotas' periods: opened at first use, once, with the included amount as their first entry.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_query;
@@ -13,6 +15,7 @@ use super::schema::tenants;
 use super::{BEGIN_BOOKING, Ledger, LedgerError, instant, journal, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{PostedLine, Posting};
+use crate::domain::grant::{CapacityChange, capacity_over_time};
 use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::movements::grants;
 use crate::domain::period::Window;
@@ -22,10 +25,30 @@ use crate::domain::period::Window;
 pub struct QuotaCapacity {
     /// Rises with every change and from period to period; the gate ignores lower ones.
     pub version: u64,
-    /// From which instant (unix ms) which absolute capacity holds.
+    /// From which instant (unix ms, ascending) which absolute capacity holds.
     pub parts: Vec<(i64, Units)>,
     /// After this instant (unix ms) the gate has to ask again.
     pub until_ms: i64,
+}
+
+/// The most parts of a capacity that are sent together.
+const PARTS_MAX: usize = 16;
+
+impl QuotaCapacity {
+    /// The capacity at this instant (unix ms); before the first part, that part's.
+    pub fn at(&self, at_ms: i64) -> Option<Units> {
+        let begun = self.parts.iter().take_while(|(from_ms, _)| *from_ms <= at_ms).last();
+        begun.or(self.parts.as_slice().first()).map(|(_, units)| *units)
+    }
+
+    /// Ends before the first part that is too many: the gate then asks again.
+    fn bounded(mut self) -> Self {
+        if let Some((from_ms, _)) = self.parts.get(PARTS_MAX) {
+            self.until_ms = *from_ms;
+            self.parts.truncate(PARTS_MAX);
+        }
+        self
+    }
 }
 
 /// A quota's period about to be opened.
@@ -61,14 +84,62 @@ impl Row {
         decimals.ok_or_else(|| LedgerError::Damaged(format!("the decimals of {}", self.meter)))
     }
 
-    fn read(&self) -> Result<QuotaCapacity, LedgerError> {
-        let capacity = number::units(self.capacity, self.decimals()?)?;
-        Ok(QuotaCapacity {
-            version: number::unsigned(self.version)?,
-            parts: vec![(self.period_start.timestamp_millis(), capacity)],
-            until_ms: self.period_end.timestamp_millis(),
-        })
+    fn period_ms(&self) -> (i64, i64) {
+        (self.period_start.timestamp_millis(), self.period_end.timestamp_millis())
     }
+
+    fn read(&self, changes: &[CapacityChange]) -> Result<QuotaCapacity, LedgerError> {
+        let (start_ms, until_ms) = self.period_ms();
+        let parts = capacity_over_time(start_ms, self.capacity, changes, self.decimals()?);
+        Ok(QuotaCapacity { version: number::unsigned(self.version)?, parts, until_ms })
+    }
+}
+
+/// Grants that are not in the books yet, by tenant, meter and the period (start and end, unix ms) in which they begin.
+type Changes = HashMap<(String, String, i64), Vec<CapacityChange>>;
+
+#[derive(QueryableByName)]
+struct ToBegin {
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = Text)]
+    meter: String,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: DateTime<Utc>,
+    #[diesel(sql_type = Timestamptz)]
+    effective_at: DateTime<Utc>,
+    #[diesel(sql_type = Numeric)]
+    amount: Decimal,
+}
+
+/// Reads which grants begin in these periods: tenant, meter, start and end (unix ms).
+async fn read_changes(
+    mut connection: &AsyncPgConnection,
+    periods: &[(&str, &str, i64, i64)],
+) -> Result<Changes, LedgerError> {
+    if periods.is_empty() {
+        return Ok(Changes::new());
+    }
+    let find = sql_query(include_str!("sql/grants_to_begin_in.sql"))
+        .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, ..)| *meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
+            periods.iter().map(|(_, _, start_ms, _)| *start_ms),
+        )?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(periods.iter().map(|(.., end_ms)| *end_ms))?);
+    let rows: Vec<ToBegin> = Prepared(find).load(&mut connection).await?;
+    let mut changes = Changes::new();
+    for row in rows {
+        let key = (row.tenant, row.meter, row.period_start.timestamp_millis());
+        let change = CapacityChange { at_ms: row.effective_at.timestamp_millis(), rise: row.amount };
+        changes.entry(key).or_default().push(change);
+    }
+    Ok(changes)
+}
+
+/// The changes of one period.
+fn changes_of<'a>(changes: &'a Changes, tenant: &str, meter: &str, start_ms: i64) -> &'a [CapacityChange] {
+    changes.get(&(tenant.to_owned(), meter.to_owned(), start_ms)).map_or(&[], Vec::as_slice)
 }
 
 /// The capacities of a tenant's quotas, by meter and period's start; quotas that are not open are left out.
@@ -82,10 +153,15 @@ pub(crate) async fn read_open(
         .bind::<Array<Text>, _>(wanted.iter().map(|(meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(_, start_ms)| *start_ms))?);
     let rows: Vec<Row> = Prepared(find).load(&mut connection).await?;
+    let periods =
+        rows.iter().map(|row| (tenant.as_str(), row.meter.as_str(), row.period_ms().0, row.period_ms().1));
+    let changes = read_changes(connection, &periods.collect::<Vec<_>>()).await?;
     rows.into_iter()
         .map(|row| {
             let meter = MeterId::parse(&row.meter).map_err(|_| LedgerError::Damaged(row.meter.clone()))?;
-            Ok(((meter, row.period_start.timestamp_millis()), row.read()?))
+            let start_ms = row.period_ms().0;
+            let changes = changes_of(&changes, tenant.as_str(), &row.meter, start_ms);
+            Ok(((meter, start_ms), row.read(changes)?.bounded()))
         })
         .collect()
 }
@@ -207,23 +283,35 @@ pub(crate) async fn read_with_next(
         .bind::<Array<Text>, _>(wanted.iter().map(|(_, meter, _)| meter.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(wanted.iter().map(|(.., start_ms)| *start_ms))?);
     let rows: Vec<WithNext> = Prepared(find).load(connection).await?;
-    rows.into_iter().map(WithNext::read).collect()
+    let periods: Vec<_> = rows.iter().flat_map(WithNext::periods).collect();
+    let changes = read_changes(connection, &periods).await?;
+    rows.iter().map(|row| row.read(&changes)).collect()
 }
 
 impl WithNext {
-    fn read(self) -> Result<(PeriodKey, QuotaCapacity), LedgerError> {
-        let mut capacity = self.current.read()?;
-        let starts_ms = self.current.period_start.timestamp_millis();
+    /// Both periods, as far as they are open.
+    fn periods(&self) -> impl Iterator<Item = (&str, &str, i64, i64)> {
+        let (start_ms, end_ms) = self.current.period_ms();
+        let next = self.next_end.map(|next_end| (end_ms, next_end.timestamp_millis()));
+        [Some((start_ms, end_ms)), next]
+            .into_iter()
+            .flatten()
+            .map(|(start_ms, end_ms)| (self.tenant.as_str(), self.current.meter.as_str(), start_ms, end_ms))
+    }
+
+    fn read(&self, changes: &Changes) -> Result<(PeriodKey, QuotaCapacity), LedgerError> {
+        let (start_ms, end_ms) = self.current.period_ms();
+        let meter = &self.current.meter;
+        let mut capacity = self.current.read(changes_of(changes, &self.tenant, meter, start_ms))?;
         if let (Some(end), Some(next), Some(version)) = (self.next_end, self.next_capacity, self.next_version)
         {
-            let next = number::units(next, self.current.decimals()?)?;
-            capacity.parts.push((capacity.until_ms, next));
+            let changes = changes_of(changes, &self.tenant, meter, end_ms);
+            capacity.parts.extend(capacity_over_time(end_ms, next, changes, self.current.decimals()?));
             capacity.until_ms = end.timestamp_millis();
             capacity.version = number::unsigned(version)?;
         }
-        let meter = &self.current.meter;
         let meter = MeterId::parse(meter).map_err(|_| LedgerError::Damaged(meter.clone()))?;
-        Ok(((number::tenant(&self.tenant)?, meter, starts_ms), capacity))
+        Ok(((number::tenant(&self.tenant)?, meter, start_ms), capacity.bounded()))
     }
 }
 

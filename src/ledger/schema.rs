@@ -179,6 +179,25 @@ diesel::table! {
 }
 
 diesel::table! {
+    grants (tenant, id) {
+        tenant -> Text,
+        id -> Uuid,
+        meter -> Text,
+        decimals -> Int2,
+        amount -> Numeric,
+        kind -> Text,
+        priority -> Int2,
+        effective_at -> Timestamptz,
+        expires_at -> Timestamptz,
+        reason -> Text,
+        fingerprint -> Bytea,
+        created_at -> Timestamptz,
+        created_by -> Text,
+        period_start -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
     installation (only_row) {
         only_row -> Bool,
         partitions -> Int2,
@@ -459,6 +478,14 @@ diesel::table! {
 }
 
 diesel::table! {
+    untold_capacities (tenant, meter) {
+        tenant -> Text,
+        meter -> Text,
+        version -> Int8,
+    }
+}
+
+diesel::table! {
     usage_hourly (tenant, meter, hour_at, operation, subject) {
         tenant -> Text,
         meter -> Text,
@@ -486,6 +513,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     epoch_ends,
     epochs,
     gaps,
+    grants,
     installation,
     job_runs,
     jobs,
@@ -508,5 +536,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     subjects,
     tenant_currencies,
     tenants,
+    untold_capacities,
     usage_hourly,
 );

@@ -10,7 +10,9 @@ use crate::domain::rating::Bill;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::requests::{Ack, Role};
 
-pub use crate::ledger::{AuditRecord, JobState, LastRun, Reconciliation, StoredEntry, UsageFigures};
+pub use crate::ledger::{
+    AuditRecord, JobState, LastRun, Reconciliation, StoredEntry, StoredGrant, UsageFigures,
+};
 pub use crate::operations::limit_status::LimitStatus;
 
 /// What became of an event.
@@ -327,4 +329,37 @@ pub struct DraftStatement {
     pub as_of_ms: i64,
     /// The last event of the tenant's outbox that was booked then.
     pub as_of_event: OutboxId,
+}
+
+/// A grant as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantDetails {
+    /// As it is stored.
+    pub stored: StoredGrant,
+    /// Where it is in its life.
+    pub state: GrantState,
+    /// Whether this is the answer to a repeated call.
+    pub replayed: bool,
+}
+
+/// Where a grant is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantState {
+    /// It begins later.
+    Scheduled,
+    /// It counts.
+    Active,
+    /// It has ended.
+    Expired,
+}
+
+impl GrantState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Active => "active",
+            Self::Expired => "expired",
+        }
+    }
 }

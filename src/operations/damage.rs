@@ -27,6 +27,8 @@ pub enum Work {
     Restore,
     /// Delivering a quota's next period to the gate.
     NextPeriod,
+    /// Booking a grant, or sending a quota's capacity to the gate.
+    Capacity,
     /// Comparing a tenant with the books.
     Comparison,
     /// Repairing a drift.
@@ -43,6 +45,7 @@ impl Work {
             Self::Expiry => "expiry",
             Self::Restore => "restore",
             Self::NextPeriod => "next period",
+            Self::Capacity => "capacity",
             Self::Comparison => "comparison",
             Self::Repair => "repair",
             Self::Undo => "undo",

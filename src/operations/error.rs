@@ -1,6 +1,7 @@
 //! Why a verb failed.
 
 use crate::domain::amount::UNITS_MAX;
+use crate::domain::grant::GrantId;
 use crate::domain::instant::rfc3339;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
@@ -31,6 +32,9 @@ pub enum OperationError {
     /// The key was used for another request; carries that one's reservation.
     #[error("this idempotency key was used for another request, whose reservation is {}", .0.id)]
     KeyReused(Box<Reservation>),
+    /// The key was used for another grant.
+    #[error("this idempotency key was used for another grant, {0}")]
+    GrantKeyReused(GrantId),
     /// The call does not change the reservation, whose state is carried.
     #[error("{}", why(.0, .1))]
     Rejected(Rejection, Box<Reservation>),

@@ -1,8 +1,8 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `policy`, `keys`, `preparation`, `memory`, `outage`, `calls`, `reconcile`, `reads`,
-//! `jobs`.
+//! after it: `progress`, `core`, `policy`, `keys`, `preparation`, `memory`, `grants`, `outage`, `calls`, `reconcile`,
+//! `reads`, `jobs`.
 
 pub mod answers;
 mod calls;
@@ -10,6 +10,7 @@ mod change_feed;
 mod core;
 mod damage;
 mod error;
+mod grants;
 mod instance;
 mod jobs;
 mod keys;
@@ -31,6 +32,7 @@ pub use calls::{Admission, Calls, FailedCheck, TimeAccepted};
 pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};
 pub use error::{Answer, FieldError, OperationError};
+pub use grants::{FollowedGrants, GrantVerbs};
 pub use jobs::Jobs;
 pub use keys::{Keys, Recognised};
 pub use memory::{
@@ -67,6 +69,8 @@ pub struct Operations {
     pub keys: Keys,
     /// The gate's memory: its check, restores, losses.
     pub memory: Arc<Memory>,
+    /// Grants.
+    pub grants: GrantVerbs,
     /// Work while the gate is away.
     pub outage: Arc<Outage>,
     /// The comparison of the gate with the books.
@@ -129,6 +133,7 @@ impl Operations {
             ),
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
+            grants: GrantVerbs::new(core.clone(), memory.clone()),
             health: Health::new(core.clone()),
             jobs: Jobs::new(core.clone()),
             damage: core.damage.clone(),

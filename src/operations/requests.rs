@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::domain::amount::Amount;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::endpoint::{EndpointPath, HttpMethod};
+use crate::domain::grant::GrantTerms;
 use crate::domain::ids::{IdempotencyKey, LimitId, MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::lines::WorkLines;
 use crate::domain::meter::HoldSeconds;
@@ -351,4 +352,22 @@ pub enum Precondition {
     Present,
     /// It does not exist yet.
     Absent,
+}
+
+/// A grant to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantRequest {
+    /// The caller's name for it: the same one is the same grant.
+    pub key: IdempotencyKey,
+    /// What is granted.
+    pub terms: GrantTerms,
+}
+
+/// Which grants to list.
+#[derive(Debug, Clone)]
+pub struct GrantsRequest {
+    /// Only this tenant's.
+    pub tenant: Option<TenantId>,
+    /// Which page.
+    pub page: Page,
 }

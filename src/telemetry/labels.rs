@@ -223,6 +223,8 @@ label! {
         Restore = "restore",
         /// Periods are opened a day ahead.
         Periods = "periods",
+        /// Grants that have begun are booked, and the gate gets what it lacks of capacities.
+        Grants = "grants",
         /// Months of the entries are made ahead.
         Partitions = "partitions",
         /// Keys that were used are sealed into filters.

@@ -48,7 +48,8 @@ fn headers(route: &Route, status: &str) -> Vec<Described> {
     if is_gate_call && (is_done || matches!(status, "402" | "429")) {
         headers.extend([RATE_LIMIT, RATE_LIMIT_POLICY]);
     }
-    if is_gate_call && route.method == Method::POST && status == "200" {
+    let is_keyed = is_gate_call || route.pattern == "/v1/admin/grants";
+    if is_keyed && route.method == Method::POST && status == "200" {
         headers.push(REPLAYED);
     }
     if matches!(status, "429" | "503") && route.access != Access::Open {
@@ -57,7 +58,8 @@ fn headers(route: &Route, status: &str) -> Vec<Described> {
     if status == "401" {
         headers.push(AUTHENTICATE);
     }
-    let is_object = route.pattern.starts_with("/v1/admin/") && route.pattern.ends_with("/{id}");
+    let is_grant = route.pattern.starts_with("/v1/admin/grants");
+    let is_object = route.pattern.starts_with("/v1/admin/") && route.pattern.ends_with("/{id}") && !is_grant;
     if is_object && is_done && route.method != Method::DELETE {
         headers.push(ETAG);
     }

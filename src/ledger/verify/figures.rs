@@ -7,7 +7,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::part::Part;
 use super::{Check, FAULTS_MAX, Fault};
-use crate::ledger::schema::{balances, cursors, entries, quota_periods, usage_hourly};
+use crate::ledger::schema::{balances, cursors, entries, grants, quota_periods, usage_hourly};
 use crate::ledger::{LedgerError, number};
 
 /// Entries, identity, balances, usage and quotas.
@@ -38,12 +38,14 @@ pub(super) async fn check(
         .count()
         .get_result(connection)
         .await?;
+    let granted = grants::table.filter(grants::tenant.eq_any(tenants)).count().get_result(connection).await?;
     let checks = [
         ("entries are sane", booked, sql_query(include_str!("../sql/unsound_entries.sql"))),
         ("the identity holds", stand, sql_query(include_str!("../sql/unbalanced_balances.sql"))),
         ("balances follow from entries", stand, sql_query(include_str!("../sql/differing_balances.sql"))),
         ("hourly usage follows from entries", used, sql_query(include_str!("../sql/differing_usage.sql"))),
         ("quotas were granted once", opened, sql_query(include_str!("../sql/quotas_not_granted_once.sql"))),
+        ("grants were booked once", granted, sql_query(include_str!("../sql/grants_not_booked_once.sql"))),
     ];
     let mut done = Vec::new();
     for (name, checked, faults) in checks {

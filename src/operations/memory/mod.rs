@@ -1,6 +1,7 @@
 //! The gate's memory: whether it can be trusted, and how the ledger restores what it has lost.
 
 mod anchors;
+mod capacities;
 mod forgotten;
 mod key_filters;
 mod losses;
@@ -18,6 +19,7 @@ mod told;
 use std::sync::Arc;
 
 pub use anchors::AnchorCheck;
+pub(super) use capacities::quota_of;
 pub use key_filters::KeyFilters;
 pub(super) use losses::{Acknowledged, Lines};
 pub use losses::{Losses, watch_losses};

@@ -96,7 +96,7 @@ impl Memory {
             let own = Resolved { counters: own.cloned().collect(), ..Resolved::default() };
             let books = self.snapshot(entry, &own, whose).await?;
             let state = warm_state(&own, &books, whose);
-            for (booked, told) in booked(&own, &books).zip(&state.counters) {
+            for (booked, told) in booked(&own, &books, self.core.gate_now_ms()).zip(&state.counters) {
                 let key = (booked.counter.scope_index, booked.counter.field);
                 readings.insert(key, reading(told, booked.capacity));
             }

@@ -65,7 +65,7 @@ impl Memory {
         self.restore_counters(entry, cold, resolved, subjects, at_ms).await
     }
 
-    async fn restore_cold_tenant(
+    pub(super) async fn restore_cold_tenant(
         &self,
         entry: &TenantEntry,
         epoch: Epoch,

@@ -63,10 +63,11 @@ pub(in crate::operations) struct Booked<'a> {
     pub(in crate::operations) capacity: Option<Units>,
 }
 
-/// Every counter that the ledger can restore, with the booked figures from the snapshot.
+/// Every counter that the ledger can restore, with the booked figures from the snapshot and the capacity at `at_ms`.
 pub(in crate::operations) fn booked<'a>(
     resolved: &'a Resolved,
     snapshot: &'a TenantSnapshot,
+    at_ms: i64,
 ) -> impl Iterator<Item = Booked<'a>> {
     let (mut limits, mut quotas) = (snapshot.counters.iter(), snapshot.quotas.iter());
     resolved.counters.iter().filter_map(move |counter| {
@@ -75,8 +76,7 @@ pub(in crate::operations) fn booked<'a>(
             false => (*limits.next()?, None),
             true => {
                 let state = quotas.next()?;
-                let part = state.capacity.as_ref().and_then(|capacity| capacity.parts.last());
-                (state.consumed, part.map(|(_, units)| *units))
+                (state.consumed, state.capacity.as_ref().and_then(|capacity| capacity.at(at_ms)))
             }
         };
         Some(Booked { counter, window, consumed, capacity })
@@ -117,7 +117,7 @@ pub(super) fn warm_state(
         snapshot.torn.iter().for_each(|torn| holds.add_booked(&torn.hold, &all));
     }
     let mut held = holds.into_counters_of(subject);
-    let told: Vec<_> = booked(resolved, snapshot)
+    let told: Vec<_> = booked(resolved, snapshot, 0)
         .map(|Booked { counter: Counter { field, .. }, window, consumed, .. }| {
             counter(*field, window.start_ms, consumed, held.remove(&(*field, window.start_ms)))
         })

@@ -53,6 +53,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "discard_quarantined",
             "parked_conflict",
             "settle_conflict",
+            "create_grant",
         ],
     ),
     (
@@ -71,6 +72,9 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "merge_keys",
             "open_next_periods",
             "note_delivered",
+            "begin_grant",
+            "untold_capacities",
+            "note_told",
         ],
     ),
     (
@@ -178,6 +182,8 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("count_quarantined_of", ledger.count_quarantined_of(partition(&acme), &acme)).await;
     plans.of("repeats_to_undo", ledger.repeats_to_undo(None, 100)).await;
     plans.of("epoch_ends", ledger.epoch_ends(partition(&acme))).await;
+    plans.of("quota_capacity", ledger.quota_capacity(&acme, &meter("ocr.page"), PERIOD_START_MS)).await;
+    plans.of("grants_to_begin", ledger.grants_to_begin(HOUR_MS, None, 50)).await;
     plans.of("ending_periods", ledger.ending_periods(HOUR_MS, HOUR_MS + DAY_MS, None, 100)).await;
 }
 
@@ -283,6 +289,13 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let of_one = EntryFilter { reservation: Some(id), ..EntryFilter::default() };
     for filter in [EntryFilter::default(), of_period, of_one] {
         plans.of("entries_of", ledger.entries_of(&acme, &filter, None, 50)).await;
+    }
+    for tenant in [None, Some(&acme)] {
+        let first = plans.of("list_grants", ledger.list_grants(tenant, None, 50)).await;
+        let place = first.last().map(|last| (last.created_at_ms, last.id));
+        assert_eq!(first.len(), 50);
+        plans.of("list_grants", ledger.list_grants(tenant, place, 50)).await;
+        plans.of("grant", ledger.grant(first[0].id)).await;
     }
     for key in [None, Some("key-77")] {
         plans.of("list_keys", ledger.list_keys(key, 50)).await;

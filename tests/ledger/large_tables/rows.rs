@@ -55,6 +55,15 @@ pub fn fill(of: Partition) -> String {
             "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
              SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}), 2, 1, 1 FROM generate_series(1, 100000) i"
         ),
+        // Each tenth of one tenant, and a few that have not begun.
+        format!(
+            "INSERT INTO grants (tenant, id, meter, decimals, amount, kind, priority, effective_at, expires_at, reason, fingerprint, \
+                 created_at, created_by, period_start) \
+             SELECT CASE WHEN i % 10 = 0 THEN 'acme' ELSE 'tenant-' || i % 10000 END, gen_random_uuid(), 'ocr.page', 2, 1, 'paid', 50, \
+                 to_timestamp({period}), to_timestamp({hour}), '', decode(repeat('00', 32), 'hex'), now() - i * interval '1 s', 'key', \
+                 CASE WHEN i < 20 THEN NULL ELSE to_timestamp({period}) END \
+             FROM generate_series(1, 100000) i"
+        ),
         format!(
             "INSERT INTO parked (tenant, partition, reservation_id, call, taken_at, payload, state, settled_at) \
              SELECT 'tenant-' || i % 10000, {partition}, gen_random_uuid(), 'consume', now(), '\\x00', 'done', now() \

@@ -1,0 +1,1 @@
+DROP TABLE untold_capacities, grants;

@@ -1,0 +1,239 @@
+//! Grants: amounts beside what a plan includes, and how a quota's capacity follows from them over time.
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::amount::{Amount, Decimals, Units};
+use super::ids::{IdempotencyKey, MeterId, TenantId};
+use super::whole_number::whole_number;
+
+/// The id of a grant: a hash of its tenant and key, so that a repeated call names the same grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantId(uuid::Uuid);
+
+impl GrantId {
+    /// The id under this key.
+    pub fn of(tenant: &TenantId, key: &IdempotencyKey) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("tollgate grant v1");
+        for part in [tenant.as_str(), key.as_str()] {
+            hasher.update(part.as_bytes());
+            hasher.update(&[0]);
+        }
+        let mut bytes = [0; 16];
+        hasher.finalize_xof().fill(&mut bytes);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// The id with this UUID.
+    pub fn from_uuid(id: uuid::Uuid) -> Self {
+        Self(id)
+    }
+
+    /// The id as a UUID.
+    pub fn uuid(self) -> uuid::Uuid {
+        self.0
+    }
+}
+
+impl std::fmt::Display for GrantId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::str::FromStr for GrantId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        uuid::Uuid::try_parse(text).map(Self::from_uuid).map_err(|_| "must be the id of a grant")
+    }
+}
+
+/// Who pays for a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantKind {
+    /// Nobody: it is given.
+    Promotional,
+    /// The tenant.
+    Paid,
+}
+
+impl GrantKind {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Promotional => "promotional",
+            Self::Paid => "paid",
+        }
+    }
+
+    /// The kind with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Promotional, Self::Paid].into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// Which grants burn first: 0 (first) to 100, 50 unless it is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// The priority, if it is 0 to 100.
+    pub fn new(priority: u8) -> Option<Self> {
+        (priority <= 100).then_some(Self(priority))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self(50)
+    }
+}
+
+impl<'de> Deserialize<'de> for Priority {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, 0..=100).map(Self)
+    }
+}
+
+/// What is granted, as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantTerms {
+    /// Whose quota.
+    pub tenant: TenantId,
+    /// Of which meter.
+    pub meter: MeterId,
+    /// How much, above zero.
+    pub amount: Amount,
+    /// Who pays.
+    pub kind: GrantKind,
+    /// Which grants burn first.
+    pub priority: Priority,
+    /// From when on (unix ms); none for at once.
+    pub effective_at_ms: Option<i64>,
+    /// Until when (unix ms).
+    pub expires_at_ms: i64,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl GrantTerms {
+    /// A hash of what is asked for: another one under the same key is another grant.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key("tollgate grant terms v1");
+        let amount = self.amount.to_string();
+        for text in [self.meter.as_str(), &amount, self.kind.as_str(), &self.reason] {
+            hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(text.as_bytes());
+        }
+        hasher.update(&[self.priority.get()]);
+        hasher.update(&self.expires_at_ms.to_le_bytes());
+        if let Some(at_ms) = self.effective_at_ms {
+            hasher.update(&at_ms.to_le_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// A change of a quota's capacity that is known before it happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapacityChange {
+    /// From when on (unix ms).
+    pub at_ms: i64,
+    /// By how much it rises.
+    pub rise: Decimal,
+}
+
+/// A quota's capacity over a period: from the period's start on what the books say, then with each change that they do
+/// not have yet. It has a part for each instant of a change, by time.
+pub fn capacity_over_time(
+    period_start_ms: i64,
+    booked: Decimal,
+    changes: &[CapacityChange],
+    decimals: Decimals,
+) -> Vec<(i64, Units)> {
+    let mut changes: Vec<_> = changes.iter().collect();
+    changes.sort_by_key(|change| change.at_ms);
+    let (mut amount, mut parts) = (booked, vec![(period_start_ms, units_of(booked, decimals))]);
+    for change in changes {
+        amount += change.rise;
+        let (from_ms, units) = (change.at_ms.max(period_start_ms), units_of(amount, decimals));
+        match parts.last_mut() {
+            Some(last) if last.0 == from_ms => last.1 = units,
+            _ => parts.push((from_ms, units)),
+        }
+    }
+    parts
+}
+
+/// A capacity as the gate counts it: never more than the amount, and nothing where that is negative.
+fn units_of(amount: Decimal, decimals: Decimals) -> Units {
+    Amount::from_decimal(amount).map_or(Units::ZERO, |amount| amount.floor_units(decimals))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::amount::UNITS_MAX;
+
+    fn terms() -> GrantTerms {
+        GrantTerms {
+            tenant: TenantId::parse("acme").unwrap(),
+            meter: MeterId::parse("page").unwrap(),
+            amount: Amount::parse("10").unwrap(),
+            kind: GrantKind::Paid,
+            priority: Priority::default(),
+            effective_at_ms: None,
+            expires_at_ms: 9_000,
+            reason: "a gift".into(),
+        }
+    }
+
+    #[test]
+    fn a_grant_is_the_same_one_as_ever() {
+        let key = |text: &str| IdempotencyKey::parse(text).unwrap();
+        let (acme, other) = (TenantId::parse("acme").unwrap(), TenantId::parse("other").unwrap());
+        let id = GrantId::of(&acme, &key("k"));
+        assert_eq!(id, GrantId::of(&acme, &key("k")));
+        assert!(id != GrantId::of(&other, &key("k")) && id != GrantId::of(&acme, &key("l")));
+    }
+
+    #[test]
+    fn whatever_is_asked_for_otherwise_is_another_grant() {
+        let first = terms().fingerprint();
+        assert_eq!(GrantTerms { amount: Amount::parse("10.0").unwrap(), ..terms() }.fingerprint(), first);
+        for other in [
+            GrantTerms { meter: MeterId::parse("token").unwrap(), ..terms() },
+            GrantTerms { amount: Amount::parse("11").unwrap(), ..terms() },
+            GrantTerms { kind: GrantKind::Promotional, ..terms() },
+            GrantTerms { priority: Priority::new(51).unwrap(), ..terms() },
+            GrantTerms { effective_at_ms: Some(1), ..terms() },
+            GrantTerms { expires_at_ms: 9_001, ..terms() },
+            GrantTerms { reason: String::new(), ..terms() },
+        ] {
+            assert_ne!(other.fingerprint(), first, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn capacity_rises_where_grants_begin() {
+        let rise = |at_ms, amount: &str| CapacityChange { at_ms, rise: amount.parse().unwrap() };
+        let parts = |changes: &[CapacityChange]| {
+            let parts = capacity_over_time(100, "1.5".parse().unwrap(), changes, Decimals::new(2).unwrap());
+            parts.into_iter().map(|(from_ms, units)| (from_ms, units.get())).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(&[]), [(100, 150)]);
+        assert_eq!(
+            parts(&[rise(300, "2"), rise(200, "1"), rise(300, "0.25")]),
+            [(100, 150), (200, 250), (300, 475)]
+        );
+        assert_eq!(parts(&[rise(50, "1")]), [(100, 250)], "what began before counts from the start");
+        assert_eq!(parts(&[rise(200, "999999999999999999")])[1].1, UNITS_MAX, "no counter goes beyond it");
+    }
+}

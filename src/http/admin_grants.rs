@@ -1,0 +1,228 @@
+//! `/v1/admin/grants`: amounts beside what a plan includes.
+
+use actix_web::http::header::HeaderValue;
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::answer::{List, json};
+use super::auth::Caller;
+use super::body::JsonBody;
+use super::headers::IDEMPOTENCY_REPLAYED;
+use super::idempotency;
+use super::list::Listing;
+use super::problem::{Code, Problem};
+use super::query::{Query, Time};
+use super::state::State;
+use crate::domain::amount::Amount;
+use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
+use crate::domain::ids::{IdempotencyKey, MeterId, TenantId};
+use crate::domain::instant::rfc3339;
+use crate::operations::FieldError;
+use crate::operations::answers::GrantDetails;
+use crate::operations::requests::{GrantRequest, GrantsRequest};
+
+const REASON_CHARACTERS_MAX: usize = 500;
+
+/// How often a grant is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Recurrence {
+    /// Never.
+    #[default]
+    None,
+}
+
+/// A grant to be made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct GrantBody {
+    /// Whose quota.
+    tenant: TenantId,
+    /// Of which meter; the tenant's plan has a quota of it.
+    meter: MeterId,
+    /// How much, above zero.
+    amount: Amount,
+    /// `promotional`: it is given. `paid`: the tenant pays for it.
+    #[schema(value_type = String, example = "promotional")]
+    kind: GrantKind,
+    /// Which grants burn first: 0 (first) to 100.
+    #[serde(default)]
+    #[schema(value_type = u8, minimum = 0, maximum = 100, default = 50)]
+    priority: Priority,
+    /// From when on (RFC 3339); at once if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-10T00:00:00Z")]
+    effective_at: Option<Time>,
+    /// Until when (RFC 3339): the end of the period in which it begins.
+    #[schema(value_type = String, format = DateTime, example = "2027-02-01T00:00:00Z")]
+    expires_at: Time,
+    /// `none`: once.
+    #[serde(default)]
+    recurrence: Recurrence,
+    /// Why, for people: at most 500 characters.
+    #[serde(default)]
+    #[schema(example = "welcome")]
+    reason: String,
+    /// The caller's name for it, unless it is in the header.
+    #[serde(default)]
+    idempotency_key: Option<IdempotencyKey>,
+}
+
+impl GrantBody {
+    fn into_terms(self) -> Result<GrantTerms, Problem> {
+        let Recurrence::None = self.recurrence;
+        let too_long = self.reason.chars().count() > REASON_CHARACTERS_MAX;
+        if too_long || self.reason.chars().any(char::is_control) {
+            let message =
+                format!("must be at most {REASON_CHARACTERS_MAX} characters without control characters");
+            return Err(Problem::fields(vec![FieldError::new("/reason", message)]));
+        }
+        Ok(GrantTerms {
+            tenant: self.tenant,
+            meter: self.meter,
+            amount: self.amount,
+            kind: self.kind,
+            priority: self.priority,
+            effective_at_ms: self.effective_at.map(|Time(at_ms)| at_ms),
+            expires_at_ms: self.expires_at.0,
+            reason: self.reason,
+        })
+    }
+}
+
+/// A grant.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+struct GrantAnswer {
+    /// Its id.
+    #[schema(format = Uuid)]
+    id: String,
+    /// Whose quota.
+    tenant: String,
+    /// Of which meter.
+    meter: String,
+    /// How much.
+    amount: String,
+    /// `promotional` or `paid`.
+    kind: String,
+    /// Which grants burn first: 0 (first) to 100.
+    priority: u8,
+    /// From when on.
+    effective_at: String,
+    /// Until when.
+    expires_at: String,
+    /// `none`: once.
+    recurrence: Recurrence,
+    /// Why.
+    reason: String,
+    /// `scheduled`: it begins later. `active`. `expired`: it has ended.
+    status: String,
+    /// When it was made.
+    created_at: String,
+    /// The key by which it was made.
+    created_by: String,
+    /// Whether this is the answer to a repeated call.
+    replayed: bool,
+}
+
+impl From<GrantDetails> for GrantAnswer {
+    fn from(details: GrantDetails) -> Self {
+        let GrantDetails { stored, state, replayed } = details;
+        Self {
+            id: stored.id.to_string(),
+            tenant: stored.tenant.to_string(),
+            meter: stored.meter.to_string(),
+            amount: stored.amount.to_string(),
+            kind: stored.kind.as_str().into(),
+            priority: stored.priority.get(),
+            effective_at: rfc3339(stored.effective_at_ms),
+            expires_at: rfc3339(stored.expires_at_ms),
+            recurrence: Recurrence::None,
+            reason: stored.reason,
+            status: state.as_str().into(),
+            created_at: rfc3339(stored.created_at_ms),
+            created_by: stored.created_by,
+            replayed,
+        }
+    }
+}
+
+/// List grants, newest first.
+#[utoipa::path(
+    tag = "admin",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Grants.", body = List<GrantAnswer>))
+)]
+#[get("/v1/admin/grants")]
+pub(super) async fn list_grants(
+    state: web::Data<State>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    let asked = GrantsRequest { tenant: query.parsed("tenant")?, page };
+    query.finish()?;
+    let rows = state.read(state.operations.grants.list(asked)).await?;
+    listing.answer(&state.cursor_key, rows.map(GrantAnswer::from))
+}
+
+/// Read a grant.
+#[utoipa::path(
+    tag = "admin",
+    params(("id" = String, Path, description = "The grant.")),
+    responses((status = 200, description = "The grant.", body = GrantAnswer))
+)]
+#[get("/v1/admin/grants/{id}")]
+pub(super) async fn get_grant(
+    state: web::Data<State>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    Query::of(&request)?.finish()?;
+    let found = state.read(state.operations.grants.get(grant_id(&id)?)).await?;
+    json(HttpResponse::Ok(), &GrantAnswer::from(found))
+}
+
+/// Grant an amount beside what the tenant's plan includes. It is at the gate within a second.
+#[utoipa::path(
+    tag = "admin",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Required, here or as `idempotency_key` in the body.")),
+    request_body(content = GrantBody, example = json!({
+        "tenant": "acme", "meter": "ocr.page", "amount": "500", "kind": "promotional",
+        "expires_at": "2027-02-01T00:00:00Z", "reason": "welcome", "idempotency_key": "welcome-acme"
+    })),
+    responses(
+        (status = 201, description = "Granted.", body = GrantAnswer),
+        (status = 200, description = "A replay.", body = GrantAnswer),
+    )
+)]
+#[post("/v1/admin/grants")]
+pub(super) async fn create_grant(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+    body: JsonBody<GrantBody>,
+) -> Result<HttpResponse, Problem> {
+    let JsonBody(body) = body;
+    let key = idempotency::key_of(request.headers(), body.idempotency_key.clone())?;
+    let Some(key) = key else { return Err(Problem::key_required()) };
+    let asked = GrantRequest { key, terms: body.into_terms()? };
+    let operations = state.operations.clone();
+    let made = state
+        .mutate(Box::pin(async move { operations.grants.create(asked, caller.actor()).await }))
+        .await??;
+    if !made.replayed {
+        return json(HttpResponse::Created(), &GrantAnswer::from(made));
+    }
+    let mut answer = json(HttpResponse::Ok(), &GrantAnswer::from(made))?;
+    answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+    Ok(answer)
+}
+
+fn grant_id(text: &str) -> Result<GrantId, Problem> {
+    text.parse().map_err(|_| Problem::new(Code::NotFound, "There is no such grant."))
+}

@@ -1,0 +1,453 @@
+//! Grants: stored once under their key, and booked when they begin, in the transaction that raises the capacity's
+//! version.
+
+use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{Text, Timestamptz};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use rust_decimal::Decimal;
+use serde_json::json;
+
+use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
+use super::quotas::{self, Opening};
+use super::schema::{grants, quota_periods, tenants, untold_capacities};
+use super::{BEGIN, BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, audit, instant, journal, number};
+use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
+use crate::domain::entry::{PostedLine, Posting};
+use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
+use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::movements::grants::grant;
+use crate::domain::period::Window;
+
+/// A grant as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredGrant {
+    /// Its id.
+    pub id: GrantId,
+    /// Whose quota.
+    pub tenant: TenantId,
+    /// Of which meter.
+    pub meter: MeterId,
+    /// How much.
+    pub amount: Amount,
+    /// Who pays.
+    pub kind: GrantKind,
+    /// Which grants burn first.
+    pub priority: Priority,
+    /// From when on (unix ms).
+    pub effective_at_ms: i64,
+    /// Until when (unix ms).
+    pub expires_at_ms: i64,
+    /// Why, for people.
+    pub reason: String,
+    /// The hash of what was asked for.
+    pub fingerprint: [u8; 32],
+    /// When it was made (service time, unix ms).
+    pub created_at_ms: i64,
+    /// Who made it.
+    pub created_by: String,
+    /// The start of the period in whose books it is (unix ms); none before it begins.
+    pub period_start_ms: Option<i64>,
+}
+
+/// The period of a quota in which a grant begins, as policy has it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaPeriod {
+    /// The meter's decimals.
+    pub decimals: Decimals,
+    /// Its start and end (unix ms).
+    pub period_ms: (i64, i64),
+    /// What it includes, if it is not open yet.
+    pub included: Units,
+}
+
+/// A grant to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGrant {
+    /// Its id.
+    pub id: GrantId,
+    /// What is granted.
+    pub terms: GrantTerms,
+    /// From when on (unix ms).
+    pub effective_at_ms: i64,
+    /// The service's time (unix ms).
+    pub now_ms: i64,
+    /// The period in which it begins.
+    pub period: QuotaPeriod,
+}
+
+/// What became of a grant that was to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Granted {
+    /// It is made.
+    Now(StoredGrant),
+    /// It, or another one, was made before under this key.
+    Before(StoredGrant),
+    /// With all others it would be more than a quota can be.
+    TooMuch,
+}
+
+/// A place in the list of grants: when it was made (unix ms), and its id.
+pub type GrantCursor = (i64, GrantId);
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = grants, check_for_backend(Pg))]
+struct Row {
+    tenant: TenantId,
+    id: uuid::Uuid,
+    meter: MeterId,
+    amount: Decimal,
+    kind: String,
+    priority: i16,
+    #[diesel(deserialize_as = Milliseconds)]
+    effective_at: i64,
+    #[diesel(deserialize_as = Milliseconds)]
+    expires_at: i64,
+    reason: String,
+    #[diesel(deserialize_as = Hash)]
+    fingerprint: [u8; 32],
+    #[diesel(deserialize_as = Milliseconds)]
+    created_at: i64,
+    created_by: String,
+    #[diesel(deserialize_as = MillisecondsIfAny)]
+    period_start: Option<i64>,
+}
+
+impl Row {
+    fn read(self) -> Result<StoredGrant, LedgerError> {
+        let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of the grant {}", self.id));
+        Ok(StoredGrant {
+            id: GrantId::from_uuid(self.id),
+            amount: Amount::from_decimal(self.amount).map_err(|_| damaged("amount"))?,
+            kind: GrantKind::from_word(&self.kind).ok_or_else(|| damaged("kind"))?,
+            priority: u8::try_from(self.priority)
+                .ok()
+                .and_then(Priority::new)
+                .ok_or_else(|| damaged("priority"))?,
+            tenant: self.tenant,
+            meter: self.meter,
+            effective_at_ms: self.effective_at,
+            expires_at_ms: self.expires_at,
+            reason: self.reason,
+            fingerprint: self.fingerprint,
+            created_at_ms: self.created_at,
+            created_by: self.created_by,
+            period_start_ms: self.period_start,
+        })
+    }
+}
+
+impl Ledger {
+    /// Makes a grant, once under its id. One that begins now is booked at once, into its period, which is opened if it
+    /// is not open yet; a later one when it begins. Raises the capacity's version and notes that the gate has to get
+    /// it.
+    pub async fn create_grant(&self, new: NewGrant, actor: &str) -> Result<Granted, LedgerError> {
+        self.partition_of(&new.terms.tenant).await?;
+        self.ensure_months_of([new.period.period_ms.0, new.effective_at_ms].into_iter()).await?;
+        let (ledger, actor) = (self.clone(), actor.to_owned());
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move { create(&ledger, connection, &new, &actor).await }.boxed()
+        })
+        .await
+    }
+
+    /// Books a grant that has begun into its period, which is opened if it is not open yet. Returns whether it was not
+    /// booked before.
+    pub async fn begin_grant(
+        &self,
+        stored: StoredGrant,
+        period: QuotaPeriod,
+        now_ms: i64,
+    ) -> Result<bool, LedgerError> {
+        self.ensure_months_of([period.period_ms.0, stored.effective_at_ms].into_iter()).await?;
+        let ledger = self.clone();
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                lock_tenant(connection, &stored.tenant).await?;
+                let Some(stored) = find(connection, stored.id).await? else { return Ok(false) };
+                if stored.period_start_ms.is_some() {
+                    return Ok(false);
+                }
+                let period_start_ms = book(&ledger, connection, &stored, &period).await?;
+                diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())))
+                    .set(grants::period_start.eq(instant::from_ms(period_start_ms)?))
+                    .execute(connection)
+                    .await?;
+                raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await?;
+                Ok(true)
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Grants that have begun by `now_ms` and are not booked, by when they begin (unix ms) and id, after `after`.
+    pub async fn grants_to_begin(
+        &self,
+        now_ms: i64,
+        after: Option<(i64, GrantId)>,
+        limit: usize,
+    ) -> Result<Vec<StoredGrant>, LedgerError> {
+        let (now, (after_ms, after_id)) = (
+            instant::from_ms(now_ms)?,
+            after.map_or((0, uuid::Uuid::nil()), |(at_ms, id)| (at_ms, id.uuid())),
+        );
+        let after = instant::from_ms(after_ms)?;
+        let query = || {
+            let later = grants::effective_at.gt(after);
+            grants::table
+                .filter(grants::period_start.is_null())
+                .filter(grants::effective_at.le(now))
+                .filter(grants::effective_at.ge(after))
+                .filter(later.or(grants::id.gt(after_id)))
+                .order((grants::effective_at, grants::id))
+                .limit(number::limit(limit))
+                .select(Row::as_select())
+        };
+        self.load(query).await?.into_iter().map(Row::read).collect()
+    }
+
+    /// The grant with this id.
+    pub async fn grant(&self, id: GrantId) -> Result<Option<StoredGrant>, LedgerError> {
+        self.first(|| grants::table.filter(grants::id.eq(id.uuid())).select(Row::as_select()))
+            .await?
+            .map(Row::read)
+            .transpose()
+    }
+
+    /// Grants of one tenant or of all, newest first, at most `limit`, after `after`.
+    pub async fn list_grants(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<GrantCursor>,
+        limit: usize,
+    ) -> Result<Vec<StoredGrant>, LedgerError> {
+        let after = match after {
+            Some((created_at_ms, id)) => Some((instant::from_ms(created_at_ms)?, id.uuid())),
+            None => None,
+        };
+        let query = || {
+            let mut found = grants::table.select(Row::as_select()).into_boxed();
+            if let Some(tenant) = tenant {
+                found = found.filter(grants::tenant.eq(tenant));
+            }
+            if let Some((created_at, id)) = after {
+                let earlier = grants::created_at.lt(created_at);
+                found = found.filter(grants::created_at.le(created_at));
+                found = found.filter(earlier.or(grants::id.lt(id)));
+            }
+            found.order((grants::created_at.desc(), grants::id.desc())).limit(number::limit(limit))
+        };
+        self.load(query).await?.into_iter().map(Row::read).collect()
+    }
+
+    /// Quotas whose capacity the gate does not have yet, with the version that it lacks, after `after`.
+    pub async fn untold_capacities(
+        &self,
+        after: Option<&(TenantId, MeterId)>,
+        limit: usize,
+    ) -> Result<Vec<(TenantId, MeterId, u64)>, LedgerError> {
+        let query = || {
+            let mut found = untold_capacities::table.into_boxed();
+            if let Some((tenant, meter)) = after {
+                let later = untold_capacities::tenant.gt(tenant);
+                let same = untold_capacities::tenant.eq(tenant).and(untold_capacities::meter.gt(meter));
+                found = found.filter(later.or(same));
+            }
+            found.order((untold_capacities::tenant, untold_capacities::meter)).limit(number::limit(limit))
+        };
+        let rows: Vec<(TenantId, MeterId, i64)> = self.load(query).await?;
+        rows.into_iter()
+            .map(|(tenant, meter, version)| Ok((tenant, meter, number::unsigned(version)?)))
+            .collect()
+    }
+
+    /// Notes that the gate has the capacity of at least this version, or needs none.
+    pub async fn note_told(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        version: u64,
+    ) -> Result<(), LedgerError> {
+        let told = untold_capacities::table
+            .filter(untold_capacities::tenant.eq(tenant.clone()))
+            .filter(untold_capacities::meter.eq(meter.clone()))
+            .filter(untold_capacities::version.le(number::signed(version)));
+        self.execute(diesel::delete(told)).await.map(drop)
+    }
+
+    /// The capacity of a quota's period that starts at `start_ms`, with the next one's where that is open too; none
+    /// where it is not open.
+    pub async fn quota_capacity(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        start_ms: i64,
+    ) -> Result<Option<QuotaCapacity>, LedgerError> {
+        let wanted = [(tenant.clone(), meter.clone(), start_ms)];
+        let read = self.transact(BEGIN, move |connection| {
+            async move { quotas::read_with_next(connection, &wanted).await }.boxed()
+        });
+        Ok(read.await?.into_iter().next().map(|(_, capacity)| capacity))
+    }
+}
+
+async fn create(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    new: &NewGrant,
+    actor: &str,
+) -> Result<Granted, LedgerError> {
+    let terms = &new.terms;
+    lock_tenant(connection, &terms.tenant).await?;
+    if let Some(stored) = find(connection, new.id).await? {
+        return Ok(Granted::Before(stored));
+    }
+    if !fits(connection, new).await? {
+        return Ok(Granted::TooMuch);
+    }
+    let mut stored = StoredGrant {
+        id: new.id,
+        tenant: terms.tenant.clone(),
+        meter: terms.meter.clone(),
+        amount: terms.amount,
+        kind: terms.kind,
+        priority: terms.priority,
+        effective_at_ms: new.effective_at_ms,
+        expires_at_ms: terms.expires_at_ms,
+        reason: terms.reason.clone(),
+        fingerprint: terms.fingerprint(),
+        created_at_ms: new.now_ms,
+        created_by: actor.to_owned(),
+        period_start_ms: None,
+    };
+    if new.effective_at_ms <= new.now_ms {
+        stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period).await?);
+    }
+    insert(connection, &stored, new.period.decimals).await?;
+    raise_versions(connection, &stored.tenant, &stored.meter, new.now_ms).await?;
+    let detail = json!({
+        "tenant": stored.tenant, "meter": stored.meter, "amount": stored.amount, "reason": stored.reason
+    });
+    audit::note(connection, actor, "create", &format!("grant {}", stored.id), detail).await?;
+    Ok(Granted::Now(stored))
+}
+
+/// A transaction that changes a quota's capacity, or opens a period of it, has the tenant to itself. Otherwise a period could be
+/// opened and sent to the gate with the version that a grant has just raised, but without the grant.
+async fn lock_tenant(connection: &mut AsyncPgConnection, tenant: &TenantId) -> Result<(), LedgerError> {
+    tenants::table.find(tenant).select(tenants::id).for_update().execute(connection).await?;
+    Ok(())
+}
+
+async fn find(connection: &mut AsyncPgConnection, id: GrantId) -> Result<Option<StoredGrant>, LedgerError> {
+    let found = grants::table.filter(grants::id.eq(id.uuid())).select(Row::as_select());
+    found.first(connection).await.optional()?.map(Row::read).transpose()
+}
+
+/// Whether all grants that have not ended before this period, with it and what the quota includes, are an amount.
+async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool, LedgerError> {
+    let (start, decimals) = (instant::from_ms(new.period.period_ms.0)?, new.period.decimals);
+    let others: Option<Decimal> = grants::table
+        .filter(grants::tenant.eq(&new.terms.tenant))
+        .filter(grants::meter.eq(&new.terms.meter))
+        .filter(grants::expires_at.gt(start))
+        .select(diesel::dsl::sum(grants::amount))
+        .get_result(connection)
+        .await?;
+    let included = new.period.included.to_amount(decimals).decimal();
+    let all = others.unwrap_or_default() + included + new.terms.amount.decimal();
+    let most = Units::new(UNITS_MAX).unwrap_or_default().to_amount(decimals).decimal();
+    Ok(all <= most)
+}
+
+/// Books a grant into the period in which it begins. Returns the period's start (unix ms).
+async fn book(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    stored: &StoredGrant,
+    period: &QuotaPeriod,
+) -> Result<i64, LedgerError> {
+    let partition = ledger.partition_of(&stored.tenant).await?;
+    let opening = Opening {
+        partition,
+        tenant: stored.tenant.clone(),
+        meter: stored.meter.clone(),
+        decimals: period.decimals,
+        period_ms: period.period_ms,
+        included: period.included,
+    };
+    quotas::open_all(connection, partition, std::slice::from_ref(&opening)).await?;
+    let start_ms = period.period_ms.0;
+    let end: DateTime<Utc> = quota_periods::table
+        .find((&stored.tenant, &stored.meter, instant::from_ms(start_ms)?))
+        .select(quota_periods::period_end)
+        .first(connection)
+        .await?;
+    let window = Window { start_ms, end_ms: end.timestamp_millis() };
+    journal::post_beside_outbox(connection, partition, vec![posting(stored, window)]).await?;
+    Ok(start_ms)
+}
+
+/// The entry says when the grant took effect, so that the books do not depend on when it was booked.
+fn posting(stored: &StoredGrant, period: Window) -> Posting {
+    let line = PostedLine {
+        meter: stored.meter.clone(),
+        movements: grant(period, stored.amount),
+        begins_to_consume: false,
+    };
+    Posting {
+        tenant: stored.tenant.clone(),
+        operation_id: stored.id.uuid(),
+        step: 1,
+        happened_at_ms: stored.effective_at_ms,
+        operation: String::new(),
+        hour_start_ms: period.start_ms,
+        subjects: Vec::new(),
+        lines: vec![line],
+    }
+}
+
+async fn insert(
+    connection: &mut AsyncPgConnection,
+    stored: &StoredGrant,
+    decimals: Decimals,
+) -> Result<(), LedgerError> {
+    let values = (
+        grants::tenant.eq(&stored.tenant),
+        grants::id.eq(stored.id.uuid()),
+        grants::meter.eq(&stored.meter),
+        grants::decimals.eq(i16::from(decimals.count())),
+        grants::amount.eq(stored.amount.decimal()),
+        grants::kind.eq(stored.kind.as_str()),
+        grants::priority.eq(i16::from(stored.priority.get())),
+        grants::effective_at.eq(instant::from_ms(stored.effective_at_ms)?),
+        grants::expires_at.eq(instant::from_ms(stored.expires_at_ms)?),
+        grants::reason.eq(&stored.reason),
+        grants::fingerprint.eq(&stored.fingerprint),
+        grants::created_at.eq(instant::from_ms(stored.created_at_ms)?),
+        grants::created_by.eq(&stored.created_by),
+        grants::period_start.eq(stored.period_start_ms.map(instant::from_ms).transpose()?),
+    );
+    diesel::insert_into(grants::table).values(values).execute(connection).await?;
+    Ok(())
+}
+
+/// Raises the version of the quota's periods that have not ended, and notes that the gate lacks it.
+async fn raise_versions(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+    meter: &MeterId,
+    now_ms: i64,
+) -> Result<(), LedgerError> {
+    sql_query(include_str!("sql/raise_capacity_versions.sql"))
+        .bind::<Text, _>(tenant.as_str())
+        .bind::<Text, _>(meter.as_str())
+        .bind::<Timestamptz, _>(instant::from_ms(now_ms)?)
+        .execute(connection)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Capacities that have changed in the books: the gate gets them at once, or as soon as it can.
+
+use super::Memory;
+use crate::domain::counter::Counter;
+use crate::domain::ids::{MeterId, TenantId};
+use crate::gate::{QuotaCapacity, RestoreOutcome};
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
+
+/// How often a cold tenant is restored to tell it a capacity.
+const TRIES: usize = 3;
+
+impl Memory {
+    /// Sends the quota's capacity to the gate, as it is booked now, and notes that it has it. Nothing is sent for
+    /// a period that is not open: the first call opens it.
+    ///
+    /// A cold tenant is restored first. A restore under way may have read the books before the change and would write
+    /// the capacity of that time; once the tenant is warm, none writes any more.
+    pub(in crate::operations) async fn send_capacity(
+        &self,
+        entry: &TenantEntry,
+        meter: &MeterId,
+        version: u64,
+    ) -> Answer<()> {
+        let tenant = &entry.definition.id;
+        let Some(quota) = quota_of(entry, meter, self.core.gate_now_ms()) else {
+            return Ok(self.core.ledger.note_told(tenant, meter, version).await?);
+        };
+        let start_ms = quota.window().map_or(0, |window| window.start_ms);
+        for _ in 0..TRIES {
+            let Some(booked) = self.core.ledger.quota_capacity(tenant, meter, start_ms).await? else {
+                return Ok(self.core.ledger.note_told(tenant, meter, version).await?);
+            };
+            let told = booked.version;
+            let capacity = QuotaCapacity {
+                field: quota.field,
+                version: told,
+                parts: booked.parts,
+                until_ms: booked.until_ms,
+            };
+            let now_ms = self.core.script_now();
+            match self.core.gate.set_capacity(entry.partition, tenant, &capacity, now_ms).await? {
+                RestoreOutcome::StillCold => self.warm_up(entry).await?,
+                RestoreOutcome::Done | RestoreOutcome::AlreadyWarm => {
+                    return Ok(self.core.ledger.note_told(tenant, meter, told).await?);
+                }
+            }
+        }
+        Err(OperationError::GateUnavailable(format!("tenant {tenant} was cold again and again")))
+    }
+
+    async fn warm_up(&self, entry: &TenantEntry) -> Answer<()> {
+        let last_id = self.core.gate.partition_facts(entry.partition).await?.last_id.unwrap_or_default();
+        let Some(epoch) = self.core.gate.epoch(entry.partition) else { return Ok(()) };
+        self.restore_cold_tenant(entry, epoch, last_id, self.core.gate_now_ms()).await
+    }
+
+    /// Sends every capacity that the gate lacks, tenant by tenant. Returns how many it has now.
+    pub(in crate::operations) async fn send_untold_capacities(&self) -> Answer<u64> {
+        const PAGE: usize = 500;
+        let (mut told, mut after) = (0, None);
+        loop {
+            let page = self.core.ledger.untold_capacities(after.as_ref(), PAGE).await?;
+            let Some((tenant, meter, _)) = page.last() else { return Ok(told) };
+            after = Some((tenant.clone(), meter.clone()));
+            for (tenant, meter, version) in page {
+                match self.send_untold(&tenant, &meter, version).await {
+                    Ok(()) => told += 1,
+                    Err(error) if error.is_server_away() => return Err(error),
+                    Err(error) => {
+                        let item = format!("tenant {tenant}");
+                        self.core.damage.pass_over(Work::Capacity, &item, &error).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send_untold(&self, tenant: &TenantId, meter: &MeterId, version: u64) -> Answer<()> {
+        match self.core.policy.find_tenant(tenant).await? {
+            Some(entry) => self.send_capacity(&entry, meter, version).await,
+            None => Ok(self.core.ledger.note_told(tenant, meter, version).await?),
+        }
+    }
+}
+
+/// The tenant's quota of this meter, in the period of `at_ms`.
+pub(in crate::operations) fn quota_of(entry: &TenantEntry, meter: &MeterId, at_ms: i64) -> Option<Counter> {
+    // Computed apart: the entry keeps the current windows.
+    let windows = entry.calendars.windows(at_ms);
+    let counters = entry.policy.overview(&[], at_ms, &windows).counters;
+    counters.into_iter().find(|counter| counter.is_quota() && counter.meter == *meter)
+}
