@@ -15,9 +15,10 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 11] = [
+pub(super) const KINDS: [&str; 12] = [
     "cost_defaults",
     "gate/time",
+    "grant",
     "job",
     "key",
     "limit",

