@@ -172,7 +172,7 @@ async fn an_instance_that_starts_while_redis_clock_differs_admits_and_sweeps_not
 async fn an_instance_that_started_in_doubt_trusts_redis_clock_once_it_agrees_with_the_host() {
     let app = spawn_app().await;
     app.with_day_of("100").await;
-    let ahead_s = Arc::new(AtomicI64::new(-3));
+    let ahead_s = Arc::new(AtomicI64::new(-60));
     let redis_url = skewed(&app, ahead_s.clone()).await;
     let behind = app.another_with(&[Role::Http], &[("redis.url", redis_url)]).await;
     assert!(!behind.gate.trusts_time());

@@ -21,7 +21,7 @@ fn shuffle<T>(items: &mut [T], mut seed: u64) {
 async fn a_thousand_partial_consumes_sent_twice_and_shuffled_end_at_the_largest_total() {
     let app = spawn_app().await;
     app.with_day_of("5000").await;
-    let reserved = app.post_keyed(RESERVATIONS, "stream", pages("1000")).await;
+    let reserved = app.post_keyed(RESERVATIONS, "stream", pages("1000").lasting(3600)).await;
     assert_eq!(reserved.status, 201, "{reserved:?}");
     let path = format!("/v1/reservations/{}/consume", reserved.body["id"].as_str().unwrap());
     let mut totals: Vec<u64> = (1..=1000).chain(1..=1000).collect();
@@ -55,7 +55,7 @@ async fn a_thousand_partial_consumes_sent_twice_and_shuffled_end_at_the_largest_
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_callers_with_ten_thousand_attempts_never_exceed_a_limit_and_never_strand_a_unit() {
     const ATTEMPTS: u64 = 10_000;
-    let app = spawn_app().await;
+    let app = an_app().at("2026-03-10T12:10:00Z").start().await;
     let limits = json!([
         { "id": "hour", "meter": "page", "window": "hour", "capacity": "2500" },
         { "id": "day", "meter": "page", "window": "day", "capacity": "2000" },

@@ -53,7 +53,7 @@ async fn while_postgres_is_frozen_the_gate_goes_on_and_a_consume_that_waits_for_
     let began = Instant::now();
     let ready = app.get("/readyz").await.expect(200);
     assert_eq!(ready.text("/status"), "degraded");
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     drop(frozen);
     let repeated = app.post_until_answered(&path, "again", json!({ "amount": "2", "ack": "ledger" })).await;
     assert_eq!(repeated.expect(200).body["replayed"], true);

@@ -10,8 +10,9 @@ use tollgate::gate::BreakerState;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
 
-const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
-const SLACK: Duration = Duration::from_millis(100);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(1_000);
+/// Less than another wait, so that an answer after two waits fails.
+const SLACK: Duration = Duration::from_millis(800);
 const CALLERS: u64 = 32;
 const JOBS: u64 = 12;
 
@@ -120,7 +121,7 @@ async fn while_redis_is_frozen_every_call_is_answered_in_time_and_afterwards_no_
     let frozen = race.app.redis.freeze();
     race.frozen.store(true, Ordering::SeqCst);
     let opened_after = breaker_is(&race.app, BreakerState::Open).await;
-    assert!(opened_after <= Duration::from_secs(1) + race.noise(), "opened after {opened_after:?}");
+    assert!(opened_after <= Duration::from_secs(5) + race.noise(), "opened after {opened_after:?}");
     wait_for("many calls are answered", Duration::from_secs(60), async || {
         (race.answered_frozen.load(Ordering::SeqCst) >= 10 * CALLERS).then_some(())
     })
@@ -130,7 +131,7 @@ async fn while_redis_is_frozen_every_call_is_answered_in_time_and_afterwards_no_
     let asked = Instant::now();
     let ready = race.app.get("/readyz?verbose").await.expect(200);
     assert_eq!(ready.text("/status"), "degraded", "the failure policies answer");
-    assert!(asked.elapsed() < Duration::from_secs(1) + race.noise(), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(5) + race.noise(), "{:?}", asked.elapsed());
     assert!(ready.body.to_string().contains("Redis does not answer"), "{ready:?}");
     let metrics = race.app.app().operations.metrics_text();
     assert!(metrics.contains("tollgate_breaker_state{server=\"redis\"} 2"), "{metrics}");

@@ -12,7 +12,6 @@ use tollgate::ledger::{VerifyOptions, verify};
 
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
-use crate::support::services::postgres;
 use crate::support::wait::wait_for;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -409,21 +408,11 @@ async fn with_gate_and_ledger_away_nothing_is_taken() {
     let known = hold(&app, "1").await;
     app.drained().await;
     app.redis.kill9().unwrap();
-    let name = app.database.url.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
-    let (client, connection) =
-        tokio_postgres::connect(&postgres().url_of("postgres"), tokio_postgres::NoTls).await.unwrap();
-    let connection = tokio::spawn(connection);
-    let away = format!(
-        "ALTER DATABASE {name} ALLOW_CONNECTIONS false; \
-         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    );
-    client.batch_execute(&away).await.unwrap();
+    app.database.close().await;
     // Which of the two is named depends on whether the tenant's policy is still in memory.
     app.post_keyed(RESERVATIONS, "r", long("1")).await.expect(503);
     app.resolve(&known, "consume", json!({})).await.expect(503);
-    client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.unwrap();
-    drop(client);
-    connection.await.unwrap().unwrap();
+    app.database.open().await;
     app.redis.restart().unwrap();
     wait_for("both are back", PATIENCE, async || {
         (app.resolve(&known, "consume", json!({})).await.status == 200).then_some(())

@@ -75,7 +75,7 @@ async fn a_retry_that_was_refused_stays_refused_though_its_first_attempt_arrives
     let app = spawn_app().await;
     app.with_day_of("10").await;
     let (way, url) = Way::begin(&app).await;
-    let settings = [("redis.url", url), ("redis.response_timeout_ms", "300".to_owned())];
+    let settings = [("redis.url", url), ("redis.response_timeout_ms", "1500".to_owned())];
     let behind = app.another_with(&[Role::Http], &settings).await;
     let other = pages("8").lasting(3600);
     let other = app.post_keyed(RESERVATIONS, "other", other).await.expect(201);

@@ -93,7 +93,7 @@ async fn wherever_in_a_repeated_call_the_memory_goes_the_call_is_done_once() {
             "at moment {moment}: {again:?}"
         );
     }
-    assert!((3..MOMENTS).contains(&fired), "every moment of a call was met: {fired}");
+    assert!(fired >= 3, "every moment of a call was met: {fired}");
     app.drained().await;
     let quota = app.quota().await;
     assert_eq!(quota.text("/limits/0/consumed"), (5 * MOMENTS).to_string(), "{quota:?}");

@@ -62,12 +62,12 @@ async fn a_call_that_arrives_after_its_caller_stopped_waiting_does_nothing() {
     let server = Server::own();
     let world = World::over(Arc::clone(&server)).await;
     world.warm_up(tollgate::gate::WarmState::default()).await;
-    let impatient = GateOptions { response_timeout: Duration::from_millis(200), ..options(server.url()) };
+    let impatient = GateOptions { response_timeout: Duration::from_millis(1_000), ..options(server.url()) };
     let impatient = World { gate: Gate::connect(impatient).await.unwrap(), ..world };
     let run_id = impatient.gate.run_id().await.unwrap();
     impatient.gate.load_scripts(&run_id).await.unwrap();
     impatient.gate.set_epoch(impatient.partition, tollgate::domain::ids::Epoch(1));
-    server.command(&["CLIENT", "PAUSE", "600", "WRITE"]);
+    server.command(&["CLIENT", "PAUSE", "4000", "WRITE"]);
     let hold = pages("ghost", 5);
     assert_matches!(impatient.try_reserve(&hold).await, Err(GateError::Timeout));
     // A command that waits for the end of the pause is answered only after the ghost had its turn.

@@ -55,7 +55,7 @@ async fn all_lines_pass_or_nothing_moves() {
 
 #[tokio::test]
 async fn a_refused_best_effort_waits_until_a_part_can_be_granted() {
-    let app = spawn_app().await;
+    let app = an_app().at("2026-03-10T12:10:00Z").start().await;
     let limits = json!([
         { "id": "hour", "meter": "page", "window": "hour", "capacity": "10" },
         { "id": "month", "meter": "page", "window": "month", "capacity": "15" },
@@ -96,7 +96,7 @@ async fn a_refused_best_effort_waits_until_a_part_can_be_granted() {
 
 #[tokio::test]
 async fn a_refusal_names_every_limit_that_refuses_and_waits_for_the_longest() {
-    let app = spawn_app().await;
+    let app = an_app().at("2026-03-10T12:10:00Z").start().await;
     let limits = json!([
         { "id": "hour", "meter": "page", "window": "hour", "capacity": "10" },
         { "id": "month", "meter": "page", "window": "month", "capacity": "10", "message": "ask your sales contact" },
@@ -370,7 +370,7 @@ async fn usage_is_not_recorded_in_part() {
 
 #[tokio::test]
 async fn a_refusal_by_a_limit_of_class_rate_says_rate_limited_and_by_both_classes_quota_exceeded() {
-    let app = spawn_app().await;
+    let app = an_app().at("2026-03-10T12:10:00Z").start().await;
     let limits = json!([
         { "id": "hourly", "meter": "page", "window": "hour", "capacity": "5", "class": "rate" },
         { "id": "daily", "meter": "page", "window": "day", "capacity": "8" }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A plan of ten a day, and calls that do not wait long for the books.
 async fn ten_a_day() -> TestApp {
-    let app = an_app().with("ledger.restore_wait_ms", "1000").start().await;
+    let app = an_app().with("ledger.restore_wait_ms", "3000").start().await;
     app.with_day_of("10").await;
     app
 }
@@ -59,6 +59,7 @@ async fn a_meter_whose_first_use_is_not_booked_yet_keeps_its_decimals() {
     app.put(METER, with_decimals(2)).await.is_problem(503, "gate_unavailable");
     reserve(&app, "9").await.is_problem(429, "quota_exceeded");
     held_up.batch_execute("ROLLBACK").await.unwrap();
+    app.drained().await;
     let answer = app.put(METER, with_decimals(2)).await;
     answer.is_problem(422, "validation_failed");
     assert_eq!(answer.pointers(), ["/decimals"]);
@@ -100,6 +101,7 @@ async fn a_tenant_whose_first_hold_is_not_booked_yet_is_not_deleted() {
     let held = reserve(&app, "8").await.expect(201);
     app.delete(TENANT).await.is_problem(503, "gate_unavailable");
     held_up.batch_execute("ROLLBACK").await.unwrap();
+    app.drained().await;
     let answer = app.delete(TENANT).await;
     answer.is_problem(409, "in_use");
     let why = "the tenant acme is in the books; set `archived` instead of deleting it";

@@ -1,20 +1,26 @@
-//! Two instances on the same servers: a change made at one reaches the other within a second.
+//! Two instances on the same servers: a change made at one reaches the other by a notice, at once.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tollgate::app::{App, Role};
 
 use crate::support::app::*;
 
-/// The promised time, counted from the answer of the instance that made the change.
-const A_SECOND: Duration = Duration::from_secs(1);
+/// Long for a notice on a busy machine, and far less than the time after which the second instance looks by itself.
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// Another instance, to which only a notice can bring a change in time.
+async fn that_waits_for_notices(app: &TestApp) -> App {
+    app.another_with(&[Role::Http], &[("policy.poll_ms", "60000".to_owned())]).await
+}
 
 #[tokio::test]
-async fn a_changed_policy_takes_effect_on_another_instance_within_a_second() {
+async fn a_changed_policy_takes_effect_on_another_instance_at_its_notice() {
     let app = spawn_app().await;
     let day_of = |capacity: &str| json!([day_of(capacity)]);
     app.with_plan(day_of("10"), json!([])).await;
-    let second = app.another_instance().await;
+    let second = that_waits_for_notices(&app).await;
     let there = app.caller().at(second.url());
     let quota = || there.get("/v1/tenants/acme/quota");
     until(quota, |answer| answer.text("/limits/0/capacity") == "10").await;
@@ -22,24 +28,24 @@ async fn a_changed_policy_takes_effect_on_another_instance_within_a_second() {
     app.define("plans/plan", json!({ "limits": day_of("20") })).await;
     let told = Instant::now();
     until(quota, |answer| answer.text("/limits/0/capacity") == "20").await;
-    assert!(told.elapsed() < A_SECOND, "a plan took {:?}", told.elapsed());
+    assert!(told.elapsed() < NOTICED, "a plan took {:?}", told.elapsed());
 
     let wider =
         json!({ "tenant": "acme", "level": "tenant", "limit": "day", "capacity": "30", "reason": "test" });
     app.define("overrides/wider", wider).await;
     let told = Instant::now();
     until(quota, |answer| answer.text("/limits/0/capacity") == "30").await;
-    assert!(told.elapsed() < A_SECOND, "an override took {:?}", told.elapsed());
+    assert!(told.elapsed() < NOTICED, "an override took {:?}", told.elapsed());
     second.stop().await;
     app.finish().await;
 }
 
 #[tokio::test]
-async fn a_change_takes_effect_within_a_second_while_others_come_without_a_pause() {
+async fn a_change_takes_effect_at_its_notice_while_others_come_without_a_pause() {
     let app = spawn_app().await;
     let limits = |capacity: &str| json!([day_of(capacity)]);
     app.with_plan(limits("10"), json!([])).await;
-    let second = app.another_instance().await;
+    let second = that_waits_for_notices(&app).await;
     let there = app.caller().at(second.url());
     let quota = || there.get("/v1/tenants/acme/quota");
     until(quota, |answer| answer.text("/limits/0/capacity") == "10").await;
@@ -54,7 +60,7 @@ async fn a_change_takes_effect_within_a_second_while_others_come_without_a_pause
     app.define("plans/plan", json!({ "limits": limits("20") })).await;
     let told = Instant::now();
     until(quota, |answer| answer.text("/limits/0/capacity") == "20").await;
-    assert!(told.elapsed() < A_SECOND, "a plan took {:?}", told.elapsed());
+    assert!(told.elapsed() < NOTICED, "a plan took {:?}", told.elapsed());
     others.abort();
     connection.abort();
     second.stop().await;
@@ -62,10 +68,10 @@ async fn a_change_takes_effect_within_a_second_while_others_come_without_a_pause
 }
 
 #[tokio::test]
-async fn a_revoked_key_is_refused_by_another_instance_within_a_second() {
+async fn a_revoked_key_is_refused_by_another_instance_at_its_notice() {
     let app = spawn_app().await;
     app.without_limits().await;
-    let second = app.another_instance().await;
+    let second = that_waits_for_notices(&app).await;
     let here = app.caller();
     let made = here.post("/v1/admin/keys", json!({ "name": "worker", "role": "service" })).await.expect(201);
     let worker = here.at(second.url()).with_key(Some(made.text("/key")));
@@ -74,7 +80,7 @@ async fn a_revoked_key_is_refused_by_another_instance_within_a_second() {
     assert_eq!(here.delete(&format!("/v1/admin/keys/{}", made.text("/id"))).await.status, 204);
     let told = Instant::now();
     until(call, |answer| answer.status == 401).await.is_problem(401, "unauthenticated");
-    assert!(told.elapsed() < A_SECOND, "a revocation took {:?}", told.elapsed());
+    assert!(told.elapsed() < NOTICED, "a revocation took {:?}", told.elapsed());
     second.stop().await;
     app.finish().await;
 }

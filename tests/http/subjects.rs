@@ -78,7 +78,7 @@ async fn a_new_subject_of_a_warm_tenant_needs_no_postgres() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_loss_a_subject_has_what_it_used_and_a_new_one_nothing() {
-    let app = spawn_app().await;
+    let app = an_app().at("2026-03-10T12:10:00Z").start().await;
     with_limits(&app).await;
     for subject in ["ada", "ada", "ben"] {
         uses(&app, subject).await;

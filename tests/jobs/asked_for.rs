@@ -30,7 +30,8 @@ async fn a_run_that_is_asked_for_begins_at_once_and_is_audited() {
     let asked = app.post(RUNS, json!({})).await.expect(202).body;
     assert_eq!((&asked["name"], &asked["is_asked_for"]), (&json!("retention"), &json!(true)));
     let after = rested(&app).await;
-    let of = |job: &Value| job["last_run"]["scheduled_for"].as_str().unwrap().to_owned();
+    let of =
+        |job: &Value| job["last_run"]["scheduled_for"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     assert!(of(&after) > of(&before), "{before} {after}");
     assert_eq!(after["next_due"], before["next_due"], "its own time stays");
     let audit = app.get("/v1/admin/audit?object_kind=job&action=run").await.expect(200).body;

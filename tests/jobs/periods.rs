@@ -10,7 +10,7 @@ use crate::support::wait::wait_for;
 
 /// A tenant with a quota of fifty pages a month, in UTC, at this time.
 async fn at(now: &str) -> TestApp {
-    let app = an_app().at(now).with("postgres.checkout_timeout_ms", "200").start().await;
+    let app = an_app().at(now).with("postgres.checkout_timeout_ms", "2000").start().await;
     app.with_plan(json!([]), json!([quota_of("50")])).await;
     app
 }

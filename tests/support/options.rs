@@ -100,6 +100,8 @@ pub(super) fn given(
         ("redis.url".to_owned(), redis.url()),
         ("postgres.url".to_owned(), database.url.clone()),
         ("postgres.pool_size".to_owned(), "6".to_owned()),
+        // A comparison has a part of it; with less it would be put off on a busy machine.
+        ("postgres.statement_timeout_ms".to_owned(), "120000".to_owned()),
         // The service must do everything as the role that can only add to the books.
         ("postgres.role".to_owned(), "tollgate_service".to_owned()),
         ("installation.secret".to_owned(), "0123456789abcdef0123456789abcdef0123456789abcdef".to_owned()),

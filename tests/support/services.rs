@@ -17,7 +17,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
-use tollgate::embedded::{EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
+use tollgate::embedded::{Appendfsync, EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
 
 /// A Redis for one test. Its files go with it unless the test fails.
 pub struct TestRedis {
@@ -107,7 +107,8 @@ pub fn bare_directory() -> PathBuf {
 
 /// Starts a Redis for this test.
 pub fn redis() -> TestRedis {
-    redis_with(|_| {})
+    // It writes before it answers, so that what was acknowledged survives a kill, though not a power cut.
+    redis_with(|options| options.appendfsync = Appendfsync::No)
 }
 
 /// Starts a Redis in cluster mode (one node with every slot) for this test.

@@ -15,7 +15,7 @@ use reqwest::Method;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tollgate::embedded::{EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
+use tollgate::embedded::{Appendfsync, EmbeddedPostgres, EmbeddedRedis, PostgresOptions, RedisOptions};
 use tollgate::ledger::Ledger;
 
 use crate::support::caller::Callers;
@@ -62,7 +62,10 @@ impl Storm {
         let directory = directory();
         let at = directory.path().to_owned();
         let (redis, postgres) = tokio::task::spawn_blocking(move || {
-            let redis = EmbeddedRedis::start(RedisOptions::new(at.join("redis"))).expect("a Redis");
+            // It writes before it answers, so that what was acknowledged survives a kill, though not a power cut.
+            let options =
+                RedisOptions { appendfsync: Appendfsync::No, ..RedisOptions::new(at.join("redis")) };
+            let redis = EmbeddedRedis::start(options).expect("a Redis");
             (redis, EmbeddedPostgres::start(PostgresOptions::new(at.join("postgres"))).expect("a Postgres"))
         })
         .await

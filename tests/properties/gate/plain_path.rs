@@ -26,6 +26,8 @@ use cases::{Case, METERS, SUBJECTS, Step, cases, name_of};
 
 /// How many worlds a run tries.
 const CASES: u32 = 150;
+/// How often so many are tried until every answer was given.
+const RUNS_MAX: usize = 8;
 /// What counts the calls that the plain path decides.
 const DECIDED: &str = "decided";
 /// Tombstones end at times that differ by no more than the servers are asked one after the other.
@@ -357,21 +359,29 @@ fn the_plain_path_decides_nothing_otherwise_than_the_script_below_it() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let servers = [Server::own(), Server::own(), Server::own()];
     let all = RefCell::new(Answers::new());
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let run = TestRunner::new(config).run(&cases(), |case| {
-        for (answer, counts) in runtime.block_on(play(&servers, &case)) {
-            let mut all = all.borrow_mut();
-            let sum = all.entry(answer).or_default();
-            *sum = [sum[0] + counts[0], sum[1] + counts[1]];
+    // What is rare may be missing after one run of random cases; after several it is not.
+    for _ in 0..RUNS_MAX {
+        let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+        let run = TestRunner::new(config).run(&cases(), |case| {
+            for (answer, counts) in runtime.block_on(play(&servers, &case)) {
+                let mut all = all.borrow_mut();
+                let sum = all.entry(answer).or_default();
+                *sum = [sum[0] + counts[0], sum[1] + counts[1]];
+            }
+            Ok(())
+        });
+        run.unwrap_or_else(|failure| panic!("{failure}"));
+        if missing(&all.borrow()).is_empty() {
+            return;
         }
-        Ok(())
-    });
-    run.unwrap_or_else(|failure| panic!("{failure}"));
-    assert_is_covered(&all.into_inner());
+    }
+    panic!("{:?} of {:?}", missing(&all.borrow()), all.borrow());
 }
 
-/// The plain path decides what it is for, and the scripts below it meet every reason not to.
-fn assert_is_covered(answers: &Answers) {
+/// Answers that were not given often enough: the plain path decides what it is for, and the scripts below it meet every
+/// reason not to.
+fn missing(answers: &Answers) -> Vec<String> {
+    let mut missing = Vec::new();
     let count = |script: Script, status: Status| {
         answers.get(&(script.name(), status.code())).copied().unwrap_or_default()
     };
@@ -379,7 +389,9 @@ fn assert_is_covered(answers: &Answers) {
     for (script, status, least) in
         [(reserve, Status::Done, 300), (reserve, Status::Refused, 10), (consume, Status::Done, 50)]
     {
-        assert!(count(script, status)[0] >= least, "{script:?} {status:?} by the plain path: {answers:?}");
+        if count(script, status)[0] < least {
+            missing.push(format!("{script:?} {status:?} by the plain path"));
+        }
     }
     use Status::*;
     let of_reserve = [Replayed, KeyReused, TooLate, StaleWindow, Cold, AskLedger, Refused, Allowed, Done];
@@ -397,10 +409,10 @@ fn assert_is_covered(answers: &Answers) {
     ];
     for (script, statuses) in [(reserve, &of_reserve[..]), (consume, &of_consume[..])] {
         for status in statuses {
-            assert!(
-                count(script, *status)[1] > 0,
-                "{script:?} {status:?} without the plain path: {answers:?}"
-            );
+            if count(script, *status)[1] == 0 {
+                missing.push(format!("{script:?} {status:?} without the plain path"));
+            }
         }
     }
+    missing
 }
