@@ -201,7 +201,7 @@ async fn a_key_revoked_by_hand_stops_while_other_news_comes_without_a_pause() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_sealed_under_a_number_that_was_lost_are_read_anew() {
-    let app = spawn_app().await;
+    let app = an_app().without_jobs().start().await;
     app.with_day_of("1000").await;
     let operations = &app.app().operations;
     let use_page = async |key: &str| app.use_pages(key, "1").await.expect(201).text("/id").to_owned();
