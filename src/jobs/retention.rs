@@ -6,6 +6,8 @@ use crate::operations::Answer;
 const DAY_MS: i64 = 86_400_000;
 const KEPT_DAYS: i64 = 90;
 const CHUNK: usize = 1_000;
+/// How much longer than the horizon a row stays: an event may name a time minutes ahead, calls wait, clocks differ.
+const MARGIN_MS: i64 = 3_600_000;
 
 /// Archives reservations resolved before the horizon, and drops old job runs, settled comparisons, repeats of past
 /// epochs, batch rows that later batches prove, damages and ended leases. Each chunk is a short transaction, and a step
@@ -16,8 +18,7 @@ pub(super) async fn clear(
     ledger: &Ledger,
     horizon_days: u64,
 ) -> Answer<String> {
-    let horizon_ms = i64::try_from(horizon_days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
-    let resolved_before_ms = now_ms.saturating_sub(horizon_ms).max(0);
+    let resolved_before_ms = resolved_before_ms(now_ms, horizon_days);
     // An expired reservation stays for as long as it may be consumed late.
     let expired_before_ms = resolved_before_ms.min(now_ms.saturating_sub(longest_late_ms)).max(0);
     let archived = ledger.archive_reservations(resolved_before_ms, expired_before_ms, CHUNK).await;
@@ -41,4 +42,24 @@ pub(super) async fn clear(
         }
     }
     failure.map_or_else(|| Ok(outcome.join(", ")), |error| Err(error.into()))
+}
+
+/// Rows resolved before this instant (unix ms) can meet no repeat any more.
+fn resolved_before_ms(now_ms: i64, horizon_days: u64) -> i64 {
+    let horizon_ms = i64::try_from(horizon_days).unwrap_or(i64::MAX).saturating_mul(DAY_MS);
+    now_ms.saturating_sub(horizon_ms).saturating_sub(MARGIN_MS).max(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_stays_for_longer_than_an_event_that_named_a_time_ahead_may_be_sent_again() {
+        let (taken_ms, ahead_ms) = (100 * DAY_MS, 5 * 60_000);
+        let last_repeat_ms = taken_ms + ahead_ms + 35 * DAY_MS;
+        assert!(resolved_before_ms(last_repeat_ms, 35) <= taken_ms);
+        assert!(resolved_before_ms(last_repeat_ms + MARGIN_MS, 35) > taken_ms);
+        assert_eq!(resolved_before_ms(DAY_MS, u64::MAX), 0);
+    }
 }

@@ -33,8 +33,9 @@ impl Jobs {
         if !self.core.ledger.ask_for_job(name, actor).await? {
             return Err(unknown());
         }
+        let asked_for = self.list().await?.into_iter().find(|job| job.name == name);
         self.ring();
-        self.list().await?.into_iter().find(|job| job.name == name).ok_or_else(unknown)
+        asked_for.ok_or_else(unknown)
     }
 
     /// For how long after its expiry a reservation may be consumed: the longest of all meters, in ms.
