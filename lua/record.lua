@@ -73,6 +73,9 @@ for line = 1, line_count do
   consumed[line] = is_usage and amounts[line] or 0
 end
 for _, check in ipairs(checks) do
+  if check.algorithm.is_timeless then
+    check.mark = math.min(check.mark, born_at)
+  end
   for line, weight in pairs(check.weights) do
     check.algorithm.charge(check, weight * consumed[line])
   end

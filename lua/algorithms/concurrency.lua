@@ -10,12 +10,14 @@ function concurrency.read(counter, packed, at)
   return at
 end
 
--- Reads the cell, which counts work of any time.
-function concurrency.load(counter, raw, _, _, now)
-  counter.began, counter.now = 0, now
+-- Reads the cell, which counts the holds since its mark: those before it were lost with the cell that had them, and give
+-- nothing back.
+function concurrency.load(counter, raw, counted_at, admits, now)
+  counter.began, counter.now, counter.mark = 0, now, counted_at
   if raw then
-    local _, _, reserved, next_end = struct.unpack('<i8i8i8i8', raw)
-    counter.current, counter.reserved, counter.next_end = true, reserved, next_end
+    local mark, _, reserved, next_end = struct.unpack('<i8i8i8i8', raw)
+    counter.mark = admits and math.min(mark, counted_at) or mark
+    counter.current, counter.reserved, counter.next_end = counted_at >= counter.mark, reserved, next_end
   end
 end
 

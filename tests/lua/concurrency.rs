@@ -77,6 +77,23 @@ async fn what_is_given_back_to_a_counter_that_is_missing_leaves_nothing_behind(
 
 #[rstest]
 #[tokio::test]
+async fn a_hold_whose_cell_was_lost_gives_nothing_back_to_the_cell_that_came_after_it(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("lost", 7)).await;
+    world.server.command(&["HDEL", &world.state_key(), "slots---"]);
+    world.hold(&ask_for("kept", 8).at(START_MS + 1)).await;
+    assert_eq!(held(&world).await, 8);
+    done(world.consume("lost", total("2"), false).await);
+    done(world.release("lost", Totals::Default).await);
+    assert_eq!(held(&world).await, 8, "its slot is another's now");
+    done(world.release("kept", Totals::Default).await);
+    assert_eq!(held(&world).await, 0);
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_next_end_of_what_runs_at_once_follows_an_extension(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {

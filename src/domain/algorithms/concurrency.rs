@@ -1,5 +1,8 @@
 //! By what runs at once: it counts what open reservations hold, each until it ends, by its units or as one.
 //!
+//! The cell's mark is since when it counts: holds from before it were lost with the cell that had them, and give nothing
+//! back. A restore, which writes all open holds, has the mark 0.
+//!
 //! Exact: never more than the capacity at once. A partial consume frees nothing, and consumed units do not count. After
 //! a loss of the gate's memory, the holds of open reservations are restored. 32 bytes for each counter.
 
@@ -97,10 +100,14 @@ impl Counting for Parameters {
     }
 
     fn load(&self, cell: Option<&Cell>, at: Moment) -> Loaded {
+        let counted_at_ms = at.counted_at_ms();
+        let begins = |cell: &Cell| if at.admits() { cell.mark.min(counted_at_ms) } else { cell.mark };
+        let current = cell.filter(|cell| counted_at_ms >= begins(cell));
+        let empty = || Cell { mark: counted_at_ms, ..Cell::default() };
         Loaded {
-            cell: cell.cloned().unwrap_or_default(),
-            counted_at_ms: at.counted_at_ms(),
-            is_current: cell.is_some(),
+            cell: current.map_or_else(empty, |cell| Cell { mark: begins(cell), ..cell.clone() }),
+            counted_at_ms,
+            is_current: current.is_some(),
             is_later: false,
         }
     }
