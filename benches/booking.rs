@@ -280,6 +280,7 @@ fn record(tenant: TenantId, now_ms: i64) -> Record {
         latest_expiry_ms: now_ms + 24 * HOUR_MS,
         last_sequence: 0,
         start_after_ms: 0,
+        unmoved: 0,
     };
     let period_start_ms = now_ms - now_ms % MONTH_MS;
     let rest = BodyDetails {

@@ -5,7 +5,8 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 how many keys each check has, as bytes
 --          5 all or none ('1' or '0')  6.. per check what it asks for (packed in gate/check.rs)
 -- returns  { status, real time, time, '', ... }
---          DONE: number of checks, per check which of its counters refuse, for how long each in ms, readings
+--          DONE: number of checks, per check which of its counters refuse, for how long each in ms, readings, and
+--          which shadow limits would have refused
 --          By the plain path DONE: whether its counter refuses, cell    STALE_WINDOW    ALARM: epoch found
 -- event    none
 -- include prelude
@@ -28,6 +29,7 @@ end
 -- include pack_readings
 -- include pack_units
 -- include refusing_checks
+-- include shadow_refusals
 -- include write_light
 
 -- read
@@ -44,10 +46,11 @@ for number = 1, #ARGV[4] do
   is_stale = is_stale or now < valid_from or now >= valid_until
   -- Each check finds what those before it have moved in memory.
   local refusing, waits = refusing_checks(amounts, counters, false, true, now)
+  local shadows = shadow_refusals(amounts, counters, true)
   for place = 1, #counters do
     local counter = counters[place]
     is_stale = is_stale or counter.later
-    if refusing == '' and flags % 2 == 0 then
+    if refusing == '' and flags % 2 == 0 and not counter.unmoved then
       for line, weight in pairs(counter.weights) do
         counter.algorithm.charge(counter, weight * amounts[line])
       end
@@ -57,7 +60,7 @@ for number = 1, #ARGV[4] do
   end
   is_refused = is_refused or refusing ~= ''
   local readings = pack_readings(counters, is_known)
-  checks[number] = { counters = counters, refusing = refusing, waits = pack_units(waits), readings = readings }
+  checks[number] = { counters = counters, refusing = refusing, waits = pack_units(waits), readings = readings, shadows = shadows }
   key = key + string.byte(ARGV[4], number)
 end
 
@@ -82,6 +85,6 @@ local answer = { DONE, real, now, '', #checks }
 for number = 1, #checks do
   local check, at = checks[number], #answer
   answer[at + 1], answer[at + 2] = check.refusing, check.waits
-  answer[at + 3] = writes and check.readings or pack_readings(check.counters, is_known)
+  answer[at + 3], answer[at + 4] = writes and check.readings or pack_readings(check.counters, is_known), check.shadows
 end
 return answer

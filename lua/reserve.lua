@@ -5,9 +5,10 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes), 0, first 16 bytes of the record
 --          5 call (packed in gate/reserve.rs)  6 lines, if all of them are granted, and body
 -- returns  { status, real time, time, outbox id, ... }
---          DONE: expiry, granted, readings, delay    ALLOWED: granted, readings, delay
+--          DONE: expiry, granted, readings, delay, shadows    ALLOWED: granted, readings, delay, shadows
 --          REPLAYED, KEY_REUSED: record, readings
---          REFUSED: granted by a best effort, readings, refusing, waits in ms    COLD: tenant, state hashes, counters
+--          REFUSED: granted by a best effort, readings, refusing, waits in ms, shadows
+--          COLD: tenant, state hashes, counters    (shadows: which shadow limits would have refused)
 --          ALARM: epoch found
 --          By the plain path DONE: expiry, '', '', cells, capacities of quotas
 --          REFUSED: '', '', refusing, cells, capacities of quotas
@@ -41,6 +42,7 @@ end
 -- include pack_readings
 -- include fit
 -- include refusing_checks
+-- include shadow_refusals
 -- include longest_delay
 -- include modes
 
@@ -89,12 +91,13 @@ local granted, any = amounts, true
 if mode == BEST_EFFORT or refusing ~= '' then
   granted, any = fit(amounts, checks, mode == USAGE)
 end
+local shadows, unmoved = shadow_refusals(granted, checks, mode == USAGE)
 if not any or (refusing ~= '' and mode ~= BEST_EFFORT) then
-  return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits) }
+  return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits), shadows }
 end
 local delay = longest_delay(checks)
 if mode == DRY_RUN or mode == DRY_BEST_EFFORT then
-  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known), delay }
+  return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known), delay, shadows }
 end
 
 -- write
@@ -104,17 +107,20 @@ for line = 1, line_count do
   consumed[line] = mode == USAGE and granted[line] or 0
 end
 local record = {
-  layout = layout_of(checks), state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
+  layout = layout_of(checks) + (unmoved > 0 and 2 or 0), state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
   expires_at = expires_at, born_at = now, latest_expiry = now + longest_life, sequence = 0, held = held, consumed = consumed, start_after = delay,
+  unmoved = unmoved,
   id = string.sub(ARGV[4], 1, 16), body = body,
 }
 for number = 1, #checks do
   local check = checks[number]
-  for line, weight in pairs(check.weights) do
-    check.algorithm.charge(check, weight * consumed[line])
+  if not check.unmoved then
+    for line, weight in pairs(check.weights) do
+      check.algorithm.charge(check, weight * consumed[line])
+    end
+    check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
+    check.moved, check.id = true, hex
   end
-  check.algorithm.hold(check, check.algorithm.held(check, held, consumed), expires_at)
-  check.moved, check.id = true, hex
 end
 local id = admit(record, due, tombstone, holders, checks, windows_end, now, now)
-return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known), delay }
+return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known), delay, shadows }

@@ -54,7 +54,7 @@ end
 -- write
 for _, counter in ipairs(record.counters) do
   local algorithm = counter.algorithm
-  if (counter.current or algorithm.is_timeless) and algorithm.holds_survive and not is_told(counter) then
+  if (counter.current or algorithm.is_timeless) and algorithm.holds_survive and not counter.unmoved and not is_told(counter) then
     counter.mark = math.min(counter.mark, record.born_at)
     counter.algorithm.hold(counter, held_in(record, counter), record.expires_at)
     counter.moved = true

@@ -1,11 +1,11 @@
 -- What each line, in order, gets of what its counters have left after the lines before it; and whether any line gets
--- something.
+-- something. Shadow checks take nothing from it.
 local function fit(amounts, checks, is_usage)
   local granted, taken, any = {}, {}, false
   for line, asked in ipairs(amounts) do
     local most = asked
     for number, check in ipairs(checks) do
-      local weight = check.weights[line]
+      local weight = not check.shadow and check.weights[line]
       if weight then
         local room = check.algorithm.most(check, check.capacity, is_usage) - (taken[number] or 0)
         most = math.min(most, math.floor(room / weight))

@@ -2,7 +2,7 @@
 -- include read_header
 -- include keys/log
 -- Reads the state hashes, which of them are warm, and the figures of each counter by its algorithm: as they count new
--- work now or, if given, work of `born_at`. Scope 0 is the tenant's hash, which is always read; a subject's is read
+-- work now or, if given, work of `born_at`. A counter that a record did not move counts nothing of it. Scope 0 is the tenant's hash, which is always read; a subject's is read
 -- where a counter needs it. A subject's hash that is missing, or that a script made, lacks what came before the
 -- tenant's restore.
 local function measure(keys, counters, epoch, now, born_at)
@@ -55,6 +55,9 @@ local function measure(keys, counters, epoch, now, born_at)
       counter.log = log_key(holder.key, counter.field)
     end
     counter.algorithm.load(counter, raw, born_at or now, not born_at, now, epoch, holder.restored_at)
+    if counter.unmoved then
+      counter.current, counter.missing = false, false
+    end
     if counter.quota then
       at = tenant.next + 1
       tenant.next = at

@@ -26,7 +26,7 @@ local function read_body(record)
   count, at = struct.unpack('<B', raw, at)
   for number = 1, count do
     local scope_index, field, code, flags, began, window_end, cap
-    if record.layout == 1 then
+    if record.layout % 2 == 1 then
       scope_index, field, began, flags, at = struct.unpack('<Bc8i8B', raw, at)
       code, window_end = CALENDAR, 0
       if flags >= 32 then
@@ -42,8 +42,9 @@ local function read_body(record)
       weights = false, scope_index = scope_index, field = field, algorithm = algorithm_of(code), code = code, mark = 0, began = began,
       window_end = window_end, cap = cap, quota = scope_index == 0 and code == CALENDAR and 'q' .. field, capacity = nil,
       consumed = 0, reserved = 0, next_end = 0, missing = true, current = false, later = false, moved = false, is_new = false,
+      unmoved = math.floor(record.unmoved / 2 ^ (number - 1)) % 2 == 1,
     }
-    if record.layout ~= 1 then
+    if record.layout % 2 == 0 then
       at = counter.algorithm.read(counter, raw, at)
     end
     counter.weights, at = read_weights(raw, flags, at)

@@ -14,8 +14,8 @@ local function read_checks(blob, at)
     end
     local check = {
       weights = false, scope_index = string.byte(blob, scopes_at + number - 1), field = field, algorithm = algorithm_of(code), code = code,
-      mark = 0, began = 0, window_end = 0, since = 0, capacity = capacity, quota = quota, rate = false, consumed = 0, reserved = 0,
-      next_end = 0, missing = true, current = false, later = false, known = false, moved = false,
+      mark = 0, began = 0, window_end = 0, since = 0, capacity = capacity, quota = quota, rate = false, shadow = false, consumed = 0, reserved = 0,
+      next_end = 0, missing = true, current = false, later = false, known = false, moved = false, unmoved = false,
     }
     at = check.algorithm.read(check, blob, at)
     checks[number] = check
@@ -23,7 +23,7 @@ local function read_checks(blob, at)
   for number = 1, count do
     local check, flags = checks[number], nil
     check.since, flags, at = struct.unpack('<i8B', blob, at)
-    check.rate = flags >= 32
+    check.rate, check.shadow = flags % 64 >= 32, flags >= 64
     check.weights, at = read_weights(blob, flags, at)
   end
   return checks

@@ -6,7 +6,7 @@ local function read_record(raw, epoch)
   end
   local layout, state, count, flags, step, of_epoch, expires_at, born_at, latest_expiry, sequence, at =
     struct.unpack('<BBBBI4i8i8i8i8i8', raw)
-  if layout ~= 1 and layout ~= 2 then
+  if layout < 1 or layout > 4 then
     error('record layout')
   end
   if of_epoch ~= epoch then
@@ -26,10 +26,14 @@ local function read_record(raw, epoch)
   if flags >= 16 then
     start_after, at = struct.unpack('<i8', raw, at)
   end
+  local unmoved = 0
+  if layout > 2 then
+    unmoved, at = struct.unpack('<I4', raw, at)
+  end
   return {
     layout = layout, state = state, count = count, late = flags % 2 == 1, degraded = flags % 8 >= 4, step = step, epoch = of_epoch,
     expires_at = expires_at, born_at = born_at, latest_expiry = latest_expiry, sequence = sequence,
-    held = held, consumed = consumed, uncharged = uncharged, start_after = start_after, raw = raw, body_at = at,
+    held = held, consumed = consumed, uncharged = uncharged, start_after = start_after, unmoved = unmoved, raw = raw, body_at = at,
     tenant = false, core_length = 0, lines = false, tail = false, named = 0, subjects = false, counters = false, keyed = false, hex = false,
   }
 end

@@ -18,5 +18,9 @@ local function record_values(record)
     kept = kept + 1
     values[at + kept] = start_after
   end
-  return values, 'BBBBI4i8i8i8i8i8' .. string.rep('i8i8', record.count) .. string.rep('i8', kept)
+  local format = 'BBBBI4i8i8i8i8i8' .. string.rep('i8i8', record.count) .. string.rep('i8', kept)
+  if record.layout > 2 then
+    values[at + kept + 1], format = record.unmoved, format .. 'I4'
+  end
+  return values, format
 end

@@ -123,6 +123,11 @@ impl Counter {
         if self.kind.refuses() { self.capacity } else { Units::MAX }
     }
 
+    /// Up to how much it counts new work: its capacity, or what no counter goes beyond.
+    pub fn counts_up_to(&self) -> Units {
+        if self.kind.is_bounded() { self.capacity } else { Units::MAX }
+    }
+
     /// The index of the request's subject that it counts; none for the whole tenant.
     pub fn subject_index(&self) -> Option<usize> {
         usize::from(self.scope_index).checked_sub(1)

@@ -108,8 +108,9 @@ impl Holds {
                 self.add_units(key, units, record.head.expires_at_ms);
             }
         }
-        for place in &rest.counters {
-            let subject = subject_of(place, rest).filter(|_| place.parameters.holds_survive());
+        for (number, place) in rest.counters.iter().enumerate() {
+            let counts = place.parameters.holds_survive() && !record.head.leaves_out(number);
+            let subject = subject_of(place, rest).filter(|_| counts);
             let Some(subject) = subject else { continue };
             let line = |&(line, weight): &(u8, i64)| {
                 let units = record.units.get(usize::from(line))?;

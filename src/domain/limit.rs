@@ -116,6 +116,8 @@ pub enum Kind {
     Hard,
     /// It counts, refuses nothing and warns.
     Soft,
+    /// It counts as if it were hard, without what it would have refused, and warns of that; it refuses nothing.
+    Shadow,
     /// It is not asked, and counts nothing.
     Off,
 }
@@ -126,6 +128,7 @@ impl Kind {
         match self {
             Self::Hard => "hard",
             Self::Soft => "soft",
+            Self::Shadow => "shadow",
             Self::Off => "off",
         }
     }
@@ -133,6 +136,11 @@ impl Kind {
     /// Whether work is refused when it is reached.
     pub fn refuses(self) -> bool {
         self == Self::Hard
+    }
+
+    /// Whether nothing is counted that does not fit.
+    pub fn is_bounded(self) -> bool {
+        matches!(self, Self::Hard | Self::Shadow)
     }
 }
 

@@ -121,9 +121,17 @@ pub struct Head {
     pub last_sequence: u64,
     /// How long after `born_at_ms` its work may start at the earliest, in ms: 0 unless a queue stood before it.
     pub start_after_ms: i64,
+    /// A bit for each counter that it names and did not move, from the lowest on: those of shadow limits that would
+    /// have refused it.
+    pub unmoved: u32,
 }
 
 impl Head {
+    /// Whether it did not move the counter of this number.
+    pub fn leaves_out(&self, counter: usize) -> bool {
+        u32::try_from(counter).is_ok_and(|number| self.unmoved.checked_shr(number).unwrap_or(0) & 1 == 1)
+    }
+
     /// Its last event's place in the outbox.
     pub fn last_event(&self) -> OutboxId {
         OutboxId { epoch: self.epoch, sequence: self.last_sequence }

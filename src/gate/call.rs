@@ -99,6 +99,7 @@ impl Reply {
                 resets_at_ms: Some(reader.i64()?).filter(|&at_ms| at_ms > 0),
                 next_hold_ends_at_ms: Some(reader.i64()?).filter(|&at_ms| at_ms > self.now_ms),
                 current: reader.u8()? == 1,
+                would_refuse: false,
             });
         }
         Ok(readings)

@@ -40,6 +40,7 @@ impl Cell {
             resets_at_ms: None,
             next_hold_ends_at_ms: Some(self.next_end_ms).filter(|&end_ms| end_ms > now_ms),
             current: true,
+            would_refuse: false,
         })
     }
 }

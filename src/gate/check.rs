@@ -7,13 +7,14 @@ use crate::domain::amount::Units;
 use crate::domain::codec::{Undecodable, Write};
 use crate::domain::counter::{Counter, need};
 use crate::domain::ids::{Partition, TenantId};
+use crate::domain::limit::Kind;
 use crate::domain::reservation::{COUNTERS_MAX, LINES_MAX, SubjectHash};
 
 use super::Gate;
 use super::call::Reply;
 use super::counters::{Count, check_counters, pack_counters};
 use super::error::GateError;
-use super::reserve::{CounterReading, read_refusing};
+use super::reserve::{CounterReading, read_refusing, readings_in_shadow};
 use super::scripts::Script;
 use super::status::Status;
 
@@ -154,7 +155,7 @@ fn plain_window<'a>(ask: &CheckAsk<'a>) -> Option<(&'a Counter, (i64, i64))> {
         Parameters::FixedWindow(fixed) => (fixed.length_ms, i64::from(fixed.aligned)),
         _ => return None,
     };
-    (!ask.peeks).then_some((counter, window))
+    (!ask.peeks && counter.kind != Kind::Shadow).then_some((counter, window))
 }
 
 fn read_checks(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<Vec<CheckedCounters>, Undecodable> {
@@ -163,8 +164,9 @@ fn read_checks(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<Vec<CheckedCounte
         return Ok(vec![read_plain(reply, ask)?]);
     }
     let one = |number: usize| {
-        let at = 1 + 3 * number;
-        Ok(CheckedCounters { refusing: read_refusing(reply, at)?, readings: reply.readings(at + 2)? })
+        let at = 1 + 4 * number;
+        let readings = readings_in_shadow(reply, at + 2, at + 3)?;
+        Ok(CheckedCounters { refusing: read_refusing(reply, at)?, readings })
     };
     (0..asks.len()).map(one).collect()
 }
@@ -185,6 +187,7 @@ fn read_plain(reply: &Reply, ask: &CheckAsk<'_>) -> Result<CheckedCounters, Unde
         resets_at_ms: Some(resets_at_ms),
         next_hold_ends_at_ms: None,
         current: true,
+        would_refuse: false,
     };
     let wait_ms = (need(&counter.lines, ask.amounts) <= capacity).then_some((resets_at_ms - now_ms).max(0));
     let refusing = if reply.bytes(0)?.is_empty() { Vec::new() } else { vec![(0, wait_ms)] };

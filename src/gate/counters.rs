@@ -4,13 +4,14 @@ use crate::domain::algorithms::Parameters;
 use crate::domain::amount::Units;
 use crate::domain::codec::Write;
 use crate::domain::counter::{Counter, need};
-use crate::domain::limit::Class;
+use crate::domain::limit::{Class, Kind};
 use crate::domain::parked::CounterLife;
 use crate::domain::reservation::{CounterField, CounterRef, LINES_MAX};
 
 const QUOTA_CAPACITY: i64 = -2;
 const WEIGHTED: u8 = 16;
 const RATE: u8 = 32;
+const SHADOW: u8 = 64;
 
 /// What a script needs of one counter.
 #[derive(Clone, Copy)]
@@ -20,6 +21,7 @@ pub(super) struct Count<'a> {
     parameters: Parameters,
     lines: &'a [(u8, i64)],
     class: Class,
+    is_shadow: bool,
     since_ms: i64,
     capacity: i64,
 }
@@ -33,8 +35,9 @@ impl<'a> Count<'a> {
             parameters: counter.parameters,
             lines: &counter.lines,
             class: counter.class,
+            is_shadow: counter.kind == Kind::Shadow,
             since_ms: counter.since_ms,
-            capacity: if counter.is_quota() { QUOTA_CAPACITY } else { counter.refuses_above().get() },
+            capacity: if counter.is_quota() { QUOTA_CAPACITY } else { counter.counts_up_to().get() },
         }
     }
 
@@ -56,6 +59,7 @@ impl<'a> Count<'a> {
             parameters: place.parameters,
             lines: &place.lines,
             class: if life.starts_fresh { Class::Rate } else { Class::Quota },
+            is_shadow: false,
             since_ms: life.since_ms,
             capacity: 0,
         }
@@ -93,7 +97,8 @@ pub(super) fn check_counters(
 /// per counter: i8 capacity (-2: the quota's)  i8 need  B algorithm  its parameters
 /// per counter: i8 since  B flags  per line: B line [i8 weight]
 /// ```
-/// `need` is the units that the amounts of the lines need of the counter; flags = lines + 16 weighted + 32 rate.
+/// `need` is the units that the amounts of the lines need of the counter; flags = lines + 16 weighted + 32 rate + 64
+/// shadow.
 pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut Vec<u8>) {
     let quotas = || counters.iter().filter(|counter| counter.capacity == QUOTA_CAPACITY);
     let of_subjects = counters.iter().filter(|counter| counter.scope_index > 0).count();
@@ -117,9 +122,11 @@ pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut
     for counter in counters {
         let weighted = counter.lines.iter().any(|(_, weight)| *weight != 1);
         let lines = u8::try_from(counter.lines.len()).unwrap_or(u8::MAX);
-        let is_rate = counter.class == Class::Rate;
+        let flags =
+            [(weighted, WEIGHTED), (counter.class == Class::Rate, RATE), (counter.is_shadow, SHADOW)];
+        let flags = flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 });
         out.put_8(counter.since_ms);
-        out.put_byte(lines | if weighted { WEIGHTED } else { 0 } | if is_rate { RATE } else { 0 });
+        out.put_byte(lines | flags.sum::<u8>());
         for (line, weight) in counter.lines {
             out.put_byte(*line);
             if weighted {

@@ -4,6 +4,7 @@ use crate::domain::amount::Units;
 use crate::domain::codec::{Reader, Undecodable, Write};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, Subject, TenantId};
+use crate::domain::limit::Kind;
 use crate::domain::reservation::{
     Body, COUNTERS_MAX, CounterRef, LINES_MAX, LineUnits, Record, ReservationState, SUBJECTS_MAX, SubjectHash,
 };
@@ -83,6 +84,8 @@ pub struct CounterReading {
     pub next_hold_ends_at_ms: Option<i64>,
     /// Whether the window is the counter's current one and its figures are known.
     pub current: bool,
+    /// Whether the call was not counted here, by a shadow limit that would have refused it.
+    pub would_refuse: bool,
 }
 
 /// What is cold and must be restored from the ledger.
@@ -250,10 +253,11 @@ impl ReserveCall<'_> {
         if self.is_usage() { 0 } else { self.ttl_ms.min(self.max_life_ms) }
     }
 
-    /// Whether the script's plain path may decide it: all or nothing, and every counter counts by the calendar.
+    /// Whether the script's plain path may decide it: all or nothing, and every counter counts by the calendar and
+    /// is none of a shadow limit.
     fn is_plain(&self) -> bool {
         matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
-            && self.counters.iter().all(|counter| counter.window().is_some())
+            && self.counters.iter().all(|counter| counter.window().is_some() && counter.kind != Kind::Shadow)
     }
 }
 
@@ -320,13 +324,13 @@ fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome,
             let (granted, readings, start_after_ms) = if reply.bytes(1)?.is_empty() {
                 (call.amounts.clone(), readings(&Standing::of_all(reply, 3, call.counters)?, now_ms)?, 0)
             } else {
-                (reply.units(1)?, reply.readings(2)?, reply.integer(3)?)
+                (reply.units(1)?, readings_in_shadow(reply, 2, 4)?, reply.integer(3)?)
             };
             let (expires_at_ms, event) = (reply.integer(0)?, reply.id);
             ReserveOutcome::Admitted { granted, expires_at_ms, event, now_ms, readings, start_after_ms }
         }
         Status::Allowed => {
-            let (granted, readings) = (reply.units(0)?, reply.readings(1)?);
+            let (granted, readings) = (reply.units(0)?, readings_in_shadow(reply, 1, 3)?);
             ReserveOutcome::Allowed { granted, readings, now_ms, start_after_ms: reply.integer(2)? }
         }
         // The script compares bytes, but a default that is named in one call and left out in the other is the same
@@ -354,7 +358,7 @@ fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome,
         }
         Status::Refused => ReserveOutcome::Refused {
             granted_by_line: reply.units(0)?,
-            readings: reply.readings(1)?,
+            readings: readings_in_shadow(reply, 1, 4)?,
             refusing: read_refusing(reply, 2)?,
             now_ms,
         },
@@ -367,6 +371,19 @@ fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome,
 
 fn readings(standings: &[Standing<'_>], now_ms: i64) -> Result<Vec<CounterReading>, Undecodable> {
     standings.iter().map(|standing| standing.reading(now_ms)).collect()
+}
+
+/// Reads the counters at one value of the answer; another says which of them did not count the call.
+pub(super) fn readings_in_shadow(
+    reply: &Reply,
+    at: usize,
+    shadows_at: usize,
+) -> Result<Vec<CounterReading>, Undecodable> {
+    let mut readings = reply.readings(at)?;
+    for index in reply.indexes(shadows_at)? {
+        readings.get_mut(index).ok_or(Undecodable("a counter's number"))?.would_refuse = true;
+    }
+    Ok(readings)
 }
 
 /// Reads which counters refuse, and for how long, from two values of the answer.

@@ -100,7 +100,7 @@ includes! {
     "plain/places" "plain/reserve" "plain/totals" "plain/wanted" "plan_moves" "prelude" "quota_capacity" "read_body"
     "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_totals" "read_weights"
     "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds" "reload_light"
-    "resolving" "same_totals" "sequence_of" "settle_counter" "state_keys" "states" "store"
+    "resolving" "same_totals" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
     "told_sequence" "unchanged" "unfit" "unknown_room" "window_wait" "write_change" "write_counters" "write_light"
 }
 

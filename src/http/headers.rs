@@ -6,6 +6,7 @@ use std::fmt::Write;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::shapes::LimitAnswer;
+use crate::domain::limit::Kind;
 
 /// The most limits named, the tightest first, so that headers stay small.
 const LIMITS_MAX: usize = 10;
@@ -35,7 +36,7 @@ pub(super) fn seconds_rounded_up(wait_ms: i64) -> i64 {
 
 /// Writes the headers that describe `limits`; nothing if there are none.
 pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], switches: HeaderSwitches) {
-    let mut tightest: Vec<&LimitAnswer> = limits.iter().filter(|limit| is_plain(&limit.id)).collect();
+    let mut tightest: Vec<&LimitAnswer> = limits.iter().filter(|limit| is_plain(&limit.id) && acts(limit)).collect();
     tightest.sort_by(|a, b| tightness(a, b));
     tightest.truncate(LIMITS_MAX);
     let Some(first) = tightest.first() else { return };
@@ -58,7 +59,12 @@ pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], swit
 
 /// The limit of which the smallest share is left.
 pub(super) fn tightest(limits: &[LimitAnswer]) -> Option<&LimitAnswer> {
-    limits.iter().min_by(|a, b| tightness(a, b))
+    limits.iter().filter(|limit| acts(limit)).min_by(|a, b| tightness(a, b))
+}
+
+/// Whether callers should heed it: a shadow limit only watches.
+fn acts(limit: &LimitAnswer) -> bool {
+    limit.kind != Kind::Shadow.as_str()
 }
 
 fn write_trio(headers: &mut HeaderMap, limit: &LimitAnswer, names: [&'static str; 3]) {

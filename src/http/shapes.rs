@@ -97,7 +97,7 @@ pub(super) struct SubjectAnswer {
 /// Something worth knowing that changes nothing.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(super) struct WarningAnswer {
-    /// `near_limit`, `over_limit`, `excess`, `late`.
+    /// `near_limit`, `over_limit`, `shadow_refused`, `excess`, `late`.
     pub(super) code: &'static str,
     /// The limit it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -321,6 +321,9 @@ fn limits_and_warnings(all: &[LimitStatus]) -> (Vec<LimitAnswer>, Vec<WarningAns
 
 fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
     let LimitAnswer { id, capacity, remaining, resets_at, .. } = limit;
+    if status.would_refuse {
+        return shadow_warning(limit, status);
+    }
     let (code, detail) = if status.is_exceeded {
         ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
     } else if status.is_near() {
@@ -329,6 +332,14 @@ fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
         return None;
     };
     Some(WarningAnswer { code, limit: Some(id.clone()), detail })
+}
+
+/// A warning of a shadow limit that would have refused.
+fn shadow_warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
+    let LimitAnswer { id, capacity, remaining, .. } = limit;
+    let detail = format!("{remaining} of {capacity} are left: a hard limit would have refused this");
+    let warning = WarningAnswer { code: "shadow_refused", limit: Some(id.clone()), detail };
+    status.would_refuse.then_some(warning)
 }
 
 impl From<&RefusedLimit> for RefusedBy {

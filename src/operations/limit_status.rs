@@ -31,6 +31,8 @@ pub struct LimitStatus {
     pub as_of_ms: i64,
     /// Whether it went, or would go, beyond its capacity without refusing.
     pub is_exceeded: bool,
+    /// Whether the work was not counted here, by a shadow limit that would have refused it.
+    pub would_refuse: bool,
 }
 
 impl LimitStatus {
@@ -42,8 +44,8 @@ impl LimitStatus {
     ) -> Self {
         let CounterReading { consumed, reserved, room, .. } = *reading;
         let told_capacity = room.filter(|_| counter.is_quota());
-        // What refuses nothing has more room at the gate than its capacity leaves.
-        let room = room.filter(|_| counter.kind.refuses());
+        // What counts without bound has more room at the gate than its capacity leaves.
+        let room = room.filter(|_| counter.kind.is_bounded());
         let capacity = told_capacity
             .and_then(|room| Units::new(room + consumed.get() + reserved.get()))
             .unwrap_or(counter.capacity);
@@ -59,6 +61,7 @@ impl LimitStatus {
             next_hold_ends_at_ms: reading.next_hold_ends_at_ms,
             as_of_ms: now_ms,
             is_exceeded: false,
+            would_refuse: reading.would_refuse,
             counter,
         };
         status.with(0)
@@ -67,7 +70,7 @@ impl LimitStatus {
     /// What it would come to with so much more.
     fn with(mut self, more: i64) -> Self {
         let is_above = self.used() + i128::from(more) > i128::from(self.capacity.get());
-        self.is_exceeded = !self.counter.kind.refuses() && is_above;
+        self.is_exceeded = !self.counter.kind.is_bounded() && is_above;
         self
     }
 

@@ -1,7 +1,9 @@
 //! How metrics are registered, and their handles kept: one for each value of a label, looked up once.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -66,6 +68,37 @@ pub(super) fn refusals(registry: &mut Registry) -> Refusals {
     let family = Refusals::default();
     registry.register("limits_refused", "Limits that refused a call, by why", family.clone());
     family
+}
+
+/// How many shadow limits are counted by their own ids. The others are counted together.
+const SHADOW_LIMITS_MAX: usize = 200;
+/// Their label; no limit's id has a parenthesis.
+const OTHERS: &str = "(others)";
+
+/// Work that shadow limits would have refused, by limit.
+pub(super) struct ShadowRefusals {
+    family: Family<[(&'static str, String); 1], Counter>,
+    named: Mutex<BTreeSet<String>>,
+}
+
+impl ShadowRefusals {
+    /// None yet.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let family = Family::default();
+        let help = "Work that was let through and that a shadow limit would have refused";
+        registry.register("limits_shadow_refused", help, Family::clone(&family));
+        Self { family, named: Mutex::default() }
+    }
+
+    /// Counts one of this limit.
+    pub(super) fn count(&self, limit: &str) {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = named.len() < SHADOW_LIMITS_MAX;
+        let is_named = named.contains(limit) || (has_room && named.insert(limit.to_owned()));
+        drop(named);
+        let label = if is_named { limit } else { OTHERS };
+        self.family.get_or_create(&[("limit", label.to_owned())]).inc();
+    }
 }
 
 /// A counter, at zero.
@@ -139,4 +172,20 @@ pub(super) fn histograms<L: Label>(
 
 fn pair<L: Label>(value: L) -> Pair {
     (L::NAME, value.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_beyond_the_most_that_are_named_are_counted_together() {
+        let refusals = ShadowRefusals::new(&mut Registry::default());
+        for _ in 0..2 {
+            (0..SHADOW_LIMITS_MAX + 3).for_each(|number| refusals.count(&format!("limit-{number}")));
+        }
+        let of = |limit: &str| refusals.family.get(&[("limit", limit.to_owned())]).map(|counter| counter.get());
+        assert_eq!(of("limit-0"), Some(2));
+        assert_eq!((of(&format!("limit-{SHADOW_LIMITS_MAX}")), of(OTHERS)), (None, Some(6)));
+    }
 }

@@ -30,6 +30,7 @@ struct Handles {
     registry: Registry,
     decisions: Vec<Cells<Outcome, Counter>>,
     refusals: Refusals,
+    shadow_refusals: ShadowRefusals,
     gate_calls: Cells<Script, Histogram>,
     http_requests: Requests,
     booking: Booking,
@@ -123,6 +124,7 @@ impl Metrics {
         Self(Arc::new(Handles {
             decisions: decisions(&mut registry),
             refusals: refusals(&mut registry),
+            shadow_refusals: ShadowRefusals::new(&mut registry),
             gate_calls: histograms(
                 &mut registry,
                 "gate_call",
@@ -196,6 +198,11 @@ impl Metrics {
     pub fn limit_refused(&self, algorithm: &'static str, cause: &'static str, code: &'static str) {
         let labels = [("algorithm", algorithm), ("cause", cause), ("code", code)];
         self.0.refusals.get_or_create(&labels).inc();
+    }
+
+    /// Counts work that a shadow limit of this id would have refused.
+    pub fn shadow_refused(&self, limit: &str) {
+        self.0.shadow_refusals.count(limit);
     }
 
     /// Observes how long a script took, the way there and back included.

@@ -59,6 +59,88 @@ async fn a_soft_limit_cuts_no_consume_that_is_charged_at_most_what_is_left() {
     app.finish().await;
 }
 
+/// The metric of work that a shadow limit `day` would have refused.
+async fn counted_in_shadow(app: &TestApp) -> u64 {
+    let answer = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
+    let text = answer.text().await.unwrap();
+    let line = text.lines().find(|line| line.starts_with("tollgate_limits_shadow_refused_total{limit=\"day\"}"));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_shadow_limit_counts_what_it_would_let_through_and_tells_what_it_would_refuse() {
+    let app = spawn_app().await;
+    let month = json!({ "id": "month", "meter": "page", "window": "month", "capacity": "40" });
+    app.with_plan(json!([day_kind("shadow"), month]), json!([])).await;
+    assert_eq!(warnings(&app.use_pages("a", 6).await.expect(201)), []);
+    let tried = app.post(RESERVATIONS, pages(5).with("dry_run", true)).await.expect(200);
+    assert_eq!(warnings(&tried), [("shadow_refused", "day")]);
+    let over = app.use_pages("b", 5).await.expect(201);
+    assert_eq!(warnings(&over), [("shadow_refused", "day")]);
+    let shown =
+        ["/kind", "/consumed", "/remaining"].map(|field| over.text(&format!("/limits/0{field}")).to_owned());
+    assert_eq!(shown, ["shadow", "6", "4"]);
+    assert!(!over.header("ratelimit").contains("day"), "callers do not heed what only watches");
+    assert_eq!(warnings(&app.use_pages("b", 5).await.expect(200)), [], "as at any repeat of a reserve");
+    let best = app.post(RESERVATIONS, pages(20).with("mode", "best_effort")).await.expect(201);
+    assert_eq!((best.text("/lines/0/amount"), warnings(&best)), ("20", vec![("shadow_refused", "day")]));
+    let consumed = app.consume(best.text("/id"), "25").await.expect(200);
+    assert_eq!(consumed.body["limits"].as_array().unwrap().len(), 1, "it is not counted there: {consumed:?}");
+    let refused = app.use_pages("c", 30).await;
+    refused.is_problem(429, "quota_exceeded");
+    assert_eq!(refused.body["refused_by"].as_array().unwrap().len(), 1, "{refused:?}");
+    assert_eq!(counted_in_shadow(&app).await, 2, "neither a dry run, nor a repeat, nor what others refuse");
+    put_override(&app, json!({ "kind": "hard" })).await;
+    app.use_pages("d", 5).await.is_problem(429, "rate_limited");
+    let hard = app.use_pages("e", 4).await.expect(201);
+    assert_eq!((hard.text("/limits/0/kind"), hard.text("/limits/0/consumed")), ("hard", "10"));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_meter_that_only_a_shadow_limit_watches_has_no_limit() {
+    let app = spawn_app().await;
+    app.with_plan(json!([day_kind("shadow")]), json!([])).await;
+    app.use_pages("a", 1).await.is_problem(402, "exceeds_plan");
+    app.define("meters/page", json!({ "unit": "page", "without_limit": "unlimited" })).await;
+    app.use_pages("a", 1).await.expect(201);
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_limit_that_is_held_against_the_books_is_never_in_shadow() {
+    let app = spawn_app().await;
+    app.with_plan(json!([day_of("10")]), json!([])).await;
+    let of_quota = json!({ "meter": "page", "window": "day", "capacity": "1", "kind": "shadow" });
+    let override_of_day = json!({ "tenant": "acme", "level": "tenant", "limit": "day", "kind": "shadow" });
+    for (path, body) in [("limits/other", of_quota), ("overrides/o", override_of_day)] {
+        let answer = app.put(&format!("/v1/admin/{path}"), body).await;
+        answer.is_problem(422, "validation_failed");
+        assert!(answer.text("/errors/0/pointer").ends_with("/kind"), "{answer:?}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_check_under_a_shadow_limit_is_allowed_and_warns() {
+    let app = spawn_app().await;
+    app.with_plan(json!([day_kind("shadow")]), json!([])).await;
+    app.define("meters/page", json!({ "unit": "page", "booked": false, "without_limit": "unlimited" })).await;
+    app.define("operations/scan", json!({ "costs": [{ "meter": "page", "base": "6" }] })).await;
+    let check = json!({ "tenant": "acme", "operation": "scan" });
+    let first = app.post("/v1/ratelimit/check", check.clone()).await.expect(200);
+    assert_eq!((&first.body["allowed"], warnings(&first)), (&json!(true), vec![]));
+    for counts in [0, 1] {
+        let again = check.clone().with("peek", counts == 0);
+        let over = app.post("/v1/ratelimit/check", again).await.expect(200);
+        assert_eq!((&over.body["allowed"], warnings(&over)), (&json!(true), vec![("shadow_refused", "day")]));
+        assert_eq!(over.text("/limits/0/consumed"), "6");
+        assert_eq!(over.body.get("remaining"), None, "it bounds nothing");
+        assert_eq!(counted_in_shadow(&app).await, counts);
+    }
+    app.finish().await;
+}
+
 #[tokio::test]
 async fn a_limit_goes_on_counting_from_kind_to_kind_and_anew_after_off() {
     let app = spawn_app().await;

@@ -75,6 +75,7 @@ impl Work {
             latest_expiry_ms: HOUR_MS + 86_400_000,
             last_sequence: 0,
             start_after_ms: 0,
+            unmoved: 0,
         };
         let rest = BodyDetails {
             subjects: Vec::new(),

@@ -15,6 +15,7 @@ mod release;
 mod repair;
 mod reserve;
 mod restore;
+mod shadow;
 mod sliding_counter;
 mod sliding_log;
 mod subjects;

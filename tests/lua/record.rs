@@ -36,6 +36,7 @@ pub(super) fn admitted(world: &World, ask: &Ask) -> Record {
             latest_expiry_ms: TAKEN_MS + ask.max_life_ms,
             last_sequence: 0,
             start_after_ms: 0,
+            unmoved: 0,
         },
         units: ask.lines.iter().map(line).collect(),
         body: world.body(ask),

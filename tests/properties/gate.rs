@@ -16,6 +16,7 @@ use proptest::test_runner::{Config, TestRunner};
 use tollgate::domain::amount::Amount;
 use tollgate::domain::event::{Change, Event};
 use tollgate::domain::ids::{Epoch, MeterId};
+use tollgate::domain::limit::Kind;
 use tollgate::domain::rejection::Rejection;
 use tollgate::domain::reservation::{LineUnits, OnExcess, OnLate, Record};
 use tollgate::gate::{
@@ -23,7 +24,7 @@ use tollgate::gate::{
 };
 
 use algorithms::{Row, rows};
-use sequences::{Step, counters, mixed_counters, rules, steps};
+use sequences::{Step, counters, mixed_counters, rules, some_in_shadow, steps};
 
 use crate::gate::server::Server;
 use crate::gate::world::*;
@@ -52,8 +53,12 @@ impl Subject {
         world.warm_up(WarmState::default()).await;
         let check = |(at, counter): (usize, &Counter)| {
             let parameters = counter.parameters;
-            let limit =
-                tollgate::domain::counter::Counter { parameters, ..limit(&name_of(at), counter.capacity) };
+            let kind = if counter.is_shadow { Kind::Shadow } else { Kind::Hard };
+            let limit = tollgate::domain::counter::Counter {
+                parameters,
+                kind,
+                ..limit(&name_of(at), counter.capacity)
+            };
             weighted(&counter.weights, limit)
         };
         let checks = counters.iter().enumerate().map(check).collect();
@@ -276,17 +281,35 @@ fn the_gate_behaves_like_its_model_through_any_sequence_of_calls() {
 /// How many sequences a run tries under several algorithms at once.
 const MIXED_CASES: u32 = 60;
 
+/// How many sequences a run tries with limits in shadow, for each algorithm.
+const SHADOW_CASES: u32 = 40;
+
 #[test]
 fn the_gate_behaves_like_its_model_under_up_to_sixteen_limits_of_all_algorithms() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
     let config = Config { cases: MIXED_CASES, failure_persistence: None, ..Config::default() };
-    let sequence = (rules(), mixed_counters(), steps());
+    let sequence = (rules(), some_in_shadow(mixed_counters()), steps());
     let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
         runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
         Ok(())
     });
     run.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn the_gate_behaves_like_its_model_with_limits_in_shadow() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = Server::own();
+    for Row { name, turning, .. } in rows() {
+        let config = Config { cases: SHADOW_CASES, failure_persistence: None, ..Config::default() };
+        let sequence = (rules(), some_in_shadow(counters(turning)), steps());
+        let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
+            runtime.block_on(behave_alike(Arc::clone(&server), rules, counters, steps));
+            Ok(())
+        });
+        run.unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    }
 }
 
 /// What sort of answer it is, without its figures.

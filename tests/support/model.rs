@@ -58,13 +58,15 @@ pub struct Counter {
     pub capacity: i64,
     /// Per line.
     pub weights: Vec<i64>,
+    /// Whether it counts as if it refused, and refuses nothing.
+    pub is_shadow: bool,
     cell: Option<Cell>,
 }
 
 impl Counter {
     /// A counter that has counted nothing.
     pub fn new(parameters: Parameters, capacity: i64, weights: Vec<i64>) -> Self {
-        Self { parameters, capacity, weights, cell: None }
+        Self { parameters, capacity, weights, is_shadow: false, cell: None }
     }
 
     /// By a window of the calendar that never ends.
@@ -86,6 +88,12 @@ impl Counter {
     /// How much of new work fits at this time.
     pub fn room_for_new_work(&self, now_ms: i64) -> i64 {
         self.parameters.room_for_new_work(&self.for_new_work(now_ms), self.capacity)
+    }
+
+    /// Whether so much of new work does not fit at this time.
+    fn lacks_room(&self, amounts: &[i64], is_usage: bool, now_ms: i64) -> bool {
+        let needs = self.parameters.need(self.weigh(amounts), is_usage);
+        needs > 0 && needs > self.room_for_new_work(now_ms)
     }
 
     fn room_in(&self, cell: &Cell) -> i64 {
@@ -137,6 +145,8 @@ pub struct Hold {
     born_at_ms: i64,
     latest_expiry_ms: i64,
     meaning: u8,
+    /// The shadow counters that did not count it.
+    unmoved: Vec<bool>,
 }
 
 /// More than the sum of all holds of any sequence.
@@ -194,9 +204,7 @@ impl Model {
             return Answer::Replayed(hold.state, hold.lines.clone());
         }
         let usage = mode == Mode::Usage;
-        let needs = |counter: &Counter| counter.parameters.need(counter.weigh(amounts), usage);
-        let refuses =
-            |counter: &Counter| needs(counter) > 0 && needs(counter) > counter.room_for_new_work(now_ms);
+        let refuses = |counter: &Counter| !counter.is_shadow && counter.lacks_room(amounts, usage, now_ms);
         let refusing: Vec<usize> =
             (0..self.counters.len()).filter(|&at| refuses(&self.counters[at])).collect();
         let granted = if mode == Mode::Best { self.fit(now_ms, amounts) } else { amounts.to_vec() };
@@ -212,7 +220,9 @@ impl Model {
         };
         let lines: Vec<LineUnits> = granted.iter().map(line).collect();
         let expires_at_ms = if usage { now_ms } else { now_ms + ttl_ms.min(max_life_ms) };
-        for counter in &mut self.counters {
+        let leaves_out = |counter: &Counter| counter.is_shadow && counter.lacks_room(&granted, usage, now_ms);
+        let unmoved: Vec<bool> = self.counters.iter().map(leaves_out).collect();
+        for (counter, _) in self.counters.iter_mut().zip(&unmoved).filter(|(_, unmoved)| !**unmoved) {
             let mut loaded = counter.for_new_work(now_ms);
             if usage {
                 counter.parameters.charge(&mut loaded, counter.weigh(&granted));
@@ -229,6 +239,7 @@ impl Model {
             expires_at_ms,
             born_at_ms: now_ms,
             latest_expiry_ms: now_ms + max_life_ms,
+            unmoved,
         };
         self.holds.insert(id, hold);
         self.told.push((if usage { "usage" } else { "reserve" }, id, lines.clone()));
@@ -239,7 +250,8 @@ impl Model {
         let mut granted: Vec<i64> = Vec::new();
         for (line, &asked) in amounts.iter().enumerate() {
             let mut most = asked;
-            for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
+            let hard = self.counters.iter().filter(|counter| !counter.is_shadow);
+            for counter in hard.filter(|counter| counter.weights[line] > 0) {
                 let room = counter.parameters.most(counter.room_for_new_work(now_ms));
                 let room = room.saturating_sub(counter.weigh(&granted));
                 most = most.min(room.div_euclid(counter.weights[line]));
@@ -414,7 +426,8 @@ impl Model {
             if self.rules[line].on_excess != OnExcess::Cap {
                 continue;
             }
-            for counter in self.counters.iter().filter(|counter| counter.weights[line] > 0) {
+            let hard = self.counters.iter().filter(|counter| !counter.is_shadow);
+            for counter in hard.filter(|counter| counter.weights[line] > 0) {
                 let loaded = counter.of(hold.born_at_ms, now_ms);
                 if !counter.parameters.is_open(&loaded, now_ms) {
                     continue;
@@ -449,7 +462,7 @@ impl Model {
         for ((line, &total), uncharged) in after.lines.iter_mut().zip(totals).zip(uncharged) {
             (line.consumed, line.uncharged) = (units(total), units(uncharged));
         }
-        for counter in &mut self.counters {
+        for (counter, _) in self.counters.iter_mut().zip(&before.unmoved).filter(|(_, unmoved)| !**unmoved) {
             let mut loaded = counter.of(before.born_at_ms, now_ms);
             if !loaded.is_current {
                 continue;

@@ -30,6 +30,7 @@ fn record(lines: &[(i64, i64)], state: ReservationState) -> Record {
             latest_expiry_ms: 120_000,
             last_sequence: 0,
             start_after_ms: 0,
+            unmoved: 0,
         },
         units: lines.iter().map(line).collect(),
         body: Body {

@@ -130,17 +130,20 @@ impl TenantPolicy {
         let mut resolved = Resolved::default();
         let mut quotas = Vec::new();
         for (line, meter) in meters.into_iter().enumerate() {
-            let before = resolved.counters.len() + quotas.len();
+            let before = resolved.counters.len();
             let request = Request { tenant: &self.tenant, meter, line: index_of(line), work, at_ms, windows };
             self.of_all.collect(&request, None, &mut resolved.counters);
             for (index, subject) in subjects.iter().enumerate() {
                 let rules = self.of_subjects.get(subject).unwrap_or(&self.of_all);
                 rules.collect(&request, Some((index_of(index + 1), subject)), &mut resolved.counters);
             }
-            quotas.extend(self.quotas.get(meter).map(|rule| rule.counter(&request)));
-            if before == resolved.counters.len() + quotas.len() {
+            let quota = self.quotas.get(meter).map(|rule| rule.counter(&request));
+            // A shadow limit only watches: a meter that has no other stays one without limit.
+            let mut added = resolved.counters[before..].iter().chain(&quota);
+            if added.all(|counter| counter.kind == Kind::Shadow) {
                 resolved.without.push(line);
             }
+            quotas.extend(quota);
         }
         resolved.counters.append(&mut quotas);
         resolved

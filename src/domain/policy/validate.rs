@@ -12,7 +12,7 @@ use crate::domain::endpoint::EndpointPattern;
 use crate::domain::factor::Factor;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId};
-use crate::domain::limit::{Class, Limit, Scope};
+use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
 use crate::domain::plan::PlanDefinition;
@@ -21,6 +21,10 @@ use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 
 /// The longest message and reason, in characters.
 const TEXT_MAX: usize = 500;
+
+/// Why a limit of class quota cannot be in shadow.
+const OF_QUOTA_IN_SHADOW: &str = "must not be shadow for a limit of class quota, which is held against all that is \
+    booked; give it the class rate";
 
 /// Checks definitions against all others. Pointers are relative to the definition checked.
 pub struct Validator<'a> {
@@ -110,6 +114,9 @@ impl<'a> Validator<'a> {
             let message = "must be 100 for a limit of class quota, which is held against all that is booked; \
                 give it the class rate";
             errors.push(FieldError::new("/rollout_percent", message));
+        }
+        if limit.class == Class::Quota && limit.kind == Kind::Shadow {
+            errors.push(FieldError::new("/kind", OF_QUOTA_IN_SHADOW));
         }
         if limit.class == Class::Quota && self.is_light(&limit.meter) {
             let message = format!("must be rate: the meter `{}` is not booked", limit.meter);
@@ -274,6 +281,9 @@ impl<'a> Validator<'a> {
         for meter in meters.into_iter().filter(|meter| self.definitions.meters.contains_key(*meter)) {
             let capacity = each.capacity.unwrap_or_default();
             errors.extend(self.amount("/capacity", "/limit", meter, capacity));
+        }
+        if each.kind == Some(Kind::Shadow) && definitions.iter().any(|limit| limit.class == Class::Quota) {
+            errors.push(FieldError::new("/kind", OF_QUOTA_IN_SHADOW));
         }
         let unfit = definitions.iter().find_map(|limit| self.unfit_override(limit, each));
         errors.extend(unfit);

@@ -3,10 +3,10 @@
 //! Layout (little-endian, no padding; [`crate::domain::codec`]):
 //! ```text
 //! record  = head lines body
-//! head    = B layout(1 or 2)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
+//! head    = B layout(1 to 4)  B state  B line_count  B flags  I4 step  i8 epoch  i8 expires_at_ms  i8 born_at_ms
 //!           i8 latest_expiry_ms  i8 last_sequence                                     (48 bytes, rewritten by scripts)
 //! lines   = per line: i8 held  i8 consumed   [flags & 8: per line: i8 uncharged]  [flags & 16: i8 start_after_ms]
-//!                                                                                   (rewritten by scripts)
+//!           [layout 3 or 4: I4 unmoved]                                             (rewritten by scripts)
 //! body    = core places tail                                                   (packed once in Rust, never rewritten)
 //! core    = c16 fingerprint  I2 core_length  Bc0 tenant
 //!           per line: Bc0 meter  B decimals  B rules  I4 late_within_seconds
@@ -31,6 +31,9 @@
 //! In layout 1, every counter counts by the calendar. Layout 2 is used only for a record with another algorithm, so
 //! that an older version, which reads only layout 1, never meets it while the policy has only calendars.
 //!
+//! Layouts 3 and 4 are 1 and 2 with `unmoved`: a bit for each counter that the record names and did not move, from the
+//! lowest on. They are used only where there is one, which takes a shadow limit that would have refused.
+//!
 //! `quotas` has a bit for each counter that is a quota's, from the lowest on. Older versions do not read it, and their
 //! records end with the metadata. A capacity of -2 means the quota's, read at the gate. A tombstone (consumed,
 //! released) keeps only head, lines and core.
@@ -44,6 +47,10 @@ use crate::domain::period::Window;
 
 const LAYOUT: u8 = 1;
 const LAYOUT_OF_ANY_ALGORITHM: u8 = 2;
+/// How much higher the layout of a record is that says which counters were not moved.
+const WITH_UNMOVED: u8 = 2;
+const LAYOUT_UNMOVED: u8 = LAYOUT + WITH_UNMOVED;
+const LAYOUT_MAX: u8 = LAYOUT_OF_ANY_ALGORITHM + WITH_UNMOVED;
 const TAIL_LAYOUT: u8 = 1;
 /// The last byte of a record that says which counters are quotas; metadata never ends with it.
 const MARKED: u8 = 128;
@@ -84,6 +91,7 @@ impl Body {
             latest_expiry_ms: 0,
             last_sequence: 0,
             start_after_ms: 0,
+            unmoved: 0,
         };
         let mut front = head.encode(units);
         let mut rest = front.split_off(HEAD_BYTES);
@@ -297,7 +305,7 @@ fn decode_place(reader: &mut Reader<'_>, layout: u8) -> Result<CounterRef, Undec
     let scope_index = reader.u8()?;
     let field = CounterField(reader.array()?);
     let (flags, parameters, cap) = match layout {
-        LAYOUT => {
+        LAYOUT | LAYOUT_UNMOVED => {
             let start_ms = reader.i64()?;
             let flags = reader.u8()?;
             let is_capped = flags & CAPPED != 0;
@@ -356,12 +364,16 @@ impl Head {
         if starts_later {
             out.put_8(self.start_after_ms);
         }
+        if self.unmoved > 0 {
+            out[0] += WITH_UNMOVED;
+            out.put_4(self.unmoved);
+        }
         out
     }
 
     /// Decodes head and lines from the front of the reader.
     pub fn decode(reader: &mut Reader<'_>) -> Result<(Self, Vec<LineUnits>), Undecodable> {
-        read_layout(reader.u8()?)?;
+        let layout = read_layout(reader.u8()?)?;
         let state = ReservationState::from_code(reader.u8()?)?;
         let line_count = usize::from(reader.u8()?);
         if !(1..=LINES_MAX).contains(&line_count) {
@@ -379,6 +391,7 @@ impl Head {
             latest_expiry_ms: reader.i64()?,
             last_sequence: reader.u64()?,
             start_after_ms: 0,
+            unmoved: 0,
         };
         let mut units = Vec::with_capacity(line_count);
         for _ in 0..line_count {
@@ -390,13 +403,16 @@ impl Head {
         if flags & STARTS_LATER != 0 {
             head.start_after_ms = reader.i64()?;
         }
+        if layout > WITH_UNMOVED {
+            head.unmoved = reader.u32()?;
+        }
         Ok((head, units))
     }
 }
 
 fn read_layout(layout: u8) -> Result<u8, Undecodable> {
     match layout {
-        LAYOUT | LAYOUT_OF_ANY_ALGORITHM => Ok(layout),
+        LAYOUT..=LAYOUT_MAX => Ok(layout),
         _ => Err(Undecodable("record layout")),
     }
 }
@@ -425,7 +441,7 @@ impl Record {
     /// Packs the whole record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = self.head.encode(&self.units);
-        out[0] = self.body.layout();
+        out[0] = self.body.layout() + if self.head.unmoved > 0 { WITH_UNMOVED } else { 0 };
         out.extend_from_slice(&self.body.encode());
         out
     }

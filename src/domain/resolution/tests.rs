@@ -35,6 +35,7 @@ fn standing(
             latest_expiry_ms: EXPIRES_MS,
             last_sequence: 0,
             start_after_ms: 0,
+            unmoved: 0,
         },
         units: lines.iter().map(|(h, c)| LineUnits::new(units(*h), units(*c))).collect(),
         body: Body {

@@ -5,7 +5,7 @@ use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::codec::Undecodable;
 use crate::domain::event::{Change, Event};
 use crate::domain::ids::OutboxId;
-use crate::domain::reservation::{BodyDetails, CounterRef, LineRule, LineUnits, PlaceCapacity, Record};
+use crate::domain::reservation::{BodyDetails, CounterRef, Head, LineRule, LineUnits, PlaceCapacity, Record};
 
 /// A reservation's record.
 pub(super) fn record_rows(bytes: &[u8]) -> Result<Rows, Undecodable> {
@@ -27,19 +27,20 @@ pub(super) fn record_rows(bytes: &[u8]) -> Result<Rows, Undecodable> {
     }
     row("fingerprint", hex(&body.fingerprint.0));
     match &body.rest {
-        Some(rest) => rows.extend(rest_rows(rest)),
+        Some(rest) => rows.extend(rest_rows(head, rest)),
         None => row("body", "cut to a tombstone".into()),
     }
     Ok(rows)
 }
 
-fn rest_rows(rest: &BodyDetails) -> Rows {
+fn rest_rows(head: &Head, rest: &BodyDetails) -> Rows {
     let mut rows: Rows = Vec::new();
     for (number, (subject, hash)) in (1..).zip(&rest.subjects) {
         rows.push((format!("scope {number}"), format!("{} {} {}", subject.kind, subject.id, hash.as_str())));
     }
     for (number, place) in rest.counters.iter().enumerate() {
-        rows.push((format!("counter {number}"), place_text(place)));
+        let unmoved = if head.leaves_out(number) { ", not moved" } else { "" };
+        rows.push((format!("counter {number}"), place_text(place) + unmoved));
     }
     let operation = rest.operation.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
     let facts = [

@@ -29,6 +29,7 @@ fn reservation() -> Box<Reservation> {
         latest_expiry_ms: 60_000,
         last_sequence: 7,
         start_after_ms: 0,
+        unmoved: 0,
     };
     let tenant = TenantId::parse("acme").unwrap();
     let body = Body { fingerprint: Fingerprint([0; 16]), tenant, lines: Vec::new(), rest: None };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{LimitAnswer, RefusedBy, SubjectAnswer, ack};
+use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack, shadow_warning};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::http::headers::{seconds_rounded_up, tightest};
@@ -38,6 +38,9 @@ pub(in crate::http) struct CheckAnswer {
     /// What refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_by: Vec<RefusedBy>,
+    /// Of shadow limits, which would have refused it: `shadow_refused`. Nothing is counted there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<WarningAnswer>,
 }
 
 /// The answers to several checks.
@@ -67,6 +70,8 @@ pub(in crate::http) struct StatusAnswer {
 impl From<&Checked> for CheckAnswer {
     fn from(checked: &Checked) -> Self {
         let limits: Vec<_> = checked.limits.iter().map(LimitAnswer::from).collect();
+        let warn = |(limit, status)| shadow_warning(limit, status).filter(|_| checked.allowed);
+        let warnings = limits.iter().zip(&checked.limits).filter_map(warn).collect();
         let refused_by: Vec<_> = checked.refused_by.iter().map(RefusedBy::from).collect();
         let longest = refused_by.iter().max_by_key(|one| one.retry_after_ms.unwrap_or(i64::MAX));
         let shown = longest.map(|one| &one.limit).or_else(|| tightest(&limits));
@@ -81,6 +86,7 @@ impl From<&Checked> for CheckAnswer {
             degraded: checked.degraded,
             limits,
             refused_by,
+            warnings,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Calls;
 use crate::domain::rejection::Rejection;
+use crate::operations::answers::LimitStatus;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::ReserveRequest;
 use crate::telemetry::labels::{Call, Outcome};
@@ -30,10 +31,14 @@ impl Calls {
         request: &ReserveRequest,
         answer: Answer<T>,
         replayed: impl Fn(&T) -> bool,
+        limits: impl Fn(&T) -> &[LimitStatus],
     ) -> Answer<T> {
         let (call, name) = call;
         match &answer {
-            Ok(done) if !request.dry_run && !replayed(done) => self.log.admitted(name, request),
+            Ok(done) if !request.dry_run && !replayed(done) => {
+                self.log.admitted(name, request);
+                self.count_shadow_refusals(limits(done));
+            }
             Ok(_) => {}
             Err(OperationError::Refused(refusal)) => {
                 self.log.refused(name, request, refusal);
@@ -45,6 +50,13 @@ impl Calls {
             Err(_) => {}
         }
         self.decided(call, answer, replayed)
+    }
+
+    /// Counts the shadow limits that would have refused what was let through.
+    pub(super) fn count_shadow_refusals(&self, limits: &[LimitStatus]) {
+        for limit in limits.iter().filter(|limit| limit.would_refuse) {
+            self.core.metrics.shadow_refused(&limit.counter.name());
+        }
     }
 }
 

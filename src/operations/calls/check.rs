@@ -207,7 +207,11 @@ impl Calls {
             drop(asks);
             match decided {
                 Ok(CheckOutcome::Decided { checks, now_ms }) => {
-                    return Ok(answers(resolutions, checks, now_ms.max(at_ms), together));
+                    let peeks: Vec<_> = resolutions.iter().map(|each| each.request.peeks).collect();
+                    let answers = answers(resolutions, checks, now_ms.max(at_ms), together);
+                    let counted = answers.iter().zip(peeks).filter(|(answer, peeks)| answer.allowed && !peeks);
+                    counted.for_each(|(answer, _)| self.count_shadow_refusals(&answer.limits));
+                    return Ok(answers);
                 }
                 Ok(CheckOutcome::StaleWindow { now_ms }) => {
                     at_ms = now_ms;

@@ -59,13 +59,25 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
-        self.admission_decided((Call::Reserve, RESERVE), &request, answer, |answer| answer.replayed)
+        self.admission_decided(
+            (Call::Reserve, RESERVE),
+            &request,
+            answer,
+            |answer| answer.replayed,
+            |answer| &answer.limits,
+        )
     }
 
     /// Reserves and consumes in one call: refused like a reserve, answered like a consume.
     pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
         let answer = self.usage(&request, ack).await;
-        self.admission_decided((Call::Usage, USAGE), &request, answer, |answer| answer.replayed)
+        self.admission_decided(
+            (Call::Usage, USAGE),
+            &request,
+            answer,
+            |answer| answer.replayed,
+            |answer| &answer.limits,
+        )
     }
 
     async fn usage(&self, request: &ReserveRequest, ack: Ack) -> Answer<Reservation> {

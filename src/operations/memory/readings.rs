@@ -115,5 +115,6 @@ fn reading(counter: &RestoredCounter, capacity: Option<Units>) -> CounterReading
         resets_at_ms: None,
         next_hold_ends_at_ms: counter.next_hold_ends_at_ms,
         current: true,
+        would_refuse: false,
     }
 }

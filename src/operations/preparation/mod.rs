@@ -229,6 +229,7 @@ pub(super) fn usage_record(
             latest_expiry_ms: expires_at_ms,
             last_sequence: event.sequence,
             start_after_ms: 0,
+            unmoved: 0,
         },
         units: granted.iter().map(|units| LineUnits::new(Units::ZERO, *units)).collect(),
         body: body.clone(),

@@ -9,6 +9,7 @@ use tollgate::domain::amount::UNITS_MAX;
 use crate::gate::world::{WINDOW, in_window};
 
 /// A way of counting.
+#[derive(Clone, Copy)]
 pub(crate) struct Row {
     /// What it is called when it fails.
     pub(crate) name: &'static str,

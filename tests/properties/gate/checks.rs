@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tollgate::domain::algorithms::cell::{Cell, Moment};
 use tollgate::domain::counter::Counter;
+use tollgate::domain::limit::Kind;
 use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters};
 
 use super::algorithms::{Row, checked_rows};
@@ -50,22 +51,32 @@ impl Model {
             let counter = named[at].1;
             counter.parameters.room_for_new_work(loaded, counter.capacity.get())
         };
-        let refusing: Vec<_> = (0..named.len()).filter(|at| amount > room(*at, &loaded[*at])).collect();
+        let lacks_room: Vec<bool> =
+            (0..named.len()).map(|at| amount > room(at, &loaded[at])).collect();
+        let is_shadow = |at: usize| named[at].1.kind == Kind::Shadow;
+        let refusing: Vec<_> = (0..named.len()).filter(|at| lacks_room[*at] && !is_shadow(*at)).collect();
         if refusing.is_empty() && !peeks {
-            for ((at, counter), loaded) in named.iter().zip(&mut loaded) {
+            let moved = named.iter().zip(&mut loaded).zip(&lacks_room).filter(|(_, lacks)| !**lacks);
+            for (((at, counter), loaded), _) in moved {
                 counter.parameters.charge(loaded, amount);
                 self.cells[*at] = Some(loaded.cell.clone());
             }
         }
-        let figures = (0..).zip(&loaded).map(|(at, loaded)| (loaded.cell.consumed, room(at, loaded)));
+        let figures = (0..).zip(&loaded).map(|(at, loaded)| {
+            (loaded.cell.consumed, room(at, loaded), lacks_room[at] && is_shadow(at))
+        });
         (refusing, figures.collect())
     }
 }
 
-type Expected = (Vec<usize>, Vec<(i64, i64)>);
+/// Refusing counters; what each has consumed, its room, and whether it would have refused in shadow.
+type Expected = (Vec<usize>, Vec<(i64, i64, bool)>);
 
 fn found(checked: &CheckedCounters) -> Expected {
-    let figures = checked.readings.iter().map(|reading| (reading.consumed.get(), reading.room.unwrap()));
+    let figures = checked
+        .readings
+        .iter()
+        .map(|reading| (reading.consumed.get(), reading.room.unwrap(), reading.would_refuse));
     (checked.refusing.iter().map(|(index, _)| *index).collect(), figures.collect())
 }
 
@@ -115,10 +126,14 @@ async fn checks_as_the_model(world: &World, counters: &[Counter; 3], sequence: &
 fn checks_decide_and_count_as_the_pure_transitions_do() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
-    for Row { name, turning, .. } in checked_rows() {
+    let kinds = [[Kind::Hard; 3], [Kind::Hard, Kind::Shadow, Kind::Shadow]];
+    for (Row { name, turning, .. }, kinds) in checked_rows().flat_map(|row| kinds.map(|kinds| (row, kinds))) {
         let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-        let counter =
-            |at: usize, field: &[u8; 8]| Counter { parameters: turning, ..limit(field, CAPACITIES[at]) };
+        let counter = |at: usize, field: &[u8; 8]| Counter {
+            parameters: turning,
+            kind: kinds[at],
+            ..limit(field, CAPACITIES[at])
+        };
         let counters =
             [counter(0, b"first---"), counter(1, b"second--"), of_subject(1, counter(2, b"third---"))];
         let run = TestRunner::new(config).run(&sequences(), |sequence| {

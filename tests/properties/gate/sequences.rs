@@ -94,6 +94,17 @@ pub(super) fn mixed_counters() -> impl Strategy<Value = Vec<Counter>> {
     proptest::collection::vec(counter, 1..=MIXED_MAX)
 }
 
+/// The same, about a third of them in shadow.
+pub(super) fn some_in_shadow(
+    counters: impl Strategy<Value = Vec<Counter>>,
+) -> impl Strategy<Value = Vec<Counter>> {
+    let which = prop::collection::vec(prop::bool::weighted(0.35), MIXED_MAX);
+    (counters, which).prop_map(|(mut counters, which)| {
+        counters.iter_mut().zip(which).for_each(|(counter, is_shadow)| counter.is_shadow = is_shadow);
+        counters
+    })
+}
+
 pub(super) fn counters(parameters: Parameters) -> impl Strategy<Value = Vec<Counter>> {
     let counter = move |weights: Vec<i64>| {
         (20..110_i64).prop_map(move |capacity| Counter::new(parameters, capacity, weights.clone()))

@@ -40,6 +40,8 @@ fn a_limit_names_every_fault() {
     assert_eq!(faults(json!({ "message": "" })), ["/limits/0/message"]);
     assert_eq!(faults(json!({ "rollout_percent": 99 })), ["/limits/0/rollout_percent"]);
     assert_eq!(faults(json!({ "rollout_percent": 99, "class": "rate" })), [""; 0]);
+    assert_eq!(faults(json!({ "kind": "shadow" })), ["/limits/0/kind"]);
+    assert_eq!(faults(json!({ "kind": "shadow", "class": "rate" })), [""; 0]);
     assert_eq!(faults(json!({ "meter": "none", "scope": "subject", "message": "\n" })).len(), 3);
 }
 
@@ -53,7 +55,7 @@ fn what_this_version_does_not_serve_is_refused_by_name() {
     }
     for (field, value) in [
         ("algorithm", "gcra"),
-        ("kind", "shadow"),
+        ("kind", "watch"),
         ("scope", "global"),
         ("window", "year"),
         ("class", "other"),

@@ -29,6 +29,7 @@ fn record() -> Record {
             latest_expiry_ms: 1_700_086_400_000,
             last_sequence: 12,
             start_after_ms: 0,
+            unmoved: 0,
         },
         units: vec![
             LineUnits {
@@ -96,6 +97,18 @@ fn a_record_that_does_not_say_which_counters_are_quotas_reads_back_without_it() 
     record.body.rest.as_mut().unwrap().counters.iter_mut().for_each(|counter| counter.is_quota = None);
     assert_eq!(record.encode(), said[..said.len() - MARKS_BYTES]);
     assert_eq!(Record::decode(&record.encode()), Ok(record));
+}
+
+#[test]
+fn a_record_says_which_counters_it_did_not_move_in_a_layout_of_its_own() {
+    let mut record = record();
+    let moved = record.encode();
+    record.head.unmoved = 0b10;
+    let unmoved = record.encode();
+    assert_eq!((moved[0], unmoved[0], unmoved.len()), (1, 3, moved.len() + 4));
+    assert_eq!(unmoved[48 + 24 * 2..][..4], [2, 0, 0, 0]);
+    assert_eq!(record.head.encode(&record.units)[..], unmoved[..48 + 24 * 2 + 4]);
+    assert_eq!(Record::decode(&unmoved), Ok(record));
 }
 
 #[test]
