@@ -122,8 +122,7 @@ pub(super) fn pack_counters(counters: &[Count<'_>], amounts: &[Units], out: &mut
     for counter in counters {
         let weighted = counter.lines.iter().any(|(_, weight)| *weight != 1);
         let lines = u8::try_from(counter.lines.len()).unwrap_or(u8::MAX);
-        let flags =
-            [(weighted, WEIGHTED), (counter.class == Class::Rate, RATE), (counter.is_shadow, SHADOW)];
+        let flags = [(weighted, WEIGHTED), (counter.class == Class::Rate, RATE), (counter.is_shadow, SHADOW)];
         let flags = flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 });
         out.put_8(counter.since_ms);
         out.put_byte(lines | flags.sum::<u8>());

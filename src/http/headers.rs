@@ -36,7 +36,8 @@ pub(super) fn seconds_rounded_up(wait_ms: i64) -> i64 {
 
 /// Writes the headers that describe `limits`; nothing if there are none.
 pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], switches: HeaderSwitches) {
-    let mut tightest: Vec<&LimitAnswer> = limits.iter().filter(|limit| is_plain(&limit.id) && acts(limit)).collect();
+    let mut tightest: Vec<&LimitAnswer> =
+        limits.iter().filter(|limit| is_plain(&limit.id) && acts(limit)).collect();
     tightest.sort_by(|a, b| tightness(a, b));
     tightest.truncate(LIMITS_MAX);
     let Some(first) = tightest.first() else { return };

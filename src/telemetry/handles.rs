@@ -184,7 +184,8 @@ mod tests {
         for _ in 0..2 {
             (0..SHADOW_LIMITS_MAX + 3).for_each(|number| refusals.count(&format!("limit-{number}")));
         }
-        let of = |limit: &str| refusals.family.get(&[("limit", limit.to_owned())]).map(|counter| counter.get());
+        let of =
+            |limit: &str| refusals.family.get(&[("limit", limit.to_owned())]).map(|counter| counter.get());
         assert_eq!(of("limit-0"), Some(2));
         assert_eq!((of(&format!("limit-{SHADOW_LIMITS_MAX}")), of(OTHERS)), (None, Some(6)));
     }

@@ -63,7 +63,8 @@ async fn a_soft_limit_cuts_no_consume_that_is_charged_at_most_what_is_left() {
 async fn counted_in_shadow(app: &TestApp) -> u64 {
     let answer = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
     let text = answer.text().await.unwrap();
-    let line = text.lines().find(|line| line.starts_with("tollgate_limits_shadow_refused_total{limit=\"day\"}"));
+    let line =
+        text.lines().find(|line| line.starts_with("tollgate_limits_shadow_refused_total{limit=\"day\"}"));
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 

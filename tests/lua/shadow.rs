@@ -78,9 +78,10 @@ async fn a_limit_turned_from_shadow_to_hard_goes_on_as_if_it_had_always_been_har
             for amount in [1, 4, 10] {
                 let again = pages("again", amount).under([limit.clone()]).by(ReserveMode::DryRun).at(at_ms);
                 let is_same = match (hard.reserve(&again).await, shadow.reserve(&again).await) {
-                    (ReserveOutcome::Refused { refusing, .. }, ReserveOutcome::Refused { refusing: same, .. }) => {
-                        refusing == same
-                    }
+                    (
+                        ReserveOutcome::Refused { refusing, .. },
+                        ReserveOutcome::Refused { refusing: same, .. },
+                    ) => refusing == same,
                     (ReserveOutcome::Allowed { .. }, ReserveOutcome::Allowed { .. }) => true,
                     _ => false,
                 };

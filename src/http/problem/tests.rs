@@ -75,6 +75,7 @@ fn limit() -> LimitStatus {
         next_hold_ends_at_ms: None,
         as_of_ms: window.end_ms - 411_220,
         is_exceeded: false,
+        would_refuse: false,
     }
 }
 

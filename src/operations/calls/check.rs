@@ -209,7 +209,8 @@ impl Calls {
                 Ok(CheckOutcome::Decided { checks, now_ms }) => {
                     let peeks: Vec<_> = resolutions.iter().map(|each| each.request.peeks).collect();
                     let answers = answers(resolutions, checks, now_ms.max(at_ms), together);
-                    let counted = answers.iter().zip(peeks).filter(|(answer, peeks)| answer.allowed && !peeks);
+                    let counted =
+                        answers.iter().zip(peeks).filter(|(answer, peeks)| answer.allowed && !peeks);
                     counted.for_each(|(answer, _)| self.count_shadow_refusals(&answer.limits));
                     return Ok(answers);
                 }

@@ -51,8 +51,7 @@ impl Model {
             let counter = named[at].1;
             counter.parameters.room_for_new_work(loaded, counter.capacity.get())
         };
-        let lacks_room: Vec<bool> =
-            (0..named.len()).map(|at| amount > room(at, &loaded[at])).collect();
+        let lacks_room: Vec<bool> = (0..named.len()).map(|at| amount > room(at, &loaded[at])).collect();
         let is_shadow = |at: usize| named[at].1.kind == Kind::Shadow;
         let refusing: Vec<_> = (0..named.len()).filter(|at| lacks_room[*at] && !is_shadow(*at)).collect();
         if refusing.is_empty() && !peeks {
@@ -62,9 +61,9 @@ impl Model {
                 self.cells[*at] = Some(loaded.cell.clone());
             }
         }
-        let figures = (0..).zip(&loaded).map(|(at, loaded)| {
-            (loaded.cell.consumed, room(at, loaded), lacks_room[at] && is_shadow(at))
-        });
+        let figures = (0..)
+            .zip(&loaded)
+            .map(|(at, loaded)| (loaded.cell.consumed, room(at, loaded), lacks_room[at] && is_shadow(at)));
         (refusing, figures.collect())
     }
 }
