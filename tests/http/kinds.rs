@@ -71,7 +71,7 @@ async fn counted_in_shadow(app: &TestApp) -> u64 {
 #[tokio::test]
 async fn a_shadow_limit_counts_what_it_would_let_through_and_tells_what_it_would_refuse() {
     let app = spawn_app().await;
-    let month = json!({ "id": "month", "meter": "page", "window": "month", "capacity": "40" });
+    let month = json!({ "id": "month", "meter": "page", "window": "month", "capacity": "60" });
     app.with_plan(json!([day_kind("shadow"), month]), json!([])).await;
     assert_eq!(warnings(&app.use_pages("a", 6).await.expect(201)), []);
     let tried = app.post(RESERVATIONS, pages(5).with("dry_run", true)).await.expect(200);
@@ -102,9 +102,9 @@ async fn a_shadow_limit_counts_what_it_would_let_through_and_tells_what_it_would
 async fn a_meter_that_only_a_shadow_limit_watches_has_no_limit() {
     let app = spawn_app().await;
     app.with_plan(json!([day_kind("shadow")]), json!([])).await;
-    app.use_pages("a", 1).await.is_problem(402, "exceeds_plan");
-    app.define("meters/page", json!({ "unit": "page", "without_limit": "unlimited" })).await;
     app.use_pages("a", 1).await.expect(201);
+    app.define("meters/page", json!({ "unit": "page", "without_limit": "deny" })).await;
+    app.use_pages("b", 1).await.is_problem(402, "exceeds_plan");
     app.finish().await;
 }
 
