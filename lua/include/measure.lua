@@ -2,9 +2,9 @@
 -- include read_header
 -- include keys/log
 -- Reads the state hashes, which of them are warm, and the figures of each counter by its algorithm: as they count new
--- work now or, if given, work of `born_at`. A counter that a record did not move counts nothing of it. Scope 0 is the tenant's hash, which is always read; a subject's is read
--- where a counter needs it. A subject's hash that is missing, or that a script made, lacks what came before the
--- tenant's restore.
+-- work now or, if given, work of `born_at`. A counter that a record did not move counts nothing of it. Scope 0 is the
+-- tenant's hash, which is always read; a subject's is read where a counter needs it. A subject's hash that is missing,
+-- or that a script made, lacks what came before the tenant's restore.
 local function measure(keys, counters, epoch, now, born_at)
   local tenant = {
     key = keys[1], wanted = { 'HMGET', keys[1], 'h' }, values = false, next = 1, warm = false, restored_at = 0, ask_until = 0,

@@ -1,5 +1,6 @@
 -- Which checks, from 0 and as bytes, do not allow the amounts: each is checked once, with the sum of all its lines, and
--- a shadow check never refuses. And the shortest wait for each: for all of the amounts, or for any part if a part is enough.
+-- a shadow check never refuses. And the shortest wait for each: for all of the amounts, or for any part if a part is
+-- enough.
 local function refusing_checks(amounts, checks, any_part, is_usage, now)
   local refusing, waits = '', {}
   for number = 1, #checks do
