@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::events::{event, send};
 use crate::support::app::*;
 
 const DRAFT: &str = "/v1/tenants/acme/statements/draft";
@@ -152,6 +153,37 @@ async fn overage_is_what_was_consumed_beyond_the_quota() {
     let statement = draft(&app).await;
     assert_eq!(amounts(&statement), ["10.00", "2.00"], "{statement}");
     assert_eq!(statement["lines"][1]["quantity"], "20");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn what_the_quota_includes_is_no_overage_when_events_are_the_first_of_their_period() {
+    let beyond = price(json!({ "model": "per_unit", "unit": "0.1", "charge_on": "overage" }));
+    let app = priced(json!([beyond])).await;
+    app.define("plans/plan", json!({ "quotas": [quota_of("50")] })).await;
+    app.use_pages("a", 1).await.expect(201);
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    send(&app, &event("first", 10, None)).await;
+    let april = draft(&app).await;
+    assert_eq!((&april["lines"][0]["quantity"], &april["total"]), (&json!("0"), &json!("0.00")), "{april}");
+    send(&app, &event("second", 45, None)).await;
+    let april = draft(&app).await;
+    assert_eq!((&april["lines"][0]["quantity"], &april["total"]), (&json!("5"), &json!("0.50")), "{april}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn an_event_opens_the_quota_of_an_earlier_period_in_which_nothing_was_used() {
+    let app = priced(json!([])).await;
+    app.define("plans/plan", json!({ "quotas": [quota_of("50")] })).await;
+    send(&app, &event("late", 10, Some("2026-02-20T10:00:00Z"))).await;
+    app.drained().await;
+    let entries = app.get("/v1/tenants/acme/entries").await.expect(200);
+    let rows = entries.body["data"].as_array().unwrap().iter();
+    let february = rows.filter(|row| row["period_start"] == "2026-02-01T00:00:00Z");
+    let granted = |row: &&Value| row["credit"] == "granted" && row["debit"] == "available";
+    let granted: Vec<_> = february.filter(granted).map(|row| row["amount"].as_str().unwrap()).collect();
+    assert_eq!(granted, ["50"], "{entries:?}");
     app.finish().await;
 }
 

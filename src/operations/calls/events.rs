@@ -58,7 +58,8 @@ impl Calls {
         loop {
             self.admission.may_record()?;
             let at_ms = happened_by(request, now_ms);
-            let (record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
+            let (resolved, record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
+            self.memory.open_periods_of(&request.tenant, &resolved).await?;
             let lives = self.memory.lives_now(entry, &record, &lives);
             let call = RecordCall {
                 id: prepared.id,
@@ -127,19 +128,20 @@ impl Calls {
         }
     }
 
-    /// The record of work that was done at `at_ms`, with the lifetimes of its counters.
+    /// The counters of work that was done at `at_ms`, its record, and the lifetimes of the counters.
     fn event_record(
         &self,
         entry: &TenantEntry,
         request: &ReserveRequest,
         prepared: &Prepared,
         at_ms: i64,
-    ) -> Answer<(Record, Vec<CounterLife>)> {
+    ) -> Answer<(Resolved, Record, Vec<CounterLife>)> {
         let (mut resolved, mut body): (Resolved, _) =
             self.preparation.resolve_unrefused(entry, request, prepared, at_ms)?;
         keep_restorable(&mut resolved, &mut body);
         let record = usage_record(&body, &prepared.units, OutboxId::default(), at_ms, at_ms);
-        Ok((record, lives_of(&resolved, at_ms)))
+        let lives = lives_of(&resolved, at_ms);
+        Ok((resolved, record, lives))
     }
 
     /// While the gate is away: parked where every limit allows that.

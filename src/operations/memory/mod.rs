@@ -7,6 +7,7 @@ mod key_filters;
 mod losses;
 mod memory_check;
 mod next_period;
+mod opened;
 mod readings;
 mod recovery;
 mod refetch;
@@ -31,12 +32,14 @@ pub use restore_open::RestoredHolds;
 pub(super) use restore_subjects::Asks;
 
 use crate::operations::core::Core;
+use opened::Opened;
 use restore_turns::RestoreTurns;
 
 /// The check of the gate's memory, restores, key filters and losses.
 pub struct Memory {
     core: Arc<Core>,
     turns: RestoreTurns,
+    opened: Opened,
     /// Whether the gate's memory can be trusted.
     pub check: MemoryCheck,
     /// The keys that it may have forgotten.
@@ -53,6 +56,7 @@ impl Memory {
             key_filters: Arc::new(KeyFilters::new(core.clone(), keyed_memory_ms)),
             losses: Arc::new(Losses::new(core.clone())),
             turns: RestoreTurns::default(),
+            opened: Opened::default(),
             core,
         }
     }

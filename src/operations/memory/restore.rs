@@ -311,13 +311,14 @@ impl Memory {
     }
 
     /// The quota's capacity for its period, which is opened if it is not open yet; opening grants the included amount.
-    async fn open_period(&self, tenant: &TenantId, quota: &Counter) -> Answer<QuotaCapacity> {
+    pub(super) async fn open_period(&self, tenant: &TenantId, quota: &Counter) -> Answer<QuotaCapacity> {
         let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
         let opened = self
             .core
             .ledger
             .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.capacity)
             .await?;
+        self.opened.note(tenant, quota);
         Ok(QuotaCapacity {
             field: quota.field,
             version: opened.version,
