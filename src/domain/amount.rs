@@ -54,6 +54,9 @@ pub enum InvalidAmount {
     /// More decimals than the meter has.
     #[error("has more decimals than the meter's {0}")]
     TooPrecise(u8),
+    /// More decimals than any number here has.
+    #[error("must have at most 12 decimals")]
+    TooFine,
     /// Beyond [`UNITS_MAX`] smallest units.
     #[error("is beyond the largest amount, 9000000000000000 of the meter's smallest units")]
     TooLarge,
@@ -81,8 +84,11 @@ impl Amount {
             return Err(InvalidAmount::Malformed);
         }
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-        if whole.trim_start_matches('0').len() > 16 || fraction.len() > 12 {
+        if whole.trim_start_matches('0').len() > 16 {
             return Err(InvalidAmount::TooLarge);
+        }
+        if fraction.len() > 12 {
+            return Err(InvalidAmount::TooFine);
         }
         Decimal::from_str_exact(text).map(|d| Self(d.normalize())).map_err(|_| InvalidAmount::Malformed)
     }

@@ -108,8 +108,29 @@ impl fmt::Debug for Currency {
 /// An amount of one currency, below zero where it is owed back: whole minor units, as a decimal with all of the
 /// currency's decimals. The currency stands beside it, once for a whole statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Decimal", into = "Decimal")]
 pub struct Money(Decimal);
+
+/// A decimal is not an amount of money.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must be an amount of money with 0, 2 or 3 decimals, at most 9223372036854775807 of its smallest units"
+)]
+pub struct InvalidMoney;
+
+impl TryFrom<Decimal> for Money {
+    type Error = InvalidMoney;
+    fn try_from(decimal: Decimal) -> Result<Self, InvalidMoney> {
+        let is_whole = i64::try_from(decimal.mantissa()).is_ok();
+        if is_whole && matches!(decimal.scale(), 0 | 2 | 3) { Ok(Self(decimal)) } else { Err(InvalidMoney) }
+    }
+}
+
+impl From<Money> for Decimal {
+    fn from(money: Money) -> Self {
+        money.0
+    }
+}
 
 impl Money {
     /// The decimal.
@@ -128,19 +149,25 @@ impl Money {
         self.0.is_zero()
     }
 
-    /// The sum of two amounts of one currency; none where it is too large.
+    /// The sum of two amounts of one currency; none where it is too large, or their currencies have other decimals.
     pub fn checked_add(self, other: Self) -> Option<Self> {
+        self.of_same_decimals(other)?;
         self.with(self.minor_units().checked_add(other.minor_units())?)
     }
 
-    /// The difference of two amounts of one currency; none where it is too large.
+    /// The difference of two amounts of one currency; none where it is too large, or as for the sum.
     pub fn checked_sub(self, other: Self) -> Option<Self> {
+        self.of_same_decimals(other)?;
         self.with(self.minor_units().checked_sub(other.minor_units())?)
     }
 
     /// The same amount with the other sign; none for the one amount that has no opposite.
     pub fn checked_neg(self) -> Option<Self> {
         self.with(self.minor_units().checked_neg()?)
+    }
+
+    fn of_same_decimals(self, other: Self) -> Option<()> {
+        (self.0.scale() == other.0.scale()).then_some(())
     }
 
     fn with(self, minor_units: i64) -> Option<Self> {
@@ -244,6 +271,15 @@ mod tests {
         assert_eq!(least.checked_sub(currency("EUR").money(1)), None);
         assert_eq!(least.checked_neg(), None);
         assert_eq!(largest.checked_add(least), Some(currency("EUR").money(-1)));
+    }
+
+    #[test]
+    fn money_of_other_decimals_or_too_large_is_not_read_and_not_added() {
+        for wrong in ["1.5", "1.0000", "9223372036854775808", "92233720368547758.08"] {
+            assert!(serde_json::from_str::<Money>(&format!("\"{wrong}\"")).is_err(), "{wrong}");
+        }
+        let (whole, cents) = (currency("JPY").money(25), currency("EUR").money(100));
+        assert_eq!((whole.checked_add(cents), whole.checked_sub(cents)), (None, None));
     }
 
     #[test]

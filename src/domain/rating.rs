@@ -4,7 +4,7 @@
 //! 1. one for each price in force, by meter and price id ([`UsageLine`]);
 //! 2. discounts, in the order given, each of what the ones before left;
 //! 3. what is missing to a minimum commitment;
-//! 4. taxes, each on the sum of all lines above them.
+//! 4. taxes, each on the sum of all lines above the taxes.
 //!
 //! Its total is the sum of its lines. Only quantities go in, no events: how use was cut into events, and in which order
 //! it was booked, cannot matter.

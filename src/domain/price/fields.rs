@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Charge, ChargeOn, Price, PriceModel, Tiers};
-use crate::domain::amount::Amount;
+use crate::domain::amount::{Amount, InvalidAmount};
 use crate::domain::civil_date::CivilDate;
 use crate::domain::factor::Factor;
 use crate::domain::ids::{MeterId, PriceId};
@@ -90,9 +90,14 @@ impl PriceFields {
     }
 
     fn money(&self, name: &str, amount: Amount) -> Result<Money, String> {
-        self.currency.exact_money(amount).map_err(|_| {
-            let decimals = self.currency.decimals();
-            format!("`{name}` must be an amount of {} with at most {decimals} decimals", self.currency)
+        self.currency.exact_money(amount).map_err(|error| match error {
+            InvalidAmount::TooLarge => {
+                format!("`{name}` must be at most {} {}", self.currency.money(i64::MAX), self.currency)
+            }
+            _ => {
+                let decimals = self.currency.decimals();
+                format!("`{name}` must be an amount of {} with at most {decimals} decimals", self.currency)
+            }
         })
     }
 }

@@ -1,6 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::domain::movements::{close, gate, grants};
+use crate::domain::period::Window;
 use crate::domain::price::{Price, in_force};
 
 fn price(fields: Value) -> Price {
@@ -184,6 +186,23 @@ fn overage_is_charged_apart_from_what_is_consumed() {
     let billed = bill_of(&[base, beyond], &used("1200", "200"), &Terms::default()).unwrap();
     let amounts: Vec<_> = billed.lines().iter().map(|line| line.amount().to_string()).collect();
     assert_eq!((amounts, billed.total().to_string()), (vec!["20.00".into(), "10.00".into()], "30.00".into()));
+}
+
+#[test]
+fn overage_is_the_same_before_and_after_it_is_settled() {
+    let period = Window { start_ms: 0, end_ms: 1_000 };
+    let mut accounts = Accounts::default();
+    let granted = grants::grant(period, amount("50"));
+    granted
+        .iter()
+        .chain(&gate::usage(period, amount("80")))
+        .for_each(|movement| movement.apply(&mut accounts));
+    let used = Used { consumed: amount("80"), overage: amount("30") };
+    assert_eq!(Used::of(&accounts).unwrap(), used);
+    let available = accounts[Account::Available.index()];
+    close::settle_overage(period, available).iter().for_each(|movement| movement.apply(&mut accounts));
+    assert_eq!(accounts[Account::Available.index()], Decimal::ZERO);
+    assert_eq!(Used::of(&accounts).unwrap(), used);
 }
 
 #[test]
