@@ -9,6 +9,7 @@ pub mod civil_date;
 pub mod codec;
 pub mod cost_defaults;
 pub mod counter;
+pub mod currencies;
 pub mod endpoint;
 pub mod entry;
 pub mod event;

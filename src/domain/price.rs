@@ -1,5 +1,6 @@
 //! A price: what a tenant pays for the use of a meter in a billing period, from a day on.
 
+mod coverage;
 mod fields;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,7 @@ use super::factor::Factor;
 use super::ids::{MeterId, PriceId};
 use super::money::{Currency, Money};
 
+pub use coverage::{PeriodPrices, is_unpriced};
 use fields::PriceFields;
 
 /// Prices of a plan or tenant, all versions counted, are at most so many.
@@ -314,6 +316,11 @@ mod tests {
             (json!({ "model": "flat", "flat": "1.001" }), "`flat`"),
             (json!({ "model": "flat", "flat": "1.5", "currency": "JPY" }), "`flat`"),
             (json!({ "model": "per_unit", "unit": "1", "minimum": "0.001" }), "`minimum`"),
+            (
+                json!({ "model": "flat", "flat": "9999999999999999", "currency": "KWD" }),
+                "`flat` must be at most 9223372036854775.807 KWD",
+            ),
+            (json!({ "model": "per_unit", "unit": "0.0000000000001" }), "at most 12 decimals"),
             (json!({ "model": "per_unit", "unit": "1", "discount": "2" }), "`discount`"),
         ] {
             let error = read(given.clone()).unwrap_err();

@@ -49,7 +49,7 @@ pub(super) async fn draft_statement(
     }
 }
 
-const COLUMNS: [&str; 24] = [
+const COLUMNS: [&str; 27] = [
     "tenant",
     "period_start",
     "period_end",
@@ -74,6 +74,9 @@ const COLUMNS: [&str; 24] = [
     "base",
     "commitment",
     "amount",
+    "plan",
+    "policy_version",
+    "as_of_event",
 ];
 
 /// A row for each line. It has no total: the rows add up to it.
@@ -110,5 +113,8 @@ fn row(draft: &DraftStatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
         Cell::number(line.base.as_ref()),
         Cell::number(line.commitment.as_ref()),
         Cell::number(Some(&line.amount)),
+        Cell::text(draft.plan.as_ref()),
+        Cell::number(Some(&draft.policy_version)),
+        Cell::text(Some(&draft.as_of_event)),
     ]
 }

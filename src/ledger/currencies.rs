@@ -63,12 +63,12 @@ pub(crate) async fn delete(connection: &mut AsyncPgConnection, tenant: &str) -> 
     Ok(())
 }
 
-/// The currency of a tenant's period that starts at `start`; the outer none where it never changed.
+/// The currency of a tenant's period that starts at `start`; none where the tenant's definition alone says it.
 pub(crate) async fn at(
     connection: &mut AsyncPgConnection,
     tenant: &str,
     start: DateTime<Utc>,
-) -> Result<Option<Option<Currency>>, LedgerError> {
+) -> Result<Option<Currency>, LedgerError> {
     let row: Option<Option<String>> = tenant_currencies::table
         .filter(tenant_currencies::tenant.eq(tenant))
         .filter(tenant_currencies::from_at.le(start))
@@ -80,5 +80,5 @@ pub(crate) async fn at(
     let read = |code: String| {
         Currency::parse(&code).map_err(|_| LedgerError::Damaged(format!("the currency of {tenant}")))
     };
-    row.map(|code| code.map(read).transpose()).transpose()
+    row.flatten().map(read).transpose()
 }

@@ -21,8 +21,8 @@ pub struct PeriodUse {
     pub cursor: OutboxId,
     /// By meter.
     pub used: BTreeMap<MeterId, Used>,
-    /// The currency of the period; the outer none where it never changed, so that the tenant's definition has it.
-    pub currency: Option<Option<Currency>>,
+    /// The currency of the period; none where the tenant's definition alone says it.
+    pub currency: Option<Currency>,
 }
 
 impl Ledger {

@@ -16,6 +16,7 @@ use super::columns::{Microseconds, Unsigned, reads};
 use super::schema::{counter_generations, policy_history, policy_objects, policy_version};
 use super::{BEGIN_SNAPSHOT, CalendarChange, CurrencyChange, Ledger, LedgerError, number};
 use crate::domain::codec::Write;
+use crate::domain::currencies::DatedCurrency;
 use crate::domain::ids::{MeterId, OperationId, TenantId};
 use crate::domain::period::DatedCalendar;
 use crate::domain::policy::diff::DefinitionKind;
@@ -70,6 +71,9 @@ pub struct StoredTenant {
     /// Its calendars by their dates; none where the definition's calendar always holds.
     #[diesel(sql_type = Jsonb, deserialize_as = StoredCalendars)]
     pub calendars: Vec<DatedCalendar>,
+    /// The currencies that it pays in by their dates; none where its definition's always holds.
+    #[diesel(sql_type = Jsonb, deserialize_as = StoredCurrencies)]
+    pub currencies: Vec<DatedCurrency>,
     /// Whether it is archived.
     #[diesel(sql_type = Bool)]
     pub archived: bool,
@@ -86,6 +90,18 @@ reads!(Jsonb => StoredCalendars, |all: Value| Self(serde_json::from_value(all)?)
 
 impl From<StoredCalendars> for Vec<DatedCalendar> {
     fn from(stored: StoredCalendars) -> Self {
+        stored.0
+    }
+}
+
+/// A tenant's currencies as the query gathers them.
+#[derive(Debug, FromSqlRow)]
+pub struct StoredCurrencies(Vec<DatedCurrency>);
+
+reads!(Jsonb => StoredCurrencies, |all: Value| Self(serde_json::from_value(all)?));
+
+impl From<StoredCurrencies> for Vec<DatedCurrency> {
+    fn from(stored: StoredCurrencies) -> Self {
         stored.0
     }
 }

@@ -319,12 +319,16 @@ pub struct DraftStatement {
     pub tenant: TenantId,
     /// The plan whose prices hold, unless the tenant has its own.
     pub plan: Option<PlanId>,
+    /// The version of the policy that it was read under.
+    pub policy_version: u64,
     /// The period.
     pub period: Window,
     /// In which zone it is cut.
     pub zone: String,
     /// The bill; none where nothing has a price, so that there is no currency.
     pub bill: Option<Bill>,
+    /// The meters that were used and have prices, of which none holds for the period.
+    pub unpriced: Vec<MeterId>,
     /// When the books were read (unix ms).
     pub as_of_ms: i64,
     /// The last event of the tenant's outbox that was booked then.

@@ -30,6 +30,7 @@ mod policy_changes;
 mod policy_document;
 mod policy_file;
 mod precedence;
+mod price_changes;
 mod proxies;
 mod ratelimit;
 mod repeats;

@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use super::events::{event, send};
 use crate::support::app::*;
 
-const DRAFT: &str = "/v1/tenants/acme/statements/draft";
+pub const DRAFT: &str = "/v1/tenants/acme/statements/draft";
 
 /// A service in the middle of a month, with these prices of the plan.
-async fn priced(prices: Value) -> TestApp {
+pub async fn priced(prices: Value) -> TestApp {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     app.without_limits().await;
     app.define("plans/plan", json!({ "prices": prices })).await;
     app
 }
 
-fn price(changes: Value) -> Value {
+pub fn price(changes: Value) -> Value {
     let mut price = json!({ "meter": "page", "currency": "EUR", "effective_from": "2026-01-01" });
     changes.as_object().unwrap().iter().for_each(|(field, value)| price[field] = value.clone());
     price
@@ -26,12 +26,12 @@ fn graduated() -> Value {
     price(json!({ "model": "graduated", "tiers": tiers }))
 }
 
-async fn draft(app: &TestApp) -> Value {
+pub async fn draft(app: &TestApp) -> Value {
     app.drained().await;
     app.get(DRAFT).await.expect(200).body
 }
 
-fn amounts(statement: &Value) -> Vec<&str> {
+pub fn amounts(statement: &Value) -> Vec<&str> {
     statement["lines"].as_array().unwrap().iter().map(|line| line["amount"].as_str().unwrap()).collect()
 }
 
@@ -60,8 +60,10 @@ async fn a_draft_prices_what_is_booked_of_the_open_period_to_the_digit() {
               "quantity": "0", "included": "0", "charged": "0", "unit": "5", "package_size": "100", "packages": "0",
               "minimum": "7.50", "amount": "7.50" },
         ],
+        "unpriced": [], "policy_version": statement["policy_version"],
         "as_of": statement["as_of"], "as_of_event": statement["as_of_event"],
     });
+    assert!(statement["policy_version"].as_u64().unwrap() > 0, "{statement}");
     assert_eq!(statement, expected);
     assert_ne!(statement["as_of_event"], "0-0");
     app.consume(&held, "7").await.expect(200);
@@ -73,20 +75,25 @@ async fn a_draft_prices_what_is_booked_of_the_open_period_to_the_digit() {
 
 #[tokio::test]
 async fn a_draft_is_also_a_table() {
-    let app = priced(json!([graduated()])).await;
-    app.use_pages("a", 1_500).await.expect(201);
-    app.drained().await;
+    let mut included = graduated();
+    included["included"] = json!("500");
+    let app = priced(json!([included])).await;
+    app.use_pages("a", 2_000).await.expect(201);
+    let statement = draft(&app).await;
     let table = app.get(&format!("{DRAFT}?format=csv")).await.expect(200);
     assert!(table.header("content-type").starts_with("text/csv"), "{table:?}");
     assert_eq!(table.header("content-disposition"), "attachment; filename=\"acme-draft.csv\"");
     let lines: Vec<&str> = table.body.as_str().unwrap().split("\r\n").collect();
     let as_of = lines[1].split(',').nth(3).unwrap();
-    let expected = format!(
+    let header = "tenant,period_start,period_end,as_of,currency,kind,meter,price,effective_from,model,charge_on,\
+        quantity,included,charged,unit,package_size,packages,tiers,minimum,id,percent,base,commitment,amount,plan,\
+        policy_version,as_of_event";
+    let (version, event) = (&statement["policy_version"], statement["as_of_event"].as_str().unwrap());
+    let row = format!(
         "acme,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z,{as_of},EUR,usage,page,,2026-01-01,graduated,consumed,\
-         1500,0,1500,,,,1000 x 0.02; 500 x 0.015,,,,,,27.50"
+         2000,500,1500,,,,1000 x 0.02; 500 x 0.015,,,,,,27.50,plan,{version},{event}"
     );
-    assert_eq!(lines[1..], [expected.as_str(), ""]);
-    assert!(lines[0].starts_with("tenant,period_start,period_end,as_of,currency,kind,meter"), "{}", lines[0]);
+    assert_eq!(lines, [header, row.as_str(), ""]);
     app.get(&format!("{DRAFT}?format=pdf")).await.is_problem(400, "invalid_request");
     app.get(&format!("{DRAFT}?month=3")).await.is_problem(400, "invalid_request");
     app.finish().await;
@@ -130,11 +137,13 @@ async fn currencies_without_decimals_and_with_three_have_their_own_digits() {
         price(json!({ "model": "per_unit", "unit": unit, "currency": currency }))
     };
     let app = priced(json!([per_unit("JPY", "0.5")])).await;
+    app.define("plans/gulf", json!({ "prices": [per_unit("KWD", "0.0005")] })).await;
+    app.define("tenants/gulf", json!({ "plan": "gulf" })).await;
     app.use_pages("a", 5).await.expect(201);
+    app.post_keyed(USAGE, "b", pages(5).of("gulf")).await.expect(201);
     let yen = draft(&app).await;
     assert_eq!((&yen["currency"], &yen["total"], amounts(&yen)), (&json!("JPY"), &json!("2"), vec!["2"]));
-    app.define("plans/plan", json!({ "prices": [per_unit("KWD", "0.0005")] })).await;
-    let dinar = draft(&app).await;
+    let dinar = app.get("/v1/tenants/gulf/statements/draft").await.expect(200).body;
     assert_eq!((&dinar["currency"], &dinar["total"]), (&json!("KWD"), &json!("0.002")));
     app.finish().await;
 }
@@ -153,6 +162,31 @@ async fn overage_is_what_was_consumed_beyond_the_quota() {
     let statement = draft(&app).await;
     assert_eq!(amounts(&statement), ["10.00", "2.00"], "{statement}");
     assert_eq!(statement["lines"][1]["quantity"], "20");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_bill_too_large_to_be_written_names_its_meter() {
+    let app = priced(json!([price(json!({ "model": "per_unit", "unit": "9999999999999999" }))])).await;
+    app.use_pages("a", 100).await.expect(201);
+    app.drained().await;
+    let answer = app.get(DRAFT).await;
+    answer.is_problem(422, "validation_failed");
+    assert!(answer.text("/errors/0/message").contains("the amount of page is too large"), "{answer:?}");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_draft_holds_the_use_of_its_own_period_alone() {
+    let app = priced(json!([price(json!({ "model": "per_unit", "unit": "1" }))])).await;
+    app.define("plans/plan", json!({ "quotas": [quota_of("50")] })).await;
+    app.use_pages("a", 3).await.expect(201);
+    app.move_clock("2026-03-31T12:00:00Z").await;
+    app.app().operations.memory.open_next_periods().await.unwrap();
+    assert_eq!(amounts(&draft(&app).await), ["3.00"], "April's quota is open already");
+    app.move_clock("2026-04-01T00:00:00Z").await;
+    app.use_pages("b", 4).await.expect(201);
+    assert_eq!(amounts(&draft(&app).await), ["4.00"]);
     app.finish().await;
 }
 

@@ -175,6 +175,11 @@ impl Edit {
         self.places.contains_key(&(kind, id.to_owned()))
     }
 
+    /// Whether it is a file that takes away the prices that its lists do not have.
+    pub fn prunes_prices(&self) -> bool {
+        self.is_file && self.prune.contains(&Prune::Prices)
+    }
+
     /// Where errors of a definition point.
     pub fn pointer(&self, kind: DefinitionKind, id: &str) -> String {
         let list = kind.list_name();

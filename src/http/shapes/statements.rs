@@ -91,12 +91,16 @@ pub(in crate::http) struct DraftStatementAnswer {
     pub(in crate::http) status: &'static str,
     /// The tenant's plan.
     pub(in crate::http) plan: Option<String>,
+    /// The version of the policy whose prices these are.
+    pub(in crate::http) policy_version: u64,
     /// The open billing period.
     pub(in crate::http) period: PeriodAnswer,
     /// The currency of all amounts; null where nothing has a price.
     pub(in crate::http) currency: Option<&'static str>,
     /// The lines.
     pub(in crate::http) lines: Vec<StatementLineAnswer>,
+    /// The meters that were used and have prices, of which none holds for this period: their use is in no line.
+    pub(in crate::http) unpriced: Vec<String>,
     /// The sum of the lines.
     pub(in crate::http) total: String,
     /// When the books were read.
@@ -172,12 +176,23 @@ impl From<&Line> for StatementLineAnswer {
 
 impl From<DraftStatement> for DraftStatementAnswer {
     fn from(draft: DraftStatement) -> Self {
-        let DraftStatement { tenant, plan, period, zone, bill, as_of_ms, as_of_event } = draft;
+        let DraftStatement {
+            tenant,
+            plan,
+            policy_version,
+            period,
+            zone,
+            bill,
+            unpriced,
+            as_of_ms,
+            as_of_event,
+        } = draft;
         let lines = bill.iter().flat_map(|bill| bill.lines());
         Self {
             tenant: tenant.to_string(),
             status: "draft",
             plan: plan.map(|plan| plan.to_string()),
+            policy_version,
             period: PeriodAnswer {
                 start: rfc3339(period.start_ms),
                 end: rfc3339(period.end_ms),
@@ -185,6 +200,7 @@ impl From<DraftStatement> for DraftStatementAnswer {
             },
             currency: bill.as_ref().map(|bill| bill.currency().code()),
             lines: lines.map(StatementLineAnswer::from).collect(),
+            unpriced: unpriced.iter().map(ToString::to_string).collect(),
             total: bill.as_ref().map_or_else(|| "0".to_owned(), |bill| bill.total().to_string()),
             as_of: rfc3339(as_of_ms),
             as_of_event: as_of_event.to_string(),

@@ -1,8 +1,10 @@
-//! A tenant's zone and anchor day by their dates: when a change of them takes effect, and how one to come is shown.
+//! A tenant's zone, anchor day and currency by their dates: when a change of them takes effect, and how one to come is
+//! shown.
 
 use serde_json::{Value, json};
 
 use super::PolicyVerbs;
+use crate::domain::currencies::Currencies;
 use crate::domain::ids::TenantId;
 use crate::domain::instant::rfc3339;
 use crate::domain::period::{Calendar, Calendars, WindowKind};
@@ -13,12 +15,19 @@ impl PolicyVerbs {
     pub(in crate::operations) fn shown(&self, stored: &StoredTenant) -> Value {
         // Where no calendars are stored, none is still to come, whatever the definition says.
         let calendars = Calendars::of(stored.calendars.clone(), Calendar::default());
-        self.with_calendars(stored.definition.clone(), &calendars)
+        self.with_dates(stored.definition.clone(), &calendars, &stored.currencies.clone().into())
     }
 
-    /// Adds the current calendar and those to come, while a change of calendar is still to come.
-    pub(super) fn with_calendars(&self, mut definition: Value, calendars: &Calendars) -> Value {
-        let to_come = calendars.to_come(self.core.clock.now_ms());
+    /// Adds the current calendar and those to come, while a change of calendar is still to come, and currencies
+    /// likewise.
+    pub(super) fn with_dates(
+        &self,
+        mut definition: Value,
+        calendars: &Calendars,
+        currencies: &Currencies,
+    ) -> Value {
+        let now_ms = self.core.clock.now_ms();
+        let to_come = calendars.to_come(now_ms);
         if let (Some(fields), false) = (definition.as_object_mut(), to_come.is_empty()) {
             let shown = to_come.iter().map(|dated| {
                 let (zone, anchor_day) = (dated.calendar.zone.name(), u8::from(dated.calendar.anchor_day));
@@ -30,6 +39,14 @@ impl PolicyVerbs {
                 }
             });
             fields.insert("calendars".into(), shown.collect());
+        }
+        let to_come = currencies.to_come(now_ms);
+        if let (Some(fields), false) = (definition.as_object_mut(), to_come.is_empty()) {
+            let shown = to_come.iter().map(|dated| match dated.from_ms {
+                0 => json!({ "currency": dated.currency }),
+                from_ms => json!({ "from": rfc3339(from_ms), "currency": dated.currency }),
+            });
+            fields.insert("currencies".into(), shown.collect());
         }
         definition
     }

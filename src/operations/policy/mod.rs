@@ -54,8 +54,11 @@ impl PolicyVerbs {
         let changed = self.change_policy(edit, terms, actor).await?;
         let definition = changed.settled.definitions.json(kind, id).ok_or_else(|| missing(kind, id))?;
         let mut definition = definition.map_err(internal)?;
-        if let (DefinitionKind::Tenant, Some(calendars)) = (kind, changed.settled.calendars.get(id)) {
-            definition = self.with_calendars(definition, calendars);
+        let settled = &changed.settled;
+        if let (DefinitionKind::Tenant, Some(calendars), Some(currencies)) =
+            (kind, settled.calendars.get(id), settled.currencies.get(id))
+        {
+            definition = self.with_dates(definition, calendars, currencies);
         }
         let written = changed.written.iter().flat_map(|written| &written.objects);
         let now =

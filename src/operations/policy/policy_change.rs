@@ -145,6 +145,13 @@ impl PolicyVerbs {
             draft.work_out(some)?;
             tokio::task::yield_now().await;
         }
+        for tenant in draft.with_price_gaps().collect::<Vec<_>>() {
+            // One that has booked refuses the change, whatever the others have.
+            if self.may_have_booked(&tenant).await? {
+                break;
+            }
+            draft.note_unbooked(tenant);
+        }
         Ok(draft)
     }
 
@@ -174,6 +181,15 @@ impl PolicyVerbs {
         for tenant in draft.deleted_tenants() {
             if self.has_booked(&tenant).await? {
                 errors.push(FieldError::new("", "is in the books; set `archived` instead of deleting it"));
+            }
+        }
+        for pruned in draft.pruned_prices() {
+            let is_its = match &pruned.tenant {
+                Some(tenant) => self.has_booked(tenant).await?,
+                None => true,
+            };
+            if is_its && self.is_meter_used(&pruned.meter).await? {
+                errors.push(pruned.error);
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }

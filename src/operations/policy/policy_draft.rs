@@ -1,11 +1,14 @@
 //! A change of the policy computed on what is stored: it is checked and has every row to write.
 
+mod price_gaps;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::calendars::calendar_change;
+use crate::domain::currencies::Currencies;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::meter::Meter;
@@ -17,7 +20,7 @@ use crate::domain::policy::document::Definitions;
 use crate::domain::policy::edit::{Checks, Edit};
 use crate::domain::policy::resets::{TenantBefore, resets_of_all, tenant_resets_after};
 use crate::domain::policy::{Dangling, Policy};
-use crate::domain::price::currency_of;
+use crate::domain::price::{Price, currency_of};
 use crate::domain::tenant::TenantDefinition;
 use crate::ledger::{
     CalendarChange, CurrencyChange, Expected, Generation, PolicyAction, PolicyChange, PolicyVersions,
@@ -50,6 +53,7 @@ pub(in crate::operations) struct Draft {
 struct Kept {
     version: u64,
     calendars: Vec<DatedCalendar>,
+    currencies: Currencies,
     /// None where it cannot be decoded.
     read: Option<(Arc<TenantDefinition>, Resets)>,
 }
@@ -71,6 +75,8 @@ pub(in crate::operations) struct Settled {
     pub(in crate::operations) definitions: Definitions,
     /// The calendars of the tenants that the change names and does not create.
     pub(in crate::operations) calendars: BTreeMap<TenantId, Calendars>,
+    /// The currencies of the same tenants.
+    pub(in crate::operations) currencies: BTreeMap<TenantId, Currencies>,
     /// Tenants that were skipped because what is stored of them cannot be resolved.
     pub(super) unresolved: Vec<(TenantId, String)>,
 }
@@ -131,7 +137,12 @@ impl Draft {
     pub(in crate::operations) fn keep(&mut self, stored: StoredTenant) {
         let read = stored_json(&stored.definition)
             .and_then(|definition| Ok((Arc::new(definition), stored_json(&stored.counter_resets)?)));
-        let kept = Kept { version: stored.version, calendars: stored.calendars, read: read.ok() };
+        let kept = Kept {
+            version: stored.version,
+            calendars: stored.calendars,
+            currencies: stored.currencies.into(),
+            read: read.ok(),
+        };
         self.kept.insert(stored.id, kept);
     }
 
@@ -156,25 +167,22 @@ impl Draft {
         Some(calendar_change(id, &before, asked, self.unbooked.contains(id), self.now_ms))
     }
 
+    /// None also where it pays in none before: then the open period is paid in the one after.
     fn currency_change(&self, id: &TenantId) -> Option<CurrencyChange> {
         let kept = self.kept.get(id)?;
         let (old, _) = kept.read.as_ref()?;
         let after = self.edit.tenant_after(id, Some(old))?.currency;
+        if old.currency == after {
+            return None;
+        }
+        let change = |before, from_ms| CurrencyChange { tenant: id.clone(), before, after, from_ms };
+        if self.unbooked.contains(id) {
+            return Some(change(None, None));
+        }
+        let before = paid_in(&self.before, old)?;
         let calendars = Calendars::of(kept.calendars.clone(), old.calendar());
         let next_start_ms = calendars.window(WindowKind::Period, self.now_ms).end_ms;
-        (old.currency != after).then(|| CurrencyChange {
-            tenant: id.clone(),
-            before: self.paid_in(old),
-            after,
-            from_ms: (!self.unbooked.contains(id)).then_some(next_start_ms),
-        })
-    }
-
-    /// The currency that a tenant pays in before the change.
-    fn paid_in(&self, tenant: &TenantDefinition) -> Option<Currency> {
-        let plan = tenant.plan.as_ref().and_then(|plan| self.before.plan(plan));
-        let prices = plan.into_iter().flat_map(|plan| &plan.prices).chain(&tenant.prices);
-        currency_of(tenant.currency, prices).ok().flatten()
+        Some(change(Some(before), Some(next_start_ms)))
     }
 
     /// Finds which counters start again at zero. Every tenant that the change concerns must have been added.
@@ -291,6 +299,7 @@ impl Draft {
                 errors.extend(wrong.iter().cloned());
             }
         }
+        errors.extend(self.price_gaps());
         errors
     }
 
@@ -361,7 +370,7 @@ impl Draft {
     pub(in crate::operations) fn settled(&self) -> Settled {
         let (mut before, mut definitions) =
             (self.before.definitions().clone(), self.then.definitions().clone());
-        let mut calendars = BTreeMap::new();
+        let (mut calendars, mut currencies) = (BTreeMap::new(), BTreeMap::new());
         for id in self.edit.tenants() {
             let old = self.kept.get(&id).and_then(|kept| Some(&kept.read.as_ref()?.0));
             if let Some(tenant) = self.edit.tenant_after(&id, old) {
@@ -369,6 +378,7 @@ impl Draft {
                     let changed = self.calendar_change(&id).and_then(|change| change.calendars);
                     let stay = || Calendars::of(kept.calendars.clone(), tenant.calendar());
                     calendars.insert(id.clone(), changed.unwrap_or_else(stay));
+                    currencies.insert(id.clone(), self.currencies_after(&id, kept));
                 }
                 definitions.tenants.insert(id.clone(), tenant);
             }
@@ -381,7 +391,17 @@ impl Draft {
             Outcome::Unresolved(why) => Some((id.clone(), why.clone())),
             _ => None,
         });
-        Settled { changes, definitions, calendars, unresolved: unresolved.collect() }
+        Settled { changes, definitions, calendars, currencies, unresolved: unresolved.collect() }
+    }
+
+    fn currencies_after(&self, id: &TenantId, kept: &Kept) -> Currencies {
+        match self.currency_change(id) {
+            Some(CurrencyChange { before, after, from_ms: Some(from_ms), .. }) => {
+                kept.currencies.changed(before, after, from_ms)
+            }
+            Some(_) => Currencies::default(),
+            None => kept.currencies.clone(),
+        }
     }
 
     /// The objects except tenants that are written, each against the version at which it was read.
@@ -401,6 +421,18 @@ impl Draft {
         });
         changed.collect()
     }
+}
+
+/// The currency that a tenant pays in under this policy.
+fn paid_in(policy: &Policy, tenant: &TenantDefinition) -> Option<Currency> {
+    let prices = plan_prices(policy, tenant).iter().chain(&tenant.prices);
+    currency_of(tenant.currency, prices).ok().flatten()
+}
+
+/// The prices of a tenant's plan.
+fn plan_prices<'a>(policy: &'a Policy, tenant: &TenantDefinition) -> &'a [Price] {
+    let plan = tenant.plan.as_ref().and_then(|plan| policy.plan(plan));
+    plan.map_or(&[], |plan| &plan.prices)
 }
 
 fn generation_row(row: GenerationRow) -> Generation {
