@@ -180,6 +180,7 @@ impl World {
             field: quota_field(),
             version: 1,
             parts: vec![(0, Units::new(1_000_000_000_000).unwrap())],
+            bounds_ms: Vec::new(),
             until_ms: self.window().1,
         };
         let warm = WarmState { capacities: vec![capacity], ..WarmState::default() };

@@ -43,6 +43,7 @@ end
 -- include fit
 -- include refusing_checks
 -- include shadow_refusals
+-- include unsettled_quotas
 -- include longest_delay
 -- include modes
 
@@ -87,6 +88,10 @@ if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) t
   return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
 end
 local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, mode == USAGE, now)
+local unsettled = unsettled_quotas(checks, refusing)
+if unsettled ~= '' then
+  return { COLD, real, now, last_id(KEYS[2]), 0, '', unsettled }
+end
 local granted, any = amounts, true
 if mode == BEST_EFFORT or refusing ~= '' then
   granted, any = fit(amounts, checks, mode == USAGE)

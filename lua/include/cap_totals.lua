@@ -1,6 +1,6 @@
 -- Cuts the totals of `cap` lines, line by line in order: to what is held plus the least remaining of the record's
 -- capped counters that still count. Returns what is cut off each line (empty when nothing is), or the number from 0 of
--- a counter whose quota capacity is unknown.
+-- a counter whose quota capacity is unknown, or only a bound that would cut.
 local function cap_totals(record, totals, now)
   local uncharged, cut, taken = {}, false, {}
   local open = record.state == STATE_RESERVED
@@ -16,6 +16,9 @@ local function cap_totals(record, totals, now)
           return nil, number - 1
         end
         local room = counter.algorithm.room(counter, capacity or 0) - (taken[number] or 0)
+        if record.lines[line].caps and counter.is_bound and totals[line] > free + math.max(math.floor(room / weight), 0) then
+          return nil, number - 1
+        end
         if record.lines[line].caps then
           most = math.min(most, math.max(held, free + math.max(math.floor(room / weight), 0)))
         end

@@ -62,7 +62,7 @@ local function measure(keys, counters, epoch, now, born_at)
       at = tenant.next + 1
       tenant.next = at
       if tenant.warm then
-        counter.capacity = quota_capacity(tenant.values[at], now)
+        counter.capacity, counter.is_bound = quota_capacity(tenant.values[at], now)
       end
     end
   end

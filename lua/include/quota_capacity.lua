@@ -1,4 +1,5 @@
--- A quota's capacity at this time; nothing when it is missing, has not begun, or is no longer valid.
+-- A quota's capacity at this time, and whether it is only a bound: what fits under it is allowed, and of what does not
+-- the ledger is asked first. Nothing when it is missing, has not begun, or is no longer valid.
 local function quota_capacity(raw, now)
   if not raw then
     return nil
@@ -11,5 +12,11 @@ local function quota_capacity(raw, now)
       capacity = amount
     end
   end
-  return now < struct.unpack('<i8', raw, at) and capacity or nil
+  if not capacity or now >= struct.unpack('<i8', raw, at) then
+    return nil
+  end
+  if capacity < 0 then
+    return -1 - capacity, true
+  end
+  return capacity, false
 end

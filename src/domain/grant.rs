@@ -146,22 +146,33 @@ impl GrantTerms {
 pub struct CapacityChange {
     /// From when on (unix ms).
     pub at_ms: i64,
-    /// By how much it rises.
+    /// By how much it rises; negative where a grant ends.
     pub rise: Decimal,
+    /// Whether a grant ends there: how much of it is unburnt is not known yet, so the whole is taken.
+    pub is_end: bool,
 }
 
-/// A quota's capacity over a period: from the period's start on what the books say, then with each change that they do
-/// not have yet. It has a part for each instant of a change, by time.
+/// A quota's capacity over a period.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapacityOverTime {
+    /// From which instant (unix ms, ascending) which capacity holds.
+    pub parts: Vec<(i64, Units)>,
+    /// From which instant on (unix ms) the parts are only bounds.
+    pub bound_from_ms: Option<i64>,
+}
+
+/// A quota's capacity over a period: from the period's start on what is booked, then with each change that is not
+/// booked yet. It has a part for each instant of a change.
 pub fn capacity_over_time(
     period_start_ms: i64,
     booked: Decimal,
     changes: &[CapacityChange],
     decimals: Decimals,
-) -> Vec<(i64, Units)> {
+) -> CapacityOverTime {
     let mut changes: Vec<_> = changes.iter().collect();
     changes.sort_by_key(|change| change.at_ms);
     let (mut amount, mut parts) = (booked, vec![(period_start_ms, units_of(booked, decimals))]);
-    for change in changes {
+    for change in &changes {
         amount += change.rise;
         let (from_ms, units) = (change.at_ms.max(period_start_ms), units_of(amount, decimals));
         match parts.last_mut() {
@@ -169,7 +180,8 @@ pub fn capacity_over_time(
             _ => parts.push((from_ms, units)),
         }
     }
-    parts
+    let first_end = changes.iter().find(|change| change.is_end);
+    CapacityOverTime { parts, bound_from_ms: first_end.map(|change| change.at_ms.max(period_start_ms)) }
 }
 
 /// A capacity as the gate counts it: never more than the amount, and nothing where that is negative.
@@ -222,18 +234,25 @@ mod tests {
     }
 
     #[test]
-    fn capacity_rises_where_grants_begin() {
-        let rise = |at_ms, amount: &str| CapacityChange { at_ms, rise: amount.parse().unwrap() };
-        let parts = |changes: &[CapacityChange]| {
-            let parts = capacity_over_time(100, "1.5".parse().unwrap(), changes, Decimals::new(2).unwrap());
-            parts.into_iter().map(|(from_ms, units)| (from_ms, units.get())).collect::<Vec<_>>()
+    fn capacity_rises_where_grants_begin_and_is_a_bound_from_the_first_end_on() {
+        let change =
+            |at_ms, amount: &str, is_end| CapacityChange { at_ms, rise: amount.parse().unwrap(), is_end };
+        let rise = |at_ms, amount| change(at_ms, amount, false);
+        let over = |changes: &[CapacityChange]| {
+            let over = capacity_over_time(100, "1.5".parse().unwrap(), changes, Decimals::new(2).unwrap());
+            let parts = over.parts.into_iter().map(|(from_ms, units)| (from_ms, units.get()));
+            (parts.collect::<Vec<_>>(), over.bound_from_ms)
         };
-        assert_eq!(parts(&[]), [(100, 150)]);
+        assert_eq!(over(&[]), (vec![(100, 150)], None));
+        let rises = [rise(300, "2"), rise(200, "1"), rise(300, "0.25")];
+        assert_eq!(over(&rises), (vec![(100, 150), (200, 250), (300, 475)], None));
         assert_eq!(
-            parts(&[rise(300, "2"), rise(200, "1"), rise(300, "0.25")]),
-            [(100, 150), (200, 250), (300, 475)]
+            over(&[rise(50, "1")]),
+            (vec![(100, 250)], None),
+            "what began before counts from the start"
         );
-        assert_eq!(parts(&[rise(50, "1")]), [(100, 250)], "what began before counts from the start");
-        assert_eq!(parts(&[rise(200, "999999999999999999")])[1].1, UNITS_MAX, "no counter goes beyond it");
+        assert_eq!(over(&[rise(200, "999999999999999999")]).0[1].1, UNITS_MAX, "no counter goes beyond it");
+        let ends = [change(400, "-2", true), rise(200, "1"), change(300, "-0.5", true)];
+        assert_eq!(over(&ends), (vec![(100, 150), (200, 250), (300, 200), (400, 0)], Some(300)));
     }
 }

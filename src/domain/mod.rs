@@ -3,6 +3,8 @@
 pub mod algorithms;
 pub mod amount;
 pub mod booking;
+pub mod boundary;
+pub mod burn;
 pub mod chain;
 pub mod checkpoint;
 pub mod civil_date;

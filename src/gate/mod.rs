@@ -5,6 +5,7 @@
 
 mod anchor;
 mod backlog;
+mod boundary;
 pub mod breaker;
 mod call;
 mod cells;

@@ -49,6 +49,9 @@ pub struct QuotaCapacity {
     pub version: u64,
     /// From which instant (unix ms, ascending) which capacity holds; 1 to 16 parts.
     pub parts: Vec<(i64, Units)>,
+    /// The stretches (from and until, unix ms) whose parts are only bounds: of what does not fit, the ledger is asked
+    /// first.
+    pub bounds_ms: Vec<(i64, i64)>,
     /// After this instant (unix ms) the quota is cold.
     pub until_ms: i64,
 }
@@ -412,7 +415,8 @@ fn pack_new_counter(counter: &NewCounter) -> Vec<u8> {
     out
 }
 
-/// Name and value of a capacity's field: `i8 version  B parts`, per part `i8 from  i8 amount`, then `i8 until`.
+/// Name and value of a capacity's field: `i8 version  B parts`, per part `i8 from  i8 amount`, then `i8 until`. The
+/// amount of a part that is only a bound is -1 less the amount.
 fn pack_capacity(capacity: &QuotaCapacity) -> Result<[Vec<u8>; 2], GateError> {
     let malformed = |reason| GateError::Malformed { script: "capacity", reason };
     if !(1..=CAPACITY_PARTS_MAX).contains(&capacity.parts.len())
@@ -427,7 +431,8 @@ fn pack_capacity(capacity: &QuotaCapacity) -> Result<[Vec<u8>; 2], GateError> {
     value.put_byte(u8::try_from(capacity.parts.len()).unwrap_or(u8::MAX));
     for (from_ms, amount) in &capacity.parts {
         value.put_8(*from_ms);
-        value.put_8(amount.get());
+        let is_bound = capacity.bounds_ms.iter().any(|(start, end)| (*start..*end).contains(from_ms));
+        value.put_8(if is_bound { -1 - amount.get() } else { amount.get() });
     }
     value.put_8(capacity.until_ms);
     Ok([name, value])

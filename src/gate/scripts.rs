@@ -77,6 +77,8 @@ scripts! {
     Adopt = "adopt", "adopt";
     /// Appends the figures of a tenant's counters as an event.
     Checkpoint = "checkpoint", "checkpoint";
+    /// Appends an event at which the writer cuts.
+    Boundary = "boundary", "boundary";
     /// Adds what a checkpoint found missing in a counter.
     Repair = "repair", "repair";
     /// Undoes a repeat of a booked operation.
@@ -101,7 +103,8 @@ includes! {
     "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_totals" "read_weights"
     "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds" "reload_light"
     "resolving" "same_totals" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
-    "told_sequence" "unchanged" "unfit" "unknown_room" "window_wait" "write_change" "write_counters" "write_light"
+    "told_sequence" "unchanged" "unfit" "unknown_room" "unsettled_quotas" "window_wait" "write_change" "write_counters"
+    "write_light"
 }
 
 macro_rules! algorithm_files {
@@ -130,6 +133,7 @@ impl Script {
                 | Self::Extend
                 | Self::Expire
                 | Self::Checkpoint
+                | Self::Boundary
         )
     }
 

@@ -31,8 +31,8 @@ pub(super) const KINDS: [&str; 12] = [
 ];
 
 /// What is done to them.
-pub(super) const ACTIONS: [&str; 8] =
-    ["accept", "create", "delete", "discard", "put", "resolve", "revoke", "run"];
+pub(super) const ACTIONS: [&str; 9] =
+    ["accept", "create", "delete", "discard", "put", "resolve", "revoke", "run", "void"];
 
 /// A change in the audit log.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]

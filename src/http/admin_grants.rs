@@ -11,7 +11,7 @@ use super::body::JsonBody;
 use super::headers::IDEMPOTENCY_REPLAYED;
 use super::idempotency;
 use super::list::Listing;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, ProblemDocument};
 use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::amount::Amount;
@@ -54,7 +54,7 @@ struct GrantBody {
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime, example = "2027-01-10T00:00:00Z")]
     effective_at: Option<Time>,
-    /// Until when (RFC 3339): the end of the period in which it begins.
+    /// Until when (RFC 3339): at most the end of the period in which it begins.
     #[schema(value_type = String, format = DateTime, example = "2027-02-01T00:00:00Z")]
     expires_at: Time,
     /// `none`: once.
@@ -115,8 +115,13 @@ struct GrantAnswer {
     recurrence: Recurrence,
     /// Why.
     reason: String,
-    /// `scheduled`: it begins later. `active`. `expired`: it has ended.
+    /// `scheduled`: it begins later. `active`. `ending`: it is voided, and what is unburnt is not booked yet. `voided`.
+    /// `expired`: it has ended by itself.
     status: String,
+    /// When it was voided; null if it was not.
+    voided_at: Option<String>,
+    /// What was unburnt of it when it ended before its period, once that is booked.
+    unburnt: Option<String>,
     /// When it was made.
     created_at: String,
     /// The key by which it was made.
@@ -140,6 +145,8 @@ impl From<GrantDetails> for GrantAnswer {
             recurrence: Recurrence::None,
             reason: stored.reason,
             status: state.as_str().into(),
+            voided_at: stored.voided_at_ms.map(rfc3339),
+            unburnt: stored.settled_amount.map(|amount| amount.to_string()),
             created_at: rfc3339(stored.created_at_ms),
             created_by: stored.created_by,
             replayed,
@@ -221,6 +228,30 @@ pub(super) async fn create_grant(
     let mut answer = json(HttpResponse::Ok(), &GrantAnswer::from(made))?;
     answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     Ok(answer)
+}
+
+/// Void a grant: what is unburnt of it is taken back. One that has not begun never will. A repeat changes nothing.
+#[utoipa::path(
+    tag = "admin",
+    params(("id" = String, Path, description = "The grant.")),
+    responses(
+        (status = 200, description = "Voided, or ending where a server is away.", body = GrantAnswer),
+        (status = 409, description = "`already_resolved`: it has expired.", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+#[post("/v1/admin/grants/{id}/void")]
+pub(super) async fn void_grant(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    Query::of(&request)?.finish()?;
+    let id = grant_id(&id)?;
+    let operations = state.operations.clone();
+    let voided =
+        state.mutate(Box::pin(async move { operations.grants.void(id, caller.actor()).await })).await??;
+    json(HttpResponse::Ok(), &GrantAnswer::from(voided))
 }
 
 fn grant_id(text: &str) -> Result<GrantId, Problem> {

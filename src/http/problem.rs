@@ -325,6 +325,7 @@ impl From<OperationError> for Problem {
                 Self::with_reservation(Code::IdempotencyKeyReused, detail, *first)
             }
             OperationError::GrantKeyReused(_) => Self::new(Code::IdempotencyKeyReused, detail),
+            OperationError::GrantEnded(_) => Self::new(Code::AlreadyResolved, detail),
             OperationError::Rejected(rejection, found) => match rejection {
                 Rejection::AlreadyResolved => Self::with_reservation(Code::AlreadyResolved, detail, *found),
                 Rejection::Expired => Self::with_reservation(Code::ReservationExpired, detail, *found),

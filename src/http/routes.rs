@@ -130,6 +130,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/grants", Access::AdminRead),
     route(Method::GET, "/v1/admin/grants/{id}", Access::AdminRead),
     route(Method::POST, "/v1/admin/grants", Access::Finance),
+    route(Method::POST, "/v1/admin/grants/{id}/void", Access::Finance),
     route(Method::GET, "/v1/admin/keys", Access::AdminRead),
     route(Method::POST, "/v1/admin/keys", Access::Admin),
     route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
@@ -180,6 +181,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_grants::list_grants)
         .service(admin_grants::get_grant)
         .service(admin_grants::create_grant)
+        .service(admin_grants::void_grant)
         .service(admin_keys::list_keys)
         .service(admin_keys::create_key)
         .service(admin_keys::revoke_key)

@@ -90,7 +90,10 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
         }
         Job::Grants => {
             let done = operations.grants.follow().await?;
-            Ok(format!("booked {} grants and told {} capacities", done.begun, done.told))
+            let (begun, settled, told) = (done.begun, done.settled, done.told);
+            Ok(format!(
+                "booked {begun} grants that began and {settled} that ended, and sent {told} capacities"
+            ))
         }
         Job::Partitions => {
             let now_ms = operations.now_ms();

@@ -12,13 +12,15 @@ use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
+use super::cuts::{self, DueCut};
 use super::quotas::{self, Opening};
 use super::schema::{grants, quota_periods, tenants, untold_capacities};
 use super::{BEGIN, BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, audit, instant, journal, number};
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::{MeterId, OutboxId, TenantId};
+use crate::domain::movements::Movement;
 use crate::domain::movements::grants::grant;
 use crate::domain::period::Window;
 
@@ -51,6 +53,12 @@ pub struct StoredGrant {
     pub created_by: String,
     /// The start of the period in whose books it is (unix ms); none before it begins.
     pub period_start_ms: Option<i64>,
+    /// When it was voided (unix ms).
+    pub voided_at_ms: Option<i64>,
+    /// When it ended, once what was unburnt of it is booked (unix ms).
+    pub settled_at_ms: Option<i64>,
+    /// What was unburnt of it then.
+    pub settled_amount: Option<Amount>,
 }
 
 /// The period of a quota in which a grant begins, as policy has it now.
@@ -95,7 +103,7 @@ pub type GrantCursor = (i64, GrantId);
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = grants, check_for_backend(Pg))]
-struct Row {
+pub(crate) struct Row {
     tenant: TenantId,
     id: uuid::Uuid,
     meter: MeterId,
@@ -114,10 +122,15 @@ struct Row {
     created_by: String,
     #[diesel(deserialize_as = MillisecondsIfAny)]
     period_start: Option<i64>,
+    #[diesel(deserialize_as = MillisecondsIfAny)]
+    voided_at: Option<i64>,
+    #[diesel(deserialize_as = MillisecondsIfAny)]
+    settled_at: Option<i64>,
+    settled_amount: Option<Decimal>,
 }
 
 impl Row {
-    fn read(self) -> Result<StoredGrant, LedgerError> {
+    pub(crate) fn read(self) -> Result<StoredGrant, LedgerError> {
         let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of the grant {}", self.id));
         Ok(StoredGrant {
             id: GrantId::from_uuid(self.id),
@@ -136,6 +149,12 @@ impl Row {
             created_at_ms: self.created_at,
             created_by: self.created_by,
             period_start_ms: self.period_start,
+            voided_at_ms: self.voided_at,
+            settled_at_ms: self.settled_at,
+            settled_amount: match self.settled_amount {
+                Some(amount) => Some(Amount::from_decimal(amount).map_err(|_| damaged("unburnt amount"))?),
+                None => None,
+            },
         })
     }
 }
@@ -168,7 +187,7 @@ impl Ledger {
             async move {
                 lock_tenant(connection, &stored.tenant).await?;
                 let Some(stored) = find(connection, stored.id).await? else { return Ok(false) };
-                if stored.period_start_ms.is_some() {
+                if stored.period_start_ms.is_some() || stored.settled_at_ms.is_some() {
                     return Ok(false);
                 }
                 let period_start_ms = book(&ledger, connection, &stored, &period).await?;
@@ -184,9 +203,10 @@ impl Ledger {
         .await
     }
 
-    /// Grants that have begun by `now_ms` and are not booked, by when they begin (unix ms) and id, after `after`.
+    /// Grants of one tenant or of all that have begun by `now_ms` and are not booked, by when they begin (unix ms) and id, after `after`.
     pub async fn grants_to_begin(
         &self,
+        tenant: Option<&TenantId>,
         now_ms: i64,
         after: Option<(i64, GrantId)>,
         limit: usize,
@@ -198,8 +218,12 @@ impl Ledger {
         let after = instant::from_ms(after_ms)?;
         let query = || {
             let later = grants::effective_at.gt(after);
-            grants::table
-                .filter(grants::period_start.is_null())
+            let mut due = grants::table.into_boxed();
+            if let Some(tenant) = tenant {
+                due = due.filter(grants::tenant.eq(tenant));
+            }
+            due.filter(grants::period_start.is_null())
+                .filter(grants::settled_at.is_null())
                 .filter(grants::effective_at.le(now))
                 .filter(grants::effective_at.ge(after))
                 .filter(later.or(grants::id.gt(after_id)))
@@ -323,6 +347,9 @@ async fn create(
         created_at_ms: new.now_ms,
         created_by: actor.to_owned(),
         period_start_ms: None,
+        voided_at_ms: None,
+        settled_at_ms: None,
+        settled_amount: None,
     };
     if new.effective_at_ms <= new.now_ms {
         stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period).await?);
@@ -338,12 +365,18 @@ async fn create(
 
 /// A transaction that changes a quota's capacity, or opens a period of it, has the tenant to itself. Otherwise a period
 /// could be opened and sent to the gate with the version that a grant has just raised, but without the grant.
-async fn lock_tenant(connection: &mut AsyncPgConnection, tenant: &TenantId) -> Result<(), LedgerError> {
+pub(crate) async fn lock_tenant(
+    connection: &mut AsyncPgConnection,
+    tenant: &TenantId,
+) -> Result<(), LedgerError> {
     tenants::table.find(tenant).select(tenants::id).for_update().execute(connection).await?;
     Ok(())
 }
 
-async fn find(connection: &mut AsyncPgConnection, id: GrantId) -> Result<Option<StoredGrant>, LedgerError> {
+pub(crate) async fn find(
+    connection: &mut AsyncPgConnection,
+    id: GrantId,
+) -> Result<Option<StoredGrant>, LedgerError> {
     let found = grants::table.filter(grants::id.eq(id.uuid())).select(Row::as_select());
     found.first(connection).await.optional()?.map(Row::read).transpose()
 }
@@ -388,22 +421,31 @@ async fn book(
         .first(connection)
         .await?;
     let window = Window { start_ms, end_ms: end.timestamp_millis() };
-    journal::post_beside_outbox(connection, partition, vec![posting(stored, window)]).await?;
+    let begin = posting(stored, window, 1, stored.effective_at_ms, grant(window, stored.amount));
+    journal::post_beside_outbox(connection, partition, vec![begin]).await?;
+    let begin = DueCut { is_end: false, due_at_ms: stored.effective_at_ms, after: OutboxId::default() };
+    let end = DueCut { is_end: true, due_at_ms: stored.expires_at_ms, after: OutboxId::default() };
+    cuts::want(connection, partition, stored, start_ms, begin).await?;
+    if stored.expires_at_ms < window.end_ms {
+        cuts::want(connection, partition, stored, start_ms, end).await?;
+    }
     Ok(start_ms)
 }
 
-/// The entry says when the grant took effect, so that the books do not depend on when it was booked.
-fn posting(stored: &StoredGrant, period: Window) -> Posting {
-    let line = PostedLine {
-        meter: stored.meter.clone(),
-        movements: grant(period, stored.amount),
-        begins_to_consume: false,
-    };
+/// The entries say when the grant began or ended, so that the books do not depend on when they were booked.
+pub(crate) fn posting(
+    stored: &StoredGrant,
+    period: Window,
+    step: u32,
+    happened_at_ms: i64,
+    movements: Vec<Movement>,
+) -> Posting {
+    let line = PostedLine { meter: stored.meter.clone(), movements, begins_to_consume: false };
     Posting {
         tenant: stored.tenant.clone(),
         operation_id: stored.id.uuid(),
-        step: 1,
-        happened_at_ms: stored.effective_at_ms,
+        step,
+        happened_at_ms,
         operation: String::new(),
         hour_start_ms: period.start_ms,
         subjects: Vec::new(),
@@ -437,7 +479,7 @@ async fn insert(
 }
 
 /// Raises the version of the quota's periods that have not ended, and notes that the gate lacks it.
-async fn raise_versions(
+pub(crate) async fn raise_versions(
     connection: &mut AsyncPgConnection,
     tenant: &TenantId,
     meter: &MeterId,

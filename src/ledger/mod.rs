@@ -15,6 +15,7 @@ mod columns;
 mod connection;
 mod currencies;
 pub mod cursors;
+pub(crate) mod cuts;
 mod damages;
 pub mod entries;
 pub mod epochs;
@@ -71,6 +72,7 @@ pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT,
 pub use connection::{LedgerOptions, address_of};
 pub use currencies::CurrencyChange;
 pub use cursors::{AbandonedTail, Cursor};
+pub use cuts::Voided;
 pub use damages::Damage;
 pub use entries::{EntryCursor, EntryFilter, StoredEntry};
 pub use epochs::PartitionRow;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{Array, BigInt, Nullable, Numeric, SmallInt, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Bool, Nullable, Numeric, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -27,6 +27,8 @@ pub struct QuotaCapacity {
     pub version: u64,
     /// From which instant (unix ms, ascending) which absolute capacity holds.
     pub parts: Vec<(i64, Units)>,
+    /// The stretches (from and until, unix ms) whose parts are only bounds, because a grant ends there.
+    pub bounds_ms: Vec<(i64, i64)>,
     /// After this instant (unix ms) the gate has to ask again.
     pub until_ms: i64,
 }
@@ -39,6 +41,11 @@ impl QuotaCapacity {
     pub fn at(&self, at_ms: i64) -> Option<Units> {
         let begun = self.parts.iter().take_while(|(from_ms, _)| *from_ms <= at_ms).last();
         begun.or(self.parts.as_slice().first()).map(|(_, units)| *units)
+    }
+
+    /// Whether the capacity at this instant (unix ms) is only a bound.
+    pub fn is_bound_at(&self, at_ms: i64) -> bool {
+        self.bounds_ms.iter().any(|(start_ms, end_ms)| (*start_ms..*end_ms).contains(&at_ms))
     }
 
     /// Ends before the first part that is too many: the gate then asks again.
@@ -90,16 +97,17 @@ impl Row {
 
     fn read(&self, changes: &[CapacityChange]) -> Result<QuotaCapacity, LedgerError> {
         let (start_ms, until_ms) = self.period_ms();
-        let parts = capacity_over_time(start_ms, self.capacity, changes, self.decimals()?);
-        Ok(QuotaCapacity { version: number::unsigned(self.version)?, parts, until_ms })
+        let over = capacity_over_time(start_ms, self.capacity, changes, self.decimals()?);
+        let bounds_ms = over.bound_from_ms.map(|from_ms| (from_ms, until_ms)).into_iter().collect();
+        Ok(QuotaCapacity { version: number::unsigned(self.version)?, parts: over.parts, bounds_ms, until_ms })
     }
 }
 
-/// Grants that are not in the books yet, by tenant, meter and the period (start and end, unix ms) in which they begin.
+/// What the books do not have yet of grants that begin or end, by tenant, meter and the period start (unix ms).
 type Changes = HashMap<(String, String, i64), Vec<CapacityChange>>;
 
 #[derive(QueryableByName)]
-struct ToBegin {
+struct Change {
     #[diesel(sql_type = Text)]
     tenant: String,
     #[diesel(sql_type = Text)]
@@ -107,12 +115,14 @@ struct ToBegin {
     #[diesel(sql_type = Timestamptz)]
     period_start: DateTime<Utc>,
     #[diesel(sql_type = Timestamptz)]
-    effective_at: DateTime<Utc>,
+    changes_at: DateTime<Utc>,
     #[diesel(sql_type = Numeric)]
-    amount: Decimal,
+    rise: Decimal,
+    #[diesel(sql_type = Bool)]
+    is_end: bool,
 }
 
-/// Reads which grants begin in these periods: tenant, meter, start and end (unix ms).
+/// Reads which grants begin or end in these periods: tenant, meter, start and end (unix ms).
 async fn read_changes(
     mut connection: &AsyncPgConnection,
     periods: &[(&str, &str, i64, i64)],
@@ -120,18 +130,19 @@ async fn read_changes(
     if periods.is_empty() {
         return Ok(Changes::new());
     }
-    let find = sql_query(include_str!("sql/grants_to_begin_in.sql"))
+    let find = sql_query(include_str!("sql/capacity_changes.sql"))
         .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
         .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, ..)| *meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
             periods.iter().map(|(_, _, start_ms, _)| *start_ms),
         )?)
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(periods.iter().map(|(.., end_ms)| *end_ms))?);
-    let rows: Vec<ToBegin> = Prepared(find).load(&mut connection).await?;
+    let rows: Vec<Change> = Prepared(find).load(&mut connection).await?;
     let mut changes = Changes::new();
     for row in rows {
         let key = (row.tenant, row.meter, row.period_start.timestamp_millis());
-        let change = CapacityChange { at_ms: row.effective_at.timestamp_millis(), rise: row.amount };
+        let at_ms = row.changes_at.timestamp_millis();
+        let change = CapacityChange { at_ms, rise: row.rise, is_end: row.is_end };
         changes.entry(key).or_default().push(change);
     }
     Ok(changes)
@@ -306,8 +317,10 @@ impl WithNext {
         if let (Some(end), Some(next), Some(version)) = (self.next_end, self.next_capacity, self.next_version)
         {
             let changes = changes_of(changes, &self.tenant, meter, end_ms);
-            capacity.parts.extend(capacity_over_time(end_ms, next, changes, self.current.decimals()?));
+            let over = capacity_over_time(end_ms, next, changes, self.current.decimals()?);
             capacity.until_ms = end.timestamp_millis();
+            capacity.parts.extend(over.parts);
+            capacity.bounds_ms.extend(over.bound_from_ms.map(|from_ms| (from_ms, capacity.until_ms)));
             capacity.version = number::unsigned(version)?;
         }
         let meter = MeterId::parse(meter).map_err(|_| LedgerError::Damaged(meter.clone()))?;

@@ -108,6 +108,20 @@ diesel::table! {
 }
 
 diesel::table! {
+    cuts (tenant, grant_id, is_end) {
+        tenant -> Text,
+        grant_id -> Uuid,
+        is_end -> Bool,
+        meter -> Text,
+        period_start -> Timestamptz,
+        epoch -> Int8,
+        sequence -> Int8,
+        consumed -> Numeric,
+        is_settled -> Bool,
+    }
+}
+
+diesel::table! {
     damages (work, item) {
         work -> Text,
         item -> Text,
@@ -115,6 +129,20 @@ diesel::table! {
         times -> Int8,
         first_at -> Timestamptz,
         last_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    due_cuts (tenant, grant_id, is_end) {
+        partition -> Int2,
+        tenant -> Text,
+        grant_id -> Uuid,
+        is_end -> Bool,
+        meter -> Text,
+        period_start -> Timestamptz,
+        due_at -> Timestamptz,
+        epoch -> Int8,
+        sequence -> Int8,
     }
 }
 
@@ -194,6 +222,9 @@ diesel::table! {
         created_at -> Timestamptz,
         created_by -> Text,
         period_start -> Nullable<Timestamptz>,
+        voided_at -> Nullable<Timestamptz>,
+        settled_at -> Nullable<Timestamptz>,
+        settled_amount -> Nullable<Numeric>,
     }
 }
 
@@ -508,7 +539,9 @@ diesel::allow_tables_to_appear_in_same_query!(
     calendars,
     counter_generations,
     cursors,
+    cuts,
     damages,
+    due_cuts,
     entries,
     epoch_ends,
     epochs,

@@ -353,6 +353,10 @@ pub enum GrantState {
     Scheduled,
     /// It counts.
     Active,
+    /// It is voided; what is unburnt of it is not booked yet.
+    Ending,
+    /// It is voided.
+    Voided,
     /// It has ended.
     Expired,
 }
@@ -363,6 +367,8 @@ impl GrantState {
         match self {
             Self::Scheduled => "scheduled",
             Self::Active => "active",
+            Self::Ending => "ending",
+            Self::Voided => "voided",
             Self::Expired => "expired",
         }
     }

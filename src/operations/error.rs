@@ -35,6 +35,9 @@ pub enum OperationError {
     /// The key was used for another grant.
     #[error("this idempotency key was used for another grant, {0}")]
     GrantKeyReused(GrantId),
+    /// The grant has ended by itself (unix ms).
+    #[error("the grant expired at {}", rfc3339(*.0))]
+    GrantEnded(i64),
     /// The call does not change the reservation, whose state is carried.
     #[error("{}", why(.0, .1))]
     Rejected(Rejection, Box<Reservation>),

@@ -3,33 +3,23 @@
 use std::sync::Arc;
 
 use crate::domain::grant::{GrantId, GrantTerms};
-use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
-use crate::ledger::{Granted, NewGrant, QuotaPeriod, StoredGrant};
+use crate::ledger::{Granted, NewGrant, QuotaPeriod, StoredGrant, Voided};
 use crate::operations::answers::{GrantDetails, GrantState, Rows};
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, FieldError, OperationError};
-use crate::operations::memory::{Memory, quota_of};
+use crate::operations::memory::{FollowedGrants, Memory, quota_period};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{GrantRequest, GrantsRequest};
 
-/// How many grants that have begun are read at once.
+/// How many voided grants are ended at once.
 const PAGE: usize = 500;
 
-/// Makes and lists grants.
+/// Makes, lists and voids grants.
 pub struct GrantVerbs {
     core: Arc<Core>,
     memory: Arc<Memory>,
-}
-
-/// What following the grants has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FollowedGrants {
-    /// Grants that have begun and were booked.
-    pub begun: u64,
-    /// Capacities that the gate has got.
-    pub told: u64,
 }
 
 impl GrantVerbs {
@@ -81,46 +71,78 @@ impl GrantVerbs {
         Ok(page.map(|stored| self.details(stored, false)))
     }
 
-    /// Books the grants that have begun, and sends the gate what it lacks of capacities.
+    /// Books the grants that have begun or ended, and sends the gate what it lacks of capacities.
     pub async fn follow(&self) -> Answer<FollowedGrants> {
-        let begun = self.begin_due().await?;
+        self.end_voided().await?;
+        let followed = self.memory.settle_grants(None).await?;
         let told = self.memory.send_untold_capacities().await?;
-        Ok(FollowedGrants { begun, told })
+        Ok(FollowedGrants { told, ..followed })
     }
 
-    async fn begin_due(&self) -> Answer<u64> {
-        let now_ms = self.core.gate_now_ms();
-        let (mut begun, mut after) = (0, None);
-        loop {
-            let due = self.core.ledger.grants_to_begin(now_ms, after, PAGE).await?;
-            let Some(last) = due.last() else { return Ok(begun) };
-            after = Some((last.effective_at_ms, last.id));
-            for stored in due {
-                let item = format!("grant {} of tenant {}", stored.id, stored.tenant);
-                match self.begin(stored, now_ms).await {
-                    Ok(true) => begun += 1,
-                    Ok(false) => {}
-                    Err(error) if error.is_server_away() => return Err(error),
-                    Err(error) => self.core.damage.pass_over(Work::Capacity, &item, &error).await,
+    /// Ends a grant now: the gate gets the capacity without it first, as a bound; then the grant is cut, what is
+    /// unburnt of it is booked, and the gate gets the exact capacity. What cannot be done now is done by the job.
+    pub async fn void(&self, id: GrantId, actor: &str) -> Answer<GrantDetails> {
+        let voided = self.core.ledger.void_grant(id, self.core.gate_now_ms(), actor).await?;
+        let (stored, replayed) = match voided {
+            Voided::Missing => return Err(OperationError::NotFound("there is no such grant".into())),
+            Voided::Expired(stored) => return Err(OperationError::GrantEnded(stored.expires_at_ms)),
+            Voided::Cancelled(stored) | Voided::Ending(stored) => (stored, false),
+            Voided::Before(stored) => (stored, true),
+        };
+        if let Err(error) = self.end_now(&stored).await {
+            tracing::warn!(tenant = %stored.tenant, grant = %id, %error, "a grant ends later");
+        }
+        let stored = self.core.ledger.grant(id).await?.unwrap_or(stored);
+        Ok(self.details(stored, replayed))
+    }
+
+    async fn end_now(&self, stored: &StoredGrant) -> Answer<()> {
+        if stored.settled_at_ms.is_none() {
+            self.end(stored).await?;
+            self.memory.settle_grants(Some(&stored.tenant)).await?;
+        }
+        let entry = self.core.policy.tenant(&stored.tenant).await?;
+        self.memory.send_capacity(&entry, &stored.meter, 0).await
+    }
+
+    /// Sends the strict bound to the gate, then wants the cut after what the outbox has by now.
+    async fn end(&self, stored: &StoredGrant) -> Answer<()> {
+        if let Some(entry) = self.core.policy.find_tenant(&stored.tenant).await? {
+            self.memory.send_capacity(&entry, &stored.meter, 0).await?;
+        }
+        let partition = self.core.gate.partition_of(&stored.tenant);
+        let after = self.core.gate.partition_facts(partition).await?.last_id.unwrap_or_default();
+        Ok(self.core.ledger.want_end(stored.clone(), after).await?)
+    }
+
+    async fn end_voided(&self) -> Answer<()> {
+        for stored in self.core.ledger.voided_grants(None, PAGE).await? {
+            match self.end(&stored).await {
+                Err(error) if error.is_server_away() => return Err(error),
+                Err(error) => {
+                    let item = format!("grant {} of tenant {}", stored.id, stored.tenant);
+                    self.core.damage.pass_over(Work::Capacity, &item, &error).await;
                 }
+                Ok(()) => {}
             }
         }
-    }
-
-    /// Books a grant that has begun. One whose tenant no longer has such a quota waits until it has one again.
-    async fn begin(&self, stored: StoredGrant, now_ms: i64) -> Answer<bool> {
-        let Some(entry) = self.core.policy.find_tenant(&stored.tenant).await? else { return Ok(false) };
-        let Some(period) = quota_period(&entry, &stored.meter, stored.effective_at_ms) else {
-            return Ok(false);
-        };
-        Ok(self.core.ledger.begin_grant(stored, period, now_ms).await?)
+        Ok(())
     }
 
     /// Sends the capacity; what cannot be sent now stays noted in the ledger, and the job sends it.
     async fn send(&self, entry: &TenantEntry, stored: &StoredGrant) {
-        if let Err(error) = self.memory.send_capacity(entry, &stored.meter, 0).await {
+        if let Err(error) = self.begin_at_gate(entry, stored).await {
             tracing::warn!(tenant = %stored.tenant, grant = %stored.id, %error, "the gate gets a grant later");
         }
+    }
+
+    /// Sends the capacity, and has the grant begin to burn here.
+    async fn begin_at_gate(&self, entry: &TenantEntry, stored: &StoredGrant) -> Answer<()> {
+        self.memory.send_capacity(entry, &stored.meter, 0).await?;
+        if stored.period_start_ms.is_some() {
+            self.core.gate.append_boundary(entry.partition, 0, self.core.script_now()).await?;
+        }
+        Ok(())
     }
 
     fn period_of(
@@ -147,23 +169,14 @@ impl GrantVerbs {
     fn details(&self, stored: StoredGrant, replayed: bool) -> GrantDetails {
         let now_ms = self.core.gate_now_ms();
         let state = match stored {
+            _ if stored.voided_at_ms.is_some() && stored.settled_at_ms.is_none() => GrantState::Ending,
+            _ if stored.voided_at_ms.is_some() => GrantState::Voided,
             _ if now_ms < stored.effective_at_ms => GrantState::Scheduled,
             _ if now_ms < stored.expires_at_ms => GrantState::Active,
             _ => GrantState::Expired,
         };
         GrantDetails { stored, state, replayed }
     }
-}
-
-/// The quota's period around `at_ms`, as policy has it now.
-fn quota_period(entry: &TenantEntry, meter: &MeterId, at_ms: i64) -> Option<QuotaPeriod> {
-    let quota = quota_of(entry, meter, at_ms)?;
-    let window = quota.window()?;
-    Some(QuotaPeriod {
-        decimals: quota.decimals,
-        period_ms: (window.start_ms, window.end_ms),
-        included: quota.capacity,
-    })
 }
 
 /// Checks what the terms say of the tenant, the amount and the dates.
@@ -189,12 +202,15 @@ fn check(
         fault("/effective_at", format!("must not be before the open period, {}", rfc3339(open_start_ms)));
     }
     let end_ms = period.period_ms.1;
-    if effective_at_ms >= open_start_ms && terms.expires_at_ms != end_ms {
+    if effective_at_ms >= open_start_ms && terms.expires_at_ms > end_ms {
         let message = format!(
-            "must be {}, the end of the period in which it begins: a grant that ends earlier or goes on is not served yet",
+            "must not be after {}, the end of the period in which it begins: a grant that goes on is not served yet",
             rfc3339(end_ms)
         );
         fault("/expires_at", message);
+    }
+    if terms.expires_at_ms <= effective_at_ms.max(now_ms) {
+        fault("/expires_at", "must be later than now and than `effective_at`".into());
     }
     if faults.is_empty() { Ok(()) } else { Err(OperationError::Invalid(faults)) }
 }

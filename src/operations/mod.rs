@@ -32,11 +32,12 @@ pub use calls::{Admission, Calls, FailedCheck, TimeAccepted};
 pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};
 pub use error::{Answer, FieldError, OperationError};
-pub use grants::{FollowedGrants, GrantVerbs};
+pub use grants::GrantVerbs;
 pub use jobs::Jobs;
 pub use keys::{Keys, Recognised};
 pub use memory::{
-    AnchorCheck, KeyFilters, Losses, Memory, MemoryCheck, NextPeriods, RestoredHolds, watch_losses,
+    AnchorCheck, FollowedGrants, KeyFilters, Losses, Memory, MemoryCheck, NextPeriods, RestoredHolds,
+    watch_losses,
 };
 pub use options::{DecisionLogOptions, OperationsOptions};
 pub use outage::{ConflictChoice, ConflictView, Outage};

@@ -223,7 +223,7 @@ label! {
         Restore = "restore",
         /// Periods are opened a day ahead.
         Periods = "periods",
-        /// Grants that have begun are booked, and the gate gets what it lacks of capacities.
+        /// Grants that have begun or ended are booked, and the gate gets what it lacks of capacities.
         Grants = "grants",
         /// Months of the entries are made ahead.
         Partitions = "partitions",

@@ -11,12 +11,15 @@ use super::batch::{
 use super::fail_point::{FailPoint, FailPoints};
 use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
+use crate::domain::boundary::is_boundary;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Chain, Heads};
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
-use crate::ledger::{gaps, journal, key_filters, losses, quarantine, reconciliations, repeats, reservations};
+use crate::ledger::{
+    cuts, gaps, journal, key_filters, losses, quarantine, reconciliations, repeats, reservations,
+};
 
 /// The next events of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,10 +42,10 @@ impl PartitionEvents {
         self.gaps.retain(|(_, found)| *found <= last);
     }
 
-    /// Ends at the first checkpoint: it is compared with the books as of exactly its place. Returns whether events were
+    /// Ends at the first checkpoint or boundary: the books are read as of exactly its place. Returns whether events were
     /// cut off.
     pub fn end_at_checkpoint(&mut self) -> bool {
-        let place = self.events.iter().position(|(_, event)| is_checkpoint(event));
+        let place = self.events.iter().position(|(_, event)| is_checkpoint(event) || is_boundary(event));
         let Some(count) = place.map(|place| place + 1).filter(|count| *count < self.events.len()) else {
             return false;
         };
@@ -154,6 +157,7 @@ async fn book_parts(
     }
     let count = arrivals.len();
     let checkpoints = checkpoints(&arrivals);
+    let boundaries = boundaries(&arrivals);
     let heads = chain::heads(connection, &chains);
     let (heads, known) = try_join!(heads, read_known(ledger, connection, &arrivals))?;
     let known = number_subjects(ledger, connection, &arrivals, known).await?;
@@ -168,6 +172,9 @@ async fn book_parts(
         ..Applied::default()
     };
     applied.entries = write(connection, plan, &heads, booked_at).await?;
+    for (partition, place, at_ms) in boundaries {
+        cuts::make(connection, partition, place, at_ms).await?;
+    }
     for (partition, checkpoint) in &checkpoints {
         let mut judged = judge(ledger, connection, *partition, checkpoint).await?;
         judged.is_known = reconciliations::add(connection, &judged).await?;
@@ -188,6 +195,15 @@ fn epoch_ends(part: &PartitionEvents) -> Vec<losses::Place> {
 fn checkpoints(arrivals: &[Arrival]) -> Vec<(Partition, Checkpoint)> {
     let found = arrivals.iter().filter_map(|arrival| match &arrival.event {
         Ok(OutboxMessage::Checkpoint(checkpoint)) => Some((arrival.partition, checkpoint.as_ref().clone())),
+        _ => None,
+    });
+    found.collect()
+}
+
+/// The boundaries, each the last event of its partition's part, with their gate times (unix ms).
+fn boundaries(arrivals: &[Arrival]) -> Vec<(Partition, OutboxId, i64)> {
+    let found = arrivals.iter().filter_map(|arrival| match arrival.event {
+        Ok(OutboxMessage::Boundary(at_ms)) => Some((arrival.partition, arrival.outbox_id, at_ms)),
         _ => None,
     });
     found.collect()

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::lives::{Meeting, meet};
 use super::outbox::OutboxEntry;
 use crate::domain::booking::{BookError, Booking, book, book_rise, is_bookable_instant};
+use crate::domain::boundary::{decode_boundary, is_boundary};
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::entry::Posting;
 use crate::domain::event::{self, Change, Event};
@@ -107,10 +108,21 @@ pub(crate) enum OutboxMessage {
     Event(Box<Event>),
     /// A snapshot of a tenant's counters; it books nothing.
     Checkpoint(Box<Checkpoint>),
+    /// A cut at this gate time (unix ms); it books nothing.
+    Boundary(i64),
 }
 
 /// Decodes an outbox entry, or returns why it cannot.
 pub(crate) fn read_entry(outbox_id: OutboxId, bytes: &[u8]) -> Result<OutboxMessage, String> {
+    if is_boundary(bytes) {
+        let at_ms = decode_boundary(bytes).map_err(|error| error.to_string())?;
+        let is_bookable = is_bookable_instant(at_ms);
+        return if is_bookable {
+            Ok(OutboxMessage::Boundary(at_ms))
+        } else {
+            Err(BookError::Instant.to_string())
+        };
+    }
     if !is_checkpoint(bytes) {
         let event = Event::decode(outbox_id, bytes).map_err(|error| error.to_string())?;
         return Ok(OutboxMessage::Event(Box::new(event)));
@@ -143,8 +155,8 @@ impl Arrival {
     pub(crate) fn reservation(&self) -> Option<ReservationId> {
         match &self.event {
             Ok(OutboxMessage::Event(event)) => Some(event.reservation),
-            Ok(OutboxMessage::Checkpoint(_)) => None,
-            Err(_) if is_checkpoint(&self.bytes) => None,
+            Ok(OutboxMessage::Checkpoint(_) | OutboxMessage::Boundary(_)) => None,
+            Err(_) if is_checkpoint(&self.bytes) || is_boundary(&self.bytes) => None,
             Err(_) => self.bytes.get(10..26)?.try_into().ok().map(ReservationId::from_bytes),
         }
     }
@@ -242,7 +254,7 @@ impl Planner {
     fn take(&mut self, arrival: Arrival) {
         let taken = match &arrival.event {
             Ok(OutboxMessage::Event(event)) => self.take_event(&arrival, event),
-            Ok(OutboxMessage::Checkpoint(_)) => return,
+            Ok(OutboxMessage::Checkpoint(_) | OutboxMessage::Boundary(_)) => return,
             Err(reason) => Err(reason.clone()),
         };
         if let Err(reason) = taken {

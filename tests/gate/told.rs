@@ -28,7 +28,13 @@ pub fn told(counters: &[(&[u8; 8], i64, i64)]) -> WarmState {
 
 /// A quota's capacity, the same for all its time.
 pub fn capacity(name: &[u8; 8], version: u64, amount: i64, until_ms: i64) -> QuotaCapacity {
-    QuotaCapacity { field: field(name), version, parts: vec![(0, units(amount))], until_ms }
+    QuotaCapacity {
+        field: field(name),
+        version,
+        parts: vec![(0, units(amount))],
+        bounds_ms: Vec::new(),
+        until_ms,
+    }
 }
 
 /// The record of a call that was done.

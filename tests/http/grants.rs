@@ -80,6 +80,7 @@ async fn a_grant_counts_at_once_at_every_instance_and_stands_in_the_books() {
         rows(&app.database, BOOKED).await,
         ["granted available 50 grant 2026-03-01T00:00:00", "granted available 10 grant 2026-03-10T12:00:00"]
     );
+    assert_eq!(made.body["unburnt"], Value::Null);
     assert_eq!(rows(&app.database, UNTOLD).await, [""; 0], "the gate has it");
     app.drained().await;
     app.redis.flush().await;

@@ -15,6 +15,7 @@ mod edge;
 pub mod events;
 mod fixed_window;
 mod framing;
+mod grant_ends;
 mod grants;
 mod health;
 mod hostile;

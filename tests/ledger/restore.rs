@@ -96,6 +96,7 @@ async fn a_quotas_period_opens_once_however_many_ask() {
     let capacity = QuotaCapacity {
         version: u64::try_from(PERIOD_START_MS / 1000).unwrap(),
         parts: vec![(PERIOD_START_MS, units(5_000))],
+        bounds_ms: Vec::new(),
         until_ms: PERIOD_END_MS,
     };
     assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (capacity.clone(), capacity.clone(), capacity.clone()));

@@ -88,6 +88,7 @@ async fn call_every_script(world: &World) {
         now_ms: Some(START_MS),
     };
     gate.repair(&repair).await.unwrap();
+    gate.append_boundary(world.partition, 0, Some(START_MS)).await.unwrap();
     world.suspend(Some(&user("ada"))).await;
     world.hold(&pages("job", 5)).await;
     let again = (OutboxId { epoch: Epoch(2), sequence: 1 }, world.record("job").await.unwrap());

@@ -249,6 +249,25 @@ async fn a_quotas_capacity_follows_its_parts_and_is_cold_past_the_last_boundary(
 
 #[rstest]
 #[tokio::test]
+async fn what_fits_under_a_bound_is_admitted_and_of_what_does_not_the_ledger_is_asked(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let parts = vec![(START_MS - 5, units(9)), (START_MS + 100, units(4)), (START_MS + 200, units(2))];
+    let bounds_ms = vec![(START_MS + 100, START_MS + 200)];
+    let told = QuotaCapacity { parts, bounds_ms, ..capacity(b"quota---", 3, 0, START_MS + 300) };
+    world.tell_capacity(told).await;
+    let asked = |now_ms, key: &str, amount| pages(key, amount).under([quota(b"quota---")]).at(now_ms);
+    assert_matches!(world.reserve(&asked(START_MS, "a", 10)).await, ReserveOutcome::Refused { .. });
+    assert_eq!(admitted(world.reserve(&asked(START_MS + 100, "b", 2)).await)[0].room, Some(2));
+    assert_eq!(cold(world.reserve(&asked(START_MS + 100, "c", 3)).await).counters, [0]);
+    let as_much_as_fits = asked(START_MS + 100, "d", 3).by(ReserveMode::BestEffort);
+    assert_eq!(cold(world.reserve(&as_much_as_fits).await).counters, [0]);
+    assert_matches!(world.reserve(&asked(START_MS + 200, "e", 2)).await, ReserveOutcome::Refused { .. });
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_keyed_call_after_a_loss_asks_the_ledger_first(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
     let world = World::cold(mode).await;
     world.warm_up(WarmState { ask_until_ms: START_MS + 10, ..WarmState::default() }).await;

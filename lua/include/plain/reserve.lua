@@ -73,15 +73,19 @@ local function plain_reserve(real, now, facts, key, argument)
     elseif mark < began then
       consumed, reserved, next_end = 0, 0, 0
     end
+    local is_bound = false
     if capacity < 0 then
       quotas = quotas + 1
-      capacity = quota_capacity(told[1 + of_tenant + quotas], now)
+      capacity, is_bound = quota_capacity(told[1 + of_tenant + quotas], now)
       if not capacity then
         return nil
       end
       answer[7 + count + quotas] = capacity
     end
     if need > 0 and need > capacity - consumed - reserved then
+      if is_bound then
+        return nil
+      end
       refusing = refusing .. string.char(number - 1)
     elseif is_usage then
       consumed = consumed + need

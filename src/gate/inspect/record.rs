@@ -1,6 +1,7 @@
 //! Reservations and events.
 
 use super::{Rows, instant};
+use crate::domain::boundary::{decode_boundary, is_boundary};
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::codec::Undecodable;
 use crate::domain::event::{Change, Event};
@@ -94,7 +95,13 @@ fn place_text(place: &CounterRef) -> String {
 
 /// One event, in a line.
 pub(super) fn event_text(id: OutboxId, bytes: &[u8]) -> String {
-    let read = if is_checkpoint(bytes) { checkpoint_text(id, bytes) } else { change_text(id, bytes) };
+    let read = if is_checkpoint(bytes) {
+        checkpoint_text(id, bytes)
+    } else if is_boundary(bytes) {
+        decode_boundary(bytes).map(|at_ms| format!("boundary at {}", instant(at_ms)))
+    } else {
+        change_text(id, bytes)
+    };
     read.unwrap_or_else(|Undecodable(reason)| format!("cannot be decoded: {reason}"))
 }
 

@@ -46,6 +46,7 @@ pub(super) async fn check(
         ("hourly usage follows from entries", used, sql_query(include_str!("../sql/differing_usage.sql"))),
         ("quotas were granted once", opened, sql_query(include_str!("../sql/quotas_not_granted_once.sql"))),
         ("grants were booked once", granted, sql_query(include_str!("../sql/grants_not_booked_once.sql"))),
+        ("grants gave back once", granted, sql_query(include_str!("../sql/grants_not_settled_once.sql"))),
     ];
     let mut done = Vec::new();
     for (name, checked, faults) in checks {

@@ -3,7 +3,9 @@
 use super::Memory;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::reservation::CounterField;
 use crate::gate::{QuotaCapacity, RestoreOutcome};
+use crate::ledger::QuotaCapacity as BookedCapacity;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
@@ -33,12 +35,7 @@ impl Memory {
                 return Ok(self.core.ledger.note_told(tenant, meter, version).await?);
             };
             let told = booked.version;
-            let capacity = QuotaCapacity {
-                field: quota.field,
-                version: told,
-                parts: booked.parts,
-                until_ms: booked.until_ms,
-            };
+            let capacity = at_gate(quota.field, booked);
             let now_ms = self.core.script_now();
             match self.core.gate.set_capacity(entry.partition, tenant, &capacity, now_ms).await? {
                 RestoreOutcome::StillCold => self.warm_up(entry).await?,
@@ -85,8 +82,14 @@ impl Memory {
     }
 }
 
+/// A capacity as the gate stores it.
+pub(super) fn at_gate(field: CounterField, booked: BookedCapacity) -> QuotaCapacity {
+    let BookedCapacity { version, parts, bounds_ms, until_ms } = booked;
+    QuotaCapacity { field, version, parts, bounds_ms, until_ms }
+}
+
 /// The tenant's quota of this meter, in the period of `at_ms`.
-pub(in crate::operations) fn quota_of(entry: &TenantEntry, meter: &MeterId, at_ms: i64) -> Option<Counter> {
+pub(super) fn quota_of(entry: &TenantEntry, meter: &MeterId, at_ms: i64) -> Option<Counter> {
     // Computed apart: the entry keeps the current windows.
     let windows = entry.calendars.windows(at_ms);
     let counters = entry.policy.overview(&[], at_ms, &windows).counters;

@@ -2,6 +2,7 @@
 
 mod anchors;
 mod capacities;
+mod ended_grants;
 mod forgotten;
 mod key_filters;
 mod losses;
@@ -20,7 +21,8 @@ mod told;
 use std::sync::Arc;
 
 pub use anchors::AnchorCheck;
-pub(super) use capacities::quota_of;
+pub use ended_grants::FollowedGrants;
+pub(super) use ended_grants::quota_period;
 pub use key_filters::KeyFilters;
 pub(super) use losses::{Acknowledged, Lines};
 pub use losses::{Losses, watch_losses};

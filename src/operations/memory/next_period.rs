@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::Memory;
+use super::capacities::at_gate;
 use crate::domain::counter::Counter;
 use crate::domain::ids::Partition;
-use crate::gate::{QuotaCapacity, RestoreOutcome};
+use crate::gate::RestoreOutcome;
 use crate::ledger::{EndingPeriod, NextPeriod};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
@@ -97,12 +98,7 @@ impl Memory {
         let mut delivered = Vec::new();
         for ((period, quota), capacity) in periods.into_iter().zip(quotas).zip(opened.capacities) {
             let Some(told) = capacity else { continue };
-            let capacity = QuotaCapacity {
-                field: quota.field,
-                version: told.version,
-                parts: told.parts,
-                until_ms: told.until_ms,
-            };
+            let capacity = at_gate(quota.field, told);
             match self
                 .core
                 .gate

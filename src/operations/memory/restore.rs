@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::Memory;
+use super::capacities::at_gate;
 use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
 use super::restore_turns::Turn;
 use super::told::warm_state;
@@ -160,7 +161,7 @@ impl Memory {
         let tenant = &entry.definition.id;
         let mut capacities = Vec::new();
         for quota in resolved.quotas() {
-            capacities.push(self.open_period(tenant, quota).await?);
+            capacities.push(self.open_period(entry, quota).await?);
         }
         let ask = self.ask(resolved.counters.iter().map(|counter| (counter, None)).collect(), None);
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
@@ -248,7 +249,7 @@ impl Memory {
     }
 
     async fn restore_quota(&self, entry: &TenantEntry, epoch: Epoch, quota: &Counter) -> Answer<()> {
-        let capacity = self.open_period(&entry.definition.id, quota).await?;
+        let capacity = self.open_period(entry, quota).await?;
         let only = Resolved { counters: vec![quota.clone()], ..Resolved::default() };
         let snapshot = self.snapshot(entry, &only, None).await?;
         let told = WarmState { capacities: vec![capacity], ..warm_state(&only, &snapshot, None) };
@@ -311,20 +312,20 @@ impl Memory {
     }
 
     /// The quota's capacity for its period, which is opened if it is not open yet; opening grants the included amount.
-    pub(super) async fn open_period(&self, tenant: &TenantId, quota: &Counter) -> Answer<QuotaCapacity> {
+    /// If grants have ended, what is unburnt of them is booked first, so that the capacity is more than a bound.
+    pub(super) async fn open_period(&self, entry: &TenantEntry, quota: &Counter) -> Answer<QuotaCapacity> {
+        let tenant = &entry.definition.id;
         let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
-        let opened = self
-            .core
-            .ledger
-            .open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.capacity)
-            .await?;
+        let open = || {
+            self.core.ledger.open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.capacity)
+        };
+        let mut opened = open().await?;
+        if opened.is_bound_at(self.core.gate_now_ms()) {
+            self.settle_grants(Some(tenant)).await?;
+            opened = open().await?;
+        }
         self.opened.note(tenant, quota);
-        Ok(QuotaCapacity {
-            field: quota.field,
-            version: opened.version,
-            parts: opened.parts,
-            until_ms: opened.until_ms,
-        })
+        Ok(at_gate(quota.field, opened))
     }
 }
 

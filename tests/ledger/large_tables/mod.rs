@@ -54,6 +54,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "parked_conflict",
             "settle_conflict",
             "create_grant",
+            "void_grant",
+            "want_end",
         ],
     ),
     (
@@ -73,6 +75,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "open_next_periods",
             "note_delivered",
             "begin_grant",
+            "settle_grant",
             "untold_capacities",
             "note_told",
         ],
@@ -183,7 +186,10 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans.of("repeats_to_undo", ledger.repeats_to_undo(None, 100)).await;
     plans.of("epoch_ends", ledger.epoch_ends(partition(&acme))).await;
     plans.of("quota_capacity", ledger.quota_capacity(&acme, &meter("ocr.page"), PERIOD_START_MS)).await;
-    plans.of("grants_to_begin", ledger.grants_to_begin(HOUR_MS, None, 50)).await;
+    plans.of("grants_to_begin", ledger.grants_to_begin(Some(&acme), HOUR_MS, None, 50)).await;
+    plans.of("partitions_to_cut", ledger.partitions_to_cut(Some(&acme), HOUR_MS)).await;
+    plans.of("grants_to_settle", ledger.grants_to_settle(Some(&acme), None, 50)).await;
+    plans.of("voided_grants", ledger.voided_grants(Some(&acme), 50)).await;
     plans.of("ending_periods", ledger.ending_periods(HOUR_MS, HOUR_MS + DAY_MS, None, 100)).await;
 }
 

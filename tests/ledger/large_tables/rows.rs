@@ -60,7 +60,7 @@ pub fn fill(of: Partition) -> String {
             "INSERT INTO grants (tenant, id, meter, decimals, amount, kind, priority, effective_at, expires_at, reason, fingerprint, \
                  created_at, created_by, period_start) \
              SELECT CASE WHEN i % 10 = 0 THEN 'acme' ELSE 'tenant-' || i % 10000 END, gen_random_uuid(), 'ocr.page', 2, 1, 'paid', 50, \
-                 to_timestamp({period}), to_timestamp({hour}), '', decode(repeat('00', 32), 'hex'), now() - i * interval '1 s', 'key', \
+                 to_timestamp({period}) - (i / 100) * interval '1 hour', to_timestamp({hour}), '', decode(repeat('00', 32), 'hex'), now() - i * interval '1 s', 'key', \
                  CASE WHEN i < 20 THEN NULL ELSE to_timestamp({period}) END \
              FROM generate_series(1, 100000) i"
         ),

@@ -314,8 +314,10 @@ fn state_of(case: &Case, now_ms: i64, scope: u8, told: u16) -> WarmState {
     let capacities = planned().filter_map(|(number, planned)| {
         let (amount, version) = (planned.included()?, u64::try_from(now_ms).unwrap());
         let parts = vec![(0, units(amount)), (now_ms + 1_000, units(amount / 2))];
+        let bounds_ms = if number % 2 == 1 { vec![(now_ms, now_ms + 1_000)] } else { Vec::new() };
         Some(QuotaCapacity {
             parts,
+            bounds_ms,
             ..capacity(&name_of(number), version, amount, now_ms + 5_000 * i64::from(number + 1))
         })
     });

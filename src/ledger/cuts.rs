@@ -1,0 +1,354 @@
+//! Cuts: where grants begin and end in the consumption of their quota, and what is booked when they have ended.
+
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_query;
+use diesel::sql_types::{BigInt, SmallInt, Timestamptz};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::FutureExt;
+use rust_decimal::Decimal;
+use serde_json::json;
+
+use super::columns::{Milliseconds, Unsigned};
+use super::grants::{self as stored_grants, StoredGrant};
+use super::schema::{cuts, due_cuts, grants, quota_periods};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, instant, journal, number};
+use crate::domain::amount::Amount;
+use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
+use crate::domain::grant::GrantId;
+use crate::domain::ids::{Epoch, OutboxId, Partition, TenantId};
+use crate::domain::movements::grants::{expire, void};
+use crate::domain::period::Window;
+
+/// A cut that is wanted.
+pub(crate) struct DueCut {
+    /// Whether the grant ends there.
+    pub(crate) is_end: bool,
+    /// From when on (unix ms).
+    pub(crate) due_at_ms: i64,
+    /// At a boundary after this place.
+    pub(crate) after: OutboxId,
+}
+
+/// Wants a cut of a grant that is booked in the period that starts at `start_ms`; the last wish counts.
+pub(crate) async fn want(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    stored: &StoredGrant,
+    start_ms: i64,
+    due: DueCut,
+) -> Result<(), LedgerError> {
+    let due_at = instant::from_ms(due.due_at_ms)?;
+    let (epoch, sequence) = (number::signed(due.after.epoch.0), number::signed(due.after.sequence));
+    let place = (due_cuts::due_at.eq(due_at), due_cuts::epoch.eq(epoch), due_cuts::sequence.eq(sequence));
+    let values = (
+        due_cuts::partition.eq(partition),
+        due_cuts::tenant.eq(&stored.tenant),
+        due_cuts::grant_id.eq(stored.id.uuid()),
+        due_cuts::is_end.eq(due.is_end),
+        due_cuts::meter.eq(&stored.meter),
+        due_cuts::period_start.eq(instant::from_ms(start_ms)?),
+        place,
+    );
+    diesel::insert_into(due_cuts::table)
+        .values(values)
+        .on_conflict((due_cuts::tenant, due_cuts::grant_id, due_cuts::is_end))
+        .do_update()
+        .set(place)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Makes the cuts that are due at a boundary: everything before it is booked, and nothing after it.
+pub(crate) async fn make(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    place: OutboxId,
+    gate_time_ms: i64,
+) -> Result<(), LedgerError> {
+    sql_query(include_str!("sql/make_cuts.sql"))
+        .bind::<SmallInt, _>(number::of_partition(partition))
+        .bind::<Timestamptz, _>(instant::from_ms(gate_time_ms)?)
+        .bind::<BigInt, _>(number::signed(place.epoch.0))
+        .bind::<BigInt, _>(number::signed(place.sequence))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = cuts, check_for_backend(Pg))]
+struct CutRow {
+    grant_id: uuid::Uuid,
+    is_end: bool,
+    epoch: Epoch,
+    #[diesel(deserialize_as = Unsigned)]
+    sequence: u64,
+    consumed: Decimal,
+}
+
+impl CutRow {
+    fn cut(&self) -> Cut {
+        Cut { place: OutboxId { epoch: self.epoch, sequence: self.sequence }, consumed: self.consumed }
+    }
+}
+
+/// What became of a call to void a grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Voided {
+    /// It had not begun, and never will.
+    Cancelled(StoredGrant),
+    /// It ends as soon as the gate has the strict bound.
+    Ending(StoredGrant),
+    /// It was voided before.
+    Before(StoredGrant),
+    /// It ended by itself.
+    Expired(StoredGrant),
+    /// There is no such grant.
+    Missing,
+}
+
+impl Ledger {
+    /// Partitions with cuts that are due by `now_ms`, each with the latest instant of those that end by their date
+    /// (unix ms; 0 where none does); of one tenant or of all.
+    pub async fn partitions_to_cut(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+    ) -> Result<Vec<(Partition, i64)>, LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        let query = || {
+            let mut due = due_cuts::table.filter(due_cuts::due_at.le(now)).into_boxed();
+            if let Some(tenant) = tenant {
+                due = due.filter(due_cuts::tenant.eq(tenant));
+            }
+            due.select((due_cuts::partition, due_cuts::due_at, due_cuts::is_end)).order(due_cuts::partition)
+        };
+        let rows: Vec<(Partition, Milliseconds, bool)> = self.load(query).await?;
+        let mut found: Vec<(Partition, i64)> = Vec::new();
+        for (partition, Milliseconds(at_ms), is_end) in rows {
+            let at_ms = if is_end { at_ms } else { 0 };
+            match found.last_mut() {
+                Some(last) if last.0 == partition => last.1 = last.1.max(at_ms),
+                _ => found.push((partition, at_ms)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Grants with an end cut whose unburnt part is not booked yet, of one tenant or of all, after `after`.
+    pub async fn grants_to_settle(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<&(TenantId, GrantId)>,
+        limit: usize,
+    ) -> Result<Vec<(TenantId, GrantId)>, LedgerError> {
+        let query = || {
+            let mut due = cuts::table.filter(cuts::is_end).filter(cuts::is_settled.eq(false)).into_boxed();
+            if let Some(tenant) = tenant {
+                due = due.filter(cuts::tenant.eq(tenant));
+            }
+            if let Some((tenant, id)) = after {
+                let same = cuts::tenant.eq(tenant).and(cuts::grant_id.gt(id.uuid()));
+                due = due.filter(cuts::tenant.gt(tenant).or(same));
+            }
+            due.select((cuts::tenant, cuts::grant_id))
+                .order((cuts::tenant, cuts::grant_id))
+                .limit(number::limit(limit))
+        };
+        let rows: Vec<(TenantId, uuid::Uuid)> = self.load(query).await?;
+        Ok(rows.into_iter().map(|(tenant, id)| (tenant, GrantId::from_uuid(id))).collect())
+    }
+
+    /// Books what is unburnt of a grant as of its end cut: it lapses, or is voided. Raises the capacity's version.
+    /// Returns whether it was not booked before.
+    pub async fn settle_grant(
+        &self,
+        tenant: TenantId,
+        id: GrantId,
+        now_ms: i64,
+    ) -> Result<bool, LedgerError> {
+        let Some(found) = self.grant(id).await? else { return Ok(false) };
+        let ended_at_ms = found.voided_at_ms.unwrap_or(found.expires_at_ms);
+        self.ensure_months_of([ended_at_ms].into_iter()).await?;
+        let partition = self.partition_of(&tenant).await?;
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move { settle(connection, partition, &tenant, id, now_ms).await }.boxed()
+        })
+        .await
+    }
+
+    /// Asks for a grant's end at `now_ms`. From now on its capacity is told without the grant, as a bound.
+    pub async fn void_grant(&self, id: GrantId, now_ms: i64, actor: &str) -> Result<Voided, LedgerError> {
+        let actor = actor.to_owned();
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                let Some(found) = stored_grants::find(connection, id).await? else {
+                    return Ok(Voided::Missing);
+                };
+                stored_grants::lock_tenant(connection, &found.tenant).await?;
+                let Some(found) = stored_grants::find(connection, id).await? else {
+                    return Ok(Voided::Missing);
+                };
+                if found.voided_at_ms.is_some() {
+                    return Ok(Voided::Before(found));
+                }
+                if found.settled_at_ms.is_some() || found.expires_at_ms <= now_ms {
+                    return Ok(Voided::Expired(found));
+                }
+                let begun = found.period_start_ms.is_some();
+                let now = instant::from_ms(now_ms)?;
+                let settled = (!begun).then_some(now);
+                diesel::update(grants::table.find((&found.tenant, id.uuid())))
+                    .set((grants::voided_at.eq(Some(now)), grants::settled_at.eq(settled)))
+                    .execute(connection)
+                    .await?;
+                stored_grants::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
+                let detail = json!({ "tenant": found.tenant, "meter": found.meter });
+                audit::note(connection, &actor, "void", &format!("grant {id}"), detail).await?;
+                let voided = StoredGrant {
+                    voided_at_ms: Some(now_ms),
+                    settled_at_ms: settled.map(|_| now_ms),
+                    ..found
+                };
+                Ok(if begun { Voided::Ending(voided) } else { Voided::Cancelled(voided) })
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there.
+    pub async fn want_end(&self, stored: StoredGrant, after: OutboxId) -> Result<(), LedgerError> {
+        let Some(start_ms) = stored.period_start_ms else { return Ok(()) };
+        let partition = self.partition_of(&stored.tenant).await?;
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                stored_grants::lock_tenant(connection, &stored.tenant).await?;
+                let made = cuts::table.find((&stored.tenant, stored.id.uuid(), true));
+                if made.select(cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
+                    return Ok(());
+                }
+                let due = DueCut { is_end: true, due_at_ms: 0, after };
+                want(connection, partition, &stored, start_ms, due).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Voided grants without a cut, nor a wish for one at their void, of one tenant or of all.
+    pub async fn voided_grants(
+        &self,
+        tenant: Option<&TenantId>,
+        limit: usize,
+    ) -> Result<Vec<StoredGrant>, LedgerError> {
+        let query = || {
+            let cut = cuts::table
+                .filter(cuts::tenant.eq(grants::tenant))
+                .filter(cuts::grant_id.eq(grants::id))
+                .filter(cuts::is_end);
+            let mut found = grants::table
+                .filter(grants::voided_at.is_not_null())
+                .filter(grants::settled_at.is_null())
+                .filter(diesel::dsl::not(diesel::dsl::exists(cut)))
+                .into_boxed();
+            if let Some(tenant) = tenant {
+                found = found.filter(grants::tenant.eq(tenant));
+            }
+            found.order(grants::id).limit(number::limit(limit)).select(stored_grants::Row::as_select())
+        };
+        self.load(query).await?.into_iter().map(stored_grants::Row::read).collect()
+    }
+}
+
+async fn settle(
+    connection: &mut AsyncPgConnection,
+    partition: Partition,
+    tenant: &TenantId,
+    id: GrantId,
+    now_ms: i64,
+) -> Result<bool, LedgerError> {
+    stored_grants::lock_tenant(connection, tenant).await?;
+    let Some(stored) = stored_grants::find(connection, id).await? else { return Ok(false) };
+    let (Some(start_ms), None) = (stored.period_start_ms, stored.settled_at_ms) else { return Ok(false) };
+    let Some((window, unburnt)) = unburnt(connection, &stored, start_ms).await? else { return Ok(false) };
+    let (ended_at_ms, step, movements) = match stored.voided_at_ms {
+        Some(at_ms) => (at_ms, 2, void(window, unburnt)),
+        None => (stored.expires_at_ms, 3, expire(window, unburnt)),
+    };
+    let end = stored_grants::posting(&stored, window, step, ended_at_ms, movements);
+    journal::post_beside_outbox(connection, partition, vec![end]).await?;
+    let ended_at = instant::from_ms(ended_at_ms)?;
+    diesel::update(grants::table.find((tenant, id.uuid())))
+        .set((grants::settled_at.eq(Some(ended_at)), grants::settled_amount.eq(Some(unburnt.decimal()))))
+        .execute(connection)
+        .await?;
+    diesel::update(cuts::table.find((tenant, id.uuid(), true)))
+        .set(cuts::is_settled.eq(true))
+        .execute(connection)
+        .await?;
+    stored_grants::raise_versions(connection, tenant, &stored.meter, now_ms).await?;
+    Ok(true)
+}
+
+/// What is unburnt of a grant at its end cut, and its period; none while there is no such cut.
+async fn unburnt(
+    connection: &mut AsyncPgConnection,
+    stored: &StoredGrant,
+    start_ms: i64,
+) -> Result<Option<(Window, Amount)>, LedgerError> {
+    let start = instant::from_ms(start_ms)?;
+    let (end, included): (Milliseconds, Decimal) = quota_periods::table
+        .find((&stored.tenant, &stored.meter, start))
+        .select((quota_periods::period_end, quota_periods::included))
+        .first(connection)
+        .await?;
+    let window = Window { start_ms, end_ms: end.0 };
+    let made: Vec<CutRow> = cuts::table
+        .filter(cuts::tenant.eq(&stored.tenant))
+        .filter(cuts::meter.eq(&stored.meter))
+        .filter(cuts::period_start.eq(start))
+        .select(CutRow::as_select())
+        .load(connection)
+        .await?;
+    let cut_of = |id: GrantId, is_end| {
+        made.iter().find(|row| row.grant_id == id.uuid() && row.is_end == is_end).map(CutRow::cut)
+    };
+    let Some(end) = cut_of(stored.id, true) else { return Ok(None) };
+    let others: Vec<stored_grants::Row> = grants::table
+        .filter(grants::tenant.eq(&stored.tenant))
+        .filter(grants::meter.eq(&stored.meter))
+        .filter(grants::period_start.eq(Some(start)))
+        .select(stored_grants::Row::as_select())
+        .load(connection)
+        .await?;
+    let mut burnables = Vec::with_capacity(others.len());
+    for row in others {
+        let grant = row.read()?;
+        let by_then = |cut: &Cut| cut.place <= end.place;
+        burnables.push(Burnable {
+            place: burn_place(&grant),
+            amount: grant.amount.decimal(),
+            begins: cut_of(grant.id, false).filter(by_then),
+            ends: cut_of(grant.id, true).filter(by_then),
+        });
+    }
+    let base = (BurnPlace::of_included((start_ms, window.end_ms)), included);
+    let burnt = burn(base, &burnables, end.consumed).remove(&burn_place(stored)).unwrap_or_default();
+    let left = Amount::from_decimal(stored.amount.decimal() - burnt);
+    let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
+    Ok(Some((window, left.map_err(damaged)?)))
+}
+
+fn burn_place(grant: &StoredGrant) -> BurnPlace {
+    BurnPlace {
+        priority: grant.priority,
+        expires_at_ms: grant.expires_at_ms,
+        kind: grant.kind,
+        effective_at_ms: grant.effective_at_ms,
+        created_at_ms: grant.created_at_ms,
+        id: Some(grant.id),
+    }
+}

@@ -1,0 +1,13 @@
+-- What is not booked of grants that are not settled: they begin later, end later, or are voided, so that all of them
+-- may be gone.
+SELECT g.tenant, g.meter, w.period_start, c.changes_at, c.rise, c.is_end
+FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
+JOIN grants g ON g.tenant = w.tenant AND g.meter = w.meter
+    AND g.effective_at >= w.period_start AND g.effective_at < w.period_end
+CROSS JOIN LATERAL (
+    SELECT g.effective_at AS changes_at, g.amount AS rise, false AS is_end WHERE g.period_start IS NULL
+    UNION ALL
+    SELECT CASE WHEN g.voided_at IS NULL THEN g.expires_at ELSE w.period_start END, -g.amount, true
+    WHERE g.voided_at IS NOT NULL OR g.expires_at < w.period_end
+) c
+WHERE g.settled_at IS NULL

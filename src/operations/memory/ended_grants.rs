@@ -1,0 +1,110 @@
+//! Grants that begin and end: booked when they have begun, cut at a boundary of the outbox, and settled when they have
+//! ended.
+
+use super::Memory;
+use super::capacities::quota_of;
+use crate::domain::ids::{MeterId, TenantId};
+use crate::ledger::{QuotaPeriod, StoredGrant};
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::policy_store::TenantEntry;
+
+/// How many grants are read at once.
+const PAGE: usize = 500;
+
+/// What following the grants has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FollowedGrants {
+    /// Grants that have begun and were booked.
+    pub begun: u64,
+    /// Grants that have ended and whose unburnt part was booked.
+    pub settled: u64,
+    /// Capacities that the gate has got.
+    pub told: u64,
+}
+
+impl Memory {
+    /// Books the grants of one tenant or of all that have begun, cuts those that begin or end, and books what is
+    /// unburnt of those that have ended. Capacities are not sent.
+    pub(in crate::operations) async fn settle_grants(
+        &self,
+        tenant: Option<&TenantId>,
+    ) -> Answer<FollowedGrants> {
+        let now_ms = self.core.gate_now_ms();
+        let begun = self.begin_grants(tenant, now_ms).await?;
+        let mut places = Vec::new();
+        for (partition, instant_ms) in self.core.ledger.partitions_to_cut(tenant, now_ms).await? {
+            let now_ms = self.core.script_now();
+            let place = self.core.gate.append_boundary(partition, instant_ms, now_ms).await?;
+            places.extend(place.map(|place| (partition, place)));
+        }
+        for (partition, place) in places {
+            self.core.progress.catch_up(partition, place).await?;
+        }
+        let settled = self.settle_ended(tenant, now_ms).await?;
+        Ok(FollowedGrants { begun, settled, told: 0 })
+    }
+
+    async fn begin_grants(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
+        let (mut begun, mut after) = (0, None);
+        loop {
+            let due = self.core.ledger.grants_to_begin(tenant, now_ms, after, PAGE).await?;
+            let Some(last) = due.last() else { return Ok(begun) };
+            after = Some((last.effective_at_ms, last.id));
+            for stored in due {
+                let item = format!("grant {} of tenant {}", stored.id, stored.tenant);
+                begun += self.counted(&item, self.begin_grant(stored, now_ms).await).await?;
+            }
+        }
+    }
+
+    /// Books a grant that has begun. One whose tenant no longer has such a quota waits until it has one again.
+    async fn begin_grant(&self, stored: StoredGrant, now_ms: i64) -> Answer<bool> {
+        let Some(entry) = self.core.policy.find_tenant(&stored.tenant).await? else { return Ok(false) };
+        let Some(period) = quota_period(&entry, &stored.meter, stored.effective_at_ms) else {
+            return Ok(false);
+        };
+        Ok(self.core.ledger.begin_grant(stored, period, now_ms).await?)
+    }
+
+    async fn settle_ended(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
+        let (mut settled, mut after) = (0, None);
+        loop {
+            let due = self.core.ledger.grants_to_settle(tenant, after.as_ref(), PAGE).await?;
+            let Some(last) = due.last() else { return Ok(settled) };
+            after = Some(last.clone());
+            for (tenant, id) in due {
+                let item = format!("grant {id} of tenant {tenant}");
+                let booked = self.core.ledger.settle_grant(tenant, id, now_ms).await;
+                settled += self.counted(&item, booked.map_err(OperationError::from)).await?;
+            }
+        }
+    }
+
+    /// Passes over an item that cannot be done, so that the others go on; fails only when a server is away.
+    async fn counted(&self, item: &str, done: Answer<bool>) -> Answer<u64> {
+        match done {
+            Ok(done) => Ok(u64::from(done)),
+            Err(error) if error.is_server_away() => Err(error),
+            Err(error) => {
+                self.core.damage.pass_over(Work::Capacity, item, &error).await;
+                Ok(0)
+            }
+        }
+    }
+}
+
+/// The quota's period around `at_ms`, as policy has it now.
+pub(in crate::operations) fn quota_period(
+    entry: &TenantEntry,
+    meter: &MeterId,
+    at_ms: i64,
+) -> Option<QuotaPeriod> {
+    let quota = quota_of(entry, meter, at_ms)?;
+    let window = quota.window()?;
+    Some(QuotaPeriod {
+        decimals: quota.decimals,
+        period_ms: (window.start_ms, window.end_ms),
+        included: quota.capacity,
+    })
+}
