@@ -3,7 +3,7 @@
 --           on no script writes at an earlier time.
 -- KEYS     1 meta  2 outbox
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 the instant (unix ms; 0: none)
--- returns  { status, real time, time, outbox id }    DONE    TOO_EARLY: the instant has not come
+-- returns  { status, real time, time, outbox id }    DONE    KEPT: the instant has not come
 --          ALARM: epoch found
 -- event    boundary
 -- include prelude
@@ -26,7 +26,7 @@ if refused then
   return refused
 end
 if now < instant then
-  return { TOO_EARLY, real, now, '' }
+  return { KEPT, real, now, '' }
 end
 
 -- write

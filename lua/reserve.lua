@@ -8,7 +8,7 @@
 --          DONE: expiry, granted, readings, delay, shadows    ALLOWED: granted, readings, delay, shadows
 --          REPLAYED, KEY_REUSED: record, readings
 --          REFUSED: granted by a best effort, readings, refusing, waits in ms, shadows
---          COLD: tenant, state hashes, counters    (shadows: which shadow limits would have refused)
+--          COLD: tenant (2: only bounds), state hashes, counters    (shadows: which shadow limits would have refused)
 --          ALARM: epoch found
 --          By the plain path DONE: expiry, '', '', cells, capacities of quotas
 --          REFUSED: '', '', refusing, cells, capacities of quotas
@@ -90,7 +90,7 @@ end
 local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, mode == USAGE, now)
 local unsettled = unsettled_quotas(checks, refusing)
 if unsettled ~= '' then
-  return { COLD, real, now, last_id(KEYS[2]), 0, '', unsettled }
+  return { COLD, real, now, last_id(KEYS[2]), 2, '', unsettled }
 end
 local granted, any = amounts, true
 if mode == BEST_EFFORT or refusing ~= '' then

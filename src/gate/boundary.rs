@@ -22,7 +22,7 @@ impl Gate {
         let reply = self.run(partition, Script::Boundary, &keys, &arguments).await?;
         match reply.status {
             Status::Done => Ok(Some(reply.id)),
-            Status::TooEarly => Ok(None),
+            Status::Kept => Ok(None),
             _ => Err(Undecodable("a status of boundary").into()),
         }
     }

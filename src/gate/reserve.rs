@@ -101,6 +101,8 @@ pub struct Cold {
     pub holders: Vec<u8>,
     /// Counters of warm hashes whose use or quota capacity is unknown, by index.
     pub counters: Vec<usize>,
+    /// Whether these counters are known, and only the exact capacity of their quotas is not.
+    pub only_bounds: bool,
 }
 
 /// The result of a reserve.
@@ -401,5 +403,6 @@ pub(super) fn read_cold(reply: &Reply, at: usize) -> Result<Cold, Undecodable> {
         tenant: reply.integer(at)? == 1,
         holders: reply.bytes(at + 1)?.to_vec(),
         counters: reply.indexes(at + 2)?,
+        only_bounds: reply.integer(at)? == 2,
     })
 }

@@ -179,7 +179,7 @@ impl Ledger {
         .await
     }
 
-    /// Asks for a grant's end at `now_ms`. From now on its capacity is told without the grant, as a bound.
+    /// Asks for a grant's end at `now_ms`. From now on the gate gets the capacity without it, as a bound.
     pub async fn void_grant(&self, id: GrantId, now_ms: i64, actor: &str) -> Result<Voided, LedgerError> {
         let actor = actor.to_owned();
         self.transact(BEGIN_BOOKING, move |connection| {

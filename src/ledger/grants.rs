@@ -203,7 +203,8 @@ impl Ledger {
         .await
     }
 
-    /// Grants of one tenant or of all that have begun by `now_ms` and are not booked, by when they begin (unix ms) and id, after `after`.
+    /// Grants of one tenant or of all that have begun by `now_ms` and are not booked, by when they begin (unix ms) and
+    /// id, after `after`.
     pub async fn grants_to_begin(
         &self,
         tenant: Option<&TenantId>,

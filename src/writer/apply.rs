@@ -42,8 +42,8 @@ impl PartitionEvents {
         self.gaps.retain(|(_, found)| *found <= last);
     }
 
-    /// Ends at the first checkpoint or boundary: the books are read as of exactly its place. Returns whether events were
-    /// cut off.
+    /// Ends at the first checkpoint or boundary: the books are read as of exactly its place. Returns whether events
+    /// were cut off.
     pub fn end_at_checkpoint(&mut self) -> bool {
         let place = self.events.iter().position(|(_, event)| is_checkpoint(event) || is_boundary(event));
         let Some(count) = place.map(|place| place + 1).filter(|count| *count < self.events.len()) else {

@@ -220,7 +220,7 @@ impl Memory {
             let counter = resolved.counters.get(*index).ok_or_else(|| {
                 OperationError::Internal("the gate named a counter it was not asked about".into())
             })?;
-            if counter.is_quota() && !counter.is_new() {
+            if counter.is_quota() && (cold.only_bounds || !counter.is_new()) {
                 self.restore_cold_quota(entry, epoch, last_id, counter).await?;
             } else if told.insert(counter.scope_index) {
                 match counter.subject(subjects) {
