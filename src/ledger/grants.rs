@@ -85,6 +85,8 @@ pub struct NewGrant {
     pub now_ms: i64,
     /// The period in which it begins.
     pub period: QuotaPeriod,
+    /// It is cut at boundaries after this place.
+    pub after: OutboxId,
 }
 
 /// What became of a grant that was to be made.
@@ -180,6 +182,7 @@ impl Ledger {
         stored: StoredGrant,
         period: QuotaPeriod,
         now_ms: i64,
+        after: OutboxId,
     ) -> Result<bool, LedgerError> {
         self.ensure_months_of([period.period_ms.0, stored.effective_at_ms].into_iter()).await?;
         let ledger = self.clone();
@@ -190,7 +193,7 @@ impl Ledger {
                 if stored.period_start_ms.is_some() || stored.settled_at_ms.is_some() {
                     return Ok(false);
                 }
-                let period_start_ms = book(&ledger, connection, &stored, &period).await?;
+                let period_start_ms = book(&ledger, connection, &stored, &period, after).await?;
                 diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())))
                     .set(grants::period_start.eq(instant::from_ms(period_start_ms)?))
                     .execute(connection)
@@ -353,7 +356,7 @@ async fn create(
         settled_amount: None,
     };
     if new.effective_at_ms <= new.now_ms {
-        stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period).await?);
+        stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period, new.after).await?);
     }
     insert(connection, &stored, new.period.decimals).await?;
     raise_versions(connection, &stored.tenant, &stored.meter, new.now_ms).await?;
@@ -398,12 +401,14 @@ async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool
     Ok(all <= most)
 }
 
-/// Books a grant into the period in which it begins. Returns the period's start (unix ms).
+/// Books a grant into the period in which it begins, and wants its cuts at boundaries after the place. Returns the
+/// period's start (unix ms).
 async fn book(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
     stored: &StoredGrant,
     period: &QuotaPeriod,
+    after: OutboxId,
 ) -> Result<i64, LedgerError> {
     let partition = ledger.partition_of(&stored.tenant).await?;
     let opening = Opening {
@@ -424,8 +429,8 @@ async fn book(
     let window = Window { start_ms, end_ms: end.timestamp_millis() };
     let begin = posting(stored, window, 1, stored.effective_at_ms, grant(window, stored.amount));
     journal::post_beside_outbox(connection, partition, vec![begin]).await?;
-    let begin = DueCut { is_end: false, due_at_ms: stored.effective_at_ms, after: OutboxId::default() };
-    let end = DueCut { is_end: true, due_at_ms: stored.expires_at_ms, after: OutboxId::default() };
+    let begin = DueCut { is_end: false, due_at_ms: stored.effective_at_ms, after };
+    let end = DueCut { is_end: true, due_at_ms: stored.expires_at_ms, after };
     cuts::want(connection, partition, stored, start_ms, begin).await?;
     if stored.expires_at_ms < window.end_ms {
         cuts::want(connection, partition, stored, start_ms, end).await?;

@@ -205,7 +205,7 @@ async fn a_cold_tenant_and_cold_subjects_are_named_with_the_outboxs_last_id(
     let world = World::cold(mode).await;
     let expected = |tenant, holders| {
         let last_id = OutboxId::default();
-        Cold { epoch: Epoch(1), last_id, tenant, holders, counters: Vec::new() }
+        Cold { epoch: Epoch(1), last_id, tenant, holders, counters: Vec::new(), only_bounds: false }
     };
     assert_eq!(cold(world.reserve(&of_ten("a", 1)).await), expected(true, vec![]));
     world.warm_up(WarmState { subjects: KnownSubjects::Everybody, ..WarmState::default() }).await;

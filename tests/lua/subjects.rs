@@ -225,7 +225,8 @@ async fn a_subject_is_told_of_a_warm_tenant_in_its_epoch_only(
     assert_eq!(tell(&world, &user("ada"), vec![]).await, RestoreOutcome::StillCold);
     let asked = world.reserve(&page_of("a", &user("ada"), vec![of_user(b"day-----", WINDOW.0)])).await;
     let (epoch, last_id, nobody) = (Epoch(1), OutboxId::default(), Vec::new());
-    let tenant_first = Cold { epoch, last_id, tenant: true, holders: nobody, counters: vec![] };
+    let tenant_first =
+        Cold { epoch, last_id, tenant: true, holders: nobody, counters: vec![], only_bounds: false };
     assert_eq!(cold(asked), tenant_first, "it says who is to be asked for");
 }
 

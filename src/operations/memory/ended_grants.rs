@@ -3,7 +3,7 @@
 
 use super::Memory;
 use super::capacities::quota_of;
-use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::ledger::{QuotaPeriod, StoredGrant};
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
@@ -64,7 +64,16 @@ impl Memory {
         let Some(period) = quota_period(&entry, &stored.meter, stored.effective_at_ms) else {
             return Ok(false);
         };
-        Ok(self.core.ledger.begin_grant(stored, period, now_ms).await?)
+        let after = self.last_place(entry.partition).await;
+        Ok(self.core.ledger.begin_grant(stored, period, now_ms, after).await?)
+    }
+
+    /// The place of the outbox's last event. A grant that begins now is cut after it: the writer may not have reached
+    /// earlier boundaries yet, and would otherwise cut the grant there. The first place while the gate is away, when
+    /// nothing is appended.
+    pub(in crate::operations) async fn last_place(&self, partition: Partition) -> OutboxId {
+        let facts = self.core.gate.partition_facts(partition).await;
+        facts.ok().and_then(|facts| facts.last_id).unwrap_or_default()
     }
 
     async fn settle_ended(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
