@@ -162,9 +162,8 @@ impl Row {
 }
 
 impl Ledger {
-    /// Makes a grant, once under its id. One that begins now is booked at once, into its period, which is opened if it
-    /// is not open yet; a later one when it begins. Raises the capacity's version and notes that the gate has to get
-    /// it.
+    /// Makes a grant, once under its id. One that begins now is booked at once, into its period, which is opened if
+    /// need be; a later one when it begins. Raises the capacity's version and notes that the gate has to get it.
     pub async fn create_grant(&self, new: NewGrant, actor: &str) -> Result<Granted, LedgerError> {
         self.partition_of(&new.terms.tenant).await?;
         self.ensure_months_of([new.period.period_ms.0, new.effective_at_ms].into_iter()).await?;
@@ -401,8 +400,7 @@ async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool
     Ok(all <= most)
 }
 
-/// Books a grant into the period in which it begins, and wants its cuts at boundaries after the place. Returns the
-/// period's start (unix ms).
+/// Books a grant into its period, and wants its cuts after the place. Returns the period's start (unix ms).
 async fn book(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
