@@ -130,20 +130,19 @@ impl TenantPolicy {
         let mut resolved = Resolved::default();
         let mut quotas = Vec::new();
         for (line, meter) in meters.into_iter().enumerate() {
-            let before = resolved.counters.len();
             let request = Request { tenant: &self.tenant, meter, line: index_of(line), work, at_ms, windows };
-            self.of_all.collect(&request, None, &mut resolved.counters);
+            let mut is_limited = self.of_all.collect(&request, None, &mut resolved.counters);
             for (index, subject) in subjects.iter().enumerate() {
                 let rules = self.of_subjects.get(subject).unwrap_or(&self.of_all);
-                rules.collect(&request, Some((index_of(index + 1), subject)), &mut resolved.counters);
+                let whose = Some((index_of(index + 1), subject));
+                is_limited |= rules.collect(&request, whose, &mut resolved.counters);
             }
             let quota = self.quotas.get(meter).map(|rule| rule.counter(&request));
-            // A shadow limit only watches: a meter that has no other stays one without limit.
-            let mut added = resolved.counters[before..].iter().chain(&quota);
-            if added.all(|counter| counter.kind == Kind::Shadow) {
+            is_limited |= quota.is_some();
+            quotas.extend(quota);
+            if !is_limited {
                 resolved.without.push(line);
             }
-            quotas.extend(quota);
         }
         resolved.counters.append(&mut quotas);
         resolved
@@ -229,17 +228,28 @@ fn is_for(limit: &Limit, kind: Option<&SubjectKind>) -> bool {
 }
 
 impl Rules {
-    fn collect(&self, request: &Request<'_>, subject: Option<(u8, &Subject)>, found: &mut Vec<Counter>) {
+    /// Adds the counters of the limits that ask for it. Returns whether there is any limit, also one that leaves these
+    /// out as it is rolled out to others only.
+    fn collect(
+        &self,
+        request: &Request<'_>,
+        subject: Option<(u8, &Subject)>,
+        found: &mut Vec<Counter>,
+    ) -> bool {
+        let mut is_limited = false;
         for chain in self.0.get(request.meter).into_iter().flatten() {
             let Some(winner) = chain.winner(request.at_ms) else { continue };
             let limit = &winner.limit;
             let counts = limit.meter == *request.meter && request.work.counts_under(limit);
             let (scope_index, whose) = subject.map_or((0, None), |(index, subject)| (index, Some(subject)));
             let is_for_them = is_for(limit, whose.map(|subject| &subject.kind));
+            // A shadow limit only watches: a meter that has no other stays one without limit.
+            is_limited |= counts && is_for_them && winner.kind != Kind::Shadow;
             if counts && is_for_them && limit.applies_to(request.tenant, whose) {
                 found.push(winner.counter(request.line, scope_index, request.windows));
             }
         }
+        is_limited
     }
 
     /// The winners at `at_ms`; the winner of a chain that may count several meters appears once for each.
