@@ -31,7 +31,7 @@ pub struct Validator<'a> {
     definitions: &'a Definitions,
     /// The definitions of each limit id that are not a tenant's own.
     shared: HashMap<&'a LimitId, Vec<&'a Limit>>,
-    /// The operations of each pattern of an endpoint.
+    /// The operations of each pattern of an endpoint; an archived one matches nothing.
     patterns: HashMap<&'a EndpointPattern, Vec<&'a OperationId>>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Validator<'a> {
             shared.entry(&limit.id).or_default().push(limit);
         }
         let mut patterns: HashMap<&EndpointPattern, Vec<&OperationId>> = HashMap::new();
-        for operation in definitions.operations.values() {
+        for operation in definitions.operations.values().filter(|operation| !operation.archived) {
             for pattern in &operation.endpoints {
                 patterns.entry(pattern).or_default().push(&operation.id);
             }
@@ -61,7 +61,8 @@ impl<'a> Validator<'a> {
     pub fn operation(&self, operation: &Operation) -> Vec<FieldError> {
         let mut errors = operation.errors(|meter| self.definitions.decimals(meter));
         for (index, pattern) in operation.endpoints.iter().enumerate() {
-            let others = self.patterns.get(pattern).into_iter().flatten().filter(|id| ***id != operation.id);
+            let same = self.patterns.get(pattern).filter(|_| !operation.archived);
+            let others = same.into_iter().flatten().filter(|id| ***id != operation.id);
             let repeated = operation.endpoints[..index].contains(pattern).then_some(&operation.id);
             if let Some(other) = others.copied().chain(repeated).next() {
                 let message = format!("is a pattern of the operation `{other}` already");
