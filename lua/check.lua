@@ -5,8 +5,8 @@
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 how many keys each check has, as bytes
 --          5 all or none ('1' or '0')  6.. per check what it asks for (packed in gate/check.rs)
 -- returns  { status, real time, time, '', ... }
---          DONE: number of checks, per check which of its counters refuse, for how long each in ms, readings, and
---          which shadow limits would have refused
+--          DONE: number of checks, per check which of its counters refuse, for how long each in ms, readings,
+--          which shadow limits would have refused, delay
 --          By the plain path DONE: whether its counter refuses, cell    STALE_WINDOW    ALARM: epoch found
 -- event    none
 -- include prelude
@@ -30,11 +30,12 @@ end
 -- include pack_units
 -- include refusing_checks
 -- include shadow_refusals
+-- include longest_delay
 -- include write_light
 
 -- read
 local epoch, hashes, checks, key = tonumber(ARGV[1]), {}, {}, 2
-local is_stale, is_refused = false, false
+local is_stale, is_refused, only_looks, together = false, false, true, ARGV[5] == '1'
 for number = 1, #ARGV[4] do
   local packed = ARGV[5 + number]
   local flags, line_count, valid_from, valid_until, needed_until, at = struct.unpack('<BBi8i8i8', packed)
@@ -47,20 +48,27 @@ for number = 1, #ARGV[4] do
   -- Each check finds what those before it have moved in memory.
   local refusing, waits = refusing_checks(amounts, counters, false, true, now)
   local shadows = shadow_refusals(amounts, counters, true)
+  local looks, delay = flags % 2 == 1, refusing == '' and longest_delay(counters) or 0
+  only_looks = only_looks and looks
   for place = 1, #counters do
     local counter = counters[place]
     is_stale = is_stale or counter.later
-    if refusing == '' and flags % 2 == 0 and not counter.unmoved then
+    -- Looks together find each other too, in memory alone.
+    if refusing == '' and (together or not looks) and not counter.unmoved then
       for line, weight in pairs(counter.weights) do
         counter.algorithm.charge(counter, weight * amounts[line])
       end
       counter.moved = true
-      counter.hash.needed_until = math.max(counter.hash.needed_until, needed_until)
+      -- What refuses nothing may hold more than its capacity, and takes longer to forget it.
+      local forgotten_at = counter.algorithm.resets_at(counter)
+      counter.hash.needed_until = math.max(counter.hash.needed_until, needed_until, forgotten_at)
     end
   end
   is_refused = is_refused or refusing ~= ''
   local readings = pack_readings(counters, is_known)
-  checks[number] = { counters = counters, refusing = refusing, waits = pack_units(waits), readings = readings, shadows = shadows }
+  checks[number] = {
+    counters = counters, refusing = refusing, waits = pack_units(waits), readings = readings, shadows = shadows, delay = delay,
+  }
   key = key + string.byte(ARGV[4], number)
 end
 
@@ -72,7 +80,7 @@ end
 if is_stale then
   return { STALE_WINDOW, real, now, '' }
 end
-local writes = not is_refused or ARGV[5] == '0'
+local writes = not together or not (is_refused or only_looks)
 if not writes then
   reload_light(hashes, now)
 end
@@ -85,6 +93,7 @@ local answer = { DONE, real, now, '', #checks }
 for number = 1, #checks do
   local check, at = checks[number], #answer
   answer[at + 1], answer[at + 2] = check.refusing, check.waits
-  answer[at + 3], answer[at + 4] = writes and check.readings or pack_readings(check.counters, is_known), check.shadows
+  answer[at + 3] = writes and check.readings or pack_readings(check.counters, is_known)
+  answer[at + 4], answer[at + 5] = check.shadows, check.delay
 end
 return answer

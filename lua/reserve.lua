@@ -87,32 +87,33 @@ end
 if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
 end
-local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, mode == USAGE, now)
+local is_usage = mode == USAGE or mode == DRY_USAGE
+local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, is_usage, now)
 local unsettled = unsettled_quotas(checks, refusing)
 if unsettled ~= '' then
   return { COLD, real, now, last_id(KEYS[2]), 2, '', unsettled }
 end
 local granted, any = amounts, true
 if mode == BEST_EFFORT or refusing ~= '' then
-  granted, any = fit(amounts, checks, mode == USAGE)
+  granted, any = fit(amounts, checks, is_usage)
 end
-local shadows, unmoved = shadow_refusals(granted, checks, mode == USAGE)
+local shadows, unmoved = shadow_refusals(granted, checks, is_usage)
 if not any or (refusing ~= '' and mode ~= BEST_EFFORT) then
   return { REFUSED, real, now, '', pack_units(granted), pack_readings(checks, is_known), refusing, pack_units(waits), shadows }
 end
 local delay = longest_delay(checks)
-if mode == DRY_RUN or mode == DRY_BEST_EFFORT then
+if mode == DRY_RUN or mode == DRY_BEST_EFFORT or mode == DRY_USAGE then
   return { ALLOWED, real, now, '', pack_units(granted), pack_readings(checks, is_known), delay, shadows }
 end
 
 -- write
 local held, consumed, hex = {}, {}, string.sub(KEYS[3], -32)
 for line = 1, line_count do
-  held[line] = mode == USAGE and 0 or granted[line]
-  consumed[line] = mode == USAGE and granted[line] or 0
+  held[line] = is_usage and 0 or granted[line]
+  consumed[line] = is_usage and granted[line] or 0
 end
 local record = {
-  layout = layout_of(checks) + (unmoved > 0 and 2 or 0), state = mode == USAGE and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
+  layout = layout_of(checks) + (unmoved > 0 and 2 or 0), state = is_usage and STATE_CONSUMED or STATE_RESERVED, count = line_count, step = 1, epoch = epoch,
   expires_at = expires_at, born_at = now, latest_expiry = now + longest_life, sequence = 0, held = held, consumed = consumed, start_after = delay,
   unmoved = unmoved,
   id = string.sub(ARGV[4], 1, 16), body = body,

@@ -36,7 +36,7 @@ pub struct CheckAsk<'a> {
     pub valid: (i64, i64),
     /// When the last counter has forgotten what is counted now (unix ms).
     pub needed_until_ms: i64,
-    /// Only say what would happen.
+    /// Only say what would happen. Checks together all do, or none.
     pub peeks: bool,
 }
 
@@ -48,6 +48,8 @@ pub struct CheckedCounters {
     pub refusing: Vec<(usize, Option<i64>)>,
     /// The counters afterwards, in the order of the counters.
     pub readings: Vec<CounterReading>,
+    /// How long the work has to wait for the queues before it, in ms; 0 where it is refused.
+    pub start_after_ms: i64,
 }
 
 /// What became of checks.
@@ -84,12 +86,17 @@ impl Gate {
         if !(1..=CHECKS_MAX).contains(&asks.len()) {
             return Err(malformed("it has not 1 to 16 checks"));
         }
+        if together && asks.iter().any(|ask| ask.peeks != asks[0].peeks) {
+            return Err(malformed("checks together are all looks, or none"));
+        }
         let mut keys = vec![self.keys.meta(partition)];
         let mut arguments = self.mutating(partition, now_ms)?;
         let mut key_counts = Vec::with_capacity(asks.len());
         let mut packed = Vec::with_capacity(asks.len());
         for ask in asks {
-            let counts: Vec<_> = ask.counters.iter().map(Count::of).collect();
+            // Counters that are only read may be of any meters, so their lines say nothing here.
+            let count = if ask.amounts.is_empty() { Count::read } else { Count::of };
+            let counts: Vec<_> = ask.counters.iter().map(count).collect();
             check_ask(ask, &counts).map_err(malformed)?;
             keys.push(self.keys.light(partition, ask.tenant, None));
             keys.extend(ask.subjects.iter().map(|hash| self.keys.light(partition, ask.tenant, Some(*hash))));
@@ -164,9 +171,10 @@ fn read_checks(reply: &Reply, asks: &[CheckAsk<'_>]) -> Result<Vec<CheckedCounte
         return Ok(vec![read_plain(reply, ask)?]);
     }
     let one = |number: usize| {
-        let at = 1 + 4 * number;
+        let at = 1 + 5 * number;
         let readings = readings_in_shadow(reply, at + 2, at + 3)?;
-        Ok(CheckedCounters { refusing: read_refusing(reply, at)?, readings })
+        let start_after_ms = reply.integer(at + 4)?;
+        Ok(CheckedCounters { refusing: read_refusing(reply, at)?, readings, start_after_ms })
     };
     (0..asks.len()).map(one).collect()
 }
@@ -191,5 +199,5 @@ fn read_plain(reply: &Reply, ask: &CheckAsk<'_>) -> Result<CheckedCounters, Unde
     };
     let wait_ms = (need(&counter.lines, ask.amounts) <= capacity).then_some((resets_at_ms - now_ms).max(0));
     let refusing = if reply.bytes(0)?.is_empty() { Vec::new() } else { vec![(0, wait_ms)] };
-    Ok(CheckedCounters { refusing, readings: vec![reading] })
+    Ok(CheckedCounters { refusing, readings: vec![reading], start_after_ms: 0 })
 }

@@ -31,6 +31,8 @@ pub enum ReserveMode {
     DryBestEffort,
     /// Writes an already consumed record: usage after the fact, refused like a reserve.
     Usage,
+    /// Decides as a usage and writes nothing.
+    DryUsage,
 }
 
 /// One reserve, usage or dry run.
@@ -233,7 +235,7 @@ impl ReserveCall<'_> {
     }
 
     fn is_usage(&self) -> bool {
-        self.mode == ReserveMode::Usage
+        matches!(self.mode, ReserveMode::Usage | ReserveMode::DryUsage)
     }
 
     /// The reservation's state if it is admitted.
@@ -244,7 +246,7 @@ impl ReserveCall<'_> {
     /// The lines, if all of it is granted.
     fn lines(&self) -> Vec<LineUnits> {
         let line = |units: &Units| match self.mode {
-            ReserveMode::Usage => LineUnits::new(Units::ZERO, *units),
+            ReserveMode::Usage | ReserveMode::DryUsage => LineUnits::new(Units::ZERO, *units),
             _ => LineUnits::new(*units, Units::ZERO),
         };
         self.amounts.iter().map(line).collect()
@@ -305,6 +307,7 @@ fn pack_call(call: &ReserveCall<'_>, due_bucket: i64, options: &GateOptions) -> 
         ReserveMode::DryRun => 2,
         ReserveMode::Usage => 3,
         ReserveMode::DryBestEffort => 4,
+        ReserveMode::DryUsage => 5,
     });
     out.put_byte(u8::try_from(call.amounts.len()).unwrap_or(u8::MAX));
     out.put_8(call.life_ms());

@@ -53,8 +53,9 @@ impl GateAnswer {
     /// 200, whether it is allowed or not.
     pub(super) fn of_check(checked: &Checked) -> Result<Self, Problem> {
         let answer = CheckAnswer::from(checked);
-        let (body, retry_after_seconds) = (to_json(&answer)?, answer.retry_after_seconds);
-        Ok(Self { status: StatusCode::OK, body, replayed: false, limits: answer.limits, retry_after_seconds })
+        let (status, body) = (StatusCode::OK, to_json(&answer)?);
+        let CheckAnswer { retry_after_seconds, replayed, limits, .. } = answer;
+        Ok(Self { status, body, replayed, limits, retry_after_seconds })
     }
 
     /// As a response of its own.

@@ -143,14 +143,16 @@ async fn collect(mut payload: Payload, bytes_max: usize) -> Result<BytesMut, Pro
         let chunk = chunk.map_err(|_| Problem::invalid("The body broke off."))?;
         if bytes.len() + chunk.len() > bytes_max {
             discard(payload).await;
-            return Err(Problem::new(
-                Code::PayloadTooLarge,
-                format!("The body is larger than {bytes_max} bytes."),
-            ));
+            return Err(too_large(bytes_max));
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
+}
+
+/// The problem of a body that is larger than this.
+pub(super) fn too_large(bytes_max: usize) -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("The body is larger than {bytes_max} bytes."))
 }
 
 async fn discard(mut payload: Payload) {

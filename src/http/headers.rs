@@ -59,8 +59,8 @@ pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], swit
 }
 
 /// The limit of which the smallest share is left.
-pub(super) fn tightest(limits: &[LimitAnswer]) -> Option<&LimitAnswer> {
-    limits.iter().filter(|limit| acts(limit)).min_by(|a, b| tightness(a, b))
+pub(super) fn tightest<'a>(limits: impl Iterator<Item = &'a LimitAnswer>) -> Option<&'a LimitAnswer> {
+    limits.filter(|limit| acts(limit)).min_by(|a, b| tightness(a, b))
 }
 
 /// Whether callers should heed it: a shadow limit only watches.

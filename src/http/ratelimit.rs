@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::answer::{GateAnswer, json};
 use super::auth::Caller;
 use super::bodies::check::{CheckBody, ChecksBody};
-use super::body::{BATCH_BYTES_MAX, JsonText};
+use super::body::{BATCH_BYTES_MAX, BODY_BYTES_MAX, JsonText, too_large};
 use super::headers;
 use super::idempotency;
 use super::json::{self as text, Object};
@@ -119,12 +119,19 @@ pub(super) async fn check(
 ) -> Result<HttpResponse, Problem> {
     let call = Call::new(&state, caller);
     if has_checks(&body.0) {
-        idempotency::key_of(request.headers(), None)?;
+        if idempotency::key_of(request.headers(), None)?.is_some() {
+            return Err(Problem::invalid(
+                "The Idempotency-Key header is for one check; of several, each has its own idempotency_key.",
+            ));
+        }
         let body: ChecksBody = text::typed(&body.0)?;
         let checked = state.mutate(Box::pin(async move { call.check_all(body).await })).await??;
         let results: Vec<_> = checked.iter().map(CheckAnswer::from).collect();
         let allowed = results.iter().all(|result| result.allowed);
         return json(HttpResponse::Ok(), &ChecksAnswer { allowed, results });
+    }
+    if body.0.len() > BODY_BYTES_MAX {
+        return Err(too_large(BODY_BYTES_MAX));
     }
     let body: CheckBody = text::typed(&body.0)?;
     let key = idempotency::key_of(request.headers(), body.idempotency_key.clone())?;

@@ -190,8 +190,12 @@ pub struct Checked {
     pub remaining_calls: Option<i64>,
     /// How long to wait before it is tried again; none where it is allowed, or waiting does not help.
     pub retry_after_ms: Option<i64>,
+    /// How long after the decision the work may start at the earliest, in ms.
+    pub start_after_ms: i64,
     /// Names this decision in logs.
     pub decision_id: Uuid,
+    /// Whether this is the answer to a repeated check of booked meters.
+    pub replayed: bool,
     /// Whether it was decided while the gate was away.
     pub degraded: bool,
     /// Every limit checked.

@@ -54,6 +54,24 @@ async fn while_the_gate_is_away_each_limits_policy_answers_a_check() {
 }
 
 #[tokio::test]
+async fn while_the_gate_is_away_checks_together_are_all_allowed_or_none() {
+    let app = impatient().start().await;
+    with_minutes(&app).await;
+    app.define("meters/denied", json!({ "unit": "call", "booked": false, "without_limit": "deny" })).await;
+    app.define("operations/denied", json!({ "costs": [{ "meter": "denied", "base": "1" }] })).await;
+    app.post(CHECK, of("open")).await.expect(200);
+    let frozen = app.redis.freeze();
+    let checks = json!({ "checks": [of("open"), of("denied")], "atomic": true });
+    let together = app.post(CHECK, checks.clone()).await.expect(200);
+    let allowed = |answer: &Answered| [0, 1].map(|at| answer.body["results"][at]["allowed"].clone());
+    assert_eq!(allowed(&together), [json!(false), json!(false)], "{together:?}");
+    let apart = app.post(CHECK, checks.with("atomic", false)).await.expect(200);
+    assert_eq!(allowed(&apart), [json!(true), json!(false)], "{apart:?}");
+    drop(frozen);
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn after_a_loss_of_memory_light_counters_begin_anew() {
     let app = impatient().start().await;
     with_minutes(&app).await;

@@ -5,6 +5,8 @@ mod audit;
 mod authorisation;
 mod batch;
 mod calendars;
+mod checks;
+mod checks_together;
 mod concurrency;
 mod connections;
 mod counters;

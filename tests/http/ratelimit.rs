@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::support::app::*;
 
-const CHECK: &str = "/v1/ratelimit/check";
+pub(super) const CHECK: &str = "/v1/ratelimit/check";
 
 /// The meter `call`, which is not booked, the operations `read`, `write` (by tier) and `submit` of booked pages, and
 /// `acme` under these limits.
-async fn with_limits(app: &TestApp, limits: Value) {
+pub(super) async fn with_limits(app: &TestApp, limits: Value) {
     app.define("meters/call", json!({ "unit": "call", "booked": false, "without_limit": "unlimited" })).await;
     app.define("meters/page", json!({ "unit": "page", "without_limit": "unlimited" })).await;
     let by_tier = json!({ "tier": { "fast": "2" } });
@@ -24,7 +24,7 @@ async fn with_limits(app: &TestApp, limits: Value) {
     app.define("tenants/acme", json!({ "plan": "plan" })).await;
 }
 
-fn minute(capacity: &str) -> Value {
+pub(super) fn minute(capacity: &str) -> Value {
     json!({ "id": "minute", "meter": "call", "algorithm": "fixed_window", "window_seconds": 60, "capacity": capacity })
 }
 
@@ -32,11 +32,11 @@ fn per_ip(capacity: &str) -> Value {
     minute(capacity).with("id", "ip").with("scope", "subject").with("subject_kind", "ip")
 }
 
-fn of(operation: &str) -> Value {
+pub(super) fn of(operation: &str) -> Value {
     json!({ "tenant": "acme", "operation": operation })
 }
 
-async fn started(limits: Value) -> TestApp {
+pub(super) async fn started(limits: Value) -> TestApp {
     let app = an_app().at("2026-03-10T12:00:00Z").start().await;
     with_limits(&app, limits).await;
     app

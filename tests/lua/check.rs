@@ -177,12 +177,26 @@ async fn light_counters_end_an_hour_after_what_they_count(#[values(Mode::Alone, 
     world.gate.check(world.partition, &[ask(window.1)], false, None).await.unwrap();
     let key = light_key(&world, Some(&ada));
     assert!((7_100_000..=7_800_000).contains(&lives(&key)), "{}", lives(&key));
+    let of_ben = [of_subject(1, Counter { parameters, ..limit(b"hour----", 5) })];
+    let ben = [world.hash(&user("ben"))];
+    let [longer, shorter] = [window.1 + 86_400_000, window.1].map(|needed_until_ms| CheckAsk {
+        subjects: &ben,
+        counters: &of_ben,
+        ..ask(needed_until_ms)
+    });
+    world.gate.check(world.partition, &[longer, shorter], false, None).await.unwrap();
+    assert!(lives(&light_key(&world, Some(&user("ben")))) > 86_400_000, "as long as the longer one needs it");
+    world.gate.check(world.partition, &[ask(window.1 + 1_800_000)], false, None).await.unwrap();
+    assert!(
+        lives(&key) >= 1_800_000 + 7_100_000,
+        "an hour longer than what it counts, also half an hour later"
+    );
     world.gate.check(world.partition, &[ask(window.1 + 86_400_000)], false, None).await.unwrap();
     assert!(lives(&key) > 86_400_000, "it lives longer with what it counts");
     world.gate.check(world.partition, &[ask(window.1)], false, None).await.unwrap();
     assert!(lives(&key) > 86_400_000, "and never shorter");
-    check_at(&world, START_MS, &user("ben"), &[of_subject(1, limit(b"hour----", 5))], 1).await;
-    assert_eq!(lives(&light_key(&world, Some(&user("ben")))), -1, "by a test clock nothing ends by itself");
+    check_at(&world, START_MS, &user("eve"), &[of_subject(1, limit(b"hour----", 5))], 1).await;
+    assert_eq!(lives(&light_key(&world, Some(&user("eve")))), -1, "by a test clock nothing ends by itself");
 }
 
 #[rstest]
@@ -200,6 +214,80 @@ async fn a_window_that_was_computed_for_another_time_decides_nothing(
     world.gate.check(world.partition, &asks_later, false, Some(WINDOW.1)).await.unwrap();
     let outcome = world.gate.check(world.partition, &asks, false, Some(START_MS)).await.unwrap();
     assert_eq!(outcome, CheckOutcome::StaleWindow { now_ms: START_MS }, "a later window is there");
+}
+
+/// Checks under one counter by windows, of which the second is decided by the plain path.
+async fn check_plainly(
+    world: &World,
+    now_ms: Option<i64>,
+    valid: (i64, i64),
+) -> Result<CheckOutcome, GateError> {
+    let (amounts, counters) = ([units(1)], [limit(b"day-----", 5)]);
+    let ask = CheckAsk { amounts: &amounts, valid, ..look(world, &[], &counters, false) };
+    world.gate.check(world.partition, &[ask], false, now_ms).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_known_counter_is_not_moved_before_or_after_the_windows_that_were_sent(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::cold(mode).await;
+    let inside = (START_MS, START_MS + 10);
+    assert_matches!(check_plainly(&world, Some(START_MS), inside).await, Ok(CheckOutcome::Decided { .. }));
+    let before = stored(&world, &user("ada"));
+    for now_ms in [inside.0 - 1, inside.1] {
+        let outcome = check_plainly(&world, Some(now_ms), inside).await.unwrap();
+        assert_eq!(outcome, CheckOutcome::StaleWindow { now_ms });
+    }
+    assert_eq!(stored(&world, &user("ada")), before);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_known_counter_is_not_moved_below_the_floor(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::cold(mode).await;
+    assert_matches!(check_plainly(&world, Some(START_MS), WINDOW).await, Ok(CheckOutcome::Decided { .. }));
+    let before = stored(&world, &user("ada"));
+    world.server.command(&["HSET", &world.key("meta"), "floor", &i64::MAX.to_string()]);
+    assert_matches!(check_plainly(&world, Some(START_MS), WINDOW).await, Err(_));
+    assert_eq!(stored(&world, &user("ada")), before);
+}
+
+#[rstest]
+#[tokio::test]
+async fn each_check_of_a_call_counts_by_its_own_lines(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
+    let world = World::cold(mode).await;
+    let on_line = |line: u8| [Counter { lines: vec![(line, 1)], ..limit(b"day-----", 100) }];
+    let (first, second) = (on_line(0), on_line(1));
+    let (of_first, of_second) = ([units(3)], [units(50), units(4)]);
+    let asks = [(&first, &of_first[..]), (&second, &of_second[..])]
+        .map(|(counters, amounts)| CheckAsk { amounts, ..look(&world, &[], counters, false) });
+    let outcome = world.gate.check(world.partition, &asks, false, Some(START_MS)).await.unwrap();
+    let CheckOutcome::Decided { checks, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(checks.iter().map(|check| check.readings[0].consumed.get()).collect::<Vec<_>>(), [3, 7]);
+}
+
+#[tokio::test]
+async fn a_bucket_that_refuses_nothing_lives_until_it_has_drained() {
+    let world = World::cold(Mode::Alone).await;
+    let drain = tollgate::domain::algorithms::bucket::Drain { units: 1, per_ms: 1_000 };
+    let bucket = tollgate::domain::algorithms::leaky_bucket::Parameters { drain, max_wait_ms: 1_000 };
+    let parameters = tollgate::domain::algorithms::Parameters::LeakyBucket(bucket);
+    let soft = Counter { parameters, kind: tollgate::domain::limit::Kind::Soft, ..limit(b"soft----", 5) };
+    let (amounts, counters) = ([units(86_400)], [soft]);
+    let now_ms = world.gate.redis_time_ms();
+    let ask = CheckAsk {
+        amounts: &amounts,
+        valid: (0, i64::MAX),
+        needed_until_ms: now_ms + 5_000,
+        ..look(&world, &[], &counters, false)
+    };
+    world.gate.check(world.partition, &[ask], false, None).await.unwrap();
+    let redis::Value::Int(lives_ms) = world.server.command(&["PTTL", &light_key(&world, None)]) else {
+        panic!("no time")
+    };
+    assert!(lives_ms > 86_400_000, "{lives_ms}");
 }
 
 #[tokio::test]

@@ -104,7 +104,16 @@ impl CheckBody {
 
     /// Where a fault of the check is in what was sent.
     pub(in crate::http) fn sent(&self) -> CheckSent {
-        CheckSent { has_tier: self.tier.is_some() }
+        let names = [
+            (self.operation.is_some(), "/operation"),
+            (self.endpoint.is_some(), "/endpoint"),
+            (self.method.is_some(), "/method"),
+        ];
+        let named_by = names.into_iter().find(|(is_sent, _)| *is_sent);
+        CheckSent {
+            has_tier: self.tier.is_some(),
+            named_by: named_by.map_or("/operation", |(_, pointer)| pointer),
+        }
     }
 }
 
@@ -112,6 +121,8 @@ impl CheckBody {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct CheckSent {
     has_tier: bool,
+    /// The field that says what is done.
+    named_by: &'static str,
 }
 
 impl CheckSent {
@@ -120,7 +131,7 @@ impl CheckSent {
         problem.map_pointers(|pointer| match pointer {
             "/attributes/tier" if self.has_tier => Some("/tier".to_owned()),
             "/lines/0/amount" => Some("/cost".to_owned()),
-            "/lines" | "/lines/0/meter" => Some("/operation".to_owned()),
+            "/operation" | "/lines" | "/lines/0/meter" => Some(self.named_by.to_owned()),
             _ => None,
         })
     }

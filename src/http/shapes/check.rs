@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack, shadow_warning};
+use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack, limits_and_warnings};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::http::headers::{seconds_rounded_up, tightest};
@@ -14,7 +14,8 @@ use crate::operations::answers::{Checked, QuotaStatus};
 pub(in crate::http) struct CheckAnswer {
     /// Whether the work may be done; then it is counted.
     pub(in crate::http) allowed: bool,
-    /// The capacity of the tightest limit, or of the one that refuses longest; absent where no limit applies.
+    /// The capacity of the tightest limit of those that can refuse, or of the one that refuses longest; absent where
+    /// there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<String>,
     /// What is left of it.
@@ -29,8 +30,14 @@ pub(in crate::http) struct CheckAnswer {
     /// How long to wait before it is tried again; absent where it is allowed, or waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) retry_after_seconds: Option<i64>,
+    /// In how many ms the work may start, by the queues (`leaky_bucket`) before it. Absent where it may start at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_after_ms: Option<i64>,
     /// Names the decision.
     decision_id: String,
+    /// Whether this is the answer to a repeated check of booked meters; absent where it is not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::http) replayed: bool,
     /// Whether it was decided while the gate was away: then nothing is counted.
     degraded: bool,
     /// Every limit checked.
@@ -38,7 +45,8 @@ pub(in crate::http) struct CheckAnswer {
     /// What refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_by: Vec<RefusedBy>,
-    /// Of shadow limits, which would have refused it: `shadow_refused`. Nothing is counted there.
+    /// Near limits, limits that are exceeded and do not refuse, and shadow limits that would have refused; absent where
+    /// there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<WarningAnswer>,
 }
@@ -69,12 +77,16 @@ pub(in crate::http) struct StatusAnswer {
 
 impl From<&Checked> for CheckAnswer {
     fn from(checked: &Checked) -> Self {
-        let limits: Vec<_> = checked.limits.iter().map(LimitAnswer::from).collect();
-        let warn = |(limit, status)| shadow_warning(limit, status).filter(|_| checked.allowed);
-        let warnings = limits.iter().zip(&checked.limits).filter_map(warn).collect();
+        let (limits, mut warnings) = limits_and_warnings(&checked.limits);
+        // Warnings are new only with what is newly counted.
+        if checked.replayed || !checked.allowed {
+            warnings.clear();
+        }
         let refused_by: Vec<_> = checked.refused_by.iter().map(RefusedBy::from).collect();
         let longest = refused_by.iter().max_by_key(|one| one.retry_after_ms.unwrap_or(i64::MAX));
-        let shown = longest.map(|one| &one.limit).or_else(|| tightest(&limits));
+        let can_refuse =
+            limits.iter().zip(&checked.limits).filter(|(_, status)| status.counter.kind.refuses());
+        let shown = longest.map(|one| &one.limit).or_else(|| tightest(can_refuse.map(|(limit, _)| limit)));
         Self {
             allowed: checked.allowed,
             limit: shown.map(|limit| limit.capacity.clone()),
@@ -82,7 +94,9 @@ impl From<&Checked> for CheckAnswer {
             remaining_calls: checked.remaining_calls,
             reset_seconds: shown.map(|limit| limit.header.reset_seconds.max(0)),
             retry_after_seconds: checked.retry_after_ms.map(seconds_rounded_up),
+            start_after_ms: Some(checked.start_after_ms).filter(|delay_ms| *delay_ms > 0),
             decision_id: checked.decision_id.to_string(),
+            replayed: checked.replayed,
             degraded: checked.degraded,
             limits,
             refused_by,

@@ -59,7 +59,7 @@ impl Calls {
             self.admission.may_record()?;
             let at_ms = happened_by(request, now_ms);
             let (resolved, record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
-            self.memory.open_periods_of(&request.tenant, &resolved).await?;
+            self.memory.open_periods_of(entry, &resolved).await?;
             let lives = self.memory.lives_now(entry, &record, &lives);
             let call = RecordCall {
                 id: prepared.id,

@@ -3,6 +3,8 @@
 mod admission;
 mod call_metrics;
 mod check;
+mod check_answer;
+mod check_booked;
 mod decision_log;
 mod events;
 mod expire;

@@ -19,6 +19,8 @@ use crate::operations::limit_status::LimitStatus;
 pub(in crate::operations) struct Asked<'a> {
     /// The amount of each line.
     pub(in crate::operations) amounts: &'a [Units],
+    /// Per counter, what is asked for together with it and comes before; none where it is asked for alone.
+    pub(super) before: &'a [Units],
     /// Whether a part of a line would have been enough.
     pub(super) best_effort: bool,
     /// Its subjects.
@@ -46,12 +48,16 @@ pub(in crate::operations) fn refusal(
         let line = limit.counter.line();
         let amount = asked.amounts.get(line).copied().unwrap_or_default();
         let least = if asked.best_effort { amount.min(Units::ONE) } else { amount };
-        let need = |units: Units| limit.counter.parameters.need(units.get(), false);
+        let before = asked.before.get(*index).copied().unwrap_or_default();
+        let need =
+            |units: Units| limit.counter.parameters.need(units.get(), false).saturating_add(before.get());
         let [needed, least] = [amount, least].map(|units| Units::new(need(units)).unwrap_or_default());
-        if least <= limit.remaining {
+        if asked.best_effort && least <= limit.remaining {
             continue;
         }
-        let (one, code) = refused_by_one(limit.clone(), (needed, least), *wait_ms);
+        // Each may fit alone, and all of them together never.
+        let wait_ms = wait_ms.filter(|_| before == Units::ZERO || needed <= limit.capacity);
+        let (one, code) = refused_by_one(limit.clone(), (needed, least), wait_ms);
         let part = parts.entry(if asked.best_effort { line } else { 0 }).or_insert((code, None));
         *part = (part.0.min(code), part.1.max(one.retry_after_ms));
         refused_by.push(one);
@@ -68,7 +74,7 @@ fn waiting_helps(code: RefusalCode) -> bool {
     matches!(code, RefusalCode::QuotaExceeded | RefusalCode::RateLimited)
 }
 
-/// A limit that refuses: it has less left than `least`, the smallest amount that would have been granted.
+/// A limit that refuses; `least` is the smallest amount that would have been granted.
 fn refused_by_one(
     limit: LimitStatus,
     (needed, least): (Units, Units),
@@ -77,7 +83,7 @@ fn refused_by_one(
     let (consumed, reserved, capacity) = (limit.consumed.get(), limit.reserved.get(), limit.capacity.get());
     let room = |reserved: i64| limit.counter.parameters.room(consumed, reserved, capacity);
     // What has less left than its figures say refuses by more than these.
-    let held_only = least.get() <= room(0) && limit.remaining.get() == room(reserved).max(0);
+    let held_only = reserved > 0 && least.get() <= room(0) && limit.remaining.get() == room(reserved).max(0);
     let code = match (wait_ms, limit.counter.class) {
         (None, _) => RefusalCode::ExceedsPlan,
         (Some(_), Class::Rate) => RefusalCode::RateLimited,

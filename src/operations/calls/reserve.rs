@@ -80,6 +80,22 @@ impl Calls {
         )
     }
 
+    /// Whether it would be recorded as usage now: decides like [`Self::record_usage`] and writes nothing.
+    pub(super) async fn dry_usage(&self, request: ReserveRequest) -> Answer<Reserved> {
+        let answer = match self.decide(&request, ReserveMode::DryUsage, USAGE).await {
+            Ok(Decision::New(decided)) => answer_reserve(&request, decided),
+            Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
+            Err(error) => Err(error),
+        };
+        self.admission_decided(
+            (Call::Usage, USAGE),
+            &request,
+            answer,
+            |answer| answer.replayed,
+            |answer| &answer.limits,
+        )
+    }
+
     async fn usage(&self, request: &ReserveRequest, ack: Ack) -> Answer<Reservation> {
         let (Repeat { id, mut record, limits, degraded, .. }, replayed) =
             match self.decide(request, ReserveMode::Usage, USAGE).await? {

@@ -83,7 +83,7 @@ pub(super) fn refusal_or_fault(
         ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
             let now_ms = now_ms.max(policy_now_ms);
             let subjects: Vec<_> = prepared.subjects.iter().map(|(subject, _)| subject).collect();
-            let asked = Asked { amounts: &prepared.units, best_effort, subjects: &subjects };
+            let asked = Asked { amounts: &prepared.units, before: &[], best_effort, subjects: &subjects };
             OperationError::Refused(Box::new(refusal(asked, counters, &readings, &refusing, now_ms)))
         }
         _ => OperationError::Internal("the gate gave an answer that fits no request".into()),

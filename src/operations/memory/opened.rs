@@ -9,6 +9,7 @@ use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::policy::Resolved;
 use crate::operations::error::Answer;
+use crate::operations::policy_store::TenantEntry;
 
 const OPENED_MAX: u64 = 100_000;
 /// A ledger that was set back may lack a period again.
@@ -45,11 +46,12 @@ impl Memory {
     /// Errors: the ledger does not answer.
     pub(in crate::operations) async fn open_periods_of(
         &self,
-        tenant: &TenantId,
+        entry: &TenantEntry,
         resolved: &Resolved,
     ) -> Answer<()> {
+        let tenant = &entry.definition.id;
         for quota in resolved.quotas().filter(|quota| !self.opened.knows(tenant, quota)) {
-            self.open_period(tenant, quota).await?;
+            self.open_period(entry, quota).await?;
         }
         Ok(())
     }

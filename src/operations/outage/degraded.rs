@@ -72,7 +72,7 @@ impl Outage {
         away: GateError,
     ) -> Answer<ReserveOutcome> {
         // By an untrusted clock the call would be admitted into a wrong window.
-        let is_dry = matches!(mode, ReserveMode::DryRun | ReserveMode::DryBestEffort);
+        let is_dry = matches!(mode, ReserveMode::DryRun | ReserveMode::DryBestEffort | ReserveMode::DryUsage);
         if is_dry || !allows_without_gate(resolved) || !self.core.gate.trusts_time() {
             return Err(away.into());
         }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::domain::amount::{Amount, Units};
+use crate::domain::field_error::child;
 use crate::domain::ids::{MeterId, OperationId};
 use crate::domain::lines::WorkLines;
 use crate::domain::meter::Meter;
@@ -82,7 +83,7 @@ pub(in crate::operations) fn check_work(policy: &Policy, check: &CheckRequest) -
     };
     if let Some(attribute) = check.attributes.keys().next() {
         return Err(OperationError::field(
-            format!("/attributes/{attribute}"),
+            child("/attributes", attribute),
             "says nothing where `cost` says how much; leave one of them out",
         ));
     }
@@ -112,7 +113,7 @@ fn operation_of(policy: &Policy, check: &CheckRequest) -> Answer<Option<Operatio
 fn default_work(policy: &Policy, check: &CheckRequest) -> Answer<Work> {
     if let Some(attribute) = check.attributes.keys().next() {
         let message = "belongs to an operation, and none is found for this call";
-        return Err(OperationError::field(format!("/attributes/{attribute}"), message));
+        return Err(OperationError::field(child("/attributes", attribute), message));
     }
     let defaults = policy.cost_defaults();
     let by_method = || check.method.as_ref().and_then(|method| defaults?.cost(method));

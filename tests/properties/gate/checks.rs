@@ -29,8 +29,14 @@ struct Sent {
 fn sequences() -> impl Strategy<Value = Vec<Sent>> {
     let check = (1..12_i64, 1..8_u8, prop::bool::weighted(0.1));
     let after = prop_oneof![0..60_i64, 0..9_000_i64];
-    let sent = (after, prop::collection::vec(check, 1..4), any::<bool>())
-        .prop_map(|(after_ms, checks, together)| Sent { after_ms, checks, together });
+    let sent = (after, prop::collection::vec(check, 1..4), any::<bool>()).prop_map(|sent| {
+        let (after_ms, mut checks, together) = sent;
+        if together {
+            let looks = checks[0].2;
+            checks.iter_mut().for_each(|check| check.2 = looks);
+        }
+        Sent { after_ms, checks, together }
+    });
     prop::collection::vec(sent, 5..30)
 }
 
@@ -54,6 +60,9 @@ impl Model {
         let lacks_room: Vec<bool> = (0..named.len()).map(|at| amount > room(at, &loaded[at])).collect();
         let is_shadow = |at: usize| named[at].1.kind == Kind::Shadow;
         let refusing: Vec<_> = (0..named.len()).filter(|at| lacks_room[*at] && !is_shadow(*at)).collect();
+        let acting = named.iter().zip(&loaded).filter(|((_, counter), _)| counter.kind != Kind::Shadow);
+        let delays = acting.map(|((_, counter), loaded)| counter.parameters.delay_ms(loaded));
+        let delay_ms = if refusing.is_empty() { delays.max().unwrap_or_default() } else { 0 };
         if refusing.is_empty() && !peeks {
             let moved = named.iter().zip(&mut loaded).zip(&lacks_room).filter(|(_, lacks)| !**lacks);
             for (((at, counter), loaded), _) in moved {
@@ -64,19 +73,20 @@ impl Model {
         let figures = (0..)
             .zip(&loaded)
             .map(|(at, loaded)| (loaded.cell.consumed, room(at, loaded), lacks_room[at] && is_shadow(at)));
-        (refusing, figures.collect())
+        (refusing, figures.collect(), delay_ms)
     }
 }
 
-/// Refusing counters; what each has consumed, its room, and whether it would have refused in shadow.
-type Expected = (Vec<usize>, Vec<(i64, i64, bool)>);
+/// Refusing counters; what each has consumed, its room, and whether it would have refused in shadow; the delay.
+type Expected = (Vec<usize>, Vec<(i64, i64, bool)>, i64);
 
 fn found(checked: &CheckedCounters) -> Expected {
     let figures = checked
         .readings
         .iter()
         .map(|reading| (reading.consumed.get(), reading.room.unwrap(), reading.would_refuse));
-    (checked.refusing.iter().map(|(index, _)| *index).collect(), figures.collect())
+    let refusing = checked.refusing.iter().map(|(index, _)| *index).collect();
+    (refusing, figures.collect(), checked.start_after_ms)
 }
 
 async fn checks_as_the_model(world: &World, counters: &[Counter; 3], sequence: &[Sent]) {
@@ -107,12 +117,14 @@ async fn checks_as_the_model(world: &World, counters: &[Counter; 3], sequence: &
         let decide = |model: &mut Model, counts: bool| -> Vec<Expected> {
             let one = |(amount, mask, peeks): &(i64, u8, bool)| {
                 let named: Vec<_> = of_mask(*mask).map(|at| (at, &counters[at])).collect();
-                model.check(&named, *amount, *peeks || !counts, now_ms)
+                model.check(&named, *amount, !counts || (*peeks && !sent.together), now_ms)
             };
             sent.checks.iter().map(one).collect()
         };
         let mut expected = decide(&mut model, true);
-        if sent.together && expected.iter().any(|(refusing, _)| !refusing.is_empty()) {
+        let is_refused = expected.iter().any(|(refusing, ..)| !refusing.is_empty());
+        // Looks together find each other, and leave nothing.
+        if sent.together && (is_refused || sent.checks[0].2) {
             model = before;
             let unmoved = decide(&mut model.clone(), false);
             for (expected, unmoved) in expected.iter_mut().zip(unmoved) {
