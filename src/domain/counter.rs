@@ -1,12 +1,15 @@
 //! A counter: what one limit or quota counts for one scope. The same type is used from policy to the scripts'
 //! arguments.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::algorithms::{Parameters, calendar};
 use super::amount::{Decimals, Units};
+use super::factor::Factor;
 use super::ids::{MeterId, OperationId};
 use super::limit::{Class, Kind, Limit, OnGateFailure, Span};
+use super::limited::Limited;
 use super::period::{Window, WindowKind};
 use super::policy::Level;
 use super::reservation::{CounterField, CounterRef, PlaceCapacity};
@@ -33,9 +36,9 @@ pub struct Counter {
     pub parameters: Parameters,
     /// When it was created (unix ms): a window that began later started at zero.
     pub since_ms: i64,
-    /// Its meter.
+    /// Its meter; of a budget, the meter of its first line.
     pub meter: MeterId,
-    /// Its meter's decimals.
+    /// Its meter's decimals, or the budget's own.
     pub decimals: Decimals,
     /// The limit or quota that it belongs to.
     pub source: Source,
@@ -71,6 +74,14 @@ impl Counter {
         match &self.source {
             Source::Limit(limit, _) => Some(limit),
             Source::Quota => None,
+        }
+    }
+
+    /// The meters and weights of a budget; none for a counter of one meter.
+    pub fn budget(&self) -> Option<&BTreeMap<MeterId, Factor>> {
+        match &self.limit()?.limited {
+            Limited::Budget { meters, .. } => Some(meters),
+            Limited::Meter(_) => None,
         }
     }
 

@@ -1,14 +1,17 @@
 //! A limit: at most this much of a meter, per window, for a scope.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::algorithms::concurrency::Counts;
 use super::algorithms::{Algorithm, AlgorithmName, EntriesMax, Fields, SpanSeconds, SubWindows};
-use super::amount::Amount;
+use super::amount::{Amount, Decimals};
+use super::factor::Factor;
 use super::ids::{LimitId, MeterId, OperationId, Subject, SubjectKind, TenantId};
 use super::instant::Instant;
+use super::limited::Limited;
 use super::period::WindowKind;
 use super::rollout::is_rolled_out;
 use super::whole_number::whole_number;
@@ -225,7 +228,7 @@ pub struct Limit {
     /// Its name; with the tenant, the identity of its counter.
     pub id: LimitId,
     /// What is limited.
-    pub meter: MeterId,
+    pub limited: Limited,
     /// Whose use counts.
     pub scope: Scope,
     /// Which sort of subject; given exactly when the scope is `subject`.
@@ -260,8 +263,15 @@ pub struct Limit {
 pub(super) struct LimitFields {
     /// Its name; with the tenant, the identity of its counter.
     id: LimitId,
-    /// What is limited.
-    meter: MeterId,
+    /// What is limited; this or `meters`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meter: Option<MeterId>,
+    /// A budget: the meters that are limited together, each with how much one of it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meters: Option<BTreeMap<MeterId, Factor>>,
+    /// A budget: how many decimals its amounts have, 0 to 6; absent: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    decimals: Option<Decimals>,
     /// Whose use counts.
     #[serde(default)]
     scope: Scope,
@@ -352,10 +362,12 @@ impl TryFrom<LimitFields> for Limit {
             entries_max,
         };
         let algorithm = Algorithm::read(fields.algorithm, &of_algorithm)?;
-        let default_class = if algorithm.is_restorable() { Class::Quota } else { Class::Rate };
+        let limited = limited(fields.meter, fields.meters, fields.decimals)?;
+        let is_restorable = algorithm.is_restorable() && !limited.is_budget();
+        let default_class = if is_restorable { Class::Quota } else { Class::Rate };
         Ok(Self {
             id: fields.id,
-            meter: fields.meter,
+            limited,
             scope: fields.scope,
             subject_kind: fields.subject_kind,
             operations: fields.operations,
@@ -378,9 +390,15 @@ impl From<Limit> for LimitFields {
         let of_algorithm = limit.algorithm.fields();
         let Fields { window, window_seconds, aligned, sub_windows, refill, .. } = of_algorithm;
         let Fields { per_seconds, counts, drain, max_wait_seconds, entries_max, .. } = of_algorithm;
+        let (meter, meters, decimals) = match limit.limited {
+            Limited::Meter(meter) => (Some(meter), None, None),
+            Limited::Budget { meters, decimals } => (None, Some(meters), Some(decimals)),
+        };
         Self {
             id: limit.id,
-            meter: limit.meter,
+            meter,
+            meters,
+            decimals,
             scope: limit.scope,
             subject_kind: limit.subject_kind,
             operations: limit.operations,
@@ -405,6 +423,20 @@ impl From<Limit> for LimitFields {
             until: limit.until,
             message: limit.message,
         }
+    }
+}
+
+fn limited(
+    meter: Option<MeterId>,
+    meters: Option<BTreeMap<MeterId, Factor>>,
+    decimals: Option<Decimals>,
+) -> Result<Limited, String> {
+    match (meter, meters) {
+        (Some(_), None) if decimals.is_some() => Err("`decimals` belongs to `meters`".into()),
+        (Some(meter), None) => Ok(Limited::Meter(meter)),
+        (None, Some(meters)) if meters.is_empty() => Err("`meters` must name a meter".into()),
+        (None, Some(meters)) => Ok(Limited::Budget { meters, decimals: decimals.unwrap_or_default() }),
+        _ => Err("give `meter` or `meters`, one of the two".into()),
     }
 }
 

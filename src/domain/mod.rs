@@ -24,6 +24,7 @@ pub mod ids;
 pub mod instant;
 pub mod key_filter;
 pub mod limit;
+pub mod limited;
 pub mod lines;
 pub mod merged_change;
 pub mod meter;

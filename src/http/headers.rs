@@ -119,7 +119,8 @@ mod tests {
     fn limit(id: &str, quota: i64, remaining: i64) -> LimitAnswer {
         LimitAnswer {
             id: id.into(),
-            meter: "ocr.page".into(),
+            meter: Some("ocr.page".into()),
+            meters: None,
             scope: "tenant",
             subject: None,
             algorithm: "calendar",

@@ -27,8 +27,12 @@ pub(super) use statements::{DraftStatementAnswer, StatementLineAnswer, TierAnswe
 pub(super) struct LimitAnswer {
     /// The limit's id; a plan's included quota is called `quota:<meter>`.
     pub(super) id: String,
-    /// What it counts.
-    pub(super) meter: String,
+    /// What it counts; absent for a budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) meter: Option<String>,
+    /// A budget: each meter that it counts, with how much one of it counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) meters: Option<BTreeMap<String, String>>,
     /// `tenant` or `subject`.
     pub(super) scope: &'static str,
     /// The subject it counts for, if the scope is `subject`.
@@ -283,9 +287,13 @@ impl From<&LimitStatus> for LimitAnswer {
         let write = |units| amount(units, counter.decimals);
         let span = counter.span();
         let whole = 10_i64.pow(u32::from(counter.decimals.count()));
+        let meters = counter.budget().map(|meters| {
+            meters.iter().map(|(meter, weight)| (meter.to_string(), weight.to_string())).collect()
+        });
         Self {
             id: counter.name(),
-            meter: counter.meter.to_string(),
+            meter: meters.is_none().then(|| counter.meter.to_string()),
+            meters,
             scope: if status.subject.is_some() { "subject" } else { "tenant" },
             subject: status.subject.as_ref().map(SubjectAnswer::from),
             algorithm: counter.algorithm(),

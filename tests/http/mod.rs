@@ -4,6 +4,7 @@ mod admin;
 mod audit;
 mod authorisation;
 mod batch;
+mod budgets;
 mod calendars;
 mod checks;
 mod checks_together;

@@ -1,6 +1,6 @@
 //! The candidates for one limit id of a tenant or of one of its subjects, and which of them wins at which time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::counter::{CounterKey, Generations, LimitSignature, Resets, field_of};
@@ -58,6 +58,8 @@ struct Segment {
 pub(super) struct Winner {
     pub(super) limit: Arc<Limit>,
     pub(super) kind: Kind,
+    /// How much it counts of each meter.
+    pub(super) weights: BTreeMap<MeterId, i64>,
     pub(super) decimals: Decimals,
     pub(super) capacity: Units,
     pub(super) level: Level,
@@ -65,18 +67,24 @@ pub(super) struct Winner {
 }
 
 impl Winner {
-    /// The counter of one line of a request, for the tenant (0) or the n-th subject.
-    pub(super) fn counter(&self, line: u8, scope_index: u8, windows: &Windows) -> Counter {
+    /// The counter of one line of a request, of this meter and weight, for the tenant (0) or the n-th subject.
+    pub(super) fn counter(
+        &self,
+        (line, weight): (u8, i64),
+        meter: &MeterId,
+        scope_index: u8,
+        windows: &Windows,
+    ) -> Counter {
         Counter {
             scope_index,
             field: self.identity.field,
             kind: self.kind,
             class: self.limit.class,
-            lines: vec![(line, 1)],
+            lines: vec![(line, weight)],
             capacity: self.capacity,
             parameters: self.limit.algorithm.parameters(windows, self.decimals, self.capacity),
             since_ms: self.identity.since_ms,
-            meter: self.limit.meter.clone(),
+            meter: meter.clone(),
             decimals: self.decimals,
             source: Source::Limit(self.limit.clone(), self.level),
         }
@@ -142,6 +150,7 @@ impl Chain {
             let winner = won.zip(shape).map(|(won, shape)| Winner {
                 limit: won.limit,
                 kind: won.kind,
+                weights: won.weights,
                 decimals: won.decimals,
                 capacity: won.capacity,
                 level: won.level,
@@ -160,13 +169,15 @@ impl Chain {
 
     /// Every meter that it may ever count.
     pub(super) fn meters(&self) -> BTreeSet<&MeterId> {
-        self.segments.iter().filter_map(|segment| Some(&segment.winner.as_ref()?.limit.meter)).collect()
+        let winners = self.segments.iter().filter_map(|segment| segment.winner.as_ref());
+        winners.flat_map(|winner| winner.limit.limited.meters()).collect()
     }
 }
 
 struct Won {
     limit: Arc<Limit>,
     kind: Kind,
+    weights: BTreeMap<MeterId, i64>,
     decimals: Decimals,
     capacity: Units,
     level: Level,
@@ -185,7 +196,9 @@ fn win(candidates: &[Candidate], at_ms: i64, decimals_of: impl Fn(&MeterId) -> D
         Says::Other { kind, .. } => *kind,
     });
     let kind = kind.filter(|kind| *kind != Kind::Off)?;
-    let decimals = decimals_of(&limit.meter);
+    let decimals = limit.limited.decimals(|meter| Some(decimals_of(meter)))?;
+    let weight = |meter: &MeterId| Some((meter.clone(), limit.limited.factor(meter, decimals_of(meter))?));
+    let weights = limit.limited.meters().filter_map(weight).collect();
     let mut factors: Vec<Factor> = Vec::new();
     let named = active().find_map(|candidate| match &candidate.says {
         Says::Limit(limit) => Some(limit.capacity),
@@ -199,5 +212,5 @@ fn win(candidates: &[Candidate], at_ms: i64, decimals_of: impl Fn(&MeterId) -> D
     // Factors of several levels meet here only.
     let capacity =
         Units::new(limit.algorithm.capacity_max(decimals)).map_or(capacity, |most| capacity.min(most));
-    Some(Won { limit, kind, decimals, capacity, level: active().next()?.level })
+    Some(Won { limit, kind, weights, decimals, capacity, level: active().next()?.level })
 }

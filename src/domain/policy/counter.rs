@@ -79,7 +79,10 @@ impl LimitSignature {
         let kind = limit.subject_kind.as_ref().map_or("", |kind| kind.as_str());
         let mut parts = vec!["limit"];
         parts.extend(algorithm.iter().map(String::as_str));
-        parts.extend([scope, kind, limit.meter.as_str(), class]);
+        let limited = limit.limited.signature();
+        parts.extend([scope, kind]);
+        parts.extend(limited.iter().map(String::as_str));
+        parts.push(class);
         if let Some(operations) = &limit.operations {
             parts.push("operations");
             parts.extend(operations.iter().map(|id| id.as_str()).collect::<BTreeSet<_>>());

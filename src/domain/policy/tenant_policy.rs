@@ -228,8 +228,9 @@ fn is_for(limit: &Limit, kind: Option<&SubjectKind>) -> bool {
 }
 
 impl Rules {
-    /// Adds the counters of the limits that ask for it. Returns whether there is any limit, also one that leaves these
-    /// out as it is rolled out to others only.
+    /// Adds the counters of a line, or the line to the counter of a budget that another line met. Returns whether there
+    /// is a limit for it, also one that leaves these out as it is rolled out to others only. A shadow limit only watches:
+    /// a meter that has no other stays one without limit.
     fn collect(
         &self,
         request: &Request<'_>,
@@ -240,13 +241,22 @@ impl Rules {
         for chain in self.0.get(request.meter).into_iter().flatten() {
             let Some(winner) = chain.winner(request.at_ms) else { continue };
             let limit = &winner.limit;
-            let counts = limit.meter == *request.meter && request.work.counts_under(limit);
+            let Some(&weight) = winner.weights.get(request.meter) else { continue };
+            let counts = request.work.counts_under(limit);
             let (scope_index, whose) = subject.map_or((0, None), |(index, subject)| (index, Some(subject)));
             let is_for_them = is_for(limit, whose.map(|subject| &subject.kind));
-            // A shadow limit only watches: a meter that has no other stays one without limit.
             is_limited |= counts && is_for_them && winner.kind != Kind::Shadow;
-            if counts && is_for_them && limit.applies_to(request.tenant, whose) {
-                found.push(winner.counter(request.line, scope_index, request.windows));
+            if !(counts && is_for_them && limit.applies_to(request.tenant, whose)) {
+                continue;
+            }
+            let is_it = |counter: &&mut Counter| {
+                (counter.scope_index, counter.field) == (scope_index, winner.identity.field)
+            };
+            let met = if limit.limited.is_budget() { found.iter_mut().find(is_it) } else { None };
+            let line = (request.line, weight);
+            match met {
+                Some(counter) => counter.lines.push(line),
+                None => found.push(winner.counter(line, request.meter, scope_index, request.windows)),
             }
         }
         is_limited
@@ -306,7 +316,8 @@ impl<'a> Sources<'a> {
     fn refuse_unknown_meters(&self) -> Result<(), Dangling> {
         let in_plans = self.plan.into_iter().chain(self.plans.values().copied());
         let limits = in_plans.flat_map(|plan| &plan.limits).chain(&self.tenant.limits);
-        let limits = limits.chain(self.policy.definitions.limits.values()).map(|limit| &limit.meter);
+        let limits = limits.chain(self.policy.definitions.limits.values());
+        let limits = limits.flat_map(|limit| limit.limited.meters());
         let quotas = self.plan.into_iter().flat_map(|plan| &plan.quotas).map(|quota| &quota.meter);
         match limits.chain(quotas).find(|meter| self.policy.meter(meter).is_none()) {
             Some(meter) => Err(Dangling::Meter { tenant: self.tenant.id.clone(), meter: meter.clone() }),

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::document::Definitions;
 use crate::domain::algorithms::Algorithm;
-use crate::domain::amount::Amount;
+use crate::domain::amount::{Amount, Decimals};
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::endpoint::EndpointPattern;
 use crate::domain::factor::Factor;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId};
 use crate::domain::limit::{Class, Kind, Limit, Scope};
+use crate::domain::limited::Limited;
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
 use crate::domain::plan::PlanDefinition;
@@ -79,11 +80,12 @@ impl<'a> Validator<'a> {
 
     /// Everything that is wrong with a limit.
     pub fn limit(&self, limit: &Limit) -> Vec<FieldError> {
-        let mut errors = Vec::from_iter(self.amount("/capacity", "/meter", &limit.meter, limit.capacity));
-        let decimals = self.definitions.decimals(&limit.meter);
-        errors.extend(
-            decimals.into_iter().flat_map(|decimals| limit.algorithm.errors(limit.capacity, decimals)),
-        );
+        let mut errors = self.limited(&limit.limited);
+        if let Some(decimals) = self.decimals_of(limit) {
+            let wrong = limit.capacity.to_units(decimals).err();
+            errors.extend(wrong.map(|error| FieldError::new("/capacity", error.to_string())));
+            errors.extend(limit.algorithm.errors(limit.capacity, decimals));
+        }
         match (limit.scope, &limit.subject_kind) {
             (Scope::Subject, None) => {
                 errors
@@ -119,14 +121,18 @@ impl<'a> Validator<'a> {
         if limit.class == Class::Quota && limit.kind == Kind::Shadow {
             errors.push(FieldError::new("/kind", OF_QUOTA_IN_SHADOW));
         }
-        if limit.class == Class::Quota && self.is_light(&limit.meter) {
-            let message = format!("must be rate: the meter `{}` is not booked", limit.meter);
+        if limit.class == Class::Quota && limit.limited.is_budget() {
+            let message = "must be rate for a budget: the ledger restores the counters of single meters only";
             errors.push(FieldError::new("/class", message));
         }
-        if matches!(limit.algorithm, Algorithm::SlidingLog(_)) && self.is_light(&limit.meter) {
+        let light = limit.limited.meters().find(|meter| self.is_light(meter));
+        if let Some(meter) = light.filter(|_| limit.class == Class::Quota) {
+            let message = format!("must be rate: the meter `{meter}` is not booked");
+            errors.push(FieldError::new("/class", message));
+        }
+        if let Some(meter) = light.filter(|_| matches!(limit.algorithm, Algorithm::SlidingLog(_))) {
             let message = format!(
-                "must be another: a log has an entry for each reservation, and `{}` is not booked",
-                limit.meter
+                "must be another: a log has an entry for each reservation, and `{meter}` is not booked"
             );
             errors.push(FieldError::new("/algorithm", message));
         }
@@ -278,11 +284,11 @@ impl<'a> Validator<'a> {
                 format!("the limit `{}` does not count subjects of the kind `{}`", each.limit, subject.kind);
             errors.push(FieldError::new("/limit", message));
         }
-        let meters: HashSet<&MeterId> = definitions.iter().map(|limit| &limit.meter).collect();
-        for meter in meters.into_iter().filter(|meter| self.definitions.meters.contains_key(*meter)) {
-            let capacity = each.capacity.unwrap_or_default();
-            errors.extend(self.amount("/capacity", "/limit", meter, capacity));
-        }
+        let decimals: BTreeSet<Decimals> =
+            definitions.iter().filter_map(|limit| self.decimals_of(limit)).collect();
+        let unfit = |decimals| each.capacity.unwrap_or_default().to_units(decimals).err();
+        let unfit = decimals.into_iter().filter_map(unfit);
+        errors.extend(unfit.map(|error| FieldError::new("/capacity", error.to_string())));
         if each.kind == Some(Kind::Shadow) && definitions.iter().any(|limit| limit.class == Class::Quota) {
             errors.push(FieldError::new("/kind", OF_QUOTA_IN_SHADOW));
         }
@@ -300,6 +306,37 @@ impl<'a> Validator<'a> {
         errors
     }
 
+    /// The decimals in which a limit counts; none where its meter does not exist.
+    fn decimals_of(&self, limit: &Limit) -> Option<Decimals> {
+        limit.limited.decimals(|meter| self.definitions.decimals(meter))
+    }
+
+    /// What is wrong with the meters that a limit counts.
+    fn limited(&self, limited: &Limited) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let at = |meter: &MeterId| match limited {
+            Limited::Meter(_) => "/meter".to_owned(),
+            Limited::Budget { .. } => format!("/meters/{meter}"),
+        };
+        let first_is_light = limited.meters().next().is_some_and(|meter| self.is_light(meter));
+        for meter in limited.meters() {
+            let message = match self.definitions.decimals(meter) {
+                None => format!("no meter `{meter}`"),
+                Some(decimals) if limited.factor(meter, decimals).is_none() => format!(
+                    "its weight must be a whole number of the limit's smallest units, at least 1, for the smallest \
+                     unit of `{meter}`, which has {} decimals: change the weight or `decimals`",
+                    decimals.count()
+                ),
+                Some(_) if self.is_light(meter) != first_is_light => {
+                    "must be booked as the others are, or none of them".to_owned()
+                }
+                Some(_) => continue,
+            };
+            errors.push(FieldError::new(at(meter), message));
+        }
+        errors
+    }
+
     /// Whether the gate alone counts this meter.
     fn is_light(&self, meter: &MeterId) -> bool {
         self.definitions.meters.get(meter).is_some_and(|meter| !meter.booked)
@@ -307,7 +344,7 @@ impl<'a> Validator<'a> {
 
     /// What is wrong with the capacity that an override makes of a limit's, by how that counts.
     fn unfit_override(&self, limit: &Limit, each: &Override) -> Option<FieldError> {
-        let decimals = self.definitions.decimals(&limit.meter)?;
+        let decimals = self.decimals_of(limit)?;
         let scaled = |factor: Factor| factor.scale_down(limit.capacity.floor_units(decimals));
         let (field, capacity) = match (each.capacity, each.factor) {
             (Some(capacity), _) => ("/capacity", capacity),

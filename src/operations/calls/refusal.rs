@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use crate::domain::amount::Units;
-use crate::domain::counter::Counter;
+use crate::domain::counter::{Counter, need};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
@@ -46,12 +46,11 @@ pub(in crate::operations) fn refusal(
     for (index, wait_ms) in refusing {
         let Some(limit) = limits.get(*index) else { continue };
         let line = limit.counter.line();
-        let amount = asked.amounts.get(line).copied().unwrap_or_default();
-        let least = if asked.best_effort { amount.min(Units::ONE) } else { amount };
+        let all = need(&limit.counter.lines, asked.amounts);
+        let least = if asked.best_effort { least_need(&limit.counter.lines, asked.amounts) } else { all };
         let before = asked.before.get(*index).copied().unwrap_or_default();
-        let need =
-            |units: Units| limit.counter.parameters.need(units.get(), false).saturating_add(before.get());
-        let [needed, least] = [amount, least].map(|units| Units::new(need(units)).unwrap_or_default());
+        let need = |units: i64| limit.counter.parameters.need(units, false).saturating_add(before.get());
+        let [needed, least] = [all, least].map(|units| Units::new(need(units)).unwrap_or(Units::MAX));
         if asked.best_effort && least <= limit.remaining {
             continue;
         }
@@ -68,6 +67,12 @@ pub(in crate::operations) fn refusal(
         .unwrap_or((RefusalCode::RateLimited, None));
     let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
     Refusal { code, detail, retry_after_ms, decision_id: Uuid::now_v7(), refused_by, limits }
+}
+
+/// What the smallest part that a best effort would grant needs.
+fn least_need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
+    let is_asked = |line: u8| amounts.get(usize::from(line)).is_some_and(|amount| *amount > Units::ZERO);
+    lines.iter().filter(|(line, _)| is_asked(*line)).map(|(_, weight)| *weight).min().unwrap_or_default()
 }
 
 fn waiting_helps(code: RefusalCode) -> bool {

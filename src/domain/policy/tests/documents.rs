@@ -49,7 +49,7 @@ fn a_limit_names_every_fault() {
 fn what_this_version_does_not_serve_is_refused_by_name() {
     let refused = |value: Value| read_json::<PolicyFile>(&value).unwrap_err();
     let with = |changes: Value| refused(json!({ "limits": [limit(changes)] }));
-    for (field, value) in [("refill", json!("2")), ("meters", json!({}))] {
+    for (field, value) in [("refill", json!("2")), ("load_scaled", json!(true))] {
         let error = with(json!({ field: value }));
         assert!(error.message.contains(field), "{error}");
     }

@@ -177,7 +177,7 @@ impl Naive<'_> {
             limit.id.as_str() == id && begun && !over
         };
         let (defined_at, limit) = definitions.into_iter().find(|(_, limit)| holds(limit))?;
-        let decimals = self.definitions.meters[&limit.meter].decimals;
+        let decimals = self.definitions.meters[limit.limited.meters().next().unwrap()].decimals;
         let scale = 10_i64.pow(u32::from(decimals.count()));
         let whole = |amount: Amount| i64::try_from(amount.decimal().mantissa()).unwrap() * scale;
         let (mut capacity, mut level, mut kind) = (whole(limit.capacity), defined_at, limit.kind);
@@ -235,7 +235,7 @@ proptest! {
                     let Some((limit, capacity, level, limit_kind)) = naive.see(id, viewer) else { continue };
                     let kind = viewer.map(|subject| &subject.kind);
                     let operation_fits = limit.operations.is_none() || has_operation;
-                    if limit.meter == *meter && limit.subject_kind.as_ref() == kind && operation_fits {
+                    if limit.limited.meters().any(|each| each == meter) && limit.subject_kind.as_ref() == kind && operation_fits {
                         expected.push((id.to_owned(), capacity, level, limit_kind, index, line));
                     }
                 }
