@@ -10,8 +10,8 @@ function concurrency.read(counter, packed, at)
   return at
 end
 
--- Reads the cell, which counts the holds since its mark: those before it were lost with the cell that had them, and give
--- nothing back.
+-- Reads the cell, which counts the holds since its mark: those before it were lost with the cell that had them, and
+-- give nothing back.
 function concurrency.load(counter, raw, counted_at, admits, now)
   counter.began, counter.now, counter.mark = 0, now, counted_at
   if raw then

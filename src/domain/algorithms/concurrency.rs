@@ -1,7 +1,7 @@
 //! By what runs at once: it counts what open reservations hold, each until it ends, by its units or as one.
 //!
-//! The cell's mark is since when it counts: holds from before it were lost with the cell that had them, and give nothing
-//! back. A restore, which writes all open holds, has the mark 0.
+//! The cell's mark is since when it counts: holds from before it were lost with the cell that had them, and give
+//! nothing back. A restore, which writes all open holds, has the mark 0.
 //!
 //! Exact: never more than the capacity at once. A partial consume frees nothing, and consumed units do not count. After
 //! a loss of the gate's memory, the holds of open reservations are restored. 32 bytes for each counter.

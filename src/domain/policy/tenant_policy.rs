@@ -229,8 +229,8 @@ fn is_for(limit: &Limit, kind: Option<&SubjectKind>) -> bool {
 
 impl Rules {
     /// Adds the counters of a line, or the line to the counter of a budget that another line met. Returns whether there
-    /// is a limit for it, also one that leaves these out as it is rolled out to others only. A shadow limit only watches:
-    /// a meter that has no other stays one without limit.
+    /// is a limit for it, also one that leaves these out as it is rolled out to others only. A shadow limit only
+    /// watches: a meter that has no other stays one without limit.
     fn collect(
         &self,
         request: &Request<'_>,
