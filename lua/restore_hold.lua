@@ -55,7 +55,9 @@ end
 for _, counter in ipairs(record.counters) do
   local algorithm = counter.algorithm
   if (counter.current or algorithm.is_timeless) and algorithm.holds_survive and not counter.unmoved and not is_told(counter) then
-    counter.mark = math.min(counter.mark, record.born_at)
+    if algorithm.is_timeless then
+      counter.mark = math.min(counter.mark, record.born_at)
+    end
     counter.algorithm.hold(counter, held_in(record, counter), record.expires_at)
     counter.moved = true
   end

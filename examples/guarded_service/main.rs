@@ -8,6 +8,8 @@
 //! curl -i http://127.0.0.1:9002/search/books    # axum
 //! ```
 
+#![allow(clippy::disallowed_methods, reason = "a program of its own, whose settings are in the environment")]
+
 mod actix;
 mod guard;
 mod service;
