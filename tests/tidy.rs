@@ -78,6 +78,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "preparation",
     "memory",
     "grants",
+    "periods",
     "outage",
     "calls",
     "reconcile",

@@ -343,7 +343,10 @@ impl App {
         self.spawn(jobs::show_gauges(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::sweep_due(self.operations.clone(), self.ledger.clone(), self.stopping()));
         self.spawn(jobs::redeliver_parked(self.operations.clone(), self.stopping()));
-        let options = jobs::JobOptions { idempotency_horizon_days: settings.ledger.idempotency_horizon_days };
+        let options = jobs::JobOptions {
+            idempotency_horizon_days: settings.ledger.idempotency_horizon_days,
+            close_grace: Duration::from_secs(settings.ledger.close_grace_seconds),
+        };
         let running = jobs::run_jobs(self.operations.clone(), self.ledger.clone(), options, self.stopping());
         self.spawn(async move {
             if let Err(error) = running.await {

@@ -11,8 +11,8 @@ use super::problem::Problem;
 use super::query::{Query, Time};
 use super::state::State;
 use crate::domain::instant::rfc3339;
-use crate::operations::FieldError;
 use crate::operations::answers::{JobState, LastRun};
+use crate::operations::requests::Manner;
 
 /// A job: work that runs at its time.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -92,11 +92,11 @@ pub(super) async fn list_jobs(
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RunBody {
-    /// The instant as of which to run, RFC 3339; only for jobs that close periods, of which this version has none.
+    /// The instant as of which to run, RFC 3339, not in the future; only for the job `close`.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     at: Option<Time>,
-    /// Whether to say only what would be done; likewise.
+    /// Whether to say only what would be done; likewise only for `close`.
     #[serde(default)]
     dry_run: bool,
 }
@@ -118,20 +118,9 @@ pub(super) async fn run_job(
     body: JsonBody<RunBody>,
 ) -> Result<HttpResponse, Problem> {
     let RunBody { at, dry_run } = body.0;
-    let mut errors = Vec::new();
-    let mut refuse = |pointer: &str, given: bool| {
-        if given {
-            let message = format!("the job `{name}` runs as of now and changes no books; leave this out");
-            errors.push(FieldError { pointer: pointer.to_owned(), message });
-        }
-    };
-    refuse("/at", at.is_some());
-    refuse("/dry_run", dry_run);
-    if !errors.is_empty() {
-        return Err(Problem::fields(errors));
-    }
+    let manner = Manner { as_of_ms: at.map(|Time(at_ms)| at_ms), dry_run };
     let (operations, actor) = (state.operations.clone(), caller.actor().to_owned());
-    let asked = Box::pin(async move { operations.jobs.ask_for(&name, &actor).await });
+    let asked = Box::pin(async move { operations.jobs.ask_for(&name, manner, &actor).await });
     let job = state.mutate(asked).await??;
     json(HttpResponse::Accepted(), &JobAnswer::from(job))
 }

@@ -96,7 +96,7 @@ impl Runner {
     }
 
     async fn run(self: Arc<Self>, job: Job, run: JobRun) {
-        let working = work::run(job, &self.operations, &self.ledger, &self.options);
+        let working = work::run(job, run.manner, &self.operations, &self.ledger, &self.options);
         tokio::select! {
             outcome = working => self.finish(job, &run, outcome).await,
             () = lost(LEASE, || self.ledger.renew_job(&run, LEASE)) => {

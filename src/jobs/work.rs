@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::retention;
-use crate::ledger::Ledger;
-use crate::ledger::jobs::{PERIODS, RESTORE};
+use crate::ledger::jobs::{CLOSE, PERIODS, RESTORE};
+use crate::ledger::{Ledger, Manner};
 use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Job;
 
@@ -13,11 +13,13 @@ use crate::telemetry::labels::Job;
 pub struct JobOptions {
     /// How long repeats of a resolved reservation are recognised, in days.
     pub idempotency_horizon_days: u64,
+    /// How long after its end a period still takes what happened in it, before it is closed.
+    pub close_grace: Duration,
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 6] =
-    [Job::Restore, Job::Periods, Job::Grants, Job::Partitions, Job::Keys, Job::Retention];
+pub(super) const ALL: [Job; 7] =
+    [Job::Restore, Job::Periods, Job::Grants, Job::Close, Job::Partitions, Job::Keys, Job::Retention];
 
 const MINUTE_MS: i64 = 60_000;
 const MONTHS_AHEAD_MS: i64 = 62 * 24 * 60 * MINUTE_MS;
@@ -33,6 +35,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Restore => RESTORE,
         Job::Periods => PERIODS,
         Job::Grants => "grants",
+        Job::Close => CLOSE,
         Job::Partitions => "partitions",
         Job::Keys => "keys",
         Job::Retention => "retention",
@@ -48,22 +51,23 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
         Job::Restore | Job::Grants => MINUTE_MS,
-        Job::Periods => 5 * MINUTE_MS,
+        Job::Periods | Job::Close => 5 * MINUTE_MS,
         Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
 }
 
-/// Runs the job to its end. Returns the outcome, or why it failed, in words.
+/// Runs the job to its end in this manner. Returns the outcome, or why it failed, in words.
 pub(super) async fn run(
     job: Job,
+    manner: Manner,
     operations: &Operations,
     ledger: &Ledger,
     options: &JobOptions,
 ) -> Result<String, String> {
     let mut tries = 1;
     loop {
-        match once(job, operations, ledger, options).await {
+        match once(job, manner, operations, ledger, options).await {
             Ok(outcome) => return Ok(outcome),
             Err(error) if tries < TRIES && error.is_server_away() => {
                 tries += 1;
@@ -74,7 +78,13 @@ pub(super) async fn run(
     }
 }
 
-async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobOptions) -> Answer<String> {
+async fn once(
+    job: Job,
+    manner: Manner,
+    operations: &Operations,
+    ledger: &Ledger,
+    options: &JobOptions,
+) -> Answer<String> {
     match job {
         Job::Restore => {
             let told = operations.memory.restore_open_holds().await;
@@ -94,6 +104,11 @@ async fn once(job: Job, operations: &Operations, ledger: &Ledger, options: &JobO
             Ok(format!(
                 "booked {begun} grants that began and {settled} that ended, and sent {told} capacities"
             ))
+        }
+        Job::Close => {
+            let done = operations.periods.close(manner, options.close_grace).await?;
+            let verb = if manner.dry_run { "would close" } else { "closed" };
+            Ok(format!("{verb} {} periods; {} wait", done.closed, done.waiting))
         }
         Job::Partitions => {
             let now_ms = operations.now_ms();

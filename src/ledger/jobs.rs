@@ -20,6 +20,8 @@ use super::{BEGIN, Ledger, LedgerError, audit, instant, notices};
 
 /// The job that restores what the gate forgot by a new epoch; issuing an epoch makes it due.
 pub const RESTORE: &str = "restore";
+/// The job that closes periods.
+pub const CLOSE: &str = "close";
 /// The job that opens the next periods.
 pub const PERIODS: &str = "periods";
 
@@ -32,8 +34,19 @@ pub struct JobRun {
     pub owner: String,
     /// How often the run has been claimed. Above 1: it was taken over from an owner that died.
     pub fence: i64,
+    /// How it is to be made.
+    pub manner: Manner,
     scheduled_for: DateTime<Utc>,
     rings: i64,
+}
+
+/// How a run is to be made: as of now, unless somebody asked for another instant or for a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Manner {
+    /// The instant as of which to run (unix ms); none for now.
+    pub as_of_ms: Option<i64>,
+    /// Whether to say only what would be done.
+    pub dry_run: bool,
 }
 
 /// A job's schedule and its last run.
@@ -88,6 +101,8 @@ struct Due {
     name: String,
     next_due: DateTime<Utc>,
     rings: i64,
+    asked_as_of: Option<DateTime<Utc>>,
+    asked_dry_run: bool,
 }
 
 #[derive(Queryable, QueryableByName, Selectable)]
@@ -129,15 +144,22 @@ impl Ledger {
     }
 
     /// Makes a planned job due at once, in the name of `actor`, and wakes the instances that run jobs; false if no job
-    /// has this name.
-    pub async fn ask_for_job(&self, job: &str, actor: &str) -> Result<bool, LedgerError> {
+    /// has this name. The manner holds for the next run; the last one that is asked for counts.
+    pub async fn ask_for_job(&self, job: &str, manner: Manner, actor: &str) -> Result<bool, LedgerError> {
         let (job, actor) = (job.to_owned(), actor.to_owned());
+        let as_of = manner.as_of_ms.map(instant::from_ms).transpose()?;
         self.transact(BEGIN, move |connection| {
             async move {
                 if !ring(connection, &job).await? {
                     return Ok(false);
                 }
-                audit::note(connection, &actor, "run", &format!("job {job}"), json!({})).await?;
+                let asked = (jobs::asked_as_of.eq(as_of), jobs::asked_dry_run.eq(manner.dry_run));
+                diesel::update(jobs::table.find(&job)).set(asked).execute(connection).await?;
+                let detail = match manner {
+                    Manner { as_of_ms: None, dry_run: false } => json!({}),
+                    Manner { dry_run, .. } => json!({ "at": as_of.map(|at| at.to_rfc3339()), "dry_run": dry_run }),
+                };
+                audit::note(connection, &actor, "run", &format!("job {job}"), detail).await?;
                 notices::tell(connection, "job", &job, 0).await?;
                 Ok(true)
             }
@@ -198,7 +220,7 @@ impl Ledger {
         outcome: &str,
         next_due_ms: i64,
     ) -> Result<bool, LedgerError> {
-        let JobRun { job, owner, fence, scheduled_for, rings } = run.clone();
+        let JobRun { job, owner, fence, scheduled_for, rings, .. } = run.clone();
         let (outcome, next_due) = (outcome.to_owned(), instant::from_ms(next_due_ms)?);
         self.transact(BEGIN, move |connection| {
             async move {
@@ -211,7 +233,10 @@ impl Ledger {
                     return Ok(false);
                 }
                 let next = (jobs::next_due.eq(next_due), jobs::served.eq(greatest(jobs::served, rings)));
-                diesel::update(jobs::table.find(job)).set(next).execute(connection).await?;
+                diesel::update(jobs::table.find(&job)).set(next).execute(connection).await?;
+                let served = diesel::update(jobs::table.find(&job).filter(jobs::rings.eq(rings)));
+                let as_usual = (jobs::asked_as_of.eq(None::<DateTime<Utc>>), jobs::asked_dry_run.eq(false));
+                served.set(as_usual).execute(connection).await?;
                 Ok(true)
             }
             .boxed()
@@ -264,7 +289,10 @@ async fn claim(
             begin.get_result(connection).await.optional()?
         }
     };
+    let as_of_ms = due.asked_as_of.map(|at| at.timestamp_millis());
+    let manner = Manner { as_of_ms, dry_run: due.asked_dry_run };
     Ok(claimed.map(|Claimed { scheduled_for, fence }| JobRun {
+        manner,
         job: due.name,
         owner,
         fence,

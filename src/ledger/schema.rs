@@ -258,6 +258,8 @@ diesel::table! {
         rings -> Int8,
         served -> Int8,
         planned_at -> Timestamptz,
+        asked_as_of -> Nullable<Timestamptz>,
+        asked_dry_run -> Bool,
     }
 }
 
@@ -333,6 +335,19 @@ diesel::table! {
         reason -> Nullable<Text>,
         parked_at -> Timestamptz,
         settled_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    period_closures (tenant, meter, period_start) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        period_end -> Timestamptz,
+        closed_at -> Timestamptz,
+        lapsed -> Numeric,
+        overage -> Numeric,
+        booked_at -> Timestamptz,
     }
 }
 
@@ -557,6 +572,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     leases,
     losses,
     parked,
+    period_closures,
     policy_history,
     policy_objects,
     policy_version,

@@ -29,6 +29,8 @@ pub enum Work {
     NextPeriod,
     /// Booking a grant, or sending a quota's capacity to the gate.
     Capacity,
+    /// Closing periods.
+    Close,
     /// Comparing a tenant with the books.
     Comparison,
     /// Repairing a drift.
@@ -46,6 +48,7 @@ impl Work {
             Self::Restore => "restore",
             Self::NextPeriod => "next period",
             Self::Capacity => "capacity",
+            Self::Close => "close",
             Self::Comparison => "comparison",
             Self::Repair => "repair",
             Self::Undo => "undo",

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::ledger::Manner;
+use crate::ledger::jobs::CLOSE;
 use crate::operations::answers::JobState;
 use crate::operations::core::Core;
-use crate::operations::error::{Answer, OperationError};
+use crate::operations::error::{Answer, FieldError, OperationError};
 
 /// The jobs of the installation, as the ledger's rows have them.
 pub struct Jobs {
@@ -27,15 +29,34 @@ impl Jobs {
     /// Asks for a run of the job `name` at once, whatever its time, and answers the job's state. An instance with the
     /// jobs role takes the run. The audit log names `actor`.
     ///
-    /// Errors: no job has this name.
-    pub async fn ask_for(&self, name: &str, actor: &str) -> Answer<JobState> {
+    /// Errors: no job has this name, or it knows no such manner, or the instant is in the future.
+    pub async fn ask_for(&self, name: &str, manner: Manner, actor: &str) -> Answer<JobState> {
         let unknown = || OperationError::NotFound(format!("no job is called `{name}`"));
-        if !self.core.ledger.ask_for_job(name, actor).await? {
+        self.check(name, manner)?;
+        if !self.core.ledger.ask_for_job(name, manner, actor).await? {
             return Err(unknown());
         }
         let asked_for = self.list().await?.into_iter().find(|job| job.name == name);
         self.ring();
         asked_for.ok_or_else(unknown)
+    }
+
+    fn check(&self, name: &str, manner: Manner) -> Answer<()> {
+        let mut errors = Vec::new();
+        let mut refuse = |pointer: &str, given: bool, message: &str| {
+            if given {
+                errors.push(FieldError::new(pointer, message));
+            }
+        };
+        if name == CLOSE {
+            let is_ahead = manner.as_of_ms.is_some_and(|at_ms| at_ms > self.core.gate_now_ms());
+            refuse("/at", is_ahead, "must not be in the future");
+        } else {
+            let message = format!("the job `{name}` runs as of now and changes no books; leave this out");
+            refuse("/at", manner.as_of_ms.is_some(), &message);
+            refuse("/dry_run", manner.dry_run, &message);
+        }
+        if errors.is_empty() { Ok(()) } else { Err(OperationError::Invalid(errors)) }
     }
 
     /// For how long after its expiry a reservation may be consumed: the longest of all meters, in ms.

@@ -1,8 +1,8 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `policy`, `keys`, `preparation`, `memory`, `grants`, `outage`, `calls`, `reconcile`,
-//! `reads`, `jobs`.
+//! after it: `progress`, `core`, `policy`, `keys`, `preparation`, `memory`, `grants`, `periods`, `outage`, `calls`,
+//! `reconcile`, `reads`, `jobs`.
 
 pub mod answers;
 mod calls;
@@ -18,6 +18,7 @@ mod limit_status;
 mod memory;
 mod options;
 mod outage;
+mod periods;
 mod policy;
 mod policy_store;
 mod preparation;
@@ -41,6 +42,7 @@ pub use memory::{
 };
 pub use options::{DecisionLogOptions, OperationsOptions};
 pub use outage::{ConflictChoice, ConflictView, Outage};
+pub use periods::Periods;
 pub use policy::PolicyVerbs;
 pub use progress::Positions;
 pub use reads::{Health, Readiness, Reads};
@@ -72,6 +74,8 @@ pub struct Operations {
     pub memory: Arc<Memory>,
     /// Grants.
     pub grants: GrantVerbs,
+    /// The close of periods.
+    pub periods: Periods,
     /// Work while the gate is away.
     pub outage: Arc<Outage>,
     /// The comparison of the gate with the books.
@@ -135,6 +139,7 @@ impl Operations {
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
+            periods: Periods::new(core.clone(), memory.clone()),
             health: Health::new(core.clone()),
             jobs: Jobs::new(core.clone()),
             damage: core.damage.clone(),

@@ -16,7 +16,7 @@ use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
 use crate::domain::usage::{Granularity, GroupBy};
 
-pub use crate::ledger::AuditFilter;
+pub use crate::ledger::{AuditFilter, Manner};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]

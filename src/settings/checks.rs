@@ -75,6 +75,7 @@ impl Found<'_> {
             ("ledger.restore_wait_ms", ledger.restore_wait_ms, 1, HOUR_MS),
             ("ledger.idempotency_horizon_days", ledger.idempotency_horizon_days, 31, 400),
             ("ledger.parked_calls_max", ledger.parked_calls_max, 0, 100_000_000),
+            ("ledger.close_grace_seconds", ledger.close_grace_seconds, 60, 7 * DAY_SECONDS),
             ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),
             ("reconciliation.checkpoints_per_second", reconciliation.checkpoints_per_second, 1, 10_000),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),

@@ -190,6 +190,8 @@ pub struct LedgerSettings {
     pub idempotency_horizon_days: u64,
     /// How many calls taken while the gate is away may wait for it.
     pub parked_calls_max: u64,
+    /// How long after its end a period still takes what happened in it, before it is closed, in seconds.
+    pub close_grace_seconds: u64,
 }
 
 /// `[reconciliation]`.

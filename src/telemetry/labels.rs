@@ -225,6 +225,8 @@ label! {
         Periods = "periods",
         /// Grants that have begun or ended are booked, and the gate gets what it lacks of capacities.
         Grants = "grants",
+        /// Periods that have ended are closed.
+        Close = "close",
         /// Months of the entries are made ahead.
         Partitions = "partitions",
         /// Keys that were used are sealed into filters.

@@ -2,6 +2,7 @@
 
 mod asked_for;
 mod claims;
+mod close;
 mod instances;
 mod leap;
 mod periods;

@@ -41,6 +41,12 @@ pub fn roll_over(
     ])
 }
 
+/// What is `available` once no hold is open: what is unused lapses, what was used beyond the quota becomes overage.
+pub fn settle(period: Window, available: Decimal) -> Vec<Movement> {
+    let unused = Amount::from_decimal(available).unwrap_or(Amount::ZERO);
+    [list([closing(period, Available, Lapsed, unused)]), settle_overage(period, available)].concat()
+}
+
 /// What was used beyond the quota, the negative part of `available`, becomes overage.
 pub fn settle_overage(period: Window, available: Decimal) -> Vec<Movement> {
     list([closing(period, Overage, Available, overage(available))])

@@ -1,4 +1,4 @@
-use super::close::{carry_holds, repay_overage, return_carried, roll_over, settle_overage};
+use super::close::{carry_holds, repay_overage, return_carried, roll_over, settle, settle_overage};
 use super::grants::{change_included, expire, grant, lower_allowance, void};
 use super::*;
 use proptest::prelude::*;
@@ -87,6 +87,18 @@ fn a_change_of_plan_grants_the_difference_or_voids_what_is_left_of_it(
     #[case] expected: &[&str],
 ) {
     assert_eq!(grants(&change_included(P, of(was), of(now), available.into())), expected);
+}
+
+#[rstest::rstest]
+#[case::unused("7", &["P available > lapsed 7"])]
+#[case::a_part_of_a_unit("0.000000001", &["P available > lapsed 0.000000001"])]
+#[case::used_up("0", &[])]
+#[case::used_beyond_the_quota("-5", &["P overage > available 5"])]
+fn a_close_without_open_holds_lets_the_rest_lapse_or_settles_overage(
+    #[case] available: Decimal,
+    #[case] expected: &[&str],
+) {
+    assert_eq!(closes(&settle(P, available)), expected);
 }
 
 /// What the next period gets for `unused`: at least `min` and at most `max`.
@@ -234,7 +246,7 @@ impl Books {
 fn any_movements() -> impl Strategy<Value = Vec<Movement>> {
     let amount = || prop_oneof![1 => Just(0), 4 => 0..50_u64].prop_map(of);
     let arguments = (0..PERIODS - 1, amount(), amount(), amount(), -50..50_i64);
-    (0..18_u8, arguments).prop_map(|(which, (index, a, b, c, available))| {
+    (0..19_u8, arguments).prop_map(|(which, (index, a, b, c, available))| {
         let (p, q, available) = (period(index), period(index + 1), Decimal::from(available));
         let capped = |unused: Amount| unused.max(b).min(c);
         match which {
@@ -255,6 +267,7 @@ fn any_movements() -> impl Strategy<Value = Vec<Movement>> {
             14 => settle_overage(p, available),
             15 => repay_overage(q, a, b),
             16 => return_carried(q, a, b, c, capped),
+            17 => settle(p, available),
             _ if a < b => corrections::in_open_period(p, a, b),
             _ => corrections::in_closed_period(q, a, b),
         }

@@ -7,7 +7,9 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::part::Part;
 use super::{Check, FAULTS_MAX, Fault};
-use crate::ledger::schema::{balances, cursors, entries, grants, quota_periods, usage_hourly};
+use crate::ledger::schema::{
+    balances, cursors, entries, grants, period_closures, quota_periods, usage_hourly,
+};
 use crate::ledger::{LedgerError, number};
 
 /// Entries, identity, balances, usage and quotas.
@@ -39,6 +41,11 @@ pub(super) async fn check(
         .get_result(connection)
         .await?;
     let granted = grants::table.filter(grants::tenant.eq_any(tenants)).count().get_result(connection).await?;
+    let closed = period_closures::table
+        .filter(period_closures::tenant.eq_any(tenants))
+        .count()
+        .get_result(connection)
+        .await?;
     let checks = [
         ("entries are sane", booked, sql_query(include_str!("../sql/unsound_entries.sql"))),
         ("the identity holds", stand, sql_query(include_str!("../sql/unbalanced_balances.sql"))),
@@ -47,6 +54,7 @@ pub(super) async fn check(
         ("quotas were granted once", opened, sql_query(include_str!("../sql/quotas_not_granted_once.sql"))),
         ("grants were booked once", granted, sql_query(include_str!("../sql/grants_not_booked_once.sql"))),
         ("grants gave back once", granted, sql_query(include_str!("../sql/grants_not_settled_once.sql"))),
+        ("periods were closed once", closed, sql_query(include_str!("../sql/closures_not_booked_once.sql"))),
     ];
     let mut done = Vec::new();
     for (name, checked, faults) in checks {

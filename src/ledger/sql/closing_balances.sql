@@ -1,0 +1,18 @@
+-- What is available of the periods that are not closed yet, and whether one has to wait: for open holds, for calls that
+-- were taken while the gate was away, or for grants that are not settled.
+SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available,
+    b.reserved <> 0
+    OR EXISTS (
+        SELECT FROM parked p
+        WHERE p.tenant = b.tenant AND p.state = 'waiting' AND p.taken_at < b.period_end + $4::interval
+    )
+    OR EXISTS (
+        SELECT FROM grants g
+        WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.effective_at >= b.period_start AND g.effective_at < b.period_end
+            AND g.settled_at IS NULL AND (g.period_start IS NULL OR g.voided_at IS NOT NULL OR g.expires_at < b.period_end)
+    ) AS waits
+FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
+JOIN balances b USING (tenant, meter, period_start)
+LEFT JOIN period_closures c USING (tenant, meter, period_start)
+WHERE c.tenant IS NULL
+ORDER BY b.tenant, b.meter, b.period_start

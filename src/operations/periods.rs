@@ -1,0 +1,127 @@
+//! The close of periods: once a period's grace is over and everything in it is booked, what is unused lapses and what
+//! was used beyond the quota becomes overage.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::ids::{OutboxId, Partition};
+use crate::ledger::{Closed, Closing, EndedPeriod, Manner};
+use crate::operations::core::Core;
+use crate::operations::damage::Work;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::memory::Memory;
+
+/// How many periods are read at once.
+const PAGE: usize = 2_000;
+/// How many are closed in one transaction; the writer waits for its partition meanwhile.
+const CHUNK: usize = 200;
+
+/// Closes periods.
+pub struct Periods {
+    core: Arc<Core>,
+    memory: Arc<Memory>,
+}
+
+/// Boundaries of this run: by partition, up to which instant (unix ms) and where.
+type Boundaries = BTreeMap<Partition, (i64, OutboxId)>;
+
+impl Periods {
+    pub(super) fn new(core: Arc<Core>, memory: Arc<Memory>) -> Self {
+        Self { core, memory }
+    }
+
+    /// Closes every period that ended at least `grace` ago, the ones that ended first before the others. One with open
+    /// holds, calls that wait for the gate or grants that are not settled waits. A run may end anywhere: each chunk is
+    /// closed wholly or not at all, and a later run goes on.
+    pub async fn close(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
+        let now_ms = self.core.gate_now_ms();
+        let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
+        let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
+        let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);
+        if !manner.dry_run {
+            self.memory.settle_grants(None).await?;
+        }
+        let (mut done, mut after, mut boundaries) = (Closed::default(), None, Boundaries::new());
+        loop {
+            let page = self.core.ledger.periods_to_close(ended_by_ms, after.as_ref(), PAGE).await?;
+            after = page.last().cloned();
+            let Some(last) = &after else { return Ok(done) };
+            let instant_ms = last.period.end_ms.saturating_add(grace_ms);
+            let mut by_partition: BTreeMap<Partition, Vec<EndedPeriod>> = BTreeMap::new();
+            for ended in page {
+                by_partition.entry(self.core.gate.partition_of(&ended.tenant)).or_default().push(ended);
+            }
+            for (partition, periods) in by_partition {
+                let place = match manner.dry_run {
+                    true => Ok(Some(OutboxId::default())),
+                    false => self.pass(partition, instant_ms, &mut boundaries).await,
+                };
+                let closed = match place {
+                    Ok(place) => self.close_chunks(partition, &periods, place, manner, grace).await,
+                    Err(error) => Err(error),
+                };
+                done.add(self.unless_away(partition, periods.len(), closed).await?);
+            }
+        }
+    }
+
+    /// Appends a boundary that says that the instant is passed, unless this run has one, and waits until it is booked.
+    /// Returns its place; none where the gate's clock is before the instant.
+    async fn pass(
+        &self,
+        partition: Partition,
+        instant_ms: i64,
+        boundaries: &mut Boundaries,
+    ) -> Answer<Option<OutboxId>> {
+        if let Some((passed_ms, place)) = boundaries.get(&partition)
+            && *passed_ms >= instant_ms
+        {
+            return Ok(Some(*place));
+        }
+        let now_ms = self.core.script_now();
+        let Some(place) = self.core.gate.append_boundary(partition, instant_ms, now_ms).await? else {
+            return Ok(None);
+        };
+        self.core.progress.catch_up(partition, place).await?;
+        boundaries.insert(partition, (instant_ms, place));
+        Ok(Some(place))
+    }
+
+    async fn close_chunks(
+        &self,
+        partition: Partition,
+        periods: &[EndedPeriod],
+        place: Option<OutboxId>,
+        manner: Manner,
+        grace: Duration,
+    ) -> Answer<Closed> {
+        let Some(after) = place else { return Ok(waiting(periods.len())) };
+        let closing = Closing { after, grace, dry_run: manner.dry_run };
+        let mut done = Closed::default();
+        for chunk in periods.chunks(CHUNK) {
+            done.add(self.core.ledger.close_periods(partition, chunk, closing).await?);
+        }
+        Ok(done)
+    }
+
+    /// Passes over a partition that cannot be closed, so that the others go on; fails only when a server is away.
+    async fn unless_away(
+        &self,
+        partition: Partition,
+        periods: usize,
+        closed: Answer<Closed>,
+    ) -> Answer<Closed> {
+        let error: OperationError = match closed {
+            Ok(closed) => return Ok(closed),
+            Err(error) if error.is_server_away() => return Err(error),
+            Err(error) => error,
+        };
+        self.core.damage.pass_over(Work::Close, &format!("partition {partition}"), &error).await;
+        Ok(waiting(periods))
+    }
+}
+
+fn waiting(periods: usize) -> Closed {
+    Closed { waiting: u64::try_from(periods).unwrap_or(u64::MAX), ..Closed::default() }
+}
