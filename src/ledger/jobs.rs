@@ -40,10 +40,10 @@ pub struct JobRun {
     rings: i64,
 }
 
-/// How a run is to be made: as of now, unless somebody asked for another instant or for a dry run.
+/// How a run is to be made: usually at the current instant and for real; somebody may ask for another one or a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Manner {
-    /// The instant as of which to run (unix ms); none for now.
+    /// The instant as of which to run (unix ms); none for the current one.
     pub as_of_ms: Option<i64>,
     /// Whether to say only what would be done.
     pub dry_run: bool,
@@ -157,7 +157,9 @@ impl Ledger {
                 diesel::update(jobs::table.find(&job)).set(asked).execute(connection).await?;
                 let detail = match manner {
                     Manner { as_of_ms: None, dry_run: false } => json!({}),
-                    Manner { dry_run, .. } => json!({ "at": as_of.map(|at| at.to_rfc3339()), "dry_run": dry_run }),
+                    Manner { dry_run, .. } => {
+                        json!({ "at": as_of.map(|at| at.to_rfc3339()), "dry_run": dry_run })
+                    }
                 };
                 audit::note(connection, &actor, "run", &format!("job {job}"), detail).await?;
                 notices::tell(connection, "job", &job, 0).await?;

@@ -181,7 +181,8 @@ async fn ended(app: &TestApp) -> String {
         let list = app.get("/v1/admin/jobs").await.expect(200).body["data"].take();
         let is_its = |job: &&Value| job["name"] == "close" && job["is_asked_for"] == false;
         let job = list.as_array()?.iter().find(is_its)?.clone();
-        (job["last_run"]["succeeded"] == true).then(|| job["last_run"]["outcome"].as_str().map(str::to_owned))?
+        (job["last_run"]["succeeded"] == true)
+            .then(|| job["last_run"]["outcome"].as_str().map(str::to_owned))?
     })
     .await
 }

@@ -73,6 +73,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "mergeable_keys",
             "merge_keys",
             "open_next_periods",
+            "periods_to_close",
+            "close_periods",
             "note_delivered",
             "begin_grant",
             "settle_grant",
