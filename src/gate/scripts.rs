@@ -51,6 +51,8 @@ scripts! {
     Expire = "expire", "expire";
     /// Counts under counters that the gate alone keeps.
     Check = "check", "check";
+    /// Only says what a check would find; may run when memory is full.
+    Look = "look", "check";
     /// Reads counters.
     Peek = "peek", "peek";
     /// Reads one reservation.
@@ -148,6 +150,7 @@ impl Script {
                 | Self::Release
                 | Self::Extend
                 | Self::Check
+                | Self::Look
                 | Self::Peek
                 | Self::PeekRecord
         )
@@ -157,6 +160,7 @@ impl Script {
     pub fn text(self, run_id: &str) -> Result<String, GateError> {
         let source = match self {
             Self::ConsumePart => self.source().replacen("#!lua flags=allow-oom", "#!lua", 1),
+            Self::Look => self.source().replacen("#!lua", "#!lua flags=no-writes", 1),
             _ => self.source().to_owned(),
         };
         let mut text = String::with_capacity(16 * 1024);
