@@ -145,6 +145,7 @@ fn gate_options(settings: &Settings) -> GateOptions {
         due_bucket_ms: DUE_BUCKET_MS,
         tombstone_keyed_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
         tombstone_unkeyed_ms: milliseconds(settings.gate.tombstone_unkeyed_seconds.saturating_mul(1000)),
+        anonymous_slots: settings.gate.anonymous_slots,
         allow_unsafe: settings.redis.allow_unsafe,
         secret: secret_bytes(settings),
     }

@@ -36,14 +36,17 @@ pub enum KeyOf {
 pub struct Keys {
     prefixes: Vec<String>,
     subject_key: [u8; 32],
+    anonymous_slots: u32,
 }
 
 impl Keys {
-    /// For an installation of `partitions` (1 to 256) with this secret.
-    pub fn new(partitions: u16, secret: &[u8; 32]) -> Self {
+    /// For an installation of `partitions` (1 to 256) with this secret. Each tenant's anonymous subjects share
+    /// `anonymous_slots` names (at least 1).
+    pub fn new(partitions: u16, anonymous_slots: u32, secret: &[u8; 32]) -> Self {
         let prefixes =
             Partition::all(partitions).map(|p| format!("tg1:{{{}}}:", tag(p, partitions))).collect();
-        Self { prefixes, subject_key: blake3::derive_key("tollgate subject hashes v1", secret) }
+        let subject_key = blake3::derive_key("tollgate subject hashes v1", secret);
+        Self { prefixes, subject_key, anonymous_slots: anonymous_slots.max(1) }
     }
 
     fn key(&self, partition: Partition, rest: &[&str]) -> String {
@@ -184,19 +187,32 @@ impl Keys {
         }
     }
 
-    /// A subject's name in keys: a truncated keyed hash of (tenant, kind, id).
+    /// A subject's name in keys: a truncated keyed hash of (tenant, kind, id), or of (tenant, kind, slot) for a kind
+    /// whose subjects share slots.
     pub fn subject_hash(&self, tenant: &TenantId, subject: &Subject) -> SubjectHash {
         const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let mut hasher = blake3::Hasher::new_keyed(&self.subject_key);
-        for part in [tenant.as_str(), subject.kind.as_str(), subject.id.as_str()] {
-            hasher.update(part.as_bytes());
-            hasher.update(&[0]);
+        let whose = [tenant.as_str(), subject.kind.as_str()];
+        let mut digest = self.subject_digest(whose, subject.id.as_str().as_bytes());
+        if subject.kind.shares_slots() {
+            let mut first = [0; 8];
+            first.copy_from_slice(&digest.as_bytes()[..8]);
+            let slot = u64::from_le_bytes(first) % u64::from(self.anonymous_slots);
+            digest = self.subject_digest(whose, &slot.to_le_bytes());
         }
         let mut hash = [b'='; 13];
-        for (place, byte) in hash[1..].iter_mut().zip(hasher.finalize().as_bytes()) {
+        for (place, byte) in hash[1..].iter_mut().zip(digest.as_bytes()) {
             *place = DIGITS[usize::from(byte & 63)];
         }
         SubjectHash(hash)
+    }
+
+    fn subject_digest(&self, whose: [&str; 2], id: &[u8]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.subject_key);
+        for part in [whose[0].as_bytes(), whose[1].as_bytes(), id] {
+            hasher.update(part);
+            hasher.update(&[0]);
+        }
+        hasher.finalize()
     }
 }
 
@@ -247,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_due_lists_key_says_its_partition_and_bucket() {
-        let keys = Keys::new(64, &[7; 32]);
+        let keys = Keys::new(64, 65_536, &[7; 32]);
         let place = (Partition::new(7).unwrap(), 1_700_000_060);
         assert_eq!(keys.read_due(&keys.due(place.0, place.1)), Some(place));
         for other in ["tg1:{p07zz}:due:5", "tg1:{p07g}:meta", "tg1:{p07g}:due:x", "tg1:{p99a}:due:1", "due:1"]
@@ -258,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_key_says_what_it_is_of_and_a_foreign_one_nothing() {
-        let keys = Keys::new(4, &[7; 32]);
+        let keys = Keys::new(4, 65_536, &[7; 32]);
         let tenant = TenantId::parse("acme").unwrap();
         let partition = Partition::of(&tenant, 4);
         let id = crate::domain::ids::ReservationIds::new(&[7; 32]).fresh(partition, 1_700_000_000_000, 9);
@@ -300,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_subject_never_stands_in_a_key_and_its_hash_is_its_tenants_own() {
-        let keys = Keys::new(4, &[7; 32]);
+        let keys = Keys::new(4, 65_536, &[7; 32]);
         let subject = Subject {
             kind: SubjectKind::parse("user").unwrap(),
             id: SubjectId::parse("mail@example.com").unwrap(),

@@ -91,6 +91,8 @@ pub struct GateOptions {
     pub tombstone_keyed_ms: i64,
     /// How long one without is remembered, in ms.
     pub tombstone_unkeyed_ms: i64,
+    /// In how many slots each tenant's anonymous subjects are counted, at least 1; the same on every instance.
+    pub anonymous_slots: u32,
     /// Whether a server is accepted that may lose or evict data.
     pub allow_unsafe: bool,
     /// The installation's secret; subject hashes derive from it.
@@ -151,7 +153,7 @@ impl Gate {
         let bell_link = link(None, Some(runtime.clone()));
         let mut gate = Self {
             timeout_ms: i64::try_from(options.response_timeout.as_millis()).unwrap_or(i64::MAX),
-            keys: Keys::new(options.partitions, &options.secret),
+            keys: Keys::new(options.partitions, options.anonymous_slots, &options.secret),
             links: Links::new(options.connections, &runtime, move |runtime| {
                 link(Some(response_timeout), runtime)
             }),

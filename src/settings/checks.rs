@@ -16,6 +16,7 @@ const SECRET_DISTINCT_MIN: usize = 8;
 const HOUR_MS: u64 = 3_600_000;
 /// More would not fit into any Redis.
 const BACKLOG_EVENTS_MOST: u64 = 1_000_000_000;
+const ANONYMOUS_SLOTS_MOST: u64 = 1 << 24;
 const BYTES_MOST: u64 = 1 << 40;
 const DAY_SECONDS: u64 = 86_400;
 
@@ -60,6 +61,7 @@ impl Found<'_> {
             ("gate.partitions", u64::from(gate.partitions), 1, 256),
             ("gate.tombstone_keyed_seconds", gate.tombstone_keyed_seconds, DAY_SECONDS, 30 * DAY_SECONDS),
             ("gate.tombstone_unkeyed_seconds", gate.tombstone_unkeyed_seconds, 1, 30 * DAY_SECONDS),
+            ("gate.anonymous_slots", u64::from(gate.anonymous_slots), 1, ANONYMOUS_SLOTS_MOST),
             ("gate.backlog_events_max", gate.backlog_events_max, 1, BACKLOG_EVENTS_MOST),
             ("gate.backlog_events_hard_max", gate.backlog_events_hard_max, 1, BACKLOG_EVENTS_MOST),
             ("gate.backlog_bytes_max", gate.backlog_bytes_max, 1, BYTES_MOST),

@@ -148,6 +148,8 @@ pub struct GateSettings {
     pub tombstone_keyed_seconds: u64,
     /// How long a resolved call without one is remembered, in seconds.
     pub tombstone_unkeyed_seconds: u64,
+    /// In how many slots each tenant's anonymous subjects are counted.
+    pub anonymous_slots: u32,
     /// Events not booked yet at which nothing new is admitted.
     pub backlog_events_max: u64,
     /// Events not booked yet at which holds are neither extended nor consumed in part.

@@ -9,8 +9,8 @@ use tollgate::domain::ids::OutboxId;
 use tollgate::domain::parked::CounterLife;
 use tollgate::domain::reservation::Record;
 use tollgate::gate::{
-    HoldOutcome, IdCheck, RecordCall, RecordOutcome, ReserveOutcome, RestorePage, RestoredCounter, Totals, UndoOutcome,
-    WarmState,
+    HoldOutcome, IdCheck, RecordCall, RecordOutcome, ReserveOutcome, RestorePage, RestoredCounter, Totals,
+    UndoOutcome, WarmState,
 };
 
 use super::record::{self, TAKEN_MS, record};

@@ -108,7 +108,11 @@ async fn a_queue_takes_work_of_a_clock_that_went_back_and_not_that_of_one_that_h
     assert_eq!(delay(&world, &ask_for("b", 1).at(START_MS - 500)).await, 4_500);
     done(world.consume_at(START_MS - 400, "b", total("2"), true).await);
     let reading = world.reading_at(START_MS, &queue()).await;
-    assert_eq!((reading.consumed, reading.reserved), (units(6), units(4)), "it is counted where it was put in");
+    assert_eq!(
+        (reading.consumed, reading.reserved),
+        (units(6), units(4)),
+        "it is counted where it was put in"
+    );
     assert_eq!(delay(&world, &ask_for("c", 1).at(START_MS - 6_001)).await, 0);
 }
 
