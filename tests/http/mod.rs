@@ -18,6 +18,7 @@ mod documents;
 mod edge;
 pub mod events;
 mod fixed_window;
+mod flood;
 mod framing;
 mod grant_ends;
 mod grants;
