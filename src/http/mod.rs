@@ -19,6 +19,7 @@ mod batch;
 mod batch_item;
 mod bodies;
 mod body;
+mod cell;
 mod cloud_event;
 mod csv;
 mod cursor;
@@ -46,6 +47,7 @@ mod statements;
 mod tenants;
 mod usage;
 mod version;
+mod xlsx;
 
 pub use admin_policy_file::AppliedPolicy;
 pub use headers::HeaderSwitches;

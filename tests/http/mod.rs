@@ -46,6 +46,7 @@ mod retries;
 mod sliding_counter;
 mod sliding_log;
 mod state_table;
+mod statement_files;
 mod statements;
 mod subjects;
 mod tenants;
