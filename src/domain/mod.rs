@@ -19,6 +19,7 @@ pub mod factor;
 pub mod field_error;
 pub mod fingerprint;
 pub mod grant;
+pub mod guard;
 pub mod holds;
 pub mod ids;
 pub mod instant;

@@ -135,6 +135,8 @@ pub enum Cause {
     Consumed,
     /// What is only held by running work.
     Reserved,
+    /// The last call, which was too short a time ago.
+    Interval,
 }
 
 impl Cause {
@@ -143,6 +145,7 @@ impl Cause {
         match self {
             Self::Consumed => "consumed",
             Self::Reserved => "reserved",
+            Self::Interval => "interval",
         }
     }
 }

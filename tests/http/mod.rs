@@ -26,6 +26,7 @@ mod health;
 mod hostile;
 mod in_use;
 mod instances;
+mod intervals;
 mod kinds;
 mod leaky_bucket;
 mod made_up_keys;

@@ -10,6 +10,7 @@ mod extend;
 mod fixed_window;
 mod headers;
 mod includes;
+mod interval;
 mod leaky_bucket;
 mod record;
 mod release;

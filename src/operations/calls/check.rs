@@ -11,6 +11,7 @@ use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{OperationId, Partition};
 use crate::domain::policy::Resolved;
+use crate::domain::policy::intervals::OperationInterval;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::check::CHECKS_MAX;
 use crate::gate::{CheckAsk, CheckOutcome, GateError};
@@ -29,6 +30,8 @@ pub(super) struct Costed {
     work: Work,
     lines: Vec<Line>,
     operation: Option<OperationId>,
+    /// The operation's least time between calls.
+    interval: Option<OperationInterval>,
     /// Whether its meters are booked; otherwise the gate alone counts them.
     is_booked: bool,
 }
@@ -114,7 +117,9 @@ impl Calls {
                 "costs meters that are booked and others that are not: reserve the ones and check the others";
             return Err(OperationError::field("/operation", message));
         }
-        Ok(Costed { work, lines, operation, is_booked })
+        let interval = operation.as_ref().and_then(|operation| operation.interval());
+        let operation = operation.map(|operation| operation.id.clone());
+        Ok(Costed { work, lines, operation, interval, is_booked })
     }
 
     /// The checks under light counters, by number, each with its tenant. Tenants are made only where all others are
@@ -227,7 +232,11 @@ impl Calls {
         let resolved = check
             .entry
             .policy
-            .resolve(meters, &request.subjects, operation, at_ms, &windows)
+            .resolve(meters.iter().copied(), &request.subjects, operation, at_ms, &windows)
+            .and_then(|resolved| match &check.costed.interval {
+                Some(interval) => resolved.with_interval(interval, meters, request.subjects.len()),
+                None => Ok(resolved),
+            })
             .map_err(|error| OperationError::field("/subjects", error.to_string()))?;
         if resolved.counters.iter().any(counts_holds_only) {
             let message = "falls under a limit of what runs at once: a check holds nothing, reserve instead";

@@ -27,7 +27,8 @@ impl Taken {
     fn add(&mut self, counters: &[Counter], subjects: &[Subject], units: &[Units]) {
         for counter in counters {
             let taken = self.0.entry((counter.subject(subjects).cloned(), counter.field)).or_default();
-            *taken = taken.saturating_add(need(&counter.lines, units));
+            let need = counter.parameters.need(need(&counter.lines, units), true);
+            *taken = taken.saturating_add(need);
         }
     }
 }

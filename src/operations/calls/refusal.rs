@@ -45,7 +45,6 @@ pub(in crate::operations) fn refusal(
     let mut refused_by = Vec::with_capacity(refusing.len());
     for (index, wait_ms) in refusing {
         let Some(limit) = limits.get(*index) else { continue };
-        let line = limit.counter.line();
         let all = need(&limit.counter.lines, asked.amounts);
         let least = if asked.best_effort { least_need(&limit.counter.lines, asked.amounts) } else { all };
         let before = asked.before.get(*index).copied().unwrap_or_default();
@@ -57,8 +56,12 @@ pub(in crate::operations) fn refusal(
         // Each may fit alone, and all of them together never.
         let wait_ms = wait_ms.filter(|_| before == Units::ZERO || needed <= limit.capacity);
         let (one, code) = refused_by_one(limit.clone(), (needed, least), wait_ms);
-        let part = parts.entry(if asked.best_effort { line } else { 0 }).or_insert((code, None));
-        *part = (part.0.min(code), part.1.max(one.retry_after_ms));
+        let of_lines = limit.counter.lines.iter().map(|(line, _)| usize::from(*line));
+        let refused_parts: Vec<_> = if asked.best_effort { of_lines.collect() } else { vec![0] };
+        for number in refused_parts {
+            let part = parts.entry(number).or_insert((code, None));
+            *part = (part.0.min(code), part.1.max(one.retry_after_ms));
+        }
         refused_by.push(one);
     }
     let parts = parts.into_values().map(|(code, wait_ms)| (code, wait_ms.filter(|_| waiting_helps(code))));
@@ -95,7 +98,11 @@ fn refused_by_one(
         (Some(_), Class::Quota) => RefusalCode::QuotaExceeded,
     };
     let refused = RefusedLimit {
-        cause: if held_only { Cause::Reserved } else { Cause::Consumed },
+        cause: match (limit.counter.is_interval(), held_only) {
+            (true, _) => Cause::Interval,
+            (false, true) => Cause::Reserved,
+            (false, false) => Cause::Consumed,
+        },
         needed,
         shortfall: needed.saturating_sub(limit.remaining),
         retry_after_ms: wait_ms,
@@ -115,6 +122,10 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
     let Some(wait_ms) = wait_ms else {
         return format!("{name} needs {needs}, more than its whole capacity {capacity}");
     };
+    if limit.counter.is_interval() {
+        let (seconds, next) = (limit.window_seconds(), rfc3339(limit.resets_at_ms));
+        return format!("{name} admits one call in {seconds} s; the next one at {next}");
+    }
     let why = match (held_only, span.per_seconds()) {
         (true, _) => "the rest is held by running work".to_owned(),
         (false, None) => format!("it resets at {}", rfc3339(limit.resets_at_ms)),

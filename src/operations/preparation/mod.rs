@@ -20,6 +20,7 @@ use crate::domain::ids::{
 };
 use crate::domain::meter::{HoldSeconds, WithoutLimit};
 use crate::domain::policy::Resolved;
+use crate::domain::policy::intervals::OperationInterval;
 use crate::domain::reservation::{Body, BodyDetails, Head, LineUnits, Record, ReservationState, SubjectHash};
 use crate::operations::answers::{Refusal, RefusalCode};
 use crate::operations::core::Core;
@@ -37,6 +38,8 @@ pub(super) struct Prepared {
     pub(super) lines: Vec<Line>,
     pub(super) units: Vec<Units>,
     pub(super) operation: Option<OperationId>,
+    /// The operation's least time between calls.
+    interval: Option<OperationInterval>,
     pub(super) subjects: Vec<(Subject, SubjectHash)>,
     pub(super) id: ReservationId,
     pub(super) fingerprint: Fingerprint,
@@ -97,7 +100,8 @@ impl Preparation {
         Ok(Prepared {
             units: lines.iter().map(|line| line.units).collect(),
             lines,
-            operation,
+            interval: operation.as_ref().and_then(|operation| operation.interval()),
+            operation: operation.map(|operation| operation.id.clone()),
             subjects: request
                 .subjects
                 .iter()
@@ -137,7 +141,11 @@ impl Preparation {
         let meters: Vec<_> = prepared.lines.iter().map(|line| &line.meter.id).collect();
         let resolved = entry
             .policy
-            .resolve(meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
+            .resolve(meters.iter().copied(), &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
+            .and_then(|resolved| match &prepared.interval {
+                Some(interval) => resolved.with_interval(interval, meters, request.subjects.len()),
+                None => Ok(resolved),
+            })
             .map_err(|error| OperationError::field("/lines", error.to_string()))?;
         let body = Body {
             fingerprint: prepared.fingerprint,
