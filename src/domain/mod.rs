@@ -12,6 +12,7 @@ pub mod codec;
 pub mod cost_defaults;
 pub mod counter;
 pub mod currencies;
+pub mod decision;
 pub mod endpoint;
 pub mod entry;
 pub mod event;

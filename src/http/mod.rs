@@ -23,6 +23,7 @@ mod cell;
 mod cloud_event;
 mod csv;
 mod cursor;
+mod decisions;
 mod docs;
 mod envelope;
 mod events;

@@ -1,6 +1,7 @@
 //! The shapes of the gate's answers: the verbs' results as the API writes them.
 
 pub(super) mod check;
+pub(super) mod decision;
 mod reports;
 mod statements;
 

@@ -41,8 +41,8 @@ impl Found<'_> {
     }
 
     fn check_ranges(&mut self, settings: &Settings) {
-        let Settings { http, redis, postgres, gate, writer, ledger, reconciliation, policy, logs, .. } =
-            settings;
+        let Settings { http, redis, postgres, gate, writer, ledger, .. } = settings;
+        let Settings { reconciliation, policy, decisions, logs, .. } = settings;
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
@@ -80,6 +80,8 @@ impl Found<'_> {
             ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),
             ("reconciliation.checkpoints_per_second", reconciliation.checkpoints_per_second, 1, 10_000),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),
+            ("decisions.sample_percent", u64::from(decisions.sample_percent), 0, 100),
+            ("decisions.refusals_max", wide(decisions.refusals_max), 0, 1_000_000),
             ("logs.admitted_percent", u64::from(logs.admitted_percent), 0, 100),
             ("logs.refusals_per_second", u64::from(logs.refusals_per_second), 0, 100_000),
         ] {
@@ -158,6 +160,9 @@ impl Found<'_> {
         }
         if matches!(&settings.policy.unknown_tenant, UnknownTenant::Plan(id) if !is_id(id)) {
             self.add("policy.unknown_tenant", "give \"refuse\" or the id of a plan");
+        }
+        for tenant in settings.decisions.tenants.iter().filter(|tenant| !is_id(tenant)) {
+            self.add("decisions.tenants", &format!("{tenant:?} is not the id of a tenant"));
         }
     }
 }

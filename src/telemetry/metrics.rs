@@ -52,6 +52,8 @@ struct Handles {
     parked_conflicts: Counter,
     parked_waiting: Gauge,
     parked_conflicting: Gauge,
+    decisions_kept: Counter,
+    decisions_dropped: Counter,
     policy_version: Gauge,
     job_ages: Cells<Job, Seconds>,
 }
@@ -177,6 +179,16 @@ impl Metrics {
                 "parked_conflicting_calls",
                 "Parked calls in conflict, for an operator to look at",
             ),
+            decisions_kept: counter(
+                &mut registry,
+                "decisions_kept",
+                "Decisions of sampled tenants written to the ledger",
+            ),
+            decisions_dropped: counter(
+                &mut registry,
+                "decisions_dropped",
+                "Decisions of sampled tenants that could not be written",
+            ),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
             job_ages: seconds_each(
                 &mut registry,
@@ -192,6 +204,16 @@ impl Metrics {
         if let Some(outcomes) = self.0.decisions.get(call.index()) {
             outcomes.with(outcome, |counter| counter.inc());
         }
+    }
+
+    /// Counts decisions of sampled tenants that were written to the ledger.
+    pub fn decisions_kept(&self, count: u64) {
+        self.0.decisions_kept.inc_by(count);
+    }
+
+    /// Counts decisions of sampled tenants that could not be written.
+    pub fn decisions_dropped(&self, count: u64) {
+        self.0.decisions_dropped.inc_by(count);
     }
 
     /// Counts a limit that refused a call: its algorithm's name, what stands in the way, and the code of the answer.

@@ -17,6 +17,7 @@ mod decisions;
 mod documents;
 mod edge;
 pub mod events;
+mod explained;
 mod fixed_window;
 mod flood;
 mod framing;

@@ -67,7 +67,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
 fn id(pattern: &str) -> Option<RefOr<Schema>> {
     let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
     Some(match kind {
-        "reservations" | "grants" => uuid(),
+        "reservations" | "grants" | "decisions" => uuid(),
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),

@@ -94,6 +94,8 @@ fn refusal(code: RefusalCode, retry_after_ms: Option<i64>) -> OperationError {
         detail: "refused".into(),
         retry_after_ms,
         decision_id: Uuid::nil(),
+        asked: Vec::new(),
+        policy_version: 1,
         refused_by,
         limits: vec![limit()],
     }))

@@ -28,7 +28,7 @@ pub type FailedCheck = (Option<usize>, OperationError);
 /// A check that is understood.
 pub(super) struct Costed {
     work: Work,
-    lines: Vec<Line>,
+    pub(super) lines: Vec<Line>,
     operation: Option<OperationId>,
     /// The operation's least time between calls.
     interval: Option<OperationInterval>,
@@ -39,9 +39,9 @@ pub(super) struct Costed {
 /// A check under light counters.
 pub(super) struct LightCheck<'a> {
     pub(super) request: &'a CheckRequest,
-    costed: &'a Costed,
+    pub(super) costed: &'a Costed,
     pub(super) units: Vec<Units>,
-    entry: Arc<TenantEntry>,
+    pub(super) entry: Arc<TenantEntry>,
     hashes: Vec<SubjectHash>,
 }
 
@@ -87,14 +87,24 @@ impl Calls {
                 let asked: Vec<_> = chunk.iter().map(|(_, check)| check).collect();
                 let answers = self.check_light(partition, &asked, together).await;
                 let answers = answers.map_err(|error| self.failed(None, error))?;
-                for ((index, _), answer) in chunk.iter().zip(answers) {
+                for ((index, check), answer) in chunk.iter().zip(answers) {
                     let outcome = if answer.allowed { Outcome::Admitted } else { Outcome::Refused };
                     self.core.metrics.decision(Call::Check, outcome);
+                    self.keep_light(check, &answer);
                     checked[*index] = Some(answer);
                 }
             }
         }
         Ok(checked.into_iter().flatten().collect())
+    }
+
+    fn keep_light(&self, check: &LightCheck<'_>, checked: &Checked) {
+        if checked.allowed && !self.decisions.samples(&check.request.tenant) {
+            return;
+        }
+        let lines: Vec<_> = check.costed.lines.iter().map(Line::asked).collect();
+        let by = (&lines[..], check.entry.policy.version);
+        self.keep_check(check.request, by, check.costed.operation.as_ref(), checked);
     }
 
     fn failed(&self, index: Option<usize>, error: OperationError) -> FailedCheck {
@@ -242,11 +252,12 @@ impl Calls {
             let message = "falls under a limit of what runs at once: a check holds nothing, reserve instead";
             return Err(OperationError::field("/operation", message));
         }
-        let resolved = match self.preparation.refuse_without_limit(lines, &resolved) {
-            Ok(()) => Ok(resolved),
-            Err(OperationError::Refused(refusal)) => Err(refusal),
-            Err(error) => return Err(error),
-        };
+        let resolved =
+            match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {
+                Ok(()) => Ok(resolved),
+                Err(OperationError::Refused(refusal)) => Err(refusal),
+                Err(error) => return Err(error),
+            };
         Ok(Resolution { check, resolved })
     }
 

@@ -87,7 +87,14 @@ fn answer(
     };
     let before: Vec<_> = taken.map(before).unwrap_or_default();
     let subjects: Vec<_> = request.subjects.iter().collect();
-    let asked = Asked { amounts: units, before: &before, best_effort: false, subjects: &subjects };
+    let asked = Asked {
+        lines: &each.check.costed.lines,
+        amounts: units,
+        before: &before,
+        best_effort: false,
+        subjects: &subjects,
+        policy_version: each.check.entry.policy.version,
+    };
     refused(refusal(asked, &resolved.counters, &readings, &refusing, now_ms), units)
 }
 

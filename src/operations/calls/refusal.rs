@@ -13,10 +13,13 @@ use crate::domain::limit::Class;
 use crate::gate::CounterReading;
 use crate::operations::answers::{Cause, Refusal, RefusalCode, RefusedLimit};
 use crate::operations::limit_status::LimitStatus;
+use crate::operations::preparation::Line;
 
 /// What was asked for.
 #[derive(Clone, Copy)]
 pub(in crate::operations) struct Asked<'a> {
+    /// The lines.
+    pub(in crate::operations) lines: &'a [Line],
     /// The amount of each line.
     pub(in crate::operations) amounts: &'a [Units],
     /// Per counter, what is asked for together with it and comes before; none where it is asked for alone.
@@ -25,6 +28,8 @@ pub(in crate::operations) struct Asked<'a> {
     pub(super) best_effort: bool,
     /// Its subjects.
     pub(in crate::operations) subjects: &'a [&'a Subject],
+    /// The version of the policy by which it is decided.
+    pub(super) policy_version: u64,
 }
 
 /// The refusal of a request under these counters, from their readings and the counters without room for all that was
@@ -69,7 +74,16 @@ pub(in crate::operations) fn refusal(
         .min_by_key(|(code, wait_ms)| (!waiting_helps(*code), *wait_ms))
         .unwrap_or((RefusalCode::RateLimited, None));
     let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
-    Refusal { code, detail, retry_after_ms, decision_id: Uuid::now_v7(), refused_by, limits }
+    Refusal {
+        code,
+        detail,
+        retry_after_ms,
+        decision_id: Uuid::now_v7(),
+        asked: asked.lines.iter().map(Line::asked).collect(),
+        policy_version: asked.policy_version,
+        refused_by,
+        limits,
+    }
 }
 
 /// What the smallest part that a best effort would grant needs.

@@ -61,6 +61,7 @@ impl Repeat {
             meter: line.meter.clone(),
             amount: units.held.to_amount(line.decimals),
             requested: requested(&line.meter),
+            decimals: line.decimals,
         });
         let head = &self.record.head;
         Reserved {

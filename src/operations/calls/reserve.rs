@@ -6,6 +6,7 @@ use super::repeat::{Repeat, key_reused};
 use super::reserve_answer::{answer_reserve, refusal_or_fault};
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
+use crate::domain::decision::DecidedCall;
 use crate::domain::ids::OutboxId;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, Record};
@@ -59,6 +60,7 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
+        self.keep_reserve(DecidedCall::Reserve, &request, &answer);
         self.admission_decided(
             (Call::Reserve, RESERVE),
             &request,
@@ -71,6 +73,7 @@ impl Calls {
     /// Reserves and consumes in one call: refused like a reserve, answered like a consume.
     pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
         let answer = self.usage(&request, ack).await;
+        self.keep_usage(&request, &answer);
         self.admission_decided(
             (Call::Usage, USAGE),
             &request,
@@ -87,6 +90,7 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
+        self.keep_reserve(DecidedCall::Usage, &request, &answer);
         self.admission_decided(
             (Call::Usage, USAGE),
             &request,

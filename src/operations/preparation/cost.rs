@@ -11,6 +11,7 @@ use crate::domain::meter::Meter;
 use crate::domain::operation::Operation;
 use crate::domain::policy::Policy;
 use crate::domain::reservation::LineRule;
+use crate::operations::answers::AskedLine;
 use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::requests::{CheckRequest, Work};
 
@@ -26,6 +27,11 @@ impl Line {
     /// The exact amount.
     pub(in crate::operations) fn amount(&self) -> Amount {
         self.units.to_amount(self.meter.decimals)
+    }
+
+    /// The line as it was asked for.
+    pub(in crate::operations) fn asked(&self) -> AskedLine {
+        AskedLine { meter: self.meter.id.clone(), units: self.units, decimals: self.meter.decimals }
     }
 
     /// What the reservation keeps of the meter.

@@ -46,6 +46,8 @@ pub(super) struct Prepared {
     pub(super) ttl_ms: i64,
     pub(super) max_life_ms: i64,
     pub(super) metadata: String,
+    /// The version of the policy that prices and limits it.
+    pub(super) policy_version: u64,
 }
 
 /// Prepares admissions by the policy in force.
@@ -113,6 +115,7 @@ impl Preparation {
             ttl_ms: i64::from(ttl_seconds) * 1000,
             max_life_ms: i64::from(max_life) * 1000,
             metadata,
+            policy_version: entry.policy.version,
         })
     }
 
@@ -125,7 +128,7 @@ impl Preparation {
         at_ms: i64,
     ) -> Answer<(Resolved, Body)> {
         let (resolved, body) = self.resolve_unrefused(entry, request, prepared, at_ms)?;
-        self.refuse_without_limit(&prepared.lines, &resolved)?;
+        self.refuse_without_limit(&prepared.lines, &resolved, entry.policy.version)?;
         Ok((resolved, body))
     }
 
@@ -166,7 +169,12 @@ impl Preparation {
     }
 
     /// Treats a meter without limit or quota as configured, unlimited or denied, never as something in between.
-    pub(super) fn refuse_without_limit(&self, lines: &[Line], resolved: &Resolved) -> Answer<()> {
+    pub(super) fn refuse_without_limit(
+        &self,
+        lines: &[Line],
+        resolved: &Resolved,
+        policy_version: u64,
+    ) -> Answer<()> {
         for line in resolved.without.iter().filter_map(|line| lines.get(*line)) {
             let denied = match line.meter.without_limit {
                 WithoutLimit::Deny => true,
@@ -182,6 +190,8 @@ impl Preparation {
                     ),
                     retry_after_ms: None,
                     decision_id: Uuid::now_v7(),
+                    asked: lines.iter().map(Line::asked).collect(),
+                    policy_version,
                     refused_by: Vec::new(),
                     limits: Vec::new(),
                 })));

@@ -62,7 +62,9 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
         "a job works through many, page by page",
         &[
             "archive_reservations",
+            "copy_decisions",
             "drop_damages",
+            "drop_decisions",
             "drop_job_runs",
             "drop_leases",
             "drop_reconciliations",
@@ -316,6 +318,7 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("audit", ledger.audit(&of_kind, None, 50)).await;
     let of_object = AuditFilter { id: Some("tenant-7".into()), ..of_kind };
     plans.of("audit", ledger.audit(&of_object, None, 50)).await;
+    plans.of("decision", ledger.decision(Uuid::nil())).await;
     plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
     plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;
