@@ -143,6 +143,26 @@ pub(super) struct ProblemDocument {
 #[derive(Debug, Clone)]
 pub(super) struct Problem(Box<ProblemDocument>);
 
+/// How many errors a problem names.
+const ERRORS_MAX: usize = 1_000;
+
+/// How many characters of a pointer or message an answer repeats: both may quote what the caller sent.
+const QUOTED_MAX: usize = 1_000;
+
+fn shortened(error: FieldError) -> FieldError {
+    let FieldError { pointer, message } = error;
+    FieldError { pointer: cut(pointer), message: cut(message) }
+}
+
+/// The beginning of a text that is too long to be repeated.
+pub(super) fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(QUOTED_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 impl Problem {
     /// A problem of this kind; `detail` says what happened and what to do.
     pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
@@ -152,7 +172,7 @@ impl Problem {
             title,
             status,
             code: word,
-            detail: detail.into(),
+            detail: cut(detail.into()),
             request_id: None,
             decision_id: None,
             errors: Vec::new(),
@@ -173,6 +193,7 @@ impl Problem {
 
     /// Well-formed and wrong: 422, naming every wrong field.
     pub(super) fn fields(errors: Vec<FieldError>) -> Self {
+        let errors: Vec<_> = errors.into_iter().take(ERRORS_MAX).map(shortened).collect();
         let detail = errors.first().map_or_else(
             || "The request is not valid.".to_owned(),
             |first| format!("{}: {}", named(&first.pointer), first.message),

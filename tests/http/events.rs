@@ -321,6 +321,30 @@ async fn what_is_wrong_with_an_event_is_named_and_the_others_are_recorded() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_is_named_in_a_short_answer_however_much_is_wrong() {
+    let app = in_berlin_at("2026-03-10T12:00:00Z").await;
+    let mut wrong = event("a", 1, None);
+    for number in 0..50_000 {
+        wrong[format!("Wrong{number}")] = json!(1);
+    }
+    let answer = send(&app, &wrong).await;
+    assert_eq!(named(&answer)[0].len(), 20, "{answer:?}");
+    let mut wrong = event("a", 1, None);
+    wrong["a".repeat(500_000) + "B"] = json!(1);
+    wrong["data"]["c".repeat(300_000)] = json!(1);
+    let answer = send(&app, &wrong).await;
+    assert!(answer.body.to_string().len() < 16_384, "{}", answer.body.to_string().len());
+    let long = send(&app, &event(&"i".repeat(1_025), 1, None)).await;
+    assert_eq!(named(&long), [["/id"]]);
+    assert!(long.body.to_string().len() < 4_096, "{long:?}");
+    assert_eq!(outcomes(&send(&app, &event(&"i".repeat(1_024), 1, None)).await), [ACCEPTED]);
+    let unknown = app.post(RESERVATIONS, pages(1).with(&"u".repeat(50_000), 1)).await;
+    assert!((400..500).contains(&unknown.status), "{unknown:?}");
+    assert!(unknown.body.to_string().len() < 8_192, "{}", unknown.body.to_string().len());
+    app.finish().await;
+}
+
+#[tokio::test]
 async fn events_that_are_alike_in_one_batch_are_recorded_once_and_in_order() {
     let app = with_policy().await;
     let mut events = vec![event("same", 2, None); 40];

@@ -46,6 +46,25 @@ async fn resolved_reservations_are_archived_after_their_time_and_the_books_stay_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_cannot_be_archived_holds_no_other_up() -> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    for name in ["acme", "beta", "gamma"] {
+        let mut done = Work::new(&tenant(name), "done", &[("ocr.page", 100)]);
+        let from = ledger.cursor(partition(&tenant(name))).await?.sequence + 1;
+        book(&ledger, &tenant(name), &format!("1-{from}"), vec![done.reserve(), done.release(&[0])]).await?;
+    }
+    let broken = "ALTER TABLE reservations_archive ADD CONSTRAINT broken CHECK (tenant <> 'beta')";
+    as_owner(&database, broken).await.unwrap();
+    let before_ms = HOUR_MS + DAY_MS;
+    assert!(ledger.archive_reservations(before_ms, before_ms, 2).await.is_err(), "it is said");
+    let archived = "SELECT tenant FROM reservations_archive ORDER BY tenant";
+    assert_eq!(rows(&database, archived).await, ["acme", "gamma"]);
+    as_owner(&database, "ALTER TABLE reservations_archive DROP CONSTRAINT broken").await.unwrap();
+    assert_eq!(ledger.archive_reservations(before_ms, before_ms, 2).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn decisions_are_stored_once_by_day_and_go_by_whole_days() -> Result<(), LedgerError> {
     let (database, ledger) = ledger().await;
     let of_day = |day: i64| {

@@ -96,16 +96,20 @@ impl Reads {
             let listed = self.core.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
             let is_last = listed.len() <= limit;
             after = listed.last().map(|listed| listed.place);
-            let fitting = listed.into_iter().filter_map(|listed| found_in(listed, &filter));
+            let is_counted =
+                |found: &Reservation| counting.as_ref().is_none_or(|limit| limit.counts(&found.record));
+            // The place is the row's: a parked event stands where it was taken, and its record says when it happened.
             found.extend(
-                fitting.filter(|found| counting.as_ref().is_none_or(|limit| limit.counts(&found.record))),
+                listed
+                    .into_iter()
+                    .filter_map(|listed| Some((listed.place, found_in(listed, &filter).filter(is_counted)?))),
             );
             if is_last {
                 break;
             }
         }
-        let place = |found: &Reservation| format!("{}:{}", found.record.head.born_at_ms, found.id);
-        Ok(Rows::page(found, limit, place))
+        let place = |(place, _): &(ReservationCursor, _)| format!("{}:{}", place.born_at_ms, place.id);
+        Ok(Rows::page(found, limit, place).map(|(_, reservation)| reservation))
     }
 
     pub(super) async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
