@@ -233,6 +233,8 @@ pub struct Checked {
     pub limits: Vec<LimitStatus>,
     /// Every limit that refuses.
     pub refused_by: Vec<RefusedLimit>,
+    /// Why it is refused; none where it is allowed, or only because of another that was asked together with it.
+    pub code: Option<RefusalCode>,
 }
 
 /// Why a request is refused, in order of precedence.

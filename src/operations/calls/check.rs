@@ -20,7 +20,7 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{Line, check_work, lines_of, refuse_archived};
 use crate::operations::requests::{CheckRequest, Work};
-use crate::telemetry::labels::{Call, Outcome, Script};
+use crate::telemetry::labels::{Call, Script};
 
 /// Why checks came to nothing, and which of them, where it is one's own.
 pub type FailedCheck = (Option<usize>, OperationError);
@@ -88,8 +88,7 @@ impl Calls {
                 let answers = self.check_light(partition, &asked, together).await;
                 let answers = answers.map_err(|error| self.failed(None, error))?;
                 for ((index, check), answer) in chunk.iter().zip(answers) {
-                    let outcome = if answer.allowed { Outcome::Admitted } else { Outcome::Refused };
-                    self.core.metrics.decision(Call::Check, outcome);
+                    self.check_decided(check.request, check.costed.operation.as_ref(), &answer);
                     self.keep_light(check, &answer);
                     checked[*index] = Some(answer);
                 }

@@ -110,6 +110,7 @@ pub(super) fn allowed(limits: Vec<LimitStatus>, units: &[Units]) -> Checked {
         degraded: false,
         limits,
         refused_by: Vec::new(),
+        code: None,
     }
 }
 
@@ -125,6 +126,7 @@ pub(super) fn refused(refusal: Refusal, units: &[Units]) -> Checked {
         degraded: false,
         limits: refusal.limits,
         refused_by: refusal.refused_by,
+        code: Some(refusal.code),
     }
 }
 

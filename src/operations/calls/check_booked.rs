@@ -43,6 +43,7 @@ impl Calls {
                     degraded,
                     limits,
                     refused_by,
+                    code: None,
                 }
             })
         } else {
