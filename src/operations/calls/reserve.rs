@@ -157,7 +157,7 @@ impl Calls {
     ) -> Answer<Decided> {
         let prepared = self.preparation.prepare(entry, request, call)?;
         let mut at_ms = self.core.clock.now_ms();
-        let mut ledger_asked = key_of(request).is_none();
+        let mut asked_in = None;
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
@@ -166,6 +166,9 @@ impl Calls {
             self.admission.may_admit(request.dry_run)?;
             let (resolved, body) = self.preparation.resolve(entry, request, &prepared, at_ms)?;
             let valid = entry.windows(at_ms).valid();
+            let epoch = self.core.gate.epoch(entry.partition);
+            // What the ledger said and gave back holds for the epoch in which it was asked.
+            let ledger_asked = key_of(request).is_none() || asked_in.is_some() && asked_in == epoch;
             let gate_call = ReserveCall {
                 id: prepared.id,
                 partition: entry.partition,
@@ -190,14 +193,13 @@ impl Calls {
                     None
                 }
                 Ok(ReserveOutcome::Cold(cold)) => {
-                    // What the ledger gave back for this call was lost with the ended epoch.
-                    ledger_asked = key_of(request).is_none();
+                    asked_in = None;
                     recovery.restore(entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
                     None
                 }
                 Ok(ReserveOutcome::AskLedger { last_id }) => {
                     let known = recovery.ask_ledger(prepared.id, last_id).await?;
-                    ledger_asked = known.is_none();
+                    asked_in = epoch.filter(|_| known.is_none());
                     known.map(|known| (known_as(&prepared, known.record, at_ms), known.is_parked))
                 }
                 Err(error) => match recovery.after_failure(error).await? {
