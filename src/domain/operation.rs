@@ -37,6 +37,9 @@ pub struct Operation {
     /// The least time between two calls of it by one subject, or by the tenant where a call names no subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_interval_seconds: Option<GuardSeconds>,
+    /// For how long the same payload again, by the same subjects, is refused as a duplicate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_within_seconds: Option<GuardSeconds>,
     /// Whether new work under it is refused.
     #[serde(default)]
     pub archived: bool,

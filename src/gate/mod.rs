@@ -32,6 +32,7 @@ pub mod status;
 pub mod time_check;
 mod together;
 mod watch;
+mod work;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,6 +70,7 @@ pub use restore::{
 
 pub use server::Durability;
 pub use watch::OutboxState;
+pub use work::{GuardedWork, WorkHash};
 
 /// How to reach the gate, and its time limits.
 #[derive(Debug, Clone)]

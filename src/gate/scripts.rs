@@ -104,7 +104,7 @@ includes! {
     "plain/places" "plain/reserve" "plain/totals" "plain/wanted" "plan_moves" "prelude" "quota_capacity" "read_body"
     "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_totals" "read_weights"
     "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds" "reload_light"
-    "resolving" "same_totals" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
+    "remember_work" "resolving" "same_totals" "same_work" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
     "told_sequence" "unchanged" "unfit" "unknown_room" "unsettled_quotas" "window_wait" "write_change" "write_counters"
     "write_light"
 }

@@ -33,6 +33,7 @@ pub(super) enum Code {
     MethodNotAllowed,
     RequestTimeout,
     AlreadyResolved,
+    DuplicateSubmission,
     InUse,
     ReservationExpired,
     PreconditionFailed,
@@ -66,6 +67,9 @@ impl Code {
             Self::MethodNotAllowed => (405, "method_not_allowed", "The method is not served here"),
             Self::RequestTimeout => (408, "request_timeout", "The request came too slowly"),
             Self::AlreadyResolved => (409, "already_resolved", "The reservation is already resolved"),
+            Self::DuplicateSubmission => {
+                (409, "duplicate_submission", "The same work was submitted just now")
+            }
             Self::InUse => (409, "in_use", "The object is in use"),
             Self::ReservationExpired => (410, "reservation_expired", "The reservation has expired"),
             Self::PreconditionFailed => (412, "precondition_failed", "The object has another version"),
@@ -127,7 +131,7 @@ pub(super) struct ProblemDocument {
     /// Every limit that refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_by: Vec<RefusedBy>,
-    /// 409 and 410: the reservation as it is. `idempotency_key_reused`: the first request's.
+    /// 409 and 410: the reservation as it is. `idempotency_key_reused`, `duplicate_submission`: the first request's.
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<Box<ReservationAnswer>>,
     /// `ledger_timeout`: what has been done already, `gate`.
@@ -345,6 +349,10 @@ impl From<OperationError> for Problem {
             OperationError::KeyReused(first) => {
                 Self::with_reservation(Code::IdempotencyKeyReused, detail, *first)
             }
+            OperationError::Duplicate(_, Some(first)) => {
+                Self::with_reservation(Code::DuplicateSubmission, detail, *first)
+            }
+            OperationError::Duplicate(_, None) => Self::new(Code::DuplicateSubmission, detail),
             OperationError::GrantKeyReused(_) => Self::new(Code::IdempotencyKeyReused, detail),
             OperationError::GrantEnded(_) => Self::new(Code::AlreadyResolved, detail),
             OperationError::Rejected(rejection, found) => match rejection {

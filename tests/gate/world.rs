@@ -255,6 +255,7 @@ impl World {
             subject_windows_end_ms: WINDOW.1,
             may_be_known: ask.may_be_known,
             ledger_asked: ask.ledger_asked,
+            work: None,
             now_ms: Some(ask.now_ms),
         }
     }

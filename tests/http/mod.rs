@@ -15,6 +15,7 @@ mod counters;
 mod decision_log;
 mod decisions;
 mod documents;
+mod duplicates;
 mod edge;
 pub mod events;
 mod explained;

@@ -5,6 +5,7 @@ mod check;
 mod checkpoint;
 mod concurrency;
 mod consume;
+mod duplicates;
 mod expire;
 mod extend;
 mod fixed_window;

@@ -102,6 +102,7 @@ pub(super) fn outcome_of(error: &OperationError) -> Outcome {
     match error {
         OperationError::Refused(_) => Outcome::Refused,
         OperationError::KeyReused(_)
+        | OperationError::Duplicate(..)
         | OperationError::Rejected(Rejection::AlreadyResolved | Rejection::Expired, _) => Outcome::Conflict,
         OperationError::GateUnavailable(_)
         | OperationError::InQuarantine(_)

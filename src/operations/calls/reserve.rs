@@ -184,6 +184,7 @@ impl Calls {
                 subject_windows_end_ms: subject_counters_end_ms(&resolved, at_ms),
                 may_be_known: !ledger_asked && self.memory.key_filters.may_know(prepared.id),
                 ledger_asked,
+                work: prepared.work.as_deref(),
                 now_ms: self.core.script_now(),
             };
             let decided = match self.core.timed(Script::Reserve, self.core.gate.reserve(&gate_call)).await {
@@ -209,6 +210,9 @@ impl Calls {
                     }
                     None => None,
                 },
+                Ok(ReserveOutcome::Duplicate { first }) => {
+                    return Err(Box::pin(self.duplicate(first, request)).await);
+                }
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
                         self.remember(entry, &prepared, mode, *event, granted);

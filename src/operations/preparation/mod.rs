@@ -22,6 +22,7 @@ use crate::domain::meter::{HoldSeconds, WithoutLimit};
 use crate::domain::policy::Resolved;
 use crate::domain::policy::intervals::OperationInterval;
 use crate::domain::reservation::{Body, BodyDetails, Head, LineUnits, Record, ReservationState, SubjectHash};
+use crate::gate::GuardedWork;
 use crate::operations::answers::{Refusal, RefusalCode};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
@@ -39,7 +40,9 @@ pub(super) struct Prepared {
     pub(super) units: Vec<Units>,
     pub(super) operation: Option<OperationId>,
     /// The operation's least time between calls.
-    interval: Option<OperationInterval>,
+    interval: Option<Box<OperationInterval>>,
+    /// The submission, where the operation guards it against being made twice.
+    pub(super) work: Option<Box<GuardedWork>>,
     pub(super) subjects: Vec<(Subject, SubjectHash)>,
     pub(super) id: ReservationId,
     pub(super) fingerprint: Fingerprint,
@@ -99,16 +102,28 @@ impl Preparation {
             }
             None => String::new(),
         };
+        let hash =
+            |subject: &Subject| (subject.clone(), self.core.gate.subject_hash(&request.tenant, subject));
+        let subjects: Vec<_> = request.subjects.iter().map(hash).collect();
+        let work = operation.as_ref().and_then(|operation| {
+            let (within, payload) =
+                operation.duplicate_within_seconds.zip(request.payload_fingerprint.as_deref())?;
+            let hashes = subjects.iter().map(|(_, hash)| hash);
+            Some(Box::new(self.core.gate.guarded_work(
+                &request.tenant,
+                &operation.id,
+                hashes,
+                payload,
+                within,
+            )))
+        });
         Ok(Prepared {
             units: lines.iter().map(|line| line.units).collect(),
             lines,
-            interval: operation.as_ref().and_then(|operation| operation.interval()),
+            interval: operation.as_ref().and_then(|operation| operation.interval()).map(Box::new),
             operation: operation.map(|operation| operation.id.clone()),
-            subjects: request
-                .subjects
-                .iter()
-                .map(|subject| (subject.clone(), self.core.gate.subject_hash(&request.tenant, subject)))
-                .collect(),
+            subjects,
+            work,
             id,
             // Usage holds nothing, so its fingerprint has no lifetime.
             fingerprint: fingerprint(call, request, (call == RESERVE).then_some(default_seconds)),
