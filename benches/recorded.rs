@@ -153,7 +153,6 @@ fn gate_options(url: &str) -> GateOptions {
         due_bucket_ms: DAY_MS,
         tombstone_keyed_ms: 86_400_000,
         tombstone_unkeyed_ms: 300_000,
-        anonymous_slots: 65_536,
         concurrent_calls_max: 4096,
         allow_unsafe: false,
         secret: [7; 32],

@@ -8,6 +8,7 @@ use std::time::Instant;
 use futures::StreamExt;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
+use tollgate::clock::Clock;
 
 use super::ratelimit::{CHECK, minute, with_limits};
 use crate::ledger::rows;
@@ -114,7 +115,7 @@ async fn made_up_subjects_cost_bounded_memory_and_no_rows_and_are_gone_a_day_lat
     assert!(grown <= slots * SLOT_AND_TABLES_BYTES_MAX, "{grown} bytes in {slots} slots");
 
     check_each(&app, "user", named).await;
-    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let now_ms = Clock::system().now_ms();
     let found = find(&mut redis, "tg1:*:light:acme:*").await;
     println!("{named} named subjects, at {now_ms}: {found:?}");
     assert!(

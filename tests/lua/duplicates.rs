@@ -83,8 +83,8 @@ async fn other_work_is_no_duplicate() {
         work(&world, "scan", &[], "payload"),
         work(&world, "scan", &[], "other"),
         work(&world, "print", &[], "payload"),
-        work(&world, "scan", &[ada.clone()], "payload"),
-        work(&world, "scan", &[ben.clone()], "payload"),
+        work(&world, "scan", std::slice::from_ref(&ada), "payload"),
+        work(&world, "scan", std::slice::from_ref(&ben), "payload"),
         work(&world, "scan", &[ada.clone(), ben.clone()], "payload"),
     ];
     for (number, work) in all.into_iter().enumerate() {
