@@ -33,7 +33,7 @@ struct MovedRow {
     #[diesel(sql_type = BigInt)]
     moved: i64,
     #[diesel(sql_type = Timestamptz)]
-    born_at: DateTime<Utc>,
+    resolved_at: DateTime<Utc>,
     #[diesel(sql_type = sql_types::Uuid)]
     id: Uuid,
 }
@@ -105,7 +105,7 @@ impl Ledger {
                 .await?;
             let Some(last) = moved.into_iter().next() else { return Ok(archived) };
             archived += usize::try_from(last.moved).unwrap_or_default();
-            after = (last.born_at, last.id);
+            after = (last.resolved_at, last.id);
         }
     }
 

@@ -248,6 +248,22 @@ async fn after_flushall_events_are_known_whenever_they_happened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_flushall_a_tenants_only_event_is_known_although_it_happened_long_ago_and_comes_without_its_time()
+ {
+    let app = in_berlin_at("2026-03-03T10:30:00Z").await;
+    let old = event("old", 7, Some("2026-02-10T10:00:00Z"));
+    assert_eq!(outcomes(&send(&app, &old).await), [ACCEPTED]);
+    app.drained().await;
+    app.redis.flush().await;
+    assert_eq!(outcomes(&send(&app, &event("old", 7, None)).await), [REUSED]);
+    app.drained().await;
+    let told = "SELECT amount::bigint::text FROM entries WHERE debit = 'consumed'";
+    let booked = crate::ledger::rows(&app.database, told).await;
+    assert_eq!(booked, ["7"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_from_before_the_gates_memory_is_looked_up_in_the_ledger_first() {
     let app = in_berlin_at("2026-03-03T10:30:00Z").await;
     let old = event("old", 7, Some("2026-02-10T10:00:00Z"));

@@ -61,7 +61,6 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
     (
         "a job works through many, page by page",
         &[
-            "archive_reservations",
             "copy_decisions",
             "drop_damages",
             "drop_decisions",
@@ -155,12 +154,12 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
         counters: vec![hour(None)],
         quotas: vec![(meter("ocr.page"), decimals, PERIOD_START_MS)],
         with_open: true,
-        born_since_ms: HOUR_MS - DAY_MS,
+        latest_since_ms: HOUR_MS - DAY_MS,
         subjects_max: Some(10),
         ..RestoreAsk::default()
     };
     let told = plans.of("read_tenant", ledger.read_tenant(partition(&acme), &acme, &ask)).await;
-    assert_eq!((told.open.len(), told.latest_born_at_ms, told.subjects), (1, Some(HOUR_MS), None));
+    assert_eq!((told.open.len(), told.latest_at_ms, told.subjects), (1, Some(HOUR_MS), None));
     let of_anna = RestoreAsk {
         counters: vec![hour(Some("anna"))],
         quotas: Vec::new(),
@@ -197,6 +196,8 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
 
 /// What a job asks after a loss of memory and for what has ended, a page at a time: all open holds are such.
 async fn sweeps(ledger: &Ledger, plans: &mut Plans) {
+    // All were born before this instant, and none was resolved.
+    assert_eq!(plans.of("archive_reservations", ledger.archive_reservations(HOUR_MS, HOUR_MS, 50)).await, 0);
     let here = partition(&tenant("acme"));
     let epochs: Vec<_> =
         ledger.epochs().await.unwrap().iter().map(|row| (row.partition, row.epoch)).collect();
