@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::repeat::key_reused;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::UNITS_MAX;
-use crate::domain::ids::{OutboxId, ReservationId};
+use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::Record;
@@ -53,7 +53,7 @@ impl Calls {
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.park_event(entry, request, &prepared, away)).await;
         }
-        let mut asked_in = None;
+        let mut asked_in = Epoch::default();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_record()?;
@@ -61,9 +61,9 @@ impl Calls {
             let (resolved, record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
             self.memory.open_periods_of(entry, &resolved).await?;
             let lives = self.memory.lives_now(entry, &record, &lives);
-            let epoch = self.core.gate.epoch(entry.partition);
+            let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
             // What the ledger said holds for the epoch in which it was asked.
-            let ledger_asked = asked_in.is_some() && asked_in == epoch;
+            let ledger_asked = asked_in != Epoch::default() && asked_in == epoch;
             let call = RecordCall {
                 id: prepared.id,
                 record: &record,
@@ -88,7 +88,7 @@ impl Calls {
                     recovery.again()?;
                 }
                 Ok(RecordOutcome::Cold(cold)) => {
-                    asked_in = None;
+                    asked_in = Epoch::default();
                     recovery.restore_admission(entry, &cold, &record).await?;
                 }
                 Ok(RecordOutcome::AskLedger { last_id }) => {

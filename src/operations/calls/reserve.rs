@@ -7,7 +7,7 @@ use super::reserve_answer::{answer_reserve, refusal_or_fault};
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
 use crate::domain::decision::DecidedCall;
-use crate::domain::ids::OutboxId;
+use crate::domain::ids::{Epoch, OutboxId};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, Record};
 use crate::gate::{Gate, GateError, ReserveCall, ReserveMode, ReserveOutcome};
@@ -157,7 +157,7 @@ impl Calls {
     ) -> Answer<Decided> {
         let prepared = self.preparation.prepare(entry, request, call)?;
         let mut at_ms = self.core.clock.now_ms();
-        let mut asked_in = None;
+        let mut asked_in = Epoch::default();
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
@@ -166,9 +166,9 @@ impl Calls {
             self.admission.may_admit(request.dry_run)?;
             let (resolved, body) = self.preparation.resolve(entry, request, &prepared, at_ms)?;
             let valid = entry.windows(at_ms).valid();
-            let epoch = self.core.gate.epoch(entry.partition);
+            let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
             // What the ledger said and gave back holds for the epoch in which it was asked.
-            let ledger_asked = key_of(request).is_none() || asked_in.is_some() && asked_in == epoch;
+            let ledger_asked = key_of(request).is_none() || asked_in != Epoch::default() && asked_in == epoch;
             let gate_call = ReserveCall {
                 id: prepared.id,
                 partition: entry.partition,
@@ -194,13 +194,13 @@ impl Calls {
                     None
                 }
                 Ok(ReserveOutcome::Cold(cold)) => {
-                    asked_in = None;
+                    asked_in = Epoch::default();
                     recovery.restore(entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
                     None
                 }
                 Ok(ReserveOutcome::AskLedger { last_id }) => {
                     let known = recovery.ask_ledger(prepared.id, last_id).await?;
-                    asked_in = epoch.filter(|_| known.is_none());
+                    asked_in = if known.is_none() { epoch } else { Epoch::default() };
                     known.map(|known| (known_as(&prepared, known.record, at_ms), known.is_parked))
                 }
                 Err(error) => match recovery.after_failure(error).await? {
