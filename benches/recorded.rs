@@ -148,6 +148,7 @@ fn gate_options(url: &str) -> GateOptions {
         response_timeout: Duration::from_secs(3600),
         connect_timeout: Duration::from_secs(5),
         partitions: 64,
+        anonymous_slots: 65_536,
         // The list in which the hold ends is among its words, too.
         due_bucket_ms: DAY_MS,
         tombstone_keyed_ms: 86_400_000,
@@ -240,6 +241,7 @@ impl World {
             may_be_known: false,
             subject_windows_end_ms: 0,
             ledger_asked: false,
+            work: None,
             now_ms: None,
         };
         self.gate.reserve(&call).await.unwrap();

@@ -24,5 +24,5 @@ end
 local epoch = found[1] and integer(math.max(tonumber(found[1]), tonumber(ARGV[1]))) or ARGV[1]
 local swept = found[2] or integer(math.floor(now / tonumber(ARGV[4])) - 1)
 local floor = integer(math.max(tonumber(found[3] or 0), tonumber(ARGV[5])))
-redis.call('HSET', KEYS[1], 'epoch', epoch, 'swept', swept, 'floor', floor)
+redis.call('HSET', KEYS[1], 'epoch', epoch, 'swept', swept, 'floor', floor, 'since', integer(now))
 return { DONE, real, now, '', epoch }

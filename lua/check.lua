@@ -1,6 +1,7 @@
 #!lua
 -- check: counts amounts under light counters, which the gate alone keeps: each check all of it or nothing, or all
---        checks or none.
+--        checks or none. Loaded twice: as check with this first line, as look, for calls that write nothing, with
+--        flags=no-writes, so that it answers when memory is full.
 -- KEYS     1 meta  2.. per check the tenant's light counters, then its subjects'
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 how many keys each check has, as bytes
 --          5 all or none ('1' or '0')  6.. per check what it asks for (packed in gate/check.rs)

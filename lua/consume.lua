@@ -5,7 +5,7 @@
 -- KEYS     1 meta  2 outbox  3 reservation
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes)  5 bound tenant ('' = none)
 --          6 totals (packed in gate/resolve.rs)  7 keyed tombstone ms  8 unkeyed tombstone ms  9 final ('1' or '0')
---          10 parked ('1' or '0'): 3 is then the time at which it was taken
+--          10 parked ('0', '1', or '2' by a test clock): 3 is then the time at which it was taken
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE: record before, record stored, readings    REPLAYED: record, readings
 --          COLD: record, tenant, state hashes, counters
@@ -98,5 +98,6 @@ record.step = record.step + 1
 record.state = resolves and STATE_CONSUMED or record.state
 record.late = late
 record.uncharged = uncharged
-record.degraded = record.degraded or ARGV[10] == '1'
+record.degraded = record.degraded or ARGV[10] ~= '0'
+call.by_redis_clock = ARGV[3] == '' or ARGV[10] == '1'
 return write_change(call, EVENT_CONSUME, resolves and 1 or 0, ARGV[7], ARGV[8])

@@ -113,7 +113,7 @@ local function expire(hex, bucket)
   last_event = append(outbox, ARGV[1], pack_event(EVENT_EXPIRE, now, id, 0, values, format, ''))
   record.sequence = sequence_of(last_event, ARGV[1])
   store(reservation, record, values, format, ARGV[7], ARGV[8])
-  write_counters(holders, record.counters)
+  write_counters(holders, record.counters, ARGV[3] == '')
   return 'expired'
 end
 

@@ -60,6 +60,7 @@ for _, counter in ipairs(record.counters) do
 end
 record.step = record.step + 1
 record.expires_at = expires_at
+call.by_redis_clock = ARGV[3] == ''
 local extended = write_change(call, EVENT_EXTEND, 0)
 redis.call('RPUSH', due, string.sub(KEYS[3], -32))
 for number, holder in pairs(call.holders) do

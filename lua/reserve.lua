@@ -1,15 +1,16 @@
 #!lua
 -- reserve: holds amounts under all limits, or counts usage after the fact under the same limits; all or nothing.
 -- KEYS     1 meta  2 outbox  3 reservation  4 due list in which the hold is expected to end  5 tenant's state
---          6.. subjects' states
+--          6.. subjects' states, then for guarded work its first submission
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes), 0, first 16 bytes of the record
 --          5 call (packed in gate/reserve.rs)  6 lines, if all of them are granted, and body
+--          7.. of guarded work, for how many ms the same one is a duplicate
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE: expiry, granted, readings, delay, shadows    ALLOWED: granted, readings, delay, shadows
 --          REPLAYED, KEY_REUSED: record, readings
 --          REFUSED: granted by a best effort, readings, refusing, waits in ms, shadows
 --          COLD: tenant (2: only bounds), state hashes, counters    (shadows: which shadow limits would have refused)
---          ALARM: epoch found
+--          DUPLICATE: first reservation, in hexadecimal digits    ALARM: epoch found
 --          By the plain path DONE: expiry, '', '', cells, capacities of quotas
 --          REFUSED: '', '', refusing, cells, capacities of quotas
 -- event    reserve or usage, with the whole record
@@ -46,6 +47,8 @@ end
 -- include unsettled_quotas
 -- include longest_delay
 -- include modes
+-- include same_work
+-- include remember_work
 
 -- read
 local epoch, prefix = tonumber(ARGV[1]), key_prefix()
@@ -64,6 +67,8 @@ local expires_at = now + life
 local due = due_list(prefix, expires_at, due_ms, tonumber(facts[2]))
 local holders = measure(state_keys(5), checks, epoch, now)
 local cold = find_cold(holders, checks)
+local within = tonumber(ARGV[7])
+local first = within and same_work(redis.call('GET', KEYS[#KEYS]), within, now, epoch, prefix)
 
 -- check
 if existing then
@@ -86,6 +91,9 @@ if cold then
 end
 if keyed and not ledger_asked and (may_be_known or now < holders[0].ask_until) then
   return { ASK_LEDGER, real, now, last_id(KEYS[2]) }
+end
+if first then
+  return { DUPLICATE, real, now, '', first }
 end
 local is_usage = mode == USAGE or mode == DRY_USAGE
 local refusing, waits = refusing_checks(amounts, checks, mode == BEST_EFFORT or mode == DRY_BEST_EFFORT, is_usage, now)
@@ -129,4 +137,7 @@ for number = 1, #checks do
   end
 end
 local id = admit(record, due, tombstone, holders, checks, windows_end, now, now)
+if within then
+  remember_work(KEYS[#KEYS], within, hex, now, epoch, ARGV[3] == '')
+end
 return { DONE, real, now, id, expires_at, pack_units(granted), pack_readings(checks, is_known), delay, shadows }

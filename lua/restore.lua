@@ -80,6 +80,9 @@ if ARGV[5] == '1' then
   end
   for _, at in ipairs(lacking) do
     redis.call('HSET', state, ARGV[at], ARGV[at + 1])
+    if waits and #ARGV[at] == 8 then
+      redis.call('HSET', state, 'r' .. ARGV[at], struct.pack('<i8c16', sequence, string.rep('\0', 16)))
+    end
   end
   local new_counters = new_counters_told(ARGV[8], now, before)
   redis.call('HSET', state, 'h', struct.pack('<i8i8i8i8i8', epoch, now, ask_until, sequence, length) .. new_counters)

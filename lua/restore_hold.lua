@@ -17,6 +17,7 @@
 -- include cold_record
 -- include held_in
 -- include write_counters
+-- include outlive
 
 -- read
 local reservation, prefix, epoch = KEYS[3], key_prefix(), tonumber(ARGV[1])
@@ -64,5 +65,10 @@ for _, counter in ipairs(record.counters) do
 end
 redis.call('SET', reservation, ARGV[4])
 redis.call('RPUSH', due, string.sub(reservation, -32))
-write_counters(holders, record.counters)
+write_counters(holders, record.counters, ARGV[3] == '')
+for number, holder in pairs(holders) do
+  if number > 0 and holder.warm then
+    outlive(holder, record.expires_at, now, ARGV[3] == '')
+  end
+end
 return { DONE, real, now, '' }

@@ -9,6 +9,7 @@
 -- include prelude
 -- include last_id
 -- include last_sequence
+-- include told_sequence
 -- include integer
 -- include unfit
 
@@ -29,11 +30,16 @@ if refused then
 end
 
 -- write
+-- The ledger has restored what the hash keeps up to the sequence that its header had first.
+local function keep_restored(state, before)
+  redis.call('HSETNX', state, 'r********', struct.pack('<i8c16', told_sequence(before), string.rep('\0', 16)))
+end
 -- The header of a suspended hash has the sequence from which it waits.
 local function waiting(before)
   return struct.pack('<i8', -epoch) .. string.sub(before, 9, 24) .. struct.pack('<i8', sequence) .. string.sub(before, 33)
 end
 if not subject then
+  keep_restored(tenant, header)
   redis.call('HSET', tenant, 'h', waiting(header))
   return { DONE, real, now, last }
 end
@@ -41,6 +47,7 @@ local whole = #header < 40 and string.sub(header, 1, 32) .. struct.pack('<i8', -
 redis.call('HSET', tenant, 'h', string.sub(whole, 1, 40) .. '\1' .. string.sub(whole, 42))
 local state = of_subject and struct.unpack('<i8', of_subject)
 if state == epoch then
+  keep_restored(subject, of_subject)
   redis.call('HSET', subject, 'h', waiting(of_subject))
 elseif state ~= -epoch then
   redis.call('DEL', subject)

@@ -73,6 +73,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "policy_store",
     "progress",
     "core",
+    "decisions",
     "policy",
     "keys",
     "preparation",

@@ -19,13 +19,15 @@ local function entry_of(counter)
 end
 
 -- Whether the log still has the entry of the work for which it is read. One that holds and consumed nothing was taken
--- out, and may come back unless the memory was lost since.
+-- out, and may come back unless the memory was lost since: before the epoch began or, in an epoch that began under an
+-- earlier version, before its hash was restored.
 local function has_entry(counter, told_at)
   local is_within = counter.counted_at > counter.now - counter.length
   if not is_within or not counter.id then
     return false
   elseif counter.entry_held + counter.entry_consumed == 0 then
-    return counter.counted_at >= told_at
+    local since = redis.call('HGET', KEYS[1], 'since')
+    return counter.counted_at >= (since and tonumber(since) or told_at)
   end
   counter.was = entry_of(counter)
   local score = not counter.is_anew and redis.call('ZSCORE', counter.log, counter.was)
@@ -163,6 +165,16 @@ function sliding_log.settle(counter, units)
   cell.settle(counter, units)
 end
 
+-- Adds an entry. Work whose record was forgotten may come again with the same figures: both count, and the older one
+-- has no id any more.
+local function add(counter, entry)
+  if redis.call('ZADD', counter.log, 'NX', counter.counted_at, entry) == 0 then
+    local before = redis.call('ZSCORE', counter.log, entry)
+    local nameless = string.format('%032.0f', before) .. string.sub(entry, 33)
+    redis.call('ZADD', counter.log, before, nameless, counter.counted_at, entry)
+  end
+end
+
 -- Writes the entry and the sums in place of those before. An admission takes out what has slid out, a page at most. One
 -- that a full log does not refuse is not counted.
 function sliding_log.store(counter, by_redis_clock)
@@ -194,12 +206,12 @@ function sliding_log.store(counter, by_redis_clock)
   if counter.sums and counter.sums ~= sums then
     removed[#removed + 1] = counter.sums
   end
-  redis.call('ZADD', log, SUMS_AT, sums)
-  if is_added then
-    redis.call('ZADD', log, counter.counted_at, entry)
-  end
   if #removed > 2 then
     redis.call(unpack(removed))
+  end
+  redis.call('ZADD', log, SUMS_AT, sums)
+  if is_added then
+    add(counter, entry)
   end
   if by_redis_clock then
     redis.call('PEXPIREAT', log, integer(hash_end(counter.newest + counter.length, counter.now)))

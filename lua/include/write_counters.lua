@@ -1,10 +1,10 @@
--- Writes the counters marked as moved, one HSET a hash, and logs by themselves.
-local function write_counters(holders, counters)
+-- Writes the counters marked as moved, one HSET a hash, and logs by themselves, which end by Redis's clock or never.
+local function write_counters(holders, counters, by_redis_clock)
   local writes = {}
   for number = 1, #counters do
     local counter = counters[number]
     if counter.moved and counter.algorithm.has_log then
-      counter.algorithm.store(counter, ARGV[3] == '')
+      counter.algorithm.store(counter, by_redis_clock)
     elseif counter.moved then
       local list = writes[counter.scope_index]
       if not list then

@@ -12,13 +12,14 @@ use super::installation::Servers;
 use super::instance_observer::InstanceObserver;
 use super::options::Role;
 use crate::clock::Clock;
-use crate::domain::ids::PlanId;
+use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::limit::Percent;
 use crate::gate::{DUE_BUCKET_MS, Gate, GateOptions};
 use crate::http::{HeaderSwitches, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::operations::{
-    DecisionLogOptions, Operations, OperationsOptions, Positions, follow_changes, watch_losses,
+    DecisionLogOptions, DecisionsOptions, Operations, OperationsOptions, Positions, follow_changes,
+    watch_losses,
 };
 use crate::settings::{Settings, UnknownTenant, WithoutLimit};
 use crate::telemetry::Metrics;
@@ -145,6 +146,7 @@ fn gate_options(settings: &Settings) -> GateOptions {
         due_bucket_ms: DUE_BUCKET_MS,
         tombstone_keyed_ms: milliseconds(settings.gate.tombstone_keyed_seconds.saturating_mul(1000)),
         tombstone_unkeyed_ms: milliseconds(settings.gate.tombstone_unkeyed_seconds.saturating_mul(1000)),
+        anonymous_slots: settings.gate.anonymous_slots,
         allow_unsafe: settings.redis.allow_unsafe,
         secret: secret_bytes(settings),
     }
@@ -190,11 +192,23 @@ fn operations_options(settings: &Settings) -> Result<OperationsOptions, AppError
         backlog_bytes_max: settings.gate.backlog_bytes_max,
         backlog_bytes_hard_max: settings.gate.backlog_bytes_hard_max,
         safety_tail: Duration::from_secs(settings.writer.safety_tail_seconds),
+        decisions: decisions_options(settings)?,
         decision_log: DecisionLogOptions {
             refusals_per_second: settings.logs.refusals_per_second,
             admitted: Percent::new(settings.logs.admitted_percent)
                 .ok_or_else(|| AppError::Settings("logs.admitted_percent: give 0 to 100".to_owned()))?,
         },
+    })
+}
+
+fn decisions_options(settings: &Settings) -> Result<DecisionsOptions, AppError> {
+    let wrong = |key: &str, why: &str| AppError::Settings(format!("decisions.{key}: {why}"));
+    let tenants = settings.decisions.tenants.iter().map(|id| TenantId::parse(id));
+    Ok(DecisionsOptions {
+        sample: Percent::new(settings.decisions.sample_percent)
+            .ok_or_else(|| wrong("sample_percent", "give 0 to 100"))?,
+        tenants: tenants.collect::<Result<_, _>>().map_err(|error| wrong("tenants", &error.to_string()))?,
+        refusals_max: settings.decisions.refusals_max,
     })
 }
 
@@ -294,6 +308,7 @@ impl App {
                 // An ended sender means the app is gone: that is a stop too.
                 let _ = stop.wait_for(|stop| *stop).await;
             };
+            app.spawn(jobs::write_decisions(app.operations.clone(), app.stopping()));
             app.http = Some(http::serve(app.operations.clone(), options, stopping).await?);
         }
         Ok(app)

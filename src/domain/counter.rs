@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::algorithms::{Parameters, calendar};
+use super::algorithms::{AlgorithmName, Definition, Parameters, calendar};
 use super::amount::{Decimals, Units};
 use super::factor::Factor;
 use super::ids::{MeterId, OperationId};
@@ -12,6 +12,7 @@ use super::limit::{Class, Kind, Limit, OnGateFailure, Span};
 use super::limited::Limited;
 use super::period::{Window, WindowKind};
 use super::policy::Level;
+use super::policy::intervals::OperationInterval;
 use super::reservation::{CounterField, CounterRef, PlaceCapacity};
 
 /// The share of a quota's capacity from which answers carry a warning, in percent.
@@ -52,6 +53,8 @@ pub enum Source {
     Limit(Arc<Limit>, Level),
     /// The plan's quota of the meter. The ledger keeps its capacity and restores it to the gate.
     Quota,
+    /// The least time between calls of an operation.
+    Interval(OperationInterval),
 }
 
 /// The units that these amounts need of a counter with these lines and weights; where that overflows, more than any
@@ -73,7 +76,7 @@ impl Counter {
     pub fn limit(&self) -> Option<&Limit> {
         match &self.source {
             Source::Limit(limit, _) => Some(limit),
-            Source::Quota => None,
+            Source::Quota | Source::Interval(_) => None,
         }
     }
 
@@ -85,9 +88,18 @@ impl Counter {
         }
     }
 
-    /// Its name in answers and reports: the limit's id, or `quota:` and the meter.
+    /// Its name in answers and reports: the limit's id, `quota:` and the meter, or `interval:` and the operation.
     pub fn name(&self) -> String {
-        self.limit().map_or_else(|| format!("quota:{}", self.meter), |limit| limit.id.to_string())
+        match &self.source {
+            Source::Limit(limit, _) => limit.id.to_string(),
+            Source::Quota => format!("quota:{}", self.meter),
+            Source::Interval(of) => format!("interval:{}", of.operation),
+        }
+    }
+
+    /// Whether it is the least time between calls of an operation.
+    pub fn is_interval(&self) -> bool {
+        matches!(self.source, Source::Interval(_))
     }
 
     /// Where its capacity comes from.
@@ -95,22 +107,32 @@ impl Counter {
         match &self.source {
             Source::Limit(_, level) => *level,
             Source::Quota => Level::Plan,
+            Source::Interval(_) => Level::Default,
         }
     }
 
-    /// The operations whose use it counts; none for all.
+    /// The operations whose use its limit counts; none for all.
     pub fn operations(&self) -> Option<&Vec<OperationId>> {
         self.limit().and_then(|limit| limit.operations.as_ref())
     }
 
     /// The stretch of time over which it counts.
     pub fn span(&self) -> Span {
-        self.limit().map_or(Span::Calendar(WindowKind::Period), |limit| limit.algorithm.span())
+        match &self.source {
+            Source::Limit(limit, _) => limit.algorithm.span(),
+            Source::Quota => Span::Calendar(WindowKind::Period),
+            Source::Interval(of) => of.interval.span(),
+        }
     }
 
     /// The word of its algorithm.
     pub fn algorithm(&self) -> &'static str {
-        self.limit().map_or("calendar", |limit| limit.algorithm.name().as_str())
+        let name = match &self.source {
+            Source::Limit(limit, _) => limit.algorithm.name(),
+            Source::Quota => AlgorithmName::Calendar,
+            Source::Interval(_) => AlgorithmName::Interval,
+        };
+        name.as_str()
     }
 
     /// The share of the capacity from which answers carry a warning, in percent.
@@ -126,7 +148,7 @@ impl Counter {
     /// Whether work under it may be admitted without being counted first.
     pub fn allows_without_gate(&self) -> bool {
         let allows = |limit: &Limit| limit.on_gate_failure == OnGateFailure::Allow;
-        !self.kind.refuses() || self.limit().is_some_and(allows)
+        !self.kind.refuses() || self.is_interval() || self.limit().is_some_and(allows)
     }
 
     /// Above how much it refuses: its capacity, or what no counter goes beyond.

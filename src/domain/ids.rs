@@ -154,6 +154,16 @@ impl IdempotencyKey {
     }
 }
 
+impl SubjectKind {
+    /// The kind whose subjects are counted in a fixed number of slots.
+    const ANONYMOUS: &str = "anonymous";
+
+    /// Whether its subjects share slots: several may be counted as one, and none is named in the books.
+    pub fn shares_slots(&self) -> bool {
+        self.as_str() == Self::ANONYMOUS
+    }
+}
+
 /// A subject of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {

@@ -8,11 +8,14 @@ use rust_decimal::Decimal;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use super::algorithms::interval::Interval;
 use super::amount::{Amount, Decimals, InvalidAmount, Units};
 use super::endpoint::EndpointPattern;
 use super::factor::{Factor, Rounding, exact_product, exact_sum, round_to_units};
 use super::field_error::{FieldError, child};
+use super::guard::GuardSeconds;
 use super::ids::{MeterId, OperationId};
+use super::policy::intervals::OperationInterval;
 use super::reservation::LINES_MAX;
 
 /// The most weights, and the most factors, of one cost.
@@ -31,6 +34,12 @@ pub struct Operation {
     /// The calls of endpoints by which a check finds it: at most 32.
     #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<EndpointPattern>,
+    /// The least time between two calls of it by one subject, or by the tenant where a call names no subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_interval_seconds: Option<GuardSeconds>,
+    /// For how long the same payload again, by the same subjects, is refused as a duplicate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_within_seconds: Option<GuardSeconds>,
     /// Whether new work under it is refused.
     #[serde(default)]
     pub archived: bool,
@@ -177,6 +186,12 @@ enum Use {
 }
 
 impl Operation {
+    /// Its least time between calls, if it has one.
+    pub fn interval(&self) -> Option<OperationInterval> {
+        let interval = self.min_interval_seconds.map(|length| Interval { length })?;
+        Some(OperationInterval { operation: self.id.clone(), interval })
+    }
+
     /// The cost of a piece of work with these attributes: a line for each meter, in the order of `costs`, without zero
     /// lines.
     ///

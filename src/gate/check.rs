@@ -106,7 +106,8 @@ impl Gate {
         arguments.push(key_counts);
         arguments.push(if together { b"1".to_vec() } else { b"0".to_vec() });
         arguments.append(&mut packed);
-        let reply = self.run(partition, Script::Check, &keys, &arguments).await?;
+        let script = if asks.iter().all(|ask| ask.peeks) { Script::Look } else { Script::Check };
+        let reply = self.run(partition, script, &keys, &arguments).await?;
         let now_ms = reply.now_ms;
         match reply.status {
             Status::Done => Ok(CheckOutcome::Decided { checks: read_checks(&reply, asks)?, now_ms }),

@@ -147,6 +147,7 @@ impl Gate {
             KeyOf::KnownSubjects(..) => {
                 vec![count_row("bytes of the filter", self.number(redis::cmd("STRLEN").arg(key)).await?)]
             }
+            KeyOf::Work(..) => state::work_rows(bytes_of(&self.plain(redis::cmd("GET").arg(key)).await?)?)?,
         })
     }
 
@@ -186,7 +187,7 @@ fn expected_type(of: &KeyOf) -> &'static str {
         KeyOf::Outbox(_) => "stream",
         KeyOf::Due(..) => "list",
         KeyOf::Log(..) => "zset",
-        KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) => "string",
+        KeyOf::Reservation(_) | KeyOf::KnownSubjects(..) | KeyOf::Work(..) => "string",
     }
 }
 

@@ -2,10 +2,12 @@
 
 use crc::{CRC_16_XMODEM, Crc};
 
+use super::work::WorkHash;
 use crate::domain::ids::{Partition, ReservationId, Subject, TenantId};
 use crate::domain::reservation::{CounterField, SubjectHash};
 
 const SLOTS: u32 = 16_384;
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// What a key belongs to.
@@ -29,6 +31,8 @@ pub enum KeyOf {
     KnownSubjects(Partition, TenantId),
     /// The log of a counter of the tenant or of one of its subjects.
     Log(Partition, TenantId, Option<SubjectHash>, CounterField),
+    /// The first submission of some work of a tenant.
+    Work(Partition, TenantId, WorkHash),
 }
 
 /// Builds keys: versioned, under the partition's hash tag, and without any raw subject.
@@ -36,14 +40,17 @@ pub enum KeyOf {
 pub struct Keys {
     prefixes: Vec<String>,
     subject_key: [u8; 32],
+    anonymous_slots: u32,
 }
 
 impl Keys {
-    /// For an installation of `partitions` (1 to 256) with this secret.
-    pub fn new(partitions: u16, secret: &[u8; 32]) -> Self {
+    /// For an installation of `partitions` (1 to 256) with this secret. Each tenant's anonymous subjects share
+    /// `anonymous_slots` names (at least 1).
+    pub fn new(partitions: u16, anonymous_slots: u32, secret: &[u8; 32]) -> Self {
         let prefixes =
             Partition::all(partitions).map(|p| format!("tg1:{{{}}}:", tag(p, partitions))).collect();
-        Self { prefixes, subject_key: blake3::derive_key("tollgate subject hashes v1", secret) }
+        let subject_key = blake3::derive_key("tollgate subject hashes v1", secret);
+        Self { prefixes, subject_key, anonymous_slots: anonymous_slots.max(1) }
     }
 
     fn key(&self, partition: Partition, rest: &[&str]) -> String {
@@ -126,6 +133,11 @@ impl Keys {
         }
     }
 
+    /// The first submission of some work of a tenant.
+    pub fn work(&self, partition: Partition, tenant: &TenantId, hash: WorkHash) -> String {
+        self.key(partition, &["work:", tenant.as_str(), ":", hash.as_str()])
+    }
+
     /// What a key belongs to, if it is one of this installation's.
     pub fn read(&self, key: &str) -> Option<KeyOf> {
         let number = key.strip_prefix("tg1:{p")?.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -161,6 +173,10 @@ impl Keys {
                 let (tenant, subject) = holder_here(holder)?;
                 KeyOf::Log(partition, tenant, subject, CounterField(field.as_bytes().try_into().ok()?))
             }
+            ("work", work) => {
+                let (tenant, hash) = work.rsplit_once(':')?;
+                KeyOf::Work(partition, tenant_here(tenant)?, WorkHash(hash.as_bytes().try_into().ok()?))
+            }
             _ => return None,
         };
         (self.build(&of) == key).then_some(of)
@@ -181,22 +197,49 @@ impl Keys {
             KeyOf::Light(partition, tenant, hash) => self.light(*partition, tenant, *hash),
             KeyOf::KnownSubjects(partition, tenant) => self.known_subjects(*partition, tenant),
             KeyOf::Log(partition, tenant, subject, field) => self.log(*partition, tenant, *subject, *field),
+            KeyOf::Work(partition, tenant, hash) => self.work(*partition, tenant, *hash),
         }
     }
 
-    /// A subject's name in keys: a truncated keyed hash of (tenant, kind, id).
+    /// A subject's name in keys: a truncated keyed hash of (tenant, kind, id), or of (tenant, kind, slot) for a kind
+    /// whose subjects share slots.
     pub fn subject_hash(&self, tenant: &TenantId, subject: &Subject) -> SubjectHash {
-        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let mut hasher = blake3::Hasher::new_keyed(&self.subject_key);
-        for part in [tenant.as_str(), subject.kind.as_str(), subject.id.as_str()] {
-            hasher.update(part.as_bytes());
-            hasher.update(&[0]);
+        let whose = [tenant.as_str(), subject.kind.as_str()];
+        let digest_of = |id: &[u8]| self.digest(&[whose[0].as_bytes(), whose[1].as_bytes(), id]);
+        let mut digest = digest_of(subject.id.as_str().as_bytes());
+        if subject.kind.shares_slots() {
+            let mut first = [0; 8];
+            first.copy_from_slice(&digest.as_bytes()[..8]);
+            let slot = u64::from_le_bytes(first) % u64::from(self.anonymous_slots);
+            digest = digest_of(&slot.to_le_bytes());
         }
         let mut hash = [b'='; 13];
-        for (place, byte) in hash[1..].iter_mut().zip(hasher.finalize().as_bytes()) {
-            *place = DIGITS[usize::from(byte & 63)];
-        }
+        write_digits(&digest, &mut hash[1..]);
         SubjectHash(hash)
+    }
+
+    /// The name of a submission in keys: a truncated keyed hash of its parts.
+    pub fn work_hash(&self, parts: &[&str]) -> WorkHash {
+        let parts: Vec<_> = parts.iter().map(|part| part.as_bytes()).collect();
+        let mut hash = [0; 16];
+        write_digits(&self.digest(&parts), &mut hash);
+        WorkHash(hash)
+    }
+
+    fn digest(&self, parts: &[&[u8]]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.subject_key);
+        for part in parts {
+            hasher.update(part);
+            hasher.update(&[0]);
+        }
+        hasher.finalize()
+    }
+}
+
+/// As much of a digest as there is room for, in digits.
+fn write_digits(digest: &blake3::Hash, out: &mut [u8]) {
+    for (place, byte) in out.iter_mut().zip(digest.as_bytes()) {
+        *place = DIGITS[usize::from(byte & 63)];
     }
 }
 
@@ -247,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_due_lists_key_says_its_partition_and_bucket() {
-        let keys = Keys::new(64, &[7; 32]);
+        let keys = Keys::new(64, 65_536, &[7; 32]);
         let place = (Partition::new(7).unwrap(), 1_700_000_060);
         assert_eq!(keys.read_due(&keys.due(place.0, place.1)), Some(place));
         for other in ["tg1:{p07zz}:due:5", "tg1:{p07g}:meta", "tg1:{p07g}:due:x", "tg1:{p99a}:due:1", "due:1"]
@@ -258,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_key_says_what_it_is_of_and_a_foreign_one_nothing() {
-        let keys = Keys::new(4, &[7; 32]);
+        let keys = Keys::new(4, 65_536, &[7; 32]);
         let tenant = TenantId::parse("acme").unwrap();
         let partition = Partition::of(&tenant, 4);
         let id = crate::domain::ids::ReservationIds::new(&[7; 32]).fresh(partition, 1_700_000_000_000, 9);
@@ -279,6 +322,7 @@ mod tests {
                 Some(SubjectHash(*b"=abcdefghijkl")),
                 CounterField(*b"AAbb01-_"),
             ),
+            KeyOf::Work(partition, tenant.clone(), WorkHash(*b"AAbb01-_AAbb01-_")),
         ] {
             assert_eq!(keys.read(&keys.build(&of)), Some(of));
         }
@@ -300,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_subject_never_stands_in_a_key_and_its_hash_is_its_tenants_own() {
-        let keys = Keys::new(4, &[7; 32]);
+        let keys = Keys::new(4, 65_536, &[7; 32]);
         let subject = Subject {
             kind: SubjectKind::parse("user").unwrap(),
             id: SubjectId::parse("mail@example.com").unwrap(),

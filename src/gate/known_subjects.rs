@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_filter_contains_all_of_its_subjects_and_few_others() {
-        let (keys, tenant) = (Keys::new(4, &[7; 32]), TenantId::parse("acme").unwrap());
+        let (keys, tenant) = (Keys::new(4, 65_536, &[7; 32]), TenantId::parse("acme").unwrap());
         let hash = |number: usize| {
             let id = SubjectId::parse(&format!("user-{number}")).unwrap();
             keys.subject_hash(&tenant, &Subject { kind: SubjectKind::parse("user").unwrap(), id })

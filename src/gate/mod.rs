@@ -32,6 +32,7 @@ pub mod status;
 pub mod time_check;
 mod together;
 mod watch;
+mod work;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,6 +70,7 @@ pub use restore::{
 
 pub use server::Durability;
 pub use watch::OutboxState;
+pub use work::{GuardedWork, WorkHash};
 
 /// How to reach the gate, and its time limits.
 #[derive(Debug, Clone)]
@@ -91,6 +93,8 @@ pub struct GateOptions {
     pub tombstone_keyed_ms: i64,
     /// How long one without is remembered, in ms.
     pub tombstone_unkeyed_ms: i64,
+    /// In how many slots each tenant's anonymous subjects are counted, at least 1; the same on every instance.
+    pub anonymous_slots: u32,
     /// Whether a server is accepted that may lose or evict data.
     pub allow_unsafe: bool,
     /// The installation's secret; subject hashes derive from it.
@@ -151,7 +155,7 @@ impl Gate {
         let bell_link = link(None, Some(runtime.clone()));
         let mut gate = Self {
             timeout_ms: i64::try_from(options.response_timeout.as_millis()).unwrap_or(i64::MAX),
-            keys: Keys::new(options.partitions, &options.secret),
+            keys: Keys::new(options.partitions, options.anonymous_slots, &options.secret),
             links: Links::new(options.connections, &runtime, move |runtime| {
                 link(Some(response_timeout), runtime)
             }),

@@ -76,6 +76,8 @@ pub enum UndoOutcome {
     Done(OutboxId),
     /// That life of the reservation is not there, or goes on in the books; carries the outbox's last id.
     Kept(OutboxId),
+    /// A hash that counts it waits for the ledger: to be asked again once that is restored.
+    Waits,
     /// The epoch of the event is over, and everything that it moved is gone.
     EpochOver,
 }
@@ -126,6 +128,7 @@ impl Gate {
         match reply.status {
             Status::Done => Ok(UndoOutcome::Done(reply.id)),
             Status::Kept => Ok(UndoOutcome::Kept(reply.id)),
+            Status::Cold => Ok(UndoOutcome::Waits),
             _ => Err(Undecodable("a status of undo").into()),
         }
     }

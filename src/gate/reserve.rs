@@ -16,6 +16,7 @@ use super::error::GateError;
 use super::scripts::Script;
 use super::status::Status;
 use super::together::{Company, Packed};
+use super::work::GuardedWork;
 use super::{Gate, GateOptions};
 
 /// How a reserve treats a request that does not fit.
@@ -66,6 +67,8 @@ pub struct ReserveCall<'a> {
     pub may_be_known: bool,
     /// Whether the ledger was asked and does not have the call's key.
     pub ledger_asked: bool,
+    /// The submission of which the same one again is a duplicate, where its operation guards it.
+    pub work: Option<&'a GuardedWork>,
     /// The test clock's time in unix ms; none for Redis's own.
     pub now_ms: Option<i64>,
 }
@@ -162,6 +165,11 @@ pub enum ReserveOutcome {
         /// Its record as it is now.
         record: Record,
     },
+    /// The same work was submitted a short time ago, and was not given up.
+    Duplicate {
+        /// The first submission's reservation.
+        first: ReservationId,
+    },
     /// The windows were computed for another time; compute them for this one.
     StaleWindow {
         /// The script's time (unix ms).
@@ -195,7 +203,11 @@ impl Gate {
         {
             return Ok(read_outcome(&reply, call)?);
         }
-        let (keys, arguments) = self.alone(company, self.pack(call, epoch));
+        let (mut keys, mut arguments) = self.alone(company, self.pack(call, epoch));
+        if let Some(work) = call.work {
+            keys.push(self.keys.work(partition, call.tenant, work.hash));
+            arguments.push(work.within.ms().to_string().into_bytes());
+        }
         let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
         Ok(read_outcome(&reply, call)?)
     }
@@ -257,10 +269,11 @@ impl ReserveCall<'_> {
         if self.is_usage() { 0 } else { self.ttl_ms.min(self.max_life_ms) }
     }
 
-    /// Whether the script's plain path may decide it: all or nothing, and every counter counts by the calendar and
-    /// is none of a shadow limit.
+    /// Whether the script's plain path may decide it: all or nothing, its work is not guarded, and every counter counts
+    /// by the calendar and is none of a shadow limit.
     fn is_plain(&self) -> bool {
         matches!(self.mode, ReserveMode::AllOrNothing | ReserveMode::Usage)
+            && self.work.is_none()
             && self.counters.iter().all(|counter| counter.window().is_some() && counter.kind != Kind::Shadow)
     }
 }
@@ -369,6 +382,12 @@ fn read_outcome(reply: &Reply, call: &ReserveCall<'_>) -> Result<ReserveOutcome,
         },
         Status::StaleWindow => ReserveOutcome::StaleWindow { now_ms },
         Status::Cold => ReserveOutcome::Cold(read_cold(reply, 0)?),
+        Status::Duplicate => {
+            let first =
+                std::str::from_utf8(reply.bytes(0)?).ok().and_then(|hex| u128::from_str_radix(hex, 16).ok());
+            let first = first.ok_or(Undecodable("a reservation's id"))?;
+            ReserveOutcome::Duplicate { first: ReservationId::from_bytes(first.to_be_bytes()) }
+        }
         Status::AskLedger => ReserveOutcome::AskLedger { last_id: reply.id },
         _ => return Err(Undecodable("a status of reserve")),
     })

@@ -115,45 +115,75 @@ pub enum ResolveOutcome {
     Cold(ColdRecord),
 }
 
+/// Whether a call was parked, and by which clock its time is.
+#[derive(Debug, Clone, Copy)]
+enum Parked {
+    No,
+    ByRedisClock,
+    ByTestClock,
+}
+
+impl Parked {
+    fn by(test_clock: bool) -> Self {
+        if test_clock { Self::ByTestClock } else { Self::ByRedisClock }
+    }
+
+    fn argument(self) -> Vec<u8> {
+        match self {
+            Self::No => b"0".to_vec(),
+            Self::ByRedisClock => b"1".to_vec(),
+            Self::ByTestClock => b"2".to_vec(),
+        }
+    }
+}
+
 impl Gate {
     /// Records totals; final ones resolve the reservation. One round trip.
     pub async fn consume(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let arguments = self.consume_arguments(call, false)?;
+        let arguments = self.consume_arguments(call, Parked::No)?;
         self.resolve(call.id, consume_script(call), &arguments).await
     }
 
     /// Returns what is held, and charges what was incurred. One round trip.
     pub async fn release(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let arguments = self.release_arguments(call, false)?;
+        let arguments = self.release_arguments(call, Parked::No)?;
         self.resolve(call.id, Script::Release, &arguments).await
     }
 
-    /// A parked consume, at the time at which it was taken. One round trip.
-    pub async fn consume_parked(&self, call: &ConsumeCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let arguments = self.consume_arguments(call, true)?;
+    /// A parked consume, at the time at which it was taken, by Redis's or by a test clock. One round trip.
+    pub async fn consume_parked(
+        &self,
+        call: &ConsumeCall<'_>,
+        by_test_clock: bool,
+    ) -> Result<ResolveOutcome, GateError> {
+        let arguments = self.consume_arguments(call, Parked::by(by_test_clock))?;
         self.resolve(call.id, consume_script(call), &arguments).await
     }
 
-    /// A parked release, at the time at which it was taken. One round trip.
-    pub async fn release_parked(&self, call: &ReleaseCall<'_>) -> Result<ResolveOutcome, GateError> {
-        let arguments = self.release_arguments(call, true)?;
+    /// A parked release, at the time at which it was taken, by Redis's or by a test clock. One round trip.
+    pub async fn release_parked(
+        &self,
+        call: &ReleaseCall<'_>,
+        by_test_clock: bool,
+    ) -> Result<ResolveOutcome, GateError> {
+        let arguments = self.release_arguments(call, Parked::by(by_test_clock))?;
         self.resolve(call.id, Script::Release, &arguments).await
     }
 
-    fn consume_arguments(&self, call: &ConsumeCall<'_>, was_parked: bool) -> Result<Vec<Vec<u8>>, GateError> {
+    fn consume_arguments(&self, call: &ConsumeCall<'_>, parked: Parked) -> Result<Vec<Vec<u8>>, GateError> {
         let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
         arguments.push(pack_totals(&call.totals)?);
         arguments.extend(self.tombstone_arguments());
         arguments.push(flag(call.is_final));
-        arguments.push(flag(was_parked));
+        arguments.push(parked.argument());
         Ok(arguments)
     }
 
-    fn release_arguments(&self, call: &ReleaseCall<'_>, was_parked: bool) -> Result<Vec<Vec<u8>>, GateError> {
+    fn release_arguments(&self, call: &ReleaseCall<'_>, parked: Parked) -> Result<Vec<Vec<u8>>, GateError> {
         let mut arguments = self.resolving(call.id, call.bound, call.now_ms)?;
         arguments.push(pack_totals(&call.incurred)?);
         arguments.extend(self.tombstone_arguments());
-        arguments.push(flag(was_parked));
+        arguments.push(parked.argument());
         Ok(arguments)
     }
 

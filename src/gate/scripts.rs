@@ -51,6 +51,8 @@ scripts! {
     Expire = "expire", "expire";
     /// Counts under counters that the gate alone keeps.
     Check = "check", "check";
+    /// Only says what a check would find; may run when memory is full.
+    Look = "look", "check";
     /// Reads counters.
     Peek = "peek", "peek";
     /// Reads one reservation.
@@ -102,7 +104,7 @@ includes! {
     "plain/places" "plain/reserve" "plain/totals" "plain/wanted" "plan_moves" "prelude" "quota_capacity" "read_body"
     "read_checks" "read_header" "read_light" "read_new_counters" "read_record" "read_totals" "read_weights"
     "reads_zero" "record_values" "recorded_checks" "refusing_checks" "rejected_line" "release_holds" "reload_light"
-    "resolving" "same_totals" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
+    "remember_work" "resolving" "same_totals" "same_work" "sequence_of" "settle_counter" "shadow_refusals" "state_keys" "states" "store"
     "told_sequence" "unchanged" "unfit" "unknown_room" "unsettled_quotas" "window_wait" "write_change" "write_counters"
     "write_light"
 }
@@ -148,6 +150,7 @@ impl Script {
                 | Self::Release
                 | Self::Extend
                 | Self::Check
+                | Self::Look
                 | Self::Peek
                 | Self::PeekRecord
         )
@@ -157,6 +160,7 @@ impl Script {
     pub fn text(self, run_id: &str) -> Result<String, GateError> {
         let source = match self {
             Self::ConsumePart => self.source().replacen("#!lua flags=allow-oom", "#!lua", 1),
+            Self::Look => self.source().replacen("#!lua", "#!lua flags=no-writes", 1),
             _ => self.source().to_owned(),
         };
         let mut text = String::with_capacity(16 * 1024);

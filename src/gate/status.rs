@@ -45,32 +45,34 @@ statuses! {
     Cold = 8, "COLD";
     /// A keyed call that may be a retry from before a loss.
     AskLedger = 9, "ASK_LEDGER";
+    /// The same work was submitted a short time ago.
+    Duplicate = 10, "DUPLICATE";
     /// The reservation was resolved otherwise.
-    AlreadyResolved = 10, "ALREADY_RESOLVED";
+    AlreadyResolved = 11, "ALREADY_RESOLVED";
     /// The reservation expired, and the call is too late.
-    Expired = 11, "EXPIRED";
+    Expired = 12, "EXPIRED";
     /// An amount without a meter for a reservation of several lines.
-    AmountNeedsOneLine = 12, "AMOUNT_NEEDS_ONE_LINE";
+    AmountNeedsOneLine = 13, "AMOUNT_NEEDS_ONE_LINE";
     /// A meter that the reservation has no line for.
-    MeterNotReserved = 13, "METER_NOT_RESERVED";
+    MeterNotReserved = 14, "METER_NOT_RESERVED";
     /// More decimals than the meter has.
-    TooPrecise = 14, "TOO_PRECISE";
+    TooPrecise = 15, "TOO_PRECISE";
     /// A total, or the counter that would result, is beyond the largest amount.
-    TooLarge = 15, "TOO_LARGE";
+    TooLarge = 16, "TOO_LARGE";
     /// A total below what is consumed already.
-    AmountDecreased = 16, "AMOUNT_DECREASED";
+    AmountDecreased = 17, "AMOUNT_DECREASED";
     /// A total above the hold of a meter that refuses excess.
-    ExcessRejected = 17, "EXCESS_REJECTED";
+    ExcessRejected = 18, "EXCESS_REJECTED";
     /// A limit or quota does not allow it.
-    Refused = 18, "REFUSED";
+    Refused = 19, "REFUSED";
     /// A dry run that would have been admitted.
-    Allowed = 19, "ALLOWED";
+    Allowed = 20, "ALLOWED";
     /// The tenant or subject is warm in this epoch already.
-    Warm = 20, "WARM";
+    Warm = 21, "WARM";
     /// What is stored is as new or newer; nothing was written.
-    Kept = 21, "KEPT";
+    Kept = 22, "KEPT";
     /// Done; where an event belongs to it, it is in the outbox.
-    Done = 22, "DONE";
+    Done = 23, "DONE";
 }
 
 impl Status {

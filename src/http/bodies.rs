@@ -100,7 +100,7 @@ pub(super) struct ReserveBody {
     #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<bool>)]
     pub(super) dry_run: bool,
-    /// The caller's own hash of the payload; part of the call's meaning.
+    /// The caller's own hash of the payload; part of the call's meaning. An operation may refuse the same one again.
     pub(super) payload_fingerprint: Option<String>,
     /// The caller's own notes: at most 50 keys and 8 KB; numbers that a double holds exactly as written.
     #[schema(value_type = Option<Object>)]
@@ -147,7 +147,7 @@ pub(super) struct UsageBody {
     #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<bool>)]
     dry_run: bool,
-    /// The caller's own hash of the payload; part of the call's meaning.
+    /// The caller's own hash of the payload; part of the call's meaning. An operation may refuse the same one again.
     payload_fingerprint: Option<String>,
     /// The caller's own notes: at most 50 keys and 8 KB; numbers that a double holds exactly as written.
     #[schema(value_type = Option<Object>)]

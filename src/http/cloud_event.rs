@@ -62,6 +62,12 @@ fn is_json(essence: &str) -> bool {
     subtype == "json" || subtype.ends_with("+json")
 }
 
+/// How many wrong attributes of one event are named.
+const FAULTS_MAX: usize = 20;
+
+/// The longest id and source, in bytes: answers repeat them, and so do batches of a thousand.
+const ID_BYTES_MAX: usize = 1_024;
+
 /// An event as it came.
 #[derive(Debug, Default)]
 pub(super) struct SentEvent<'a> {
@@ -158,11 +164,11 @@ impl<'a> SentEvent<'a> {
             return vec![FieldError::new("", "must be an object")];
         }
         let mut faults = self.unread.clone();
-        for (name, value) in &self.attributes {
-            if let Err(message) = check_attribute(name, value) {
-                faults.push(FieldError::new(pointer(name), message));
-            }
-        }
+        let wrong = self.attributes.iter().filter_map(|(name, value)| {
+            let message = check_attribute(name, value).err()?;
+            Some(FieldError::new(pointer(name), message))
+        });
+        faults.extend(wrong.take(FAULTS_MAX));
         for name in ["specversion", "id", "source", "type"] {
             let is_named = faults.iter().any(|fault| fault.pointer == pointer(name));
             if self.text(name).is_none() && !is_named {
@@ -217,6 +223,7 @@ fn check_attribute(name: &str, value: &Value) -> Result<(), &'static str> {
         return Err("must not be empty");
     }
     match name {
+        "id" | "source" if text.len() > ID_BYTES_MAX => Err("must be at most 1024 bytes"),
         "specversion" if text != "1.0" => Err("must be 1.0"),
         "source" | "dataschema" if !is_uri_reference(text) => Err("must be a URI reference (RFC 3986)"),
         "datacontenttype" if !is_json(&essence(text)) => Err("must be JSON, such as application/json"),

@@ -3,36 +3,14 @@
 use actix_web::HttpResponse;
 use actix_web::http::header::CONTENT_DISPOSITION;
 
+use super::cell::Cell;
 use super::problem::{Code, Problem};
 
-/// One field of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Cell {
-    /// Nothing.
-    Empty,
-    /// Words, also those that look like a number or a formula.
-    Text(String),
-    /// A decimal number of ours.
-    Number(String),
-}
-
-impl Cell {
-    /// A text, if there is one.
-    pub(super) fn text(text: Option<impl ToString>) -> Self {
-        text.map_or(Self::Empty, |text| Self::Text(text.to_string()))
-    }
-
-    /// A number, if there is one.
-    pub(super) fn number(number: Option<impl ToString>) -> Self {
-        number.map_or(Self::Empty, |number| Self::Number(number.to_string()))
-    }
-
-    fn written(&self) -> String {
-        match self {
-            Self::Empty => String::new(),
-            Self::Text(text) if is_formula(text) => format!("'{text}"),
-            Self::Text(text) | Self::Number(text) => text.clone(),
-        }
+fn written(cell: &Cell) -> String {
+    match cell {
+        Cell::Empty => String::new(),
+        Cell::Text(text) if is_formula(text) => format!("'{text}"),
+        Cell::Text(text) | Cell::Number(text) => text.clone(),
     }
 }
 
@@ -57,7 +35,7 @@ fn table(header: &[&str], rows: &[Vec<Cell>]) -> Result<Vec<u8>, Box<dyn std::er
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
     writer.write_record(header)?;
     for row in rows {
-        writer.write_record(row.iter().map(Cell::written))?;
+        writer.write_record(row.iter().map(written))?;
     }
     Ok(writer.into_inner()?)
 }

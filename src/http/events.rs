@@ -19,7 +19,7 @@ use super::bodies::{LineBodies, LineBody, Metadata, ReserveBody, Sent};
 use super::body::{BATCH_BYTES_MAX, check_coding, read_text};
 use super::cloud_event::{self, CloudEvent, ContentMode, SentEvent};
 use super::envelope::RequestId;
-use super::problem::{Problem, ProblemDocument};
+use super::problem::{Problem, ProblemDocument, cut};
 use super::query::Query;
 use super::reservations::Call;
 use super::state::State;
@@ -76,7 +76,7 @@ struct EventBody {
     #[schema(example = "1.0", pattern = "^1\\.0$")]
     specversion: String,
     /// With `source`, what makes the event one: sent again, it is a duplicate.
-    #[schema(min_length = 1, example = "page-7")]
+    #[schema(min_length = 1, max_length = 1024, example = "page-7")]
     id: String,
     /// Where it comes from, a URI reference.
     #[schema(min_length = 1, example = "/ocr/worker-3")]
@@ -132,7 +132,7 @@ struct Parsed {
 
 impl Parsed {
     fn new(caller: &Caller, event: SentEvent<'_>) -> Self {
-        let id = event.id().map(str::to_owned);
+        let id = event.id().map(|id| cut(id.to_owned()));
         Self { id, request: event.read().and_then(|event| request_of(caller, event)) }
     }
 

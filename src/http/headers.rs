@@ -123,6 +123,7 @@ mod tests {
             meters: None,
             scope: "tenant",
             subject: None,
+            shared: false,
             algorithm: "calendar",
             window: Some("day"),
             window_seconds: None,

@@ -127,6 +127,9 @@ fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static
             ("429", "`quota_exceeded`, `rate_limited`: waiting helps, as long as `Retry-After` says."),
             ("503", "`gate_unavailable`, `ledger_timeout`, `overloaded`: repeat the call with the same key."),
         ]);
+        if matches!(route.pattern, "/v1/reservations" | "/v1/usage") {
+            problems.push(("409", "`duplicate_submission`: carries the first reservation."));
+        }
         if route.pattern.contains("{id}") {
             problems.push(("409", "`already_resolved`: carries the reservation."));
             problems.push(("410", "`reservation_expired`: carries the reservation."));

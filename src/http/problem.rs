@@ -33,6 +33,7 @@ pub(super) enum Code {
     MethodNotAllowed,
     RequestTimeout,
     AlreadyResolved,
+    DuplicateSubmission,
     InUse,
     ReservationExpired,
     PreconditionFailed,
@@ -66,6 +67,9 @@ impl Code {
             Self::MethodNotAllowed => (405, "method_not_allowed", "The method is not served here"),
             Self::RequestTimeout => (408, "request_timeout", "The request came too slowly"),
             Self::AlreadyResolved => (409, "already_resolved", "The reservation is already resolved"),
+            Self::DuplicateSubmission => {
+                (409, "duplicate_submission", "The same work was submitted just now")
+            }
             Self::InUse => (409, "in_use", "The object is in use"),
             Self::ReservationExpired => (410, "reservation_expired", "The reservation has expired"),
             Self::PreconditionFailed => (412, "precondition_failed", "The object has another version"),
@@ -127,7 +131,7 @@ pub(super) struct ProblemDocument {
     /// Every limit that refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused_by: Vec<RefusedBy>,
-    /// 409 and 410: the reservation as it is. `idempotency_key_reused`: the first request's.
+    /// 409 and 410: the reservation as it is. `idempotency_key_reused`, `duplicate_submission`: the first request's.
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<Box<ReservationAnswer>>,
     /// `ledger_timeout`: what has been done already, `gate`.
@@ -143,6 +147,26 @@ pub(super) struct ProblemDocument {
 #[derive(Debug, Clone)]
 pub(super) struct Problem(Box<ProblemDocument>);
 
+/// How many errors a problem names.
+const ERRORS_MAX: usize = 1_000;
+
+/// How many characters of a pointer or message an answer repeats: both may quote what the caller sent.
+const QUOTED_MAX: usize = 1_000;
+
+fn shortened(error: FieldError) -> FieldError {
+    let FieldError { pointer, message } = error;
+    FieldError { pointer: cut(pointer), message: cut(message) }
+}
+
+/// The beginning of a text that is too long to be repeated.
+pub(super) fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(QUOTED_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 impl Problem {
     /// A problem of this kind; `detail` says what happened and what to do.
     pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
@@ -152,7 +176,7 @@ impl Problem {
             title,
             status,
             code: word,
-            detail: detail.into(),
+            detail: cut(detail.into()),
             request_id: None,
             decision_id: None,
             errors: Vec::new(),
@@ -173,6 +197,7 @@ impl Problem {
 
     /// Well-formed and wrong: 422, naming every wrong field.
     pub(super) fn fields(errors: Vec<FieldError>) -> Self {
+        let errors: Vec<_> = errors.into_iter().take(ERRORS_MAX).map(shortened).collect();
         let detail = errors.first().map_or_else(
             || "The request is not valid.".to_owned(),
             |first| format!("{}: {}", named(&first.pointer), first.message),
@@ -324,6 +349,10 @@ impl From<OperationError> for Problem {
             OperationError::KeyReused(first) => {
                 Self::with_reservation(Code::IdempotencyKeyReused, detail, *first)
             }
+            OperationError::Duplicate(_, Some(first)) => {
+                Self::with_reservation(Code::DuplicateSubmission, detail, *first)
+            }
+            OperationError::Duplicate(_, None) => Self::new(Code::DuplicateSubmission, detail),
             OperationError::GrantKeyReused(_) => Self::new(Code::IdempotencyKeyReused, detail),
             OperationError::GrantEnded(_) => Self::new(Code::AlreadyResolved, detail),
             OperationError::Rejected(rejection, found) => match rejection {

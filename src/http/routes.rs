@@ -5,8 +5,8 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
     admin_audit, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_overrides,
-    admin_policy, admin_policy_file, batch, docs, events, health, ratelimit, reports, reservations,
-    statements, tenants, usage,
+    admin_policy, admin_policy_file, batch, decisions, docs, events, health, ratelimit, reports,
+    reservations, statements, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -17,7 +17,7 @@ pub(super) enum Access {
     Open,
     /// The gate's calls.
     Gate,
-    /// Reading one reservation by its id.
+    /// Reading one reservation or decision by its id, or where one subject stands.
     GateRead,
     /// Reading under `/v1/tenants/{tenant}`; a bound key only under its own.
     TenantRead,
@@ -91,6 +91,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::POST, "/v1/batch", Access::Gate),
     route(Method::POST, "/v1/ratelimit/check", Access::Gate),
     route(Method::GET, "/v1/ratelimit/status/{subject}", Access::GateRead),
+    route(Method::GET, "/v1/decisions/{id}", Access::GateRead),
     route(Method::GET, "/v1/tenants/{tenant}/quota", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/usage", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
@@ -160,6 +161,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(batch::batch)
         .service(ratelimit::check)
         .service(ratelimit::read_status)
+        .service(decisions::explain)
         .service(tenants::read_quota)
         .service(tenants::list_usage)
         .service(tenants::list_entries)

@@ -1,6 +1,7 @@
 //! The shapes of the gate's answers: the verbs' results as the API writes them.
 
 pub(super) mod check;
+pub(super) mod decision;
 mod reports;
 mod statements;
 
@@ -38,6 +39,9 @@ pub(super) struct LimitAnswer {
     /// The subject it counts for, if the scope is `subject`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<SubjectAnswer>,
+    /// Whether other subjects may be counted as this one: anonymous subjects share slots.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) shared: bool,
     /// How it counts, such as `calendar`.
     pub(super) algorithm: &'static str,
     /// A window of the calendar: `hour`, `day`, `week`, `month` or `period`.
@@ -296,6 +300,7 @@ impl From<&LimitStatus> for LimitAnswer {
             meters,
             scope: if status.subject.is_some() { "subject" } else { "tenant" },
             subject: status.subject.as_ref().map(SubjectAnswer::from),
+            shared: status.subject.as_ref().is_some_and(|subject| subject.kind.shares_slots()),
             algorithm: counter.algorithm(),
             window: span.word(),
             window_seconds: span.seconds(),

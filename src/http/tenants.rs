@@ -135,6 +135,10 @@ pub(super) async fn list_entries(
     params(
         ("tenant" = String, Path, description = "The tenant."),
         ("status" = Option<String>, Query, description = "`reserved`, `consumed`, `released` or `expired`."),
+        ("subject" = Option<String>, Query, description = "Only those that name this subject; needs `kind`."),
+        ("kind" = Option<String>, Query, description = "The kind of the subject, such as `user`; not `anonymous`."),
+        ("meter" = Option<String>, Query, description = "Only those with a line of this meter."),
+        ("limit_id" = Option<String>, Query, description = "Only those that count under this limit, such as the holders of a concurrency limit's slots; needs `status=reserved`."),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
@@ -149,8 +153,20 @@ pub(super) async fn list_reservations(
     let mut query = Query::of(&request)?;
     let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
     let in_state = query.word("status", STATES)?;
+    let subject = query.subject()?;
+    let meter = query.parsed("meter")?;
+    let counted_by = query.parsed("limit_id")?;
     query.finish()?;
-    let asked = ReservationsRequest { tenant: tenant.0, state: in_state, page };
+    if subject.as_ref().is_some_and(|subject| subject.kind.shares_slots()) {
+        return Err(Problem::parameter("kind", "must be another: the books name no subjects of this kind"));
+    }
+    if counted_by.is_some() && in_state != Some(ReservationState::Reserved) {
+        return Err(Problem::parameter(
+            "limit_id",
+            "needs status=reserved: only what is held counts under it",
+        ));
+    }
+    let asked = ReservationsRequest { tenant: tenant.0, state: in_state, subject, meter, counted_by, page };
     let rows = state.read(state.operations.reads.list_reservations(asked)).await?;
     listing.answer(&state.cursor_key, rows.map(ReservationAnswer::from))
 }

@@ -2,6 +2,7 @@
 //! with the ledger, and jobs run when they are due. Cron only wakes an instance; rows of the ledger decide what is due.
 
 mod anchors;
+mod decisions;
 mod gauges;
 mod parked;
 mod reconcile;
@@ -12,6 +13,7 @@ mod watch;
 mod work;
 
 pub use anchors::anchor_chains;
+pub use decisions::write_decisions;
 pub use gauges::show_gauges;
 pub use parked::redeliver_parked;
 pub use reconcile::{ReconcileOptions, reconcile_tenants, repair_drifts, undo_repeats};

@@ -1,8 +1,10 @@
 //! The schedule: cron wakes it once a second; the ledger's rows say what is due and who has claimed it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::task::JoinSet;
 use tokio_cron_scheduler::{Job as Bell, JobScheduler, JobSchedulerError};
 
@@ -97,6 +99,10 @@ impl Runner {
 
     async fn run(self: Arc<Self>, job: Job, run: JobRun) {
         let working = work::run(job, run.manner, &self.operations, &self.ledger, &self.options);
+        // A run that panicked would stay claimed, and be claimed again at once when its lease ends, for ever.
+        let working = AssertUnwindSafe(working)
+            .catch_unwind()
+            .map(|ended| ended.unwrap_or_else(|_| Err("it panicked; the log says where".to_owned())));
         tokio::select! {
             outcome = working => self.finish(job, &run, outcome).await,
             () = lost(LEASE, || self.ledger.renew_job(&run, LEASE)) => {

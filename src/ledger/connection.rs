@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_postgres::config::Host;
 
+use super::decisions::Copier;
 use super::months::KnownMonths;
 use super::silence::Silence;
 use super::subjects::KnownSubjects;
@@ -63,6 +64,7 @@ pub(super) struct Shared {
     pub(super) partitions: OnceLock<u16>,
     pub(super) months: KnownMonths,
     pub(super) subjects: KnownSubjects,
+    pub(super) decisions: tokio::sync::Mutex<Copier>,
 }
 
 impl Ledger {
@@ -82,6 +84,7 @@ impl Ledger {
             partitions: OnceLock::new(),
             months: KnownMonths::default(),
             subjects: KnownSubjects::default(),
+            decisions: tokio::sync::Mutex::default(),
         };
         let ledger = Self { shared: Arc::new(shared), pool };
         drop(ledger.connection().await?);
@@ -101,6 +104,26 @@ impl Ledger {
     /// on a partitioned table takes many times as long as the look-up.
     pub(crate) fn under_kept_plans(&self) -> Self {
         Self { shared: self.shared.clone(), pool: self.shared.look_ups.clone() }
+    }
+
+    /// A new connection outside the pools, for what Diesel cannot say.
+    pub(super) async fn client_of_its_own(&self) -> Result<tokio_postgres::Client, LedgerError> {
+        let options = &self.shared.options;
+        let (greeting, runtime) = (greeting(options, NEW_PLANS), &self.shared.runtime);
+        let connecting = async {
+            let (client, connection) = tokio_postgres::connect(&options.url, tokio_postgres::NoTls).await?;
+            // Its end shows at the client.
+            runtime.spawn(connection.map(drop));
+            client.batch_execute(&greeting).await?;
+            Ok(client)
+        };
+        let in_time = tokio::time::timeout(options.connect_timeout, connecting);
+        match self.shared.silence.unless_silent(in_time).await? {
+            Ok(connected) => {
+                connected.map_err(|error: tokio_postgres::Error| LedgerError::Unavailable(error.to_string()))
+            }
+            Err(_) => Err(LedgerError::Unavailable("the server did not answer in time".into())),
+        }
     }
 
     /// How many ms after it was resolved an operation is recognised by its key.

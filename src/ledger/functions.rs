@@ -46,6 +46,11 @@ diesel::define_sql_function! {
 }
 
 diesel::define_sql_function! {
+    /// Drops the decisions of the days before. Returns how many days.
+    fn drop_decisions_before(day: Date) -> Integer;
+}
+
+diesel::define_sql_function! {
     /// A text's part with this number, from 1, when `delimiter` separates the parts.
     fn split_part(text: Text, delimiter: Text, number: Integer) -> Text;
 }

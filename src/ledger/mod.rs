@@ -18,6 +18,7 @@ mod currencies;
 pub mod cursors;
 pub(crate) mod cuts;
 mod damages;
+pub mod decisions;
 pub mod entries;
 pub mod epochs;
 mod error;

@@ -32,7 +32,7 @@ pub struct ReservationFilter {
 /// A place in a list of reservations, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReservationCursor {
-    /// When the reservation was made (unix ms).
+    /// When the reservation was made, or taken as long as only a parked call knows it (unix ms).
     pub born_at_ms: i64,
     /// Its id.
     pub id: ReservationId,

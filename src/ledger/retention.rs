@@ -33,7 +33,7 @@ struct MovedRow {
     #[diesel(sql_type = BigInt)]
     moved: i64,
     #[diesel(sql_type = Timestamptz)]
-    born_at: DateTime<Utc>,
+    resolved_at: DateTime<Utc>,
     #[diesel(sql_type = sql_types::Uuid)]
     id: Uuid,
 }
@@ -41,6 +41,8 @@ struct MovedRow {
 impl Ledger {
     /// Moves the reservations that were resolved before this instant (unix ms) to the archive, tenant by tenant, at
     /// most `chunk` in one transaction. Returns how many.
+    ///
+    /// Errors: a tenant's could not be moved; those of the tenants after it were all the same.
     pub async fn archive_reservations(
         &self,
         before_ms: i64,
@@ -48,15 +50,22 @@ impl Ledger {
         chunk: usize,
     ) -> Result<usize, LedgerError> {
         let (before, expired_before) = (instant::from_ms(before_ms)?, instant::from_ms(expired_before_ms)?);
-        let (mut archived, mut after) = (0, String::new());
+        let (mut archived, mut after, mut failure) = (0, String::new(), None);
         loop {
             let page = self.tenants_behind(&after, before).await?;
-            for tenant in page.iter().filter(|tenant| tenant.is_old) {
-                archived += self.archive_tenant(&tenant.tenant, before, expired_before, chunk).await?;
+            for TenantRow { tenant, .. } in page.iter().filter(|tenant| tenant.is_old) {
+                match self.archive_tenant(tenant, before, expired_before, chunk).await {
+                    Ok(count) => archived += count,
+                    Err(error) if error.is_transient() && !error.is_statement_timeout() => return Err(error),
+                    Err(error) => {
+                        tracing::warn!(tenant, %error, "a tenant's old reservations were not archived");
+                        failure.get_or_insert(error);
+                    }
+                }
             }
             match page.into_iter().next_back() {
                 Some(last) => after = last.tenant,
-                None => return Ok(archived),
+                None => return failure.map_or(Ok(archived), Err),
             }
         }
     }
@@ -96,7 +105,7 @@ impl Ledger {
                 .await?;
             let Some(last) = moved.into_iter().next() else { return Ok(archived) };
             archived += usize::try_from(last.moved).unwrap_or_default();
-            after = (last.born_at, last.id);
+            after = (last.resolved_at, last.id);
         }
     }
 

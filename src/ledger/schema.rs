@@ -133,6 +133,23 @@ diesel::table! {
 }
 
 diesel::table! {
+    decisions (id, tenant, at) {
+        tenant -> Text,
+        id -> Uuid,
+        at -> Timestamptz,
+        call -> Text,
+        operation -> Nullable<Text>,
+        outcome -> Text,
+        dry_run -> Bool,
+        degraded -> Bool,
+        policy_version -> Int8,
+        subjects -> Jsonb,
+        lines -> Jsonb,
+        limits -> Jsonb,
+    }
+}
+
+diesel::table! {
     due_cuts (tenant, grant_id, is_end) {
         partition -> Int2,
         tenant -> Text,
@@ -556,6 +573,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     cursors,
     cuts,
     damages,
+    decisions,
     due_cuts,
     entries,
     epoch_ends,

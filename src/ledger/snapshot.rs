@@ -47,7 +47,7 @@ pub struct RestoreAsk {
     /// Whether the names of all subjects are wanted: at most this many.
     pub subjects_max: Option<usize>,
     /// The last operation is looked for from this instant on (unix ms).
-    pub born_since_ms: i64,
+    pub latest_since_ms: i64,
 }
 
 /// What the books say about one quota.
@@ -74,8 +74,8 @@ pub struct TenantSnapshot {
     pub quotas: Vec<QuotaState>,
     /// Its subjects; none where they were not asked for, or are too many.
     pub subjects: Option<Vec<Subject>>,
-    /// When its last operation since the instant asked for was made (unix ms): no keyed one was later.
-    pub latest_born_at_ms: Option<i64>,
+    /// When its last operation since the instant asked for was made or resolved (unix ms): no key was taken later.
+    pub latest_at_ms: Option<i64>,
 }
 
 impl Ledger {
@@ -91,11 +91,11 @@ impl Ledger {
             async move {
                 let cursor = cursors::read(connection, partition).await?;
                 let reading = read_figures(connection, &tenant, &ask);
-                let latest = read_latest(connection, partition, &tenant, ask.born_since_ms);
+                let latest = read_latest(connection, partition, &tenant, ask.latest_since_ms);
                 let naming = read_subjects(connection, &tenant, ask.subjects_max);
-                let (figures, latest_born_at_ms, subjects) = try_join!(reading, latest, naming)?;
+                let (figures, latest_at_ms, subjects) = try_join!(reading, latest, naming)?;
                 let BookFigures { open: OpenHolds { whole: open, torn }, counters, quotas } = figures;
-                Ok(TenantSnapshot { cursor, open, torn, counters, quotas, subjects, latest_born_at_ms })
+                Ok(TenantSnapshot { cursor, open, torn, counters, quotas, subjects, latest_at_ms })
             }
             .boxed()
         })
@@ -275,12 +275,12 @@ async fn read_consumed(
 }
 
 #[derive(QueryableByName)]
-struct BornRow {
+struct LatestRow {
     #[diesel(sql_type = Timestamptz)]
-    born_at: DateTime<Utc>,
+    latest_at: DateTime<Utc>,
 }
 
-/// Reads one entry of the index, whether the operation was keyed or not. Looking for the last keyed one would read all
+/// Reads one entry of each index, whether the operation was keyed or not. Looking for the last keyed one would read all
 /// reservations of a tenant without keys.
 async fn read_latest(
     mut connection: &AsyncPgConnection,
@@ -292,6 +292,6 @@ async fn read_latest(
         .bind::<Text, _>(tenant.as_str())
         .bind::<Timestamptz, _>(instant::from_ms(since_ms)?)
         .bind::<SmallInt, _>(number::of_partition(partition));
-    let rows: Vec<BornRow> = Prepared(find).load(&mut connection).await?;
-    Ok(rows.as_slice().first().map(|row| row.born_at.timestamp_millis()))
+    let rows: Vec<LatestRow> = Prepared(find).load(&mut connection).await?;
+    Ok(rows.as_slice().first().map(|row| row.latest_at.timestamp_millis()))
 }

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::domain::amount::{Amount, Units};
+use crate::domain::amount::{Amount, Decimals, Units};
 use crate::domain::ids::{MeterId, OperationId, OutboxId, PlanId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
@@ -47,6 +47,8 @@ pub struct Reserved {
     pub degraded: bool,
     /// The id of the decision; a repeat has the first one's.
     pub decision_id: Uuid,
+    /// The version of the policy by which it was decided; 0 for a repeat.
+    pub policy_version: u64,
     /// Every limit checked.
     pub limits: Vec<LimitStatus>,
     /// Dry run only: what would refuse.
@@ -75,6 +77,28 @@ pub struct ReservedLine {
     pub amount: Amount,
     /// Best effort: the amount asked for.
     pub requested: Option<Amount>,
+    /// The meter's decimals.
+    pub decimals: Decimals,
+}
+
+impl ReservedLine {
+    /// What was asked for.
+    pub(super) fn asked(&self) -> AskedLine {
+        let amount = self.requested.unwrap_or(self.amount);
+        let units = amount.floor_units(self.decimals);
+        AskedLine { meter: self.meter.clone(), units, decimals: self.decimals }
+    }
+}
+
+/// A line that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedLine {
+    /// The meter.
+    pub meter: MeterId,
+    /// How many units.
+    pub units: Units,
+    /// The meter's decimals.
+    pub decimals: Decimals,
 }
 
 /// A reservation after a call, or as it was read.
@@ -135,6 +159,8 @@ pub enum Cause {
     Consumed,
     /// What is only held by running work.
     Reserved,
+    /// The last call, which was too short a time ago.
+    Interval,
 }
 
 impl Cause {
@@ -143,6 +169,7 @@ impl Cause {
         match self {
             Self::Consumed => "consumed",
             Self::Reserved => "reserved",
+            Self::Interval => "interval",
         }
     }
 }
@@ -173,8 +200,12 @@ pub struct Refusal {
     pub detail: String,
     /// The longest wait; none where waiting does not help.
     pub retry_after_ms: Option<i64>,
-    /// The id of this decision in logs.
+    /// The id of this decision.
     pub decision_id: Uuid,
+    /// What was asked for.
+    pub asked: Vec<AskedLine>,
+    /// The version of the policy by which it was decided.
+    pub policy_version: u64,
     /// Every limit that refuses.
     pub refused_by: Vec<RefusedLimit>,
     /// Every limit checked.
@@ -192,7 +223,7 @@ pub struct Checked {
     pub retry_after_ms: Option<i64>,
     /// How long after the decision the work may start at the earliest, in ms.
     pub start_after_ms: i64,
-    /// Names this decision in logs.
+    /// The id of this decision.
     pub decision_id: Uuid,
     /// Whether this is the answer to a repeated check of booked meters.
     pub replayed: bool,
@@ -202,6 +233,8 @@ pub struct Checked {
     pub limits: Vec<LimitStatus>,
     /// Every limit that refuses.
     pub refused_by: Vec<RefusedLimit>,
+    /// Why it is refused; none where it is allowed, or only because of another that was asked together with it.
+    pub code: Option<RefusalCode>,
 }
 
 /// Why a request is refused, in order of precedence.

@@ -2,6 +2,7 @@
 
 use crate::domain::amount::UNITS_MAX;
 use crate::domain::grant::GrantId;
+use crate::domain::ids::ReservationId;
 use crate::domain::instant::rfc3339;
 use crate::domain::rejection::Rejection;
 use crate::domain::reservation::Record;
@@ -32,6 +33,9 @@ pub enum OperationError {
     /// The key was used for another request; carries that one's reservation.
     #[error("this idempotency key was used for another request, whose reservation is {}", .0.id)]
     KeyReused(Box<Reservation>),
+    /// The same work was submitted a short time ago; carries that reservation, where it is still known.
+    #[error("the same payload was submitted for this operation a short time ago, as reservation {0}")]
+    Duplicate(ReservationId, Option<Box<Reservation>>),
     /// The key was used for another grant.
     #[error("this idempotency key was used for another grant, {0}")]
     GrantKeyReused(GrantId),

@@ -87,10 +87,12 @@ impl LimitStatus {
         i128::from(capacity) - i128::from(left)
     }
 
-    /// Whether it has come near its capacity.
+    /// Whether it has come near its capacity; of a least time between calls each call would.
     pub fn is_near(&self) -> bool {
         let (used, capacity) = (self.used(), i128::from(self.capacity.get()));
-        used > 0 && used * 100 >= capacity * i128::from(self.counter.near_percent())
+        !self.counter.is_interval()
+            && used > 0
+            && used * 100 >= capacity * i128::from(self.counter.near_percent())
     }
 
     /// The length of its window; for a bucket, the time until it is full again.

@@ -1,14 +1,15 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `policy`, `keys`, `preparation`, `memory`, `grants`, `periods`, `outage`, `calls`,
-//! `reconcile`, `reads`, `jobs`.
+//! after it: `progress`, `core`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`, `periods`, `outage`,
+//! `calls`, `reconcile`, `reads`, `jobs`.
 
 pub mod answers;
 mod calls;
 mod change_feed;
 mod core;
 mod damage;
+mod decisions;
 mod error;
 mod grants;
 mod instance;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 pub use calls::{Admission, Calls, FailedCheck, TimeAccepted};
 pub use change_feed::follow_changes;
 pub use damage::{Damage, Work};
+pub use decisions::Decisions;
 pub use error::{Answer, FieldError, OperationError};
 pub use grants::GrantVerbs;
 pub use jobs::Jobs;
@@ -40,7 +42,7 @@ pub use memory::{
     AnchorCheck, FollowedGrants, KeyFilters, Losses, Memory, MemoryCheck, NextPeriods, RestoredHolds,
     watch_losses,
 };
-pub use options::{DecisionLogOptions, OperationsOptions};
+pub use options::{DecisionLogOptions, DecisionsOptions, OperationsOptions};
 pub use outage::{ConflictChoice, ConflictView, Outage};
 pub use periods::Periods;
 pub use policy::PolicyVerbs;
@@ -66,6 +68,8 @@ pub struct Operations {
     cursor_key: [u8; 32],
     /// Reserve, usage, consume, release, extend, expiry.
     pub calls: Calls,
+    /// What decisions are explained by.
+    pub decisions: Arc<Decisions>,
     /// Policy as resources.
     pub policy: Arc<PolicyVerbs>,
     /// API keys.
@@ -123,6 +127,7 @@ impl Operations {
         let ids = ReservationIds::new(&options.secret);
         let preparation = Preparation::new(core.clone(), ids.clone(), options.deny_without_limit);
         let preparation = Arc::new(preparation);
+        let decisions = Arc::new(Decisions::new(core.clone(), &options));
         let policy = Arc::new(PolicyVerbs::new(core.clone(), options.unknown_tenant_plan.clone()));
         let memory = Arc::new(Memory::new(core.clone(), options.keyed_memory_ms));
         let parked_max = options.parked_calls_max;
@@ -134,8 +139,10 @@ impl Operations {
                 preparation,
                 memory.clone(),
                 outage.clone(),
+                decisions.clone(),
                 &options,
             ),
+            decisions,
             reconcile: Reconcile::new(core.clone(), memory.clone()),
             reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),

@@ -1,8 +1,9 @@
 //! The options of the verbs, from the configuration.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::domain::ids::PlanId;
+use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::limit::Percent;
 
 /// The options of the verbs, from the configuration.
@@ -36,6 +37,19 @@ pub struct OperationsOptions {
     pub safety_tail: Duration,
     /// Which decisions are logged.
     pub decision_log: DecisionLogOptions,
+    /// Which decisions are kept, to be explained.
+    pub decisions: DecisionsOptions,
+}
+
+/// Which decisions are kept, to be explained.
+#[derive(Debug, Clone)]
+pub struct DecisionsOptions {
+    /// The share of the tenants whose decisions are all written to the ledger.
+    pub sample: Percent,
+    /// Tenants whose decisions are all written in any case.
+    pub tenants: BTreeSet<TenantId>,
+    /// The most refusals of the last hour that memory holds.
+    pub refusals_max: usize,
 }
 
 /// Which decisions are logged.

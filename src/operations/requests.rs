@@ -250,6 +250,12 @@ pub struct ReservationsRequest {
     pub tenant: TenantId,
     /// Only those in this state.
     pub state: Option<ReservationState>,
+    /// Only those that name this subject.
+    pub subject: Option<Subject>,
+    /// Only those with a line of this meter.
+    pub meter: Option<MeterId>,
+    /// Only those that count under this limit, as it is now.
+    pub counted_by: Option<LimitId>,
     /// Which page.
     pub page: Page,
 }

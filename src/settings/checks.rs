@@ -16,6 +16,7 @@ const SECRET_DISTINCT_MIN: usize = 8;
 const HOUR_MS: u64 = 3_600_000;
 /// More would not fit into any Redis.
 const BACKLOG_EVENTS_MOST: u64 = 1_000_000_000;
+const ANONYMOUS_SLOTS_MOST: u64 = 1 << 24;
 const BYTES_MOST: u64 = 1 << 40;
 const DAY_SECONDS: u64 = 86_400;
 
@@ -40,8 +41,8 @@ impl Found<'_> {
     }
 
     fn check_ranges(&mut self, settings: &Settings) {
-        let Settings { http, redis, postgres, gate, writer, ledger, reconciliation, policy, logs, .. } =
-            settings;
+        let Settings { http, redis, postgres, gate, writer, ledger, .. } = settings;
+        let Settings { reconciliation, policy, decisions, logs, .. } = settings;
         for (key, value, least, most) in [
             ("http.workers", wide(http.workers), 0, 1_024),
             ("http.request_timeout_ms", http.request_timeout_ms, 100, HOUR_MS),
@@ -60,6 +61,7 @@ impl Found<'_> {
             ("gate.partitions", u64::from(gate.partitions), 1, 256),
             ("gate.tombstone_keyed_seconds", gate.tombstone_keyed_seconds, DAY_SECONDS, 30 * DAY_SECONDS),
             ("gate.tombstone_unkeyed_seconds", gate.tombstone_unkeyed_seconds, 1, 30 * DAY_SECONDS),
+            ("gate.anonymous_slots", u64::from(gate.anonymous_slots), 1, ANONYMOUS_SLOTS_MOST),
             ("gate.backlog_events_max", gate.backlog_events_max, 1, BACKLOG_EVENTS_MOST),
             ("gate.backlog_events_hard_max", gate.backlog_events_hard_max, 1, BACKLOG_EVENTS_MOST),
             ("gate.backlog_bytes_max", gate.backlog_bytes_max, 1, BYTES_MOST),
@@ -79,6 +81,8 @@ impl Found<'_> {
             ("reconciliation.interval_seconds", reconciliation.interval_seconds, 0, 7 * DAY_SECONDS),
             ("reconciliation.checkpoints_per_second", reconciliation.checkpoints_per_second, 1, 10_000),
             ("policy.poll_ms", policy.poll_ms, 10, 60_000),
+            ("decisions.sample_percent", u64::from(decisions.sample_percent), 0, 100),
+            ("decisions.refusals_max", wide(decisions.refusals_max), 0, 1_000_000),
             ("logs.admitted_percent", u64::from(logs.admitted_percent), 0, 100),
             ("logs.refusals_per_second", u64::from(logs.refusals_per_second), 0, 100_000),
         ] {
@@ -157,6 +161,9 @@ impl Found<'_> {
         }
         if matches!(&settings.policy.unknown_tenant, UnknownTenant::Plan(id) if !is_id(id)) {
             self.add("policy.unknown_tenant", "give \"refuse\" or the id of a plan");
+        }
+        for tenant in settings.decisions.tenants.iter().filter(|tenant| !is_id(tenant)) {
+            self.add("decisions.tenants", &format!("{tenant:?} is not the id of a tenant"));
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Settings {
     pub reconciliation: ReconciliationSettings,
     /// Plans, limits and tenants.
     pub policy: PolicySettings,
+    /// Which decisions are kept, to be explained.
+    pub decisions: DecisionSettings,
     /// What is logged, and how.
     pub logs: LogSettings,
     #[serde(skip)]
@@ -148,6 +150,8 @@ pub struct GateSettings {
     pub tombstone_keyed_seconds: u64,
     /// How long a resolved call without one is remembered, in seconds.
     pub tombstone_unkeyed_seconds: u64,
+    /// In how many slots each tenant's anonymous subjects are counted.
+    pub anonymous_slots: u32,
     /// Events not booked yet at which nothing new is admitted.
     pub backlog_events_max: u64,
     /// Events not booked yet at which holds are neither extended nor consumed in part.
@@ -234,6 +238,19 @@ pub enum WithoutLimit {
     Deny,
     /// It is admitted and booked.
     Unlimited,
+}
+
+/// `[decisions]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionSettings {
+    /// The share of the tenants whose decisions are all kept, in percent.
+    pub sample_percent: u8,
+    /// Tenants whose decisions are all kept in any case.
+    #[serde(deserialize_with = "listed")]
+    pub tenants: Vec<String>,
+    /// The most refusals of the last hour in memory.
+    pub refusals_max: usize,
 }
 
 /// `[logs]`.
@@ -359,6 +376,13 @@ fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
     String::deserialize(deserializer).map(SecretString::from)
+}
+
+/// Names separated by commas.
+fn listed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// Networks separated by commas; an address is a network of one.

@@ -8,6 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use super::booking::Booking;
 use super::handles::*;
 use super::labels::{
     Alarm, Asked, BreakerState, Call, Drift, Guarded, Job, Judged, Label, Outcome, Repaired, Restored,
@@ -19,8 +20,6 @@ use super::text_format::older;
 const GATE_SECONDS: [f64; 14] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 const RESTORE_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
-const BATCH_EVENTS: [f64; 12] =
-    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0];
 
 /// Every metric of the service. Cheap to clone; clones count together.
 #[derive(Clone)]
@@ -52,63 +51,25 @@ struct Handles {
     parked_conflicts: Counter,
     parked_waiting: Gauge,
     parked_conflicting: Gauge,
+    sampled_decisions: SampledDecisions,
     policy_version: Gauge,
     job_ages: Cells<Job, Seconds>,
 }
 
-/// Events that wait to be booked, and those that were.
-struct Booking {
-    outbox_entries: Gauge,
-    outbox_bytes: Gauge,
-    outbox_oldest: Seconds,
-    outbox_tails: Tails,
-    writer_lag: Gauge,
-    writer_batch: Histogram,
-    booked: Counter,
-    quarantined: Counter,
-    quarantine_open: Gauge,
-    damaged: Gauge,
-    gaps: Counter,
-    lost: Counter,
-    acknowledged_lost: Counter,
+/// Decisions of sampled tenants.
+struct SampledDecisions {
+    kept: Counter,
+    dropped: Counter,
 }
 
-impl Booking {
+impl SampledDecisions {
     fn new(registry: &mut Registry) -> Self {
         Self {
-            outbox_entries: gauge(registry, "outbox_entries", "Events that wait to be booked"),
-            outbox_bytes: gauge(
+            kept: counter(registry, "decisions_kept", "Decisions of sampled tenants written to the ledger"),
+            dropped: counter(
                 registry,
-                "outbox_waiting_bytes",
-                "Size of the events that wait to be booked, by a sample of them",
-            ),
-            outbox_oldest: seconds(
-                registry,
-                "outbox_oldest_age",
-                "Age of the oldest event that waits to be booked",
-            ),
-            outbox_tails: tails(registry),
-            writer_lag: gauge(
-                registry,
-                "writer_lag_events",
-                "Events between the writer and the outbox's end",
-            ),
-            writer_batch: histogram(
-                registry,
-                "writer_batch_events",
-                "Events booked in one transaction",
-                &BATCH_EVENTS,
-            ),
-            booked: counter(registry, "events_booked", "Events booked into the ledger"),
-            quarantined: counter(registry, "events_quarantined", "Events that could not be booked"),
-            quarantine_open: gauge(registry, "quarantine_open_events", "Events in quarantine now"),
-            damaged: gauge(registry, "damaged_items", "Items skipped lately because they cannot be decoded"),
-            gaps: counter(registry, "outbox_gaps", "Places where events were missing"),
-            lost: counter(registry, "events_lost", "Events known to be missing"),
-            acknowledged_lost: counter(
-                registry,
-                "acknowledged_events_lost",
-                "Events that this instance acknowledged and that were never booked",
+                "decisions_dropped",
+                "Decisions of sampled tenants that could not be written",
             ),
         }
     }
@@ -177,6 +138,7 @@ impl Metrics {
                 "parked_conflicting_calls",
                 "Parked calls in conflict, for an operator to look at",
             ),
+            sampled_decisions: SampledDecisions::new(&mut registry),
             policy_version: gauge(&mut registry, "policy_version", "The version of the policy in memory"),
             job_ages: seconds_each(
                 &mut registry,
@@ -192,6 +154,16 @@ impl Metrics {
         if let Some(outcomes) = self.0.decisions.get(call.index()) {
             outcomes.with(outcome, |counter| counter.inc());
         }
+    }
+
+    /// Counts decisions of sampled tenants that were written to the ledger.
+    pub fn decisions_kept(&self, count: u64) {
+        self.0.sampled_decisions.kept.inc_by(count);
+    }
+
+    /// Counts decisions of sampled tenants that could not be written.
+    pub fn decisions_dropped(&self, count: u64) {
+        self.0.sampled_decisions.dropped.inc_by(count);
     }
 
     /// Counts a limit that refused a call: its algorithm's name, what stands in the way, and the code of the answer.

@@ -1,5 +1,6 @@
 //! Log lines and metrics. Neither ever contains a secret, and no metric names a tenant or a subject.
 
+mod booking;
 mod handles;
 pub mod labels;
 mod metrics;

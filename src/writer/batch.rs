@@ -184,7 +184,7 @@ pub(crate) struct LedgerState {
     pub(crate) subjects: SubjectNumbers,
 }
 
-/// The subjects that the batch's entries will name.
+/// The subjects that the batch's entries will name. Those that share slots are named in none.
 pub(crate) fn subjects_of(
     arrivals: &[Arrival],
     records: &HashMap<ReservationId, Record>,
@@ -195,6 +195,7 @@ pub(crate) fn subjects_of(
 
 fn subjects_of_record(record: &Record) -> impl Iterator<Item = TenantSubject> + '_ {
     let named = record.body.rest.iter().flat_map(|rest| &rest.subjects);
+    let named = named.filter(|(subject, _)| !subject.kind.shares_slots());
     named.map(|(subject, _)| (record.body.tenant.clone(), subject.clone()))
 }
 

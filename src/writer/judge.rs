@@ -157,7 +157,7 @@ fn ask_of(checkpoint: &Checkpoint) -> RestoreAsk {
         with_open: false,
         open_of: None,
         subjects_max: None,
-        born_since_ms: 0,
+        latest_since_ms: 0,
     }
 }
 

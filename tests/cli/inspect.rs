@@ -31,7 +31,12 @@ async fn every_key_of_the_gate_is_printed_as_text() {
     let held = app.held(pages(7).by("ada").lasting(3600)).await;
     let done = app.hold(3).await;
     app.consume(&done, "2").await.expect(200);
+    let costs = json!([{ "meter": "token", "base": "1" }]);
+    app.define("operations/scan", json!({ "costs": costs, "duplicate_within_seconds": 600 })).await;
+    let guarded =
+        app.held(json!({ "tenant": "acme", "operation": "scan", "payload_fingerprint": "a" })).await;
     let hex = |id: &str| id.replace('-', "");
+    let first = hex(&guarded);
     let partition = key(&app, "tg1:*:state:acme").split_once("state:").unwrap().0.to_owned();
     let expected = [
         (format!("{partition}meta"), vec!["epoch", "swept", "floor"]),
@@ -52,6 +57,7 @@ async fn every_key_of_the_gate_is_printed_as_text() {
             key(&app, "tg1:*:log:acme:*"),
             vec!["consumed 2, reserved 7, epoch", "consumed 0, reserved 7, made at"],
         ),
+        (key(&app, "tg1:*:work:acme:*"), vec!["made at", &first]),
         (key(&app, "tg1:*:state:acme:=*"), vec!["made by", "consumed 0, reserved 7"]),
     ];
     for (key, parts) in expected {

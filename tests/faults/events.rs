@@ -1,5 +1,7 @@
 //! Events that come while the gate is away: parked where limits allow it, and sent again by their senders otherwise.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 use tollgate::domain::instant::rfc3339;
 
@@ -65,5 +67,30 @@ async fn an_event_under_a_limit_that_denies_is_sent_again_once_the_gate_answers(
         all.iter().all(|outcome| matches!(*outcome, ACCEPTED | DUPLICATE)).then_some(())
     })
     .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_page_by_page_has_each_reservation_once_where_an_event_of_long_ago_is_parked() {
+    let mut app = impatient().start().await;
+    limited(&app, "allow", json!([])).await;
+    for name in ["one", "two", "three"] {
+        app.use_pages(name, 1).await.expect(201);
+    }
+    app.drained().await;
+    app.redis.kill9().unwrap();
+    let [_, long_ago] = two_times(&app);
+    assert_eq!(outcomes(&send(&app, &event("long ago", 9, Some(&long_ago))).await), [ACCEPTED]);
+
+    let (mut ids, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = app.get(&format!("/v1/tenants/acme/reservations?limit=1{cursor}")).await.expect(200);
+        ids.extend(page.body["data"].as_array().unwrap().iter().map(|row| row["id"].clone()));
+        let Some(next) = page.body["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    let different: HashSet<_> = ids.iter().map(ToString::to_string).collect();
+    assert_eq!((ids.len(), different.len()), (4, 4), "{ids:?}");
+    app.redis.restart().unwrap();
     app.finish().await;
 }

@@ -467,3 +467,24 @@ async fn what_was_admitted_while_the_gate_was_away_has_its_slot_until_it_ends() 
     assert_eq!(counted(&app).await, both("0", "1"));
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interval_refuses_nothing_while_the_gate_is_away_and_begins_with_the_next_call_that_the_gate_decides()
+ {
+    let mut app = app().await;
+    limited(&app, "allow", json!([])).await;
+    let costs = json!([{ "meter": "page", "base": "1" }]);
+    app.define("operations/scan", json!({ "costs": costs, "min_interval_seconds": 86_400 })).await;
+    let scan = json!({ "tenant": "acme", "subject": "ada", "operation": "scan", "ttl_seconds": 3600 });
+    app.redis.kill9().unwrap();
+    for key in ["first", "second"] {
+        let admitted = app.post_keyed(RESERVATIONS, key, scan.clone()).await;
+        assert_eq!(said(&admitted), (201, "reserved", false, true), "{admitted:?}");
+    }
+    app.redis.restart().unwrap();
+    replayed(&app).await;
+    assert_eq!(counted(&app).await, ["0", "2"]);
+    app.post_keyed(RESERVATIONS, "third", scan.clone()).await.expect(201);
+    app.post(RESERVATIONS, scan).await.is_problem(429, "rate_limited");
+    app.finish().await;
+}

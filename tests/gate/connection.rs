@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::gate::{Durability, Gate, GateError, GateOptions, ReserveOutcome, Totals};
+use tollgate::gate::{
+    CheckAsk, CheckOutcome, Durability, Gate, GateError, GateOptions, ReserveOutcome, Totals,
+};
 
 use super::server::{Mode, Server};
 use super::world::*;
@@ -58,6 +60,29 @@ async fn when_memory_is_full_nothing_new_is_held_and_every_hold_can_still_be_fre
 }
 
 #[tokio::test]
+async fn when_memory_is_full_light_counters_are_still_read_and_no_longer_moved() {
+    let world = World::over(Server::own()).await;
+    let (amounts, counters) = ([units(1)], [limit(b"light---", 5)]);
+    let check = async |peeks: bool| {
+        let asks = [CheckAsk {
+            tenant: &world.tenant,
+            subjects: &[],
+            amounts: &amounts,
+            counters: &counters,
+            valid: WINDOW,
+            needed_until_ms: WINDOW.1,
+            peeks,
+        }];
+        world.gate.check(world.partition, &asks, false, Some(START_MS)).await
+    };
+    check(false).await.unwrap();
+    world.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_matches!(check(false).await, Err(GateError::Unavailable(_)));
+    let Ok(CheckOutcome::Decided { checks, .. }) = check(true).await else { panic!("it is not read") };
+    assert_eq!(checks[0].readings[0].consumed, units(1));
+}
+
+#[tokio::test]
 async fn a_call_that_arrives_after_its_caller_stopped_waiting_does_nothing() {
     let server = Server::own();
     let world = World::over(Arc::clone(&server)).await;
@@ -78,4 +103,35 @@ async fn a_call_that_arrives_after_its_caller_stopped_waiting_does_nothing() {
     assert_eq!(patient.day().await, (0, 0));
     assert_eq!(patient.events().await.len(), 0);
     assert_matches!(patient.reserve(&hold).await, ReserveOutcome::Admitted { .. });
+}
+
+#[tokio::test]
+async fn a_check_that_arrives_after_its_caller_stopped_waiting_is_not_counted() {
+    let server = Server::own();
+    let world = World::over(Arc::clone(&server)).await;
+    let (amounts, counters) = ([units(1)], [limit(b"light---", 5)]);
+    let ask = |peeks| {
+        let (tenant, valid, needed_until_ms) = (&world.tenant, WINDOW, WINDOW.1);
+        CheckAsk {
+            tenant,
+            subjects: &[],
+            amounts: &amounts,
+            counters: &counters,
+            valid,
+            needed_until_ms,
+            peeks,
+        }
+    };
+    world.gate.check(world.partition, &[ask(false)], false, Some(START_MS)).await.unwrap();
+    let impatient = GateOptions { response_timeout: Duration::from_millis(200), ..options(server.url()) };
+    let impatient = Gate::connect(impatient).await.unwrap();
+    impatient.load_scripts(&impatient.run_id().await.unwrap()).await.unwrap();
+    impatient.set_epoch(world.partition, tollgate::domain::ids::Epoch(1));
+    server.command(&["CLIENT", "PAUSE", "600", "WRITE"]);
+    let late = impatient.check(world.partition, &[ask(false)], false, Some(START_MS)).await;
+    assert_matches!(late, Err(GateError::Timeout));
+    server.command(&["SET", "behind-the-pause", "1"]);
+    let looked = world.gate.check(world.partition, &[ask(true)], false, Some(START_MS)).await;
+    let Ok(CheckOutcome::Decided { checks, .. }) = looked else { panic!("{looked:?}") };
+    assert_eq!(checks[0].readings[0].consumed, units(1));
 }

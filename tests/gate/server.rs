@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::domain::ids::Partition;
 
@@ -17,8 +17,11 @@ pub enum Mode {
     Cluster,
 }
 
-/// Servers that all tests share: each test keeps to a partition of its own.
-static SHARED: [OnceLock<Arc<Server>>; 2] = [const { OnceLock::new() }; 2];
+/// Servers that tests share: each world keeps to a partition of its own.
+static SHARED: [Mutex<Option<Arc<Server>>>; 2] = [const { Mutex::new(None) }; 2];
+
+/// A server with so many partitions taken is shared no more; what is left is for those who have it already.
+const SHARED_PARTITIONS: u16 = 128;
 
 /// A running redis-server and its partitions that are taken.
 pub struct Server {
@@ -29,11 +32,18 @@ pub struct Server {
 impl Server {
     /// The shared one of this mode.
     pub fn shared(mode: Mode) -> Arc<Self> {
-        let shared = &SHARED[usize::from(mode == Mode::Cluster)];
-        Arc::clone(shared.get_or_init(|| {
-            let redis = services::redis_with(|options| options.cluster = mode == Mode::Cluster);
-            Arc::new(Self { redis, next_partition: AtomicU16::new(0) })
-        }))
+        // A test that failed to start one leaves none.
+        let mut shared =
+            SHARED[usize::from(mode == Mode::Cluster)].lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room =
+            |server: &&Arc<Self>| server.next_partition.load(Ordering::Relaxed) < SHARED_PARTITIONS;
+        if let Some(server) = shared.as_ref().filter(has_room) {
+            return Arc::clone(server);
+        }
+        let redis = services::redis_with(|options| options.cluster = mode == Mode::Cluster);
+        let server = Arc::new(Self { redis, next_partition: AtomicU16::new(0) });
+        *shared = Some(Arc::clone(&server));
+        server
     }
 
     /// One of the test's own.

@@ -46,6 +46,7 @@ pub fn options(url: String) -> GateOptions {
         due_bucket_ms: BUCKET_MS,
         tombstone_keyed_ms: 86_400_000,
         tombstone_unkeyed_ms: 300_000,
+        anonymous_slots: 65_536,
         allow_unsafe: false,
         secret: [7; 32],
     }
@@ -254,6 +255,7 @@ impl World {
             subject_windows_end_ms: WINDOW.1,
             may_be_known: ask.may_be_known,
             ledger_asked: ask.ledger_asked,
+            work: None,
             now_ms: Some(ask.now_ms),
         }
     }

@@ -10,7 +10,7 @@ use crate::support::app::*;
 fn may(role: &str, bound: bool, method: &str, path: &str) -> bool {
     let read = method == "get";
     let gate = path.starts_with(RESERVATIONS) || path == USAGE || matches!(path, "/v1/batch" | "/v1/events");
-    let gate = gate || path.starts_with("/v1/ratelimit/");
+    let gate = gate || path.starts_with("/v1/ratelimit/") || path.starts_with("/v1/decisions/");
     let own = path.starts_with("/v1/tenants/");
     let report = path.starts_with("/v1/reports/");
     let admin = path.starts_with("/v1/admin/");

@@ -107,3 +107,43 @@ async fn a_limit_of_what_runs_at_once_is_refused_where_its_fields_do_not_fit() {
     }
     app.finish().await;
 }
+
+#[tokio::test]
+async fn who_holds_the_slots_of_a_limit_is_a_filter_of_the_reservations() {
+    let app = spawn_app().await;
+    let limits = json!([
+        { "id": "slots", "meter": "page", "algorithm": "concurrency", "capacity": "10" },
+        { "id": "own", "meter": "page", "algorithm": "concurrency", "capacity": "5", "scope": "subject",
+            "subject_kind": "user" },
+        { "id": "tokens", "meter": "token", "algorithm": "concurrency", "capacity": "9" },
+    ]);
+    app.define("meters/token", json!({ "unit": "token" })).await;
+    app.with_plan(limits, json!([])).await;
+    let (ada, ben) = (app.held(pages(1).by("ada")).await, app.held(pages(1).by("ben")).await);
+    let (nobody, tokens) = (app.held(pages(1)).await, app.held(pages(1).with("meter", "token")).await);
+    let done = app.held(pages(1).by("ada")).await;
+    app.consume(&done, "1").await.expect(200);
+    app.drained().await;
+    let listed = async |filter: &str| {
+        let path = format!("/v1/tenants/acme/reservations?{filter}");
+        let answer = app.get(&path).await.expect(200);
+        let ids =
+            answer.body["data"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned());
+        ids.collect::<std::collections::BTreeSet<_>>()
+    };
+    let set = |ids: &[&String]| ids.iter().map(|id| (*id).clone()).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(listed("status=reserved&limit_id=slots").await, set(&[&ada, &ben, &nobody]));
+    assert_eq!(listed("status=reserved&limit_id=own").await, set(&[&ada, &ben]));
+    assert_eq!(listed("status=reserved&limit_id=own&subject=ada&kind=user").await, set(&[&ada]));
+    assert_eq!(listed("status=reserved&limit_id=tokens").await, set(&[&tokens]));
+    assert_eq!(listed("status=reserved&limit_id=none").await, set(&[]));
+    assert_eq!(listed("subject=ada&kind=user").await, set(&[&ada, &done]));
+    assert_eq!(listed("meter=token").await, set(&[&tokens]));
+    for wrong in ["limit_id=slots", "subject=ada", "kind=user", "status=reserved&limit_id=-"] {
+        app.get(&format!("/v1/tenants/acme/reservations?{wrong}")).await.is_problem(400, "invalid_request");
+    }
+    for id in [ada, ben, nobody, tokens] {
+        app.release(&id).await.expect(200);
+    }
+    app.finish().await;
+}

@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::ratelimit::{CHECK, minute, of, with_limits};
 use crate::support::app::*;
 use crate::support::caller::Caller;
 use crate::support::process::tollgate;
@@ -81,6 +82,41 @@ async fn a_refusal_is_logged_with_its_limits_and_no_more_than_a_hash_of_the_subj
     assert!(!serving.text().contains("ada-lovelace"));
     assert!(serving.lines("admitted").is_empty());
     drop(serving);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_check_is_logged_and_counted_by_its_limit_and_a_look_is_neither() {
+    let app = spawn_app().await;
+    with_limits(&app, json!([minute("2")])).await;
+    let serving = Logging::start(&app, &[]).await;
+    let check = of("read").with("cost", "3").by("ada-lovelace");
+    let refused = serving.caller.post(CHECK, check.clone()).await.expect(200);
+    serving.caller.post(CHECK, check.clone().with("peek", true)).await.expect(200);
+    let both = json!({ "checks": [of("read"), check], "atomic": true });
+    let together = serving.caller.post(CHECK, both).await.expect(200);
+    let lines = wait_for("the refusals are logged", Duration::from_secs(10), async || {
+        let lines = serving.lines("refused");
+        (lines.len() >= 2).then_some(lines)
+    })
+    .await;
+    let decisions: Vec<_> = lines.iter().map(|line| &line["decision"]).collect();
+    let second = &together.body["results"][1]["decision_id"];
+    assert_eq!(decisions, [&refused.body["decision_id"], second], "one of two refused together refuses");
+    let line = &lines[0];
+    assert_eq!((&line["call"], &line["operation"]), (&"check".into(), &"read".into()), "{line}");
+    assert_eq!((&line["code"], &line["refused_by"]), (&"exceeds_plan".into(), &"minute:consumed".into()));
+    assert!(line["subjects"].as_str().unwrap().starts_with("user:"), "{line}");
+    assert!(!serving.text().contains("ada-lovelace"));
+    drop(serving);
+
+    app.post(CHECK, of("read").with("cost", "2")).await.expect(200);
+    app.post(CHECK, of("read").with("peek", true)).await.expect(200);
+    app.post(CHECK, of("read")).await.expect(200);
+    let metrics = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
+    let line = "tollgate_limits_refused_total{algorithm=\"fixed_window\",cause=\"consumed\",code=\"rate_limited\"} 1\n";
+    let metrics = metrics.text().await.unwrap();
+    assert!(metrics.contains(line), "{metrics}");
     app.finish().await;
 }
 

@@ -248,6 +248,22 @@ async fn after_flushall_events_are_known_whenever_they_happened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_flushall_a_tenants_only_event_is_known_although_it_happened_long_ago_and_comes_without_its_time()
+ {
+    let app = in_berlin_at("2026-03-03T10:30:00Z").await;
+    let old = event("old", 7, Some("2026-02-10T10:00:00Z"));
+    assert_eq!(outcomes(&send(&app, &old).await), [ACCEPTED]);
+    app.drained().await;
+    app.redis.flush().await;
+    assert_eq!(outcomes(&send(&app, &event("old", 7, None)).await), [REUSED]);
+    app.drained().await;
+    let told = "SELECT amount::bigint::text FROM entries WHERE debit = 'consumed'";
+    let booked = crate::ledger::rows(&app.database, told).await;
+    assert_eq!(booked, ["7"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_from_before_the_gates_memory_is_looked_up_in_the_ledger_first() {
     let app = in_berlin_at("2026-03-03T10:30:00Z").await;
     let old = event("old", 7, Some("2026-02-10T10:00:00Z"));
@@ -317,6 +333,30 @@ async fn what_is_wrong_with_an_event_is_named_and_the_others_are_recorded() {
     let problem = &answer.body["results"][0]["problem"];
     assert_eq!(problem["request_id"], answer.header("x-request-id"));
     assert_eq!(app.quota().await.text("/limits/0/consumed"), "1");
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_in_a_short_answer_however_much_is_wrong() {
+    let app = in_berlin_at("2026-03-10T12:00:00Z").await;
+    let mut wrong = event("a", 1, None);
+    for number in 0..50_000 {
+        wrong[format!("Wrong{number}")] = json!(1);
+    }
+    let answer = send(&app, &wrong).await;
+    assert_eq!(named(&answer)[0].len(), 20, "{answer:?}");
+    let mut wrong = event("a", 1, None);
+    wrong["a".repeat(500_000) + "B"] = json!(1);
+    wrong["data"]["c".repeat(300_000)] = json!(1);
+    let answer = send(&app, &wrong).await;
+    assert!(answer.body.to_string().len() < 16_384, "{}", answer.body.to_string().len());
+    let long = send(&app, &event(&"i".repeat(1_025), 1, None)).await;
+    assert_eq!(named(&long), [["/id"]]);
+    assert!(long.body.to_string().len() < 4_096, "{long:?}");
+    assert_eq!(outcomes(&send(&app, &event(&"i".repeat(1_024), 1, None)).await), [ACCEPTED]);
+    let unknown = app.post(RESERVATIONS, pages(1).with(&"u".repeat(50_000), 1)).await;
+    assert!((400..500).contains(&unknown.status), "{unknown:?}");
+    assert!(unknown.body.to_string().len() < 8_192, "{}", unknown.body.to_string().len());
     app.finish().await;
 }
 

@@ -1,6 +1,7 @@
 //! The API from outside, as its callers meet it: a running service, real servers behind it.
 
 mod admin;
+mod anonymous;
 mod audit;
 mod authorisation;
 mod batch;
@@ -14,9 +15,12 @@ mod counters;
 mod decision_log;
 mod decisions;
 mod documents;
+mod duplicates;
 mod edge;
 pub mod events;
+mod explained;
 mod fixed_window;
+mod flood;
 mod framing;
 mod grant_ends;
 mod grants;
@@ -24,6 +28,7 @@ mod health;
 mod hostile;
 mod in_use;
 mod instances;
+mod intervals;
 mod kinds;
 mod leaky_bucket;
 mod made_up_keys;
@@ -44,6 +49,7 @@ mod retries;
 mod sliding_counter;
 mod sliding_log;
 mod state_table;
+mod statement_files;
 mod statements;
 mod subjects;
 mod tenants;

@@ -1,4 +1,8 @@
+use std::sync::Arc;
+
+use tollgate::domain::decision::{DecidedCall, DecidedSubject, Decision};
 use tollgate::ledger::{LedgerError, VerifyOptions, verify};
+use uuid::Uuid;
 
 use crate::ledger::events::{HOUR_MS, Work, partition, tenant};
 use crate::ledger::{as_owner, ledger, rows};
@@ -38,6 +42,60 @@ async fn resolved_reservations_are_archived_after_their_time_and_the_books_stay_
     let left = "SELECT (SELECT string_agg(state, ' ') FROM reservations) AS kept, (SELECT count(*) FROM reservations_archive) AS old";
     assert_eq!(rows(&database, left).await, ["reserved 7"]);
     assert_proven(&ledger).await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_cannot_be_archived_holds_no_other_up() -> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    for name in ["acme", "beta", "gamma"] {
+        let mut done = Work::new(&tenant(name), "done", &[("ocr.page", 100)]);
+        let from = ledger.cursor(partition(&tenant(name))).await?.sequence + 1;
+        book(&ledger, &tenant(name), &format!("1-{from}"), vec![done.reserve(), done.release(&[0])]).await?;
+    }
+    let broken = "ALTER TABLE reservations_archive ADD CONSTRAINT broken CHECK (tenant <> 'beta')";
+    as_owner(&database, broken).await.unwrap();
+    let before_ms = HOUR_MS + DAY_MS;
+    assert!(ledger.archive_reservations(before_ms, before_ms, 2).await.is_err(), "it is said");
+    let archived = "SELECT tenant FROM reservations_archive ORDER BY tenant";
+    assert_eq!(rows(&database, archived).await, ["acme", "gamma"]);
+    as_owner(&database, "ALTER TABLE reservations_archive DROP CONSTRAINT broken").await.unwrap();
+    assert_eq!(ledger.archive_reservations(before_ms, before_ms, 2).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decisions_are_stored_once_by_day_and_go_by_whole_days() -> Result<(), LedgerError> {
+    let (database, ledger) = ledger().await;
+    let of_day = |day: i64| {
+        Arc::new(Decision {
+            id: Uuid::from_u128(u128::from(day.unsigned_abs())),
+            at_ms: HOUR_MS + day * DAY_MS,
+            tenant: tenant("acme"),
+            call: DecidedCall::Check,
+            operation: None,
+            is_admitted: day % 2 == 0,
+            is_dry_run: true,
+            is_degraded: false,
+            policy_version: 7,
+            subjects: vec![DecidedSubject { kind: "user".into(), hash: "0f".into() }],
+            lines: Vec::new(),
+            limits: Vec::new(),
+        })
+    };
+    let decisions: Vec<_> = (0..4).map(of_day).collect();
+    ledger.copy_decisions(&decisions[..2]).await?;
+    // What stands there already, and twice, stops none of the others.
+    ledger.copy_decisions(&[decisions.as_slice(), &decisions[2..]].concat()).await?;
+    for decision in &decisions {
+        assert_eq!(ledger.decision(decision.id).await?.as_ref(), Some(&**decision));
+    }
+    let days = "SELECT count(*), (SELECT count(*) FROM pg_inherits WHERE inhparent = 'decisions'::regclass) FROM decisions";
+    assert_eq!(rows(&database, days).await, ["4 4"]);
+    assert_eq!(ledger.drop_decisions(HOUR_MS + 2 * DAY_MS).await?, 2);
+    assert_eq!(rows(&database, days).await, ["2 2"]);
+    assert_eq!(ledger.drop_decisions(HOUR_MS + 2 * DAY_MS).await?, 0);
+    assert_eq!(ledger.decision(decisions[1].id).await?, None);
     Ok(())
 }
 

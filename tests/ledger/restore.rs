@@ -64,7 +64,7 @@ async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
         counters,
         quotas,
         with_open: true,
-        born_since_ms: HOUR_MS - 86_400_000,
+        latest_since_ms: HOUR_MS - 86_400_000,
         subjects_max: Some(2),
         ..RestoreAsk::default()
     };
@@ -77,12 +77,12 @@ async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
     assert_eq!(told.quotas[0].capacity.as_ref().unwrap().parts, [(PERIOD_START_MS, units(100_000))]);
     assert_eq!((told.quotas[0].consumed, told.quotas[1].consumed), (units(280), units(40)));
     assert_eq!(told.quotas[1].capacity, None);
-    assert_eq!(told.latest_born_at_ms, Some(HOUR_MS));
+    assert_eq!(told.latest_at_ms, Some(HOUR_MS));
     let nobody = ledger
         .read_tenant(partition(&tenant("new")), &tenant("new"), &RestoreAsk { with_open: true, ..ask })
         .await
         .unwrap();
-    assert_eq!((nobody.open.len(), nobody.latest_born_at_ms), (0, None));
+    assert_eq!((nobody.open.len(), nobody.latest_at_ms), (0, None));
     assert!(nobody.counters.iter().all(|units| units.get() == 0));
 }
 

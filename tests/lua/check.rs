@@ -14,9 +14,12 @@ use crate::gate::world::*;
 use crate::properties::gate::algorithms::checked_rows;
 use crate::support::matching::assert_matches;
 
-/// One check at the start, for the test of what scripts are sent.
+/// One check and one look at the start, for the test of what scripts are sent.
 pub(super) async fn check(world: &World) {
-    check_at(world, START_MS, &user("ada"), &[limit(b"light---", 10)], 1).await;
+    let counters = [limit(b"light---", 10)];
+    check_at(world, START_MS, &user("ada"), &counters, 1).await;
+    let asks = [look(world, &[], &counters, true)];
+    world.gate.check(world.partition, &asks, false, Some(START_MS)).await.unwrap();
 }
 
 /// One check for this amount under these counters, at this time.
@@ -155,6 +158,28 @@ async fn what_another_epoch_counted_is_forgotten_whole(#[values(Mode::Alone, Mod
     assert_eq!(gone, redis::Value::Int(0), "the hash was replaced whole");
 }
 
+/// How long a key lives, in ms; -1 where it does not end.
+fn lives_ms(world: &World, key: &str) -> i64 {
+    redis::from_redis_value(world.server.command(&["PTTL", key])).unwrap()
+}
+
+#[tokio::test]
+async fn light_counters_live_as_long_as_the_longest_check_of_a_call_needs_them() {
+    let world = World::cold(Mode::Alone).await;
+    let now_ms = world.gate.redis_time_ms();
+    let parameters = in_window(now_ms - 1_000, now_ms + 3_600_000);
+    let (amounts, counters) = ([units(1)], [Counter { parameters, ..limit(b"hour----", 5) }]);
+    let asks = [now_ms + 86_400_000, now_ms + 3_600_000].map(|needed_until_ms| CheckAsk {
+        amounts: &amounts,
+        valid: (0, i64::MAX),
+        needed_until_ms,
+        ..look(&world, &[], &counters, false)
+    });
+    world.gate.check(world.partition, &asks, false, None).await.unwrap();
+    let lives_ms = lives_ms(&world, &light_key(&world, None));
+    assert!(lives_ms > 86_400_000, "{lives_ms}");
+}
+
 #[rstest]
 #[tokio::test]
 async fn light_counters_end_an_hour_after_what_they_count(#[values(Mode::Alone, Mode::Cluster)] mode: Mode) {
@@ -170,22 +195,10 @@ async fn light_counters_end_an_hour_after_what_they_count(#[values(Mode::Alone, 
         needed_until_ms,
         ..look(&world, &hashes, &counters, false)
     };
-    let lives = |key: &str| match world.server.command(&["PTTL", key]) {
-        redis::Value::Int(ms) => ms,
-        other => panic!("{other:?}"),
-    };
+    let lives = |key: &str| lives_ms(&world, key);
     world.gate.check(world.partition, &[ask(window.1)], false, None).await.unwrap();
     let key = light_key(&world, Some(&ada));
     assert!((7_100_000..=7_800_000).contains(&lives(&key)), "{}", lives(&key));
-    let of_ben = [of_subject(1, Counter { parameters, ..limit(b"hour----", 5) })];
-    let ben = [world.hash(&user("ben"))];
-    let [longer, shorter] = [window.1 + 86_400_000, window.1].map(|needed_until_ms| CheckAsk {
-        subjects: &ben,
-        counters: &of_ben,
-        ..ask(needed_until_ms)
-    });
-    world.gate.check(world.partition, &[longer, shorter], false, None).await.unwrap();
-    assert!(lives(&light_key(&world, Some(&user("ben")))) > 86_400_000, "as long as the longer one needs it");
     world.gate.check(world.partition, &[ask(window.1 + 1_800_000)], false, None).await.unwrap();
     assert!(
         lives(&key) >= 1_800_000 + 7_100_000,
@@ -284,9 +297,7 @@ async fn a_bucket_that_refuses_nothing_lives_until_it_has_drained() {
         ..look(&world, &[], &counters, false)
     };
     world.gate.check(world.partition, &[ask], false, None).await.unwrap();
-    let redis::Value::Int(lives_ms) = world.server.command(&["PTTL", &light_key(&world, None)]) else {
-        panic!("no time")
-    };
+    let lives_ms = lives_ms(&world, &light_key(&world, None));
     assert!(lives_ms > 86_400_000, "{lives_ms}");
 }
 

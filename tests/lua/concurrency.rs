@@ -5,18 +5,22 @@ use rstest::rstest;
 use tollgate::domain::algorithms::{Parameters, concurrency};
 use tollgate::domain::counter::Counter;
 use tollgate::domain::event::Change;
+use tollgate::domain::ids::OutboxId;
 use tollgate::domain::parked::CounterLife;
 use tollgate::domain::reservation::Record;
 use tollgate::gate::{
-    HoldOutcome, IdCheck, RecordCall, RecordOutcome, RestorePage, RestoredCounter, Totals, UndoOutcome,
-    WarmState,
+    HoldOutcome, IdCheck, RecordCall, RecordOutcome, ReserveOutcome, RestorePage, RestoredCounter, Totals,
+    UndoOutcome, WarmState,
 };
 
-use super::record::{TAKEN_MS, admitted};
+use super::record::{self, TAKEN_MS, record};
 use super::undo::undo;
 use crate::gate::server::Mode;
 use crate::gate::world::*;
 use crate::support::matching::assert_matches;
+
+/// When the hold ends that is swept.
+const SWEPT_MS: i64 = 1_000;
 
 /// Ten pages at once.
 fn slots() -> Counter {
@@ -30,6 +34,24 @@ fn ask_for(key: &str, amount: i64) -> Ask {
 
 async fn held(world: &World) -> i64 {
     world.counts(&slots()).await.1
+}
+
+/// A job that the ledger has as resolved and that begins again: the place and record of this, and what the ledger has.
+async fn begun_again(world: &World) -> ((OutboxId, Record), Record) {
+    let ask = ask_for("job", 6);
+    world.hold(&ask.clone().at(START_MS - 5_000)).await;
+    let whole = world.record("job").await.unwrap();
+    done(world.consume("job", total("2"), true).await);
+    let resolved = world.record("job").await.unwrap();
+    let booked = Record { head: resolved.head, units: resolved.units, body: whole.body };
+    world.server.command(&["DEL", &world.record_key("job")]);
+    world.hold(&ask).await;
+    assert_eq!(held(world).await, 6);
+    let begins = world.events().await.into_iter().filter_map(|event| match event.change {
+        Change::Reserve(record) => Some((event.outbox_id, record)),
+        _ => None,
+    });
+    (begins.last().unwrap(), booked)
 }
 
 #[rstest]
@@ -112,7 +134,7 @@ async fn what_was_admitted_while_the_gate_was_away_takes_its_slot_and_gives_it_b
 ) {
     let world = World::warm(mode).await;
     let ask = ask_for("a", 4);
-    let record = admitted(&world, &ask);
+    let record = record::admitted(&world, &ask);
     let lives = [CounterLife { window_end_ms: TAKEN_MS, since_ms: 0, starts_fresh: true }];
     let now_ms = Some(START_MS);
     let (id, taken_at_ms, id_check) = (world.id("a"), Some(TAKEN_MS), IdCheck::Asked);
@@ -130,22 +152,102 @@ async fn an_operation_that_the_ledger_knew_already_gives_its_slot_back_once(
     #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
 ) {
     let world = World::warm(mode).await;
-    let ask = ask_for("job", 6);
-    world.hold(&ask.clone().at(START_MS - 5_000)).await;
-    let whole = world.record("job").await.unwrap();
-    done(world.consume("job", total("2"), true).await);
-    let resolved = world.record("job").await.unwrap();
-    let booked = Record { head: resolved.head, units: resolved.units, body: whole.body };
-    world.server.command(&["DEL", &world.record_key("job")]);
-    world.hold(&ask).await;
-    assert_eq!(held(&world).await, 6);
-    let begins = world.events().await.into_iter().filter_map(|event| match event.change {
-        Change::Reserve(record) => Some((event.outbox_id, record)),
-        _ => None,
-    });
-    let begin = begins.last().unwrap();
+    let (begin, booked) = begun_again(&world).await;
     assert_matches!(undo(&world, &begin, &booked).await, UndoOutcome::Done(_));
     assert_eq!(held(&world).await, 0);
     assert_matches!(undo(&world, &begin, &booked).await, UndoOutcome::Kept(_));
     assert_eq!(held(&world).await, 0);
+}
+
+/// A subject's hash ends an hour after its last hold; a clock that leapt, or a sweep that lags, lets it end before.
+#[rstest]
+#[tokio::test]
+async fn a_hold_of_a_counter_that_was_lost_frees_no_slot_of_the_one_made_since(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let ada = user("ada");
+    let of_ada = |key: &str, at_ms: i64| {
+        pages(key, 4).under([of_subject(1, slots())]).of(&ada).lasting(500_000).at(START_MS + at_ms)
+    };
+    let subjects = world.key(&format!("state:{}:{}", world.tenant, world.hash(&ada).as_str()));
+    world.hold(&of_ada("lost", 0).lasting(SWEPT_MS)).await;
+    world.hold(&of_ada("lost too", 0)).await;
+    assert_matches!(world.server.command(&["DEL", &subjects]), redis::Value::Int(1));
+    world.hold(&of_ada("since", 1)).await;
+    done(world.release_at(START_MS + 2, "lost too", Totals::Default).await);
+    assert_eq!(world.sweep(START_MS + SWEPT_MS + 2 * BUCKET_MS).await, 1);
+    let readings = admitted(world.reserve(&of_ada("next", 3)).await);
+    assert_eq!(readings[0].reserved.get(), 8, "what runs since keeps its slots");
+    done(world.release_at(START_MS + 4, "since", Totals::Default).await);
+    let readings = admitted(world.reserve(&of_ada("last", 5)).await);
+    assert_eq!(readings[0].reserved.get(), 8, "and gives back its own");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hold_that_comes_to_the_counter_later_than_it_was_made_gives_its_slot_back(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("told", 1)).await;
+    let open = world.record("told").await.unwrap();
+    world.server.command(&["DEL", &world.record_key("told"), &world.state_key()]);
+    world.warm_up(WarmState::default()).await;
+    world.hold(&ask_for("first", 2).at(START_MS + 5)).await;
+    assert_matches!(world.tell_hold("told", &open, &[]).await, HoldOutcome::Done);
+    assert_matches!(record(&world, &ask_for("parked", 4)).await, RecordOutcome::Done(_));
+    assert_eq!(held(&world).await, 7);
+    done(world.release_at(START_MS + 6, "parked", Totals::Default).await);
+    assert_eq!(held(&world).await, 3);
+    done(world.release_at(START_MS + 6, "told", Totals::Default).await);
+    assert_eq!(held(&world).await, 2);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repeat_keeps_its_slot_while_its_tenant_waits_for_the_ledger_and_then_gives_it_back(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let (begin, booked) = begun_again(&world).await;
+    let as_of = world.suspend(None).await.unwrap();
+    assert_matches!(undo(&world, &begin, &booked).await, UndoOutcome::Waits);
+    let page = world.page(&[], Some(WarmState::default()));
+    world.gate.restore_page(&RestorePage { as_of, ..page }).await.unwrap();
+    assert_eq!(held(&world).await, 6);
+    assert_matches!(undo(&world, &begin, &booked).await, UndoOutcome::Done(_));
+    assert_eq!(held(&world).await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repeat_that_was_used_in_part_gives_its_whole_slot_back(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let (begin, booked) = begun_again(&world).await;
+    done(world.consume("job", total("3"), false).await);
+    assert_eq!(held(&world).await, 6);
+    assert_matches!(undo(&world, &begin, &booked).await, UndoOutcome::Done(_));
+    assert_eq!(held(&world).await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn where_the_next_end_has_passed_unswept_it_is_worth_asking_again_in_a_second(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("over", 4).lasting(1_000)).await;
+    world.hold(&ask_for("runs", 6)).await;
+    let wait_ms = async |at_ms: i64| {
+        let ReserveOutcome::Refused { refusing, .. } = world.reserve(&ask_for("next", 1).at(at_ms)).await
+        else {
+            panic!("not refused")
+        };
+        refusing[0].1
+    };
+    assert_eq!(wait_ms(START_MS + 200).await, Some(800));
+    assert_eq!(wait_ms(START_MS + 3_000).await, Some(1_000));
 }

@@ -69,7 +69,7 @@ fn no_key_is_built_outside_the_includes_of_keys() {
 
 #[test]
 fn lua_and_rust_build_the_same_keys() {
-    let keys = Keys::new(64, &[7; 32]);
+    let keys = Keys::new(64, 65_536, &[7; 32]);
     let tenant = TenantId::parse("acme:eu").unwrap();
     let partition = Partition::of(&tenant, 64);
     let hash = SubjectHash(*b"=abcdefghijkl");

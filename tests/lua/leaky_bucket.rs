@@ -4,7 +4,8 @@ use rstest::rstest;
 use tollgate::domain::algorithms::bucket::Drain;
 use tollgate::domain::algorithms::{Parameters, leaky_bucket};
 use tollgate::domain::counter::Counter;
-use tollgate::gate::{ReserveMode, ReserveOutcome, Totals};
+use tollgate::domain::limit::Kind;
+use tollgate::gate::{ReserveCall, ReserveMode, ReserveOutcome, Totals};
 
 use crate::gate::server::Mode;
 use crate::gate::world::*;
@@ -105,7 +106,14 @@ async fn a_queue_takes_work_of_a_clock_that_went_back_and_not_that_of_one_that_h
     let world = World::warm(mode).await;
     world.hold(&ask_for("a", 4)).await;
     assert_eq!(delay(&world, &ask_for("b", 1).at(START_MS - 500)).await, 4_500);
-    assert_eq!(delay(&world, &ask_for("c", 1).at(START_MS - 5_001)).await, 0);
+    done(world.consume_at(START_MS - 400, "b", total("2"), true).await);
+    let reading = world.reading_at(START_MS, &queue()).await;
+    assert_eq!(
+        (reading.consumed, reading.reserved),
+        (units(6), units(4)),
+        "it is counted where it was put in"
+    );
+    assert_eq!(delay(&world, &ask_for("c", 1).at(START_MS - 6_001)).await, 0);
 }
 
 #[rstest]
@@ -130,4 +138,17 @@ async fn what_was_held_before_a_loss_moves_nothing_in_the_queue_made_since(
         world.reserve(&ask_for("later", 8).at(START_MS + 2)).await,
         ReserveOutcome::Refused { .. }
     );
+}
+
+#[tokio::test]
+async fn a_subjects_queue_that_refuses_nothing_is_kept_until_it_has_drained() {
+    let (world, ada) = (World::warm(Mode::Alone).await, user("ada"));
+    let soft = of_subject(1, Counter { kind: Kind::Soft, ..queue() });
+    let ask = Ask { valid: (0, i64::MAX), ..ask_for("a", 86_400).of(&ada).under([soft]) };
+    let body = world.body(&ask);
+    let call = ReserveCall { now_ms: None, subject_windows_end_ms: 0, ..world.reserve_call(&ask, &body) };
+    assert_matches!(world.gate.reserve(&call).await.unwrap(), ReserveOutcome::Admitted { .. });
+    let key = world.key(&format!("state:{}:{}", world.tenant, world.hash(&ada).as_str()));
+    let lives_ms: i64 = redis::from_redis_value(world.server.command(&["PTTL", &key])).unwrap();
+    assert!(lives_ms > 86_400_000, "{lives_ms}");
 }

@@ -204,7 +204,7 @@ async fn a_parked_consume_given_before_the_expiry_is_not_too_late(
     assert_eq!(world.sweep(START_MS + TTL_MS + 2 * BUCKET_MS).await, 1);
     let consume = async |taken_ms| {
         let call = world.consume_call(taken_ms, "a", total("3"), true);
-        world.gate.consume_parked(&call).await.unwrap()
+        world.gate.consume_parked(&call, true).await.unwrap()
     };
     assert_matches!(
         consume(START_MS + TTL_MS).await,

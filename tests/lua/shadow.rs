@@ -12,7 +12,7 @@ use tollgate::gate::{HoldOutcome, ReserveMode, ReserveOutcome, Totals, UndoOutco
 use super::undo::undo;
 use crate::gate::server::Mode;
 use crate::gate::world::*;
-use crate::properties::gate::algorithms::rows;
+use crate::properties::gate::algorithms::all_rows;
 use crate::support::matching::assert_matches;
 
 const SECOND_MS: i64 = 1_000;
@@ -38,7 +38,7 @@ fn would_refuse(outcome: ReserveOutcome) -> Vec<usize> {
 
 #[tokio::test]
 async fn a_limit_turned_from_shadow_to_hard_goes_on_as_if_it_had_always_been_hard() {
-    for row in rows() {
+    for row in all_rows() {
         let name = row.name;
         let (hard, shadow) = (World::warm(Mode::Alone).await, World::warm(Mode::Alone).await);
         let limit = Counter { parameters: row.turning, ..limit(b"limit---", 10) };

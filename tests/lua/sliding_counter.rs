@@ -71,6 +71,8 @@ async fn a_sliding_counter_takes_work_of_a_clock_that_went_back_and_not_that_of_
     let back = ask_for("c", 1).at(START_MS - 10 * SECOND_MS);
     assert_matches!(world.reserve(&back).await, ReserveOutcome::Refused { .. });
     assert_eq!(counts(&world, 6 * SECOND_MS).await, (0, 9), "it slides out by the time of its own");
+    done(world.consume_at(START_MS - 4 * SECOND_MS, "b", total("2"), true).await);
+    assert_eq!(counts(&world, 0).await, (2, 9), "it is counted in the step of its time");
     world.hold(&ask_for("d", 1).at(START_MS - 11 * SECOND_MS)).await;
 }
 

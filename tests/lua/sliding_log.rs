@@ -11,6 +11,7 @@ use crate::support::matching::assert_matches;
 
 const SECOND_MS: i64 = 1_000;
 const LENGTH_MS: i64 = 10 * SECOND_MS;
+const DAY_MS: i64 = 86_400_000;
 
 /// A thousand pages within ten seconds, in at most so many entries.
 fn log_of(entries_max: i64) -> Counter {
@@ -33,6 +34,25 @@ fn key(world: &World) -> String {
 /// How many members the log has: its entries, and their sums.
 fn members(world: &World) -> i64 {
     redis::from_redis_value(world.server.command(&["ZCARD", &key(world)])).unwrap()
+}
+
+/// In how many ms the log ends by itself; -1 for never.
+fn left_ms(world: &World) -> i64 {
+    redis::from_redis_value(world.server.command(&["PTTL", &key(world)])).unwrap()
+}
+
+/// Holds by Redis's own clock.
+async fn hold_by_redis_clock(world: &World, ask: &Ask) {
+    let ask = Ask { valid: (0, i64::MAX), ..ask.clone() };
+    let body = world.body(&ask);
+    let call = ReserveCall { now_ms: None, ..world.reserve_call(&ask, &body) };
+    assert_matches!(world.gate.reserve(&call).await.unwrap(), ReserveOutcome::Admitted { .. });
+}
+
+/// How long such work has to wait before it may fit.
+async fn wait_ms(world: &World, ask: &Ask) -> Option<i64> {
+    let ReserveOutcome::Refused { refusing, .. } = world.reserve(ask).await else { panic!("not refused") };
+    refusing[0].1
 }
 
 async fn counts(world: &World, after_ms: i64) -> (i64, i64) {
@@ -175,10 +195,79 @@ async fn a_log_ends_by_itself_behind_its_newest_entry_and_a_read_makes_none(
     let world = World::warm(mode).await;
     counts(&world, 0).await;
     assert_eq!(members(&world), 0);
-    let ask = Ask { valid: (0, i64::MAX), ..ask_for("a", 4) };
-    let body = world.body(&ask);
-    let call = ReserveCall { now_ms: None, ..world.reserve_call(&ask, &body) };
-    assert_matches!(world.gate.reserve(&call).await.unwrap(), ReserveOutcome::Admitted { .. });
-    let left_ms: i64 = redis::from_redis_value(world.server.command(&["PTTL", &key(&world)])).unwrap();
-    assert!((LENGTH_MS..2 * 3_600_000).contains(&left_ms), "{left_ms}");
+    let of_a_day = sliding_log::Parameters { length_ms: DAY_MS, entries_max: 1_000 };
+    let ask = ask_for("a", 4).under([Counter { parameters: Parameters::SlidingLog(of_a_day), ..log() }]);
+    hold_by_redis_clock(&world, &ask).await;
+    let left_ms = left_ms(&world);
+    assert!((DAY_MS..DAY_MS + 2 * 3_600_000).contains(&left_ms), "{left_ms}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_log_that_a_parked_consume_makes_ends_by_itself_too(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    hold_by_redis_clock(&world, &ask_for("a", 4).lasting(SECOND_MS)).await;
+    let born_at_ms = world.record("a").await.unwrap().head.born_at_ms;
+    assert_eq!(world.sweep(born_at_ms + 3 * SECOND_MS).await, 1);
+    assert_eq!(members(&world), 0);
+    let call = world.consume_call(born_at_ms + 1, "a", total("6"), true);
+    done(world.gate.consume_parked(&call, false).await.unwrap());
+    assert_eq!(members(&world), 2);
+    let left_ms = left_ms(&world);
+    assert!((1..2 * 3_600_000).contains(&left_ms), "{left_ms}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_late_consume_is_counted_in_the_log_of_a_tenant_that_waited_for_a_new_counter(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4).lasting(SECOND_MS)).await;
+    assert_eq!(world.sweep(START_MS + 3 * SECOND_MS).await, 1);
+    world.wait_for_ledger(START_MS + 4 * SECOND_MS).await;
+    done(world.consume_at(START_MS + 5 * SECOND_MS, "a", total("6"), true).await);
+    assert_eq!(counts(&world, 5 * SECOND_MS).await, (6, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn work_that_comes_again_with_the_same_figures_counts_twice_each_as_long_as_its_own(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    let used = |at_ms: i64| ask_for("a", 5).by(ReserveMode::Usage).at(START_MS + at_ms);
+    for at_ms in [0, SECOND_MS] {
+        world.hold(&used(at_ms)).await;
+        world.server.command(&["DEL", &world.record_key("a")]);
+    }
+    assert_eq!(counts(&world, SECOND_MS).await, (10, 0));
+    assert_eq!(counts(&world, LENGTH_MS).await, (5, 0));
+    assert_eq!(counts(&world, LENGTH_MS + SECOND_MS).await, (0, 0));
+    // The first has slid out, and the third is entered where it still stands.
+    world.hold(&used(LENGTH_MS)).await;
+    assert_eq!((counts(&world, LENGTH_MS).await, members(&world)), ((10, 0), 3));
+    assert_eq!(counts(&world, 2 * LENGTH_MS - 1).await, (5, 0));
+    assert_eq!(counts(&world, 2 * LENGTH_MS).await, (0, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn where_holds_stand_in_the_way_of_a_log_the_next_end_is_the_earliest_that_can_help(
+    #[values(Mode::Alone, Mode::Cluster)] mode: Mode,
+) {
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("used", 4).by(ReserveMode::Usage)).await;
+    world.hold(&ask_for("held", 5).lasting(2_500)).await;
+    assert_eq!(wait_ms(&world, &ask_for("asks", 5)).await, Some(2_500), "when the hold has ended");
+    assert_eq!(wait_ms(&world, &ask_for("asks", 7)).await, Some(LENGTH_MS), "when what is used has slid out");
+    assert_eq!(wait_ms(&world, &ask_for("asks", 11)).await, None);
+
+    let full = World::warm(mode).await;
+    full.hold(&pages("used", 1).under([log_of(2)]).by(ReserveMode::Usage)).await;
+    full.hold(&pages("held", 1).under([log_of(2)]).lasting(2_500)).await;
+    let next = pages("next", 1).under([log_of(2)]);
+    assert_eq!(wait_ms(&full, &next).await, Some(2_500), "its entry is taken out when the hold ends");
 }

@@ -7,6 +7,7 @@ use tollgate::domain::algorithms::{Parameters, leaky_bucket, sliding_log};
 use tollgate::domain::counter::Counter;
 use tollgate::domain::limit::Kind;
 use tollgate::domain::reservation::CounterField;
+use tollgate::gate::ReserveOutcome;
 
 use crate::gate::server::Server;
 use crate::gate::world::*;
@@ -70,6 +71,25 @@ async fn a_soft_limit_refuses_nothing_whatever_its_algorithm() {
         }
         done(world.release(&format!("third-{number}"), tollgate::gate::Totals::Default).await);
     }
+    let full = world.key(&format!("log:{}:soft--{:02}", world.tenant, limits(5).len() + 1));
+    let members: i64 = redis::from_redis_value(server.command(&["ZCARD", &full])).unwrap();
+    assert_eq!(members, 2, "a log that is full takes no more entries");
+}
+
+#[tokio::test]
+async fn of_several_queues_the_longest_says_when_the_work_may_start() {
+    let world = World::over(Server::own()).await;
+    world.warm_up(Default::default()).await;
+    let queue = |name: &[u8; 8], per_ms| {
+        let drain = Drain { units: 1, per_ms };
+        let parameters = leaky_bucket::Parameters { drain, max_wait_ms: 1_000_000 };
+        Counter { parameters: Parameters::LeakyBucket(parameters), ..limit(name, 100) }
+    };
+    let both = [queue(b"slow----", 2_000), queue(b"quick---", 1_000)];
+    world.hold(&pages("first", 3).under(both.clone())).await;
+    let outcome = world.reserve(&pages("second", 1).under(both)).await;
+    let ReserveOutcome::Admitted { start_after_ms, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(start_after_ms, 6_000);
 }
 
 #[tokio::test]

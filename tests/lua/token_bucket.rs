@@ -82,6 +82,12 @@ async fn a_bucket_takes_work_of_a_clock_that_went_back_and_not_that_of_one_that_
     assert_matches!(world.reserve(&back).await, ReserveOutcome::Refused { .. });
     assert_eq!(level(&world, -1).await, (10, 10), "nothing comes back while the clock is behind");
     world.hold(&ask_for("c", 1).at(START_MS - 10 * SECOND_MS - 1)).await;
+
+    let world = World::warm(mode).await;
+    world.hold(&ask_for("a", 4)).await;
+    world.hold(&ask_for("b", 2).at(START_MS - 500)).await;
+    done(world.consume_at(START_MS - 400, "b", total("3"), true).await);
+    assert_eq!(level(&world, 0).await, (7, 4), "it is counted where it was taken");
 }
 
 #[rstest]

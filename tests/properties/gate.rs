@@ -23,7 +23,7 @@ use tollgate::gate::{
     ReserveMode, ReserveOutcome, ResolveOutcome, RestorePage, RestoredCounter, Totals, WarmState,
 };
 
-use algorithms::{Row, rows};
+use algorithms::{Row, all_rows, interval, rows};
 use sequences::{Step, counters, mixed_counters, rules, some_in_shadow, steps};
 
 use crate::gate::server::Server;
@@ -266,7 +266,7 @@ async fn behave_alike(server: Arc<Server>, rules: Vec<Rule>, counters: Vec<Count
 fn the_gate_behaves_like_its_model_through_any_sequence_of_calls() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
-    for Row { name, turning, .. } in rows() {
+    for Row { name, turning, .. } in all_rows() {
         let cases = if turning.window().is_some() { CASES } else { CASES / 2 };
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         let sequence = (rules(), counters(turning), steps());
@@ -301,7 +301,7 @@ fn the_gate_behaves_like_its_model_under_up_to_sixteen_limits_of_all_algorithms(
 fn the_gate_behaves_like_its_model_with_limits_in_shadow() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
-    for Row { name, turning, .. } in rows() {
+    for Row { name, turning, .. } in all_rows() {
         let config = Config { cases: SHADOW_CASES, failure_persistence: None, ..Config::default() };
         let sequence = (rules(), some_in_shadow(counters(turning)), steps());
         let run = TestRunner::new(config).run(&sequence, |(rules, counters, steps)| {
@@ -324,7 +324,7 @@ fn sort_of(answer: &Answer) -> String {
 
 #[test]
 fn the_sequences_reach_every_sort_of_answer() {
-    for row in rows() {
+    for row in all_rows() {
         let turning = row.turning;
         let mut runner = TestRunner::deterministic();
         let mut counts = BTreeMap::<String, u32>::new();

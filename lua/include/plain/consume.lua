@@ -108,7 +108,7 @@ local function plain_consume(real, now, facts)
     end
   end
   -- write
-  flags = (is_degraded or ARGV[10] == '1') and 4 or 0
+  flags = (is_degraded or ARGV[10] ~= '0') and 4 or 0
   local head = string.sub(raw, 9, 40)
   local id = call('XADD', KEYS[2], epoch_text .. '-*', 'e', pack('<BBi8c0BBBBBI4c0c0c0', 1, EVENT_CONSUME, now, ARGV[4], 1,
     1, STATE_CONSUMED, line_count, flags, step + 1, head, string.sub(raw, 41, 48), lines))

@@ -8,6 +8,7 @@ pub mod cell;
 pub mod concurrency;
 mod fields;
 pub mod fixed_window;
+pub mod interval;
 pub mod leaky_bucket;
 pub mod sliding_counter;
 pub mod sliding_log;
@@ -41,6 +42,8 @@ macro_rules! for_each_algorithm {
             leaky_bucket::LeakyBucket = 6;
             /// By a list of all that was admitted.
             sliding_log::SlidingLog = 7;
+            /// By the time since the last call; an operation's, and no limit's.
+            interval::Interval = 8;
         }
     };
 }
@@ -51,6 +54,8 @@ pub trait Definition: Sized {
     type Parameters: Counting;
     /// Whether the ledger can restore what was counted, so that it survives a loss of the gate's memory.
     const IS_RESTORABLE: bool;
+    /// Whether limits may name it.
+    const IS_OF_LIMITS: bool = true;
     /// Reads a limit's fields; the error names the field that is missing or out of place.
     fn read(fields: &Fields) -> Result<Self, String>;
     /// Writes the fields that [`Self::read`] reads.
@@ -163,6 +168,11 @@ macro_rules! define {
         impl AlgorithmName {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Whether limits may name it.
+            pub fn is_of_limits(self) -> bool {
+                match self { $(Self::$name => $module::$name::IS_OF_LIMITS,)* }
+            }
 
             /// Its word in policy and answers.
             pub fn as_str(self) -> &'static str {

@@ -132,7 +132,7 @@ fn a_wrong_operation_names_every_fault() {
 #[test]
 fn an_operation_refuses_what_it_does_not_serve() {
     let read = |text: &str| serde_json::from_str::<Operation>(text).map_err(|e| e.to_string());
-    assert!(read(r#"{"id":"a","costs":[],"duplicate_within_seconds":5}"#).unwrap_err().contains("duplicate"));
+    assert!(read(r#"{"id":"a","costs":[],"estimate":"learned"}"#).unwrap_err().contains("estimate"));
     assert!(read(r#"{"id":"a","costs":[{"meter":"page","base":1.5}]}"#).is_err());
     assert!(read(r#"{"id":"a","costs":[{"meter":"page","round":"sideways"}]}"#).is_err());
     let twice = r#"{"id":"a","costs":[{"meter":"page","weights":{"n":1,"n":2}}]}"#;

@@ -15,12 +15,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::document::Definitions;
-use crate::domain::ids::{InvalidId, LimitId, MeterId, Subject, SubjectId, SubjectKind};
+use crate::domain::ids::{InvalidId, LimitId, MeterId, OperationId, Subject, SubjectId, SubjectKind};
 use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::reservation::CounterField;
 
 /// The prefix of a quota's counter before its meter; no limit id has a slash.
 const QUOTA_PREFIX: &str = "quota/";
+/// The same of an operation's least time between calls, before the operation.
+const INTERVAL_PREFIX: &str = "interval/";
 
 /// A counter's name inside a tenant: a limit's id, or `quota/` and a meter's id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,6 +38,11 @@ impl CounterName {
     /// The counter of a quota.
     pub fn of_quota(meter: &MeterId) -> Self {
         Self(format!("{QUOTA_PREFIX}{meter}").into())
+    }
+
+    /// The counter of an operation's least time between calls; it is in no stored policy.
+    pub fn of_interval(operation: &OperationId) -> Self {
+        Self(format!("{INTERVAL_PREFIX}{operation}").into())
     }
 
     /// The text itself.
@@ -93,6 +100,11 @@ impl LimitSignature {
     /// The signature of a quota.
     pub fn of_quota(meter: &MeterId) -> Self {
         Self::of_parts(&["quota", meter.as_str()])
+    }
+
+    /// The signature of a least time between calls.
+    pub fn of_interval() -> Self {
+        Self::of_parts(&["interval"])
     }
 
     fn of_parts(parts: &[&str]) -> Self {

@@ -11,7 +11,7 @@ use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::endpoint::EndpointPattern;
 use crate::domain::factor::Factor;
 use crate::domain::field_error::FieldError;
-use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId};
+use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, SubjectKind};
 use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::limited::Limited;
 use crate::domain::meter::{Meter, is_label};
@@ -139,6 +139,7 @@ impl<'a> Validator<'a> {
         if limit.from.zip(limit.until).is_some_and(|(from, until)| from >= until) {
             errors.push(FieldError::new("/until", "must be after from"));
         }
+        errors.extend(unfit_for_slots(limit));
         errors.extend(text("/message", limit.message.as_deref()));
         errors
     }
@@ -176,6 +177,7 @@ impl<'a> Validator<'a> {
         for (index, named) in tenant.subjects.iter().enumerate() {
             let stays = before.is_some_and(|before| before.subjects.contains(named));
             errors.extend(self.plan_reference(&format!("/subjects/{index}/plan"), &named.plan, stays));
+            errors.extend(sharing("a plan of its own", &format!("/subjects/{index}/kind"), &named.kind));
         }
         errors.extend(repeated("/overrides", "/id", tenant.overrides.iter().map(|each| &each.id)));
         for (index, each) in tenant.overrides.iter().enumerate() {
@@ -263,6 +265,11 @@ impl<'a> Validator<'a> {
             }
             _ => {}
         }
+        errors.extend(
+            each.subject
+                .as_ref()
+                .and_then(|subject| sharing("an override of its own", "/subject/kind", &subject.kind)),
+        );
         match (each.capacity, each.factor, each.kind) {
             (Some(_), Some(_), _) => {
                 errors.push(FieldError::new("/capacity", "give a capacity or a factor, one of the two"));
@@ -370,6 +377,33 @@ impl<'a> Validator<'a> {
             }
         }
     }
+}
+
+/// Why a limit cannot count subjects that share slots: the books do not name them, so nothing of theirs is restored,
+/// and a log would have an entry for each of them.
+fn unfit_for_slots(limit: &Limit) -> Vec<FieldError> {
+    let Some(kind) = limit.subject_kind.as_ref().filter(|kind| kind.shares_slots()) else {
+        return Vec::new();
+    };
+    let mut errors = Vec::new();
+    if limit.class == Class::Quota {
+        let message =
+            format!("must be rate: subjects of the kind `{kind}` share slots, which the books do not name");
+        errors.push(FieldError::new("/class", message));
+    }
+    if matches!(limit.algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) {
+        let message = format!(
+            "must be another: subjects of the kind `{kind}` share slots, of which neither entries nor holds are kept apart"
+        );
+        errors.push(FieldError::new("/algorithm", message));
+    }
+    errors
+}
+
+/// A subject that shares its slot with others cannot have something of its own.
+fn sharing(what: &str, pointer: &str, kind: &SubjectKind) -> Option<FieldError> {
+    let message = || format!("subjects of the kind `{kind}` share slots, so none can have {what}");
+    kind.shares_slots().then(|| FieldError::new(pointer, message()))
 }
 
 fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {

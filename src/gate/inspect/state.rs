@@ -28,6 +28,15 @@ pub(super) fn light_header_rows(bytes: &[u8]) -> Rows {
     }
 }
 
+/// The first submission of some guarded work.
+pub(super) fn work_rows(bytes: &[u8]) -> Result<Rows, Undecodable> {
+    let mut reader = Reader::new(bytes);
+    let (epoch, made_at_ms) = (reader.i64()?, reader.i64()?);
+    let reservation = String::from_utf8_lossy(reader.rest()).into_owned();
+    let made_at = ("made at".into(), instant(made_at_ms));
+    Ok(vec![("epoch".into(), epoch.to_string()), made_at, ("reservation".into(), reservation)])
+}
+
 fn read_header(bytes: &[u8], is_tenant: bool) -> Result<Rows, Undecodable> {
     let mut reader = Reader::new(bytes);
     let epoch = reader.i64()?;

@@ -35,7 +35,8 @@ type Schemas = Vec<(String, RefOr<Schema>)>;
 static SCHEMAS: LazyLock<BTreeMap<String, RefOr<Schema>>> = LazyLock::new(|| {
     let mut schemas: BTreeMap<_, _> = serde_json::from_str(include_str!("domain.json")).unwrap_or_default();
     if let Some(RefOr::T(Schema::Object(algorithm))) = schemas.get_mut("Algorithm") {
-        algorithm.enum_values = Some(AlgorithmName::ALL.iter().map(|name| name.as_str().into()).collect());
+        let of_limits = AlgorithmName::ALL.iter().filter(|name| name.is_of_limits());
+        algorithm.enum_values = Some(of_limits.map(|name| name.as_str().into()).collect());
     }
     schemas
 });

@@ -44,7 +44,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "limit" => page(),
         "cursor" => text().pattern(Some(CURSOR)).into(),
         "state" => text().enum_values(Some(["clean", "drift", "repaired", "refused"])).into(),
-        "format" => text().enum_values(Some(["json", "csv"])).into(),
+        "format" => text().enum_values(Some(["json", "csv", "xlsx", "focus", "html"])).into(),
         "granularity" => text().enum_values(Some(["hour", "day", "month"])).into(),
         "group_by" => {
             let words = "(meter|subject|operation|tenant|plan)";
@@ -67,7 +67,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
 fn id(pattern: &str) -> Option<RefOr<Schema>> {
     let (kind, _) = pattern.trim_start_matches("/v1/").trim_start_matches("admin/").split_once('/')?;
     Some(match kind {
-        "reservations" | "grants" => uuid(),
+        "reservations" | "grants" | "decisions" => uuid(),
         "tenants" => TenantId::schema(),
         "meters" => MeterId::schema(),
         "operations" => OperationId::schema(),

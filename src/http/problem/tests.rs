@@ -94,6 +94,8 @@ fn refusal(code: RefusalCode, retry_after_ms: Option<i64>) -> OperationError {
         detail: "refused".into(),
         retry_after_ms,
         decision_id: Uuid::nil(),
+        asked: Vec::new(),
+        policy_version: 1,
         refused_by,
         limits: vec![limit()],
     }))
@@ -108,6 +110,8 @@ fn document(problem: &Problem) -> Value {
 #[case(OperationError::Malformed("m".into()), 400, "invalid_request")]
 #[case(OperationError::NotFound("m".into()), 404, "not_found")]
 #[case(OperationError::KeyReused(reservation()), 422, "idempotency_key_reused")]
+#[case(OperationError::Duplicate(reservation().id, Some(reservation())), 409, "duplicate_submission")]
+#[case(OperationError::Duplicate(reservation().id, None), 409, "duplicate_submission")]
 #[case(rejected(Rejection::AlreadyResolved), 409, "already_resolved")]
 #[case(rejected(Rejection::Expired), 410, "reservation_expired")]
 #[case(rejected(Rejection::AmountDecreased(0)), 422, "amount_decreased")]

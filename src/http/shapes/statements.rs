@@ -174,36 +174,26 @@ impl From<&Line> for StatementLineAnswer {
     }
 }
 
-impl From<DraftStatement> for DraftStatementAnswer {
-    fn from(draft: DraftStatement) -> Self {
-        let DraftStatement {
-            tenant,
-            plan,
-            policy_version,
-            period,
-            zone,
-            bill,
-            unpriced,
-            as_of_ms,
-            as_of_event,
-        } = draft;
+impl From<&DraftStatement> for DraftStatementAnswer {
+    fn from(draft: &DraftStatement) -> Self {
+        let bill = draft.bill.as_ref();
         let lines = bill.iter().flat_map(|bill| bill.lines());
         Self {
-            tenant: tenant.to_string(),
+            tenant: draft.tenant.to_string(),
             status: "draft",
-            plan: plan.map(|plan| plan.to_string()),
-            policy_version,
+            plan: draft.plan.as_ref().map(ToString::to_string),
+            policy_version: draft.policy_version,
             period: PeriodAnswer {
-                start: rfc3339(period.start_ms),
-                end: rfc3339(period.end_ms),
-                time_zone: zone,
+                start: rfc3339(draft.period.start_ms),
+                end: rfc3339(draft.period.end_ms),
+                time_zone: draft.zone.clone(),
             },
-            currency: bill.as_ref().map(|bill| bill.currency().code()),
+            currency: bill.map(|bill| bill.currency().code()),
             lines: lines.map(StatementLineAnswer::from).collect(),
-            unpriced: unpriced.iter().map(ToString::to_string).collect(),
-            total: bill.as_ref().map_or_else(|| "0".to_owned(), |bill| bill.total().to_string()),
-            as_of: rfc3339(as_of_ms),
-            as_of_event: as_of_event.to_string(),
+            unpriced: draft.unpriced.iter().map(ToString::to_string).collect(),
+            total: bill.map_or_else(|| "0".to_owned(), |bill| bill.total().to_string()),
+            as_of: rfc3339(draft.as_of_ms),
+            as_of_event: draft.as_of_event.to_string(),
         }
     }
 }

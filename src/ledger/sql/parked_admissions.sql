@@ -1,4 +1,4 @@
--- Parked admissions that are not booked. An admission's gate time is the birth of its reservation.
+-- Parked admissions that are not booked, in the order in which they were taken. Only an event is born at another time.
 SELECT number, tenant, reservation_id, taken_at, payload, state
 FROM parked
 WHERE tenant = $1 AND state = 'waiting' AND call IN ('reserve', 'usage')

@@ -1,10 +1,12 @@
 //! Counts each decision of the calls by its outcome, and logs each refusal with the limits that refuse.
 
 use super::Calls;
+use super::decision_log::Refused;
+use crate::domain::ids::OperationId;
 use crate::domain::rejection::Rejection;
-use crate::operations::answers::LimitStatus;
+use crate::operations::answers::{Checked, LimitStatus};
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::requests::ReserveRequest;
+use crate::operations::requests::{CheckRequest, ReserveRequest};
 use crate::telemetry::labels::{Call, Outcome};
 
 impl Calls {
@@ -41,15 +43,50 @@ impl Calls {
             }
             Ok(_) => {}
             Err(OperationError::Refused(refusal)) => {
-                self.log.refused(name, request, refusal);
-                for refused in &refusal.refused_by {
-                    let algorithm = refused.limit.counter.algorithm();
-                    self.core.metrics.limit_refused(algorithm, refused.cause.as_str(), refusal.code.as_str());
-                }
+                self.refused(&Refused {
+                    call: name,
+                    tenant: &request.tenant,
+                    subjects: &request.subjects,
+                    operation: request.work.operation(),
+                    decision_id: refusal.decision_id,
+                    code: refusal.code,
+                    retry_after_ms: refusal.retry_after_ms,
+                    refused_by: &refusal.refused_by,
+                });
             }
             Err(_) => {}
         }
         self.decided(call, answer, replayed)
+    }
+
+    /// Counts and logs a check of light meters. A look is neither logged nor counted by limit.
+    pub(super) fn check_decided(
+        &self,
+        request: &CheckRequest,
+        operation: Option<&OperationId>,
+        checked: &Checked,
+    ) {
+        let outcome = if checked.allowed { Outcome::Admitted } else { Outcome::Refused };
+        self.core.metrics.decision(Call::Check, outcome);
+        let Some(code) = checked.code.filter(|_| !request.peeks) else { return };
+        self.refused(&Refused {
+            call: "check",
+            tenant: &request.tenant,
+            subjects: &request.subjects,
+            operation,
+            decision_id: checked.decision_id,
+            code,
+            retry_after_ms: checked.retry_after_ms,
+            refused_by: &checked.refused_by,
+        });
+    }
+
+    fn refused(&self, refused: &Refused<'_>) {
+        self.log.refused(refused);
+        for one in refused.refused_by {
+            let algorithm = one.limit.counter.algorithm();
+            self.core.metrics.limit_refused(algorithm, one.cause.as_str(), refused.code.as_str());
+        }
     }
 
     /// Counts the shadow limits that would have refused what was let through.
@@ -65,6 +102,7 @@ pub(super) fn outcome_of(error: &OperationError) -> Outcome {
     match error {
         OperationError::Refused(_) => Outcome::Refused,
         OperationError::KeyReused(_)
+        | OperationError::Duplicate(..)
         | OperationError::Rejected(Rejection::AlreadyResolved | Rejection::Expired, _) => Outcome::Conflict,
         OperationError::GateUnavailable(_)
         | OperationError::InQuarantine(_)

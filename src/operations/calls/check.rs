@@ -11,6 +11,7 @@ use crate::domain::amount::Units;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{OperationId, Partition};
 use crate::domain::policy::Resolved;
+use crate::domain::policy::intervals::OperationInterval;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::check::CHECKS_MAX;
 use crate::gate::{CheckAsk, CheckOutcome, GateError};
@@ -19,7 +20,7 @@ use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{Line, check_work, lines_of, refuse_archived};
 use crate::operations::requests::{CheckRequest, Work};
-use crate::telemetry::labels::{Call, Outcome, Script};
+use crate::telemetry::labels::{Call, Script};
 
 /// Why checks came to nothing, and which of them, where it is one's own.
 pub type FailedCheck = (Option<usize>, OperationError);
@@ -27,8 +28,10 @@ pub type FailedCheck = (Option<usize>, OperationError);
 /// A check that is understood.
 pub(super) struct Costed {
     work: Work,
-    lines: Vec<Line>,
+    pub(super) lines: Vec<Line>,
     operation: Option<OperationId>,
+    /// The operation's least time between calls.
+    interval: Option<OperationInterval>,
     /// Whether its meters are booked; otherwise the gate alone counts them.
     is_booked: bool,
 }
@@ -36,9 +39,9 @@ pub(super) struct Costed {
 /// A check under light counters.
 pub(super) struct LightCheck<'a> {
     pub(super) request: &'a CheckRequest,
-    costed: &'a Costed,
+    pub(super) costed: &'a Costed,
     pub(super) units: Vec<Units>,
-    entry: Arc<TenantEntry>,
+    pub(super) entry: Arc<TenantEntry>,
     hashes: Vec<SubjectHash>,
 }
 
@@ -84,14 +87,23 @@ impl Calls {
                 let asked: Vec<_> = chunk.iter().map(|(_, check)| check).collect();
                 let answers = self.check_light(partition, &asked, together).await;
                 let answers = answers.map_err(|error| self.failed(None, error))?;
-                for ((index, _), answer) in chunk.iter().zip(answers) {
-                    let outcome = if answer.allowed { Outcome::Admitted } else { Outcome::Refused };
-                    self.core.metrics.decision(Call::Check, outcome);
+                for ((index, check), answer) in chunk.iter().zip(answers) {
+                    self.check_decided(check.request, check.costed.operation.as_ref(), &answer);
+                    self.keep_light(check, &answer);
                     checked[*index] = Some(answer);
                 }
             }
         }
         Ok(checked.into_iter().flatten().collect())
+    }
+
+    fn keep_light(&self, check: &LightCheck<'_>, checked: &Checked) {
+        if checked.allowed && !self.decisions.samples(&check.request.tenant) {
+            return;
+        }
+        let lines: Vec<_> = check.costed.lines.iter().map(Line::asked).collect();
+        let by = (&lines[..], check.entry.policy.version);
+        self.keep_check(check.request, by, check.costed.operation.as_ref(), checked);
     }
 
     fn failed(&self, index: Option<usize>, error: OperationError) -> FailedCheck {
@@ -114,7 +126,9 @@ impl Calls {
                 "costs meters that are booked and others that are not: reserve the ones and check the others";
             return Err(OperationError::field("/operation", message));
         }
-        Ok(Costed { work, lines, operation, is_booked })
+        let interval = operation.as_ref().and_then(|operation| operation.interval());
+        let operation = operation.map(|operation| operation.id.clone());
+        Ok(Costed { work, lines, operation, interval, is_booked })
     }
 
     /// The checks under light counters, by number, each with its tenant. Tenants are made only where all others are
@@ -227,17 +241,22 @@ impl Calls {
         let resolved = check
             .entry
             .policy
-            .resolve(meters, &request.subjects, operation, at_ms, &windows)
+            .resolve(meters.iter().copied(), &request.subjects, operation, at_ms, &windows)
+            .and_then(|resolved| match &check.costed.interval {
+                Some(interval) => resolved.with_interval(interval, meters, request.subjects.len()),
+                None => Ok(resolved),
+            })
             .map_err(|error| OperationError::field("/subjects", error.to_string()))?;
         if resolved.counters.iter().any(counts_holds_only) {
             let message = "falls under a limit of what runs at once: a check holds nothing, reserve instead";
             return Err(OperationError::field("/operation", message));
         }
-        let resolved = match self.preparation.refuse_without_limit(lines, &resolved) {
-            Ok(()) => Ok(resolved),
-            Err(OperationError::Refused(refusal)) => Err(refusal),
-            Err(error) => return Err(error),
-        };
+        let resolved =
+            match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {
+                Ok(()) => Ok(resolved),
+                Err(OperationError::Refused(refusal)) => Err(refusal),
+                Err(error) => return Err(error),
+            };
         Ok(Resolution { check, resolved })
     }
 

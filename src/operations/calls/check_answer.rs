@@ -27,7 +27,8 @@ impl Taken {
     fn add(&mut self, counters: &[Counter], subjects: &[Subject], units: &[Units]) {
         for counter in counters {
             let taken = self.0.entry((counter.subject(subjects).cloned(), counter.field)).or_default();
-            *taken = taken.saturating_add(need(&counter.lines, units));
+            let need = counter.parameters.need(need(&counter.lines, units), true);
+            *taken = taken.saturating_add(need);
         }
     }
 }
@@ -86,7 +87,14 @@ fn answer(
     };
     let before: Vec<_> = taken.map(before).unwrap_or_default();
     let subjects: Vec<_> = request.subjects.iter().collect();
-    let asked = Asked { amounts: units, before: &before, best_effort: false, subjects: &subjects };
+    let asked = Asked {
+        lines: &each.check.costed.lines,
+        amounts: units,
+        before: &before,
+        best_effort: false,
+        subjects: &subjects,
+        policy_version: each.check.entry.policy.version,
+    };
     refused(refusal(asked, &resolved.counters, &readings, &refusing, now_ms), units)
 }
 
@@ -102,6 +110,7 @@ pub(super) fn allowed(limits: Vec<LimitStatus>, units: &[Units]) -> Checked {
         degraded: false,
         limits,
         refused_by: Vec::new(),
+        code: None,
     }
 }
 
@@ -117,6 +126,7 @@ pub(super) fn refused(refusal: Refusal, units: &[Units]) -> Checked {
         degraded: false,
         limits: refusal.limits,
         refused_by: refusal.refused_by,
+        code: Some(refusal.code),
     }
 }
 

@@ -43,14 +43,16 @@ impl Calls {
                     degraded,
                     limits,
                     refused_by,
+                    code: None,
                 }
             })
         } else {
             self.record_usage(request, Ack::Gate).await.map(|recorded| {
+                let decision_id = recorded.decision_id();
                 let Reservation { limits, degraded, replayed, record, .. } = recorded;
                 let degraded = degraded || record.head.degraded;
                 let start_after_ms = record.head.start_after_ms;
-                Checked { degraded, replayed, start_after_ms, ..allowed(limits, &units) }
+                Checked { degraded, replayed, start_after_ms, decision_id, ..allowed(limits, &units) }
             })
         };
         match checked {

@@ -6,15 +6,28 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use uuid::Uuid;
 
-use crate::domain::ids::Subject;
+use crate::domain::ids::{OperationId, Subject, TenantId};
 use crate::domain::limit::Percent;
-use crate::operations::answers::{Refusal, RefusedLimit};
+use crate::operations::answers::{RefusalCode, RefusedLimit};
 use crate::operations::options::DecisionLogOptions;
-use crate::operations::requests::{ReserveRequest, Work};
+use crate::operations::requests::ReserveRequest;
 
 /// How many bytes of a subject's hash a line shows.
 const HASH_BYTES: usize = 4;
+
+/// A refusal, whatever call it answers.
+pub(super) struct Refused<'a> {
+    pub(super) call: &'a str,
+    pub(super) tenant: &'a TenantId,
+    pub(super) subjects: &'a [Subject],
+    pub(super) operation: Option<&'a OperationId>,
+    pub(super) decision_id: Uuid,
+    pub(super) code: RefusalCode,
+    pub(super) retry_after_ms: Option<i64>,
+    pub(super) refused_by: &'a [RefusedLimit],
+}
 
 /// Writes the lines.
 pub(super) struct DecisionLog {
@@ -38,21 +51,21 @@ impl DecisionLog {
     }
 
     /// Notes a refusal, unless so many were noted in this second that it is only counted.
-    pub(super) fn refused(&self, call: &str, request: &ReserveRequest, refusal: &Refusal) {
+    pub(super) fn refused(&self, refused: &Refused<'_>) {
         let Some(limiter) = &self.refusals else { return };
         if limiter.check().is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
         tracing::info!(
-            call,
-            tenant = %request.tenant,
-            subjects = self.hashes(&request.subjects),
-            operation = operation(request),
-            decision = %refusal.decision_id,
-            code = refusal.code.as_str(),
-            retry_after_ms = refusal.retry_after_ms,
-            refused_by = names(&refusal.refused_by),
+            call = refused.call,
+            tenant = %refused.tenant,
+            subjects = self.hashes(refused.subjects),
+            operation = refused.operation.map(OperationId::as_str),
+            decision = %refused.decision_id,
+            code = refused.code.as_str(),
+            retry_after_ms = refused.retry_after_ms,
+            refused_by = names(refused.refused_by),
             left_out = self.left_out.swap(0, Ordering::Relaxed),
             "refused"
         );
@@ -68,7 +81,7 @@ impl DecisionLog {
             call,
             tenant = %request.tenant,
             subjects = self.hashes(&request.subjects),
-            operation = operation(request),
+            operation = request.work.operation().map(OperationId::as_str),
             "admitted"
         );
     }
@@ -86,13 +99,6 @@ impl DecisionLog {
             }
         }
         text
-    }
-}
-
-fn operation(request: &ReserveRequest) -> Option<&str> {
-    match &request.work {
-        Work::Operation { operation, .. } => Some(operation.as_str()),
-        Work::Lines { operation, .. } => operation.as_ref().map(|operation| operation.as_str()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::repeat::key_reused;
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::UNITS_MAX;
-use crate::domain::ids::{OutboxId, ReservationId};
+use crate::domain::ids::{Epoch, OutboxId, ReservationId};
 use crate::domain::parked::CounterLife;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::Record;
@@ -53,7 +53,7 @@ impl Calls {
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.park_event(entry, request, &prepared, away)).await;
         }
-        let mut ledger_asked = false;
+        let mut asked_in = Epoch::default();
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
         loop {
             self.admission.may_record()?;
@@ -61,6 +61,9 @@ impl Calls {
             let (resolved, record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
             self.memory.open_periods_of(entry, &resolved).await?;
             let lives = self.memory.lives_now(entry, &record, &lives);
+            let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
+            // What the ledger said holds for the epoch in which it was asked.
+            let ledger_asked = asked_in != Epoch::default() && asked_in == epoch;
             let call = RecordCall {
                 id: prepared.id,
                 record: &record,
@@ -85,15 +88,14 @@ impl Calls {
                     recovery.again()?;
                 }
                 Ok(RecordOutcome::Cold(cold)) => {
-                    // What was brought back of this event went with the epoch that has ended.
-                    ledger_asked = false;
+                    asked_in = Epoch::default();
                     recovery.restore_admission(entry, &cold, &record).await?;
                 }
                 Ok(RecordOutcome::AskLedger { last_id }) => {
                     if let Some(known) = recovery.ask_ledger(prepared.id, last_id).await? {
                         return recorded_as(&prepared, known.record);
                     }
-                    ledger_asked = true;
+                    asked_in = epoch;
                 }
                 Err(error) => {
                     if let Some(away) = recovery.after_failure(error).await? {

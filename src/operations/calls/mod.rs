@@ -8,6 +8,7 @@ mod check_booked;
 mod decision_log;
 mod events;
 mod expire;
+mod explained;
 mod refusal;
 mod repeat;
 mod reserve;
@@ -23,6 +24,7 @@ pub use check::FailedCheck;
 use decision_log::DecisionLog;
 
 use crate::operations::core::Core;
+use crate::operations::decisions::Decisions;
 use crate::operations::memory::Memory;
 use crate::operations::options::OperationsOptions;
 use crate::operations::outage::Outage;
@@ -39,6 +41,7 @@ pub struct Calls {
     preparation: Arc<Preparation>,
     memory: Arc<Memory>,
     outage: Arc<Outage>,
+    decisions: Arc<Decisions>,
     log: DecisionLog,
     /// Whether anything new may be admitted now.
     pub admission: Admission,
@@ -52,10 +55,11 @@ impl Calls {
         preparation: Arc<Preparation>,
         memory: Arc<Memory>,
         outage: Arc<Outage>,
+        decisions: Arc<Decisions>,
         options: &OperationsOptions,
     ) -> Self {
         let admission = Admission::new(core.clone(), options);
         let log = DecisionLog::new(options.decision_log, &options.secret);
-        Self { core, policy, preparation, memory, outage, log, admission }
+        Self { core, policy, preparation, memory, outage, decisions, log, admission }
     }
 }

@@ -13,10 +13,13 @@ use crate::domain::limit::Class;
 use crate::gate::CounterReading;
 use crate::operations::answers::{Cause, Refusal, RefusalCode, RefusedLimit};
 use crate::operations::limit_status::LimitStatus;
+use crate::operations::preparation::Line;
 
 /// What was asked for.
 #[derive(Clone, Copy)]
 pub(in crate::operations) struct Asked<'a> {
+    /// The lines.
+    pub(in crate::operations) lines: &'a [Line],
     /// The amount of each line.
     pub(in crate::operations) amounts: &'a [Units],
     /// Per counter, what is asked for together with it and comes before; none where it is asked for alone.
@@ -25,6 +28,8 @@ pub(in crate::operations) struct Asked<'a> {
     pub(super) best_effort: bool,
     /// Its subjects.
     pub(in crate::operations) subjects: &'a [&'a Subject],
+    /// The version of the policy by which it is decided.
+    pub(super) policy_version: u64,
 }
 
 /// The refusal of a request under these counters, from their readings and the counters without room for all that was
@@ -45,7 +50,6 @@ pub(in crate::operations) fn refusal(
     let mut refused_by = Vec::with_capacity(refusing.len());
     for (index, wait_ms) in refusing {
         let Some(limit) = limits.get(*index) else { continue };
-        let line = limit.counter.line();
         let all = need(&limit.counter.lines, asked.amounts);
         let least = if asked.best_effort { least_need(&limit.counter.lines, asked.amounts) } else { all };
         let before = asked.before.get(*index).copied().unwrap_or_default();
@@ -57,8 +61,12 @@ pub(in crate::operations) fn refusal(
         // Each may fit alone, and all of them together never.
         let wait_ms = wait_ms.filter(|_| before == Units::ZERO || needed <= limit.capacity);
         let (one, code) = refused_by_one(limit.clone(), (needed, least), wait_ms);
-        let part = parts.entry(if asked.best_effort { line } else { 0 }).or_insert((code, None));
-        *part = (part.0.min(code), part.1.max(one.retry_after_ms));
+        let of_lines = limit.counter.lines.iter().map(|(line, _)| usize::from(*line));
+        let refused_parts: Vec<_> = if asked.best_effort { of_lines.collect() } else { vec![0] };
+        for number in refused_parts {
+            let part = parts.entry(number).or_insert((code, None));
+            *part = (part.0.min(code), part.1.max(one.retry_after_ms));
+        }
         refused_by.push(one);
     }
     let parts = parts.into_values().map(|(code, wait_ms)| (code, wait_ms.filter(|_| waiting_helps(code))));
@@ -66,7 +74,16 @@ pub(in crate::operations) fn refusal(
         .min_by_key(|(code, wait_ms)| (!waiting_helps(*code), *wait_ms))
         .unwrap_or((RefusalCode::RateLimited, None));
     let detail = refused_by.first().map_or_else(String::new, |first| first.message.clone());
-    Refusal { code, detail, retry_after_ms, decision_id: Uuid::now_v7(), refused_by, limits }
+    Refusal {
+        code,
+        detail,
+        retry_after_ms,
+        decision_id: Uuid::now_v7(),
+        asked: asked.lines.iter().map(Line::asked).collect(),
+        policy_version: asked.policy_version,
+        refused_by,
+        limits,
+    }
 }
 
 /// What the smallest part that a best effort would grant needs.
@@ -95,7 +112,11 @@ fn refused_by_one(
         (Some(_), Class::Quota) => RefusalCode::QuotaExceeded,
     };
     let refused = RefusedLimit {
-        cause: if held_only { Cause::Reserved } else { Cause::Consumed },
+        cause: match (limit.counter.is_interval(), held_only) {
+            (true, _) => Cause::Interval,
+            (false, true) => Cause::Reserved,
+            (false, false) => Cause::Consumed,
+        },
         needed,
         shortfall: needed.saturating_sub(limit.remaining),
         retry_after_ms: wait_ms,
@@ -115,6 +136,10 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
     let Some(wait_ms) = wait_ms else {
         return format!("{name} needs {needs}, more than its whole capacity {capacity}");
     };
+    if limit.counter.is_interval() {
+        let (seconds, next) = (limit.window_seconds(), rfc3339(limit.resets_at_ms));
+        return format!("{name} admits one call in {seconds} s; the next one at {next}");
+    }
     let why = match (held_only, span.per_seconds()) {
         (true, _) => "the rest is held by running work".to_owned(),
         (false, None) => format!("it resets at {}", rfc3339(limit.resets_at_ms)),

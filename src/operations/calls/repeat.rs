@@ -48,6 +48,17 @@ impl Calls {
     }
 }
 
+impl Calls {
+    /// The error for the same work submitted twice; it shows the reservation of the first, or why that cannot be read.
+    pub(super) async fn duplicate(&self, first: ReservationId, request: &ReserveRequest) -> OperationError {
+        match self.found(first, Some(&request.tenant)).await {
+            Ok(found) => OperationError::Duplicate(first, Some(Box::new(found))),
+            Err(OperationError::NotFound(_)) => OperationError::Duplicate(first, None),
+            Err(error) => error,
+        }
+    }
+}
+
 impl Repeat {
     /// The reserve's answer, with the current status.
     pub(super) fn answer(self, request: &ReserveRequest) -> Reserved {
@@ -61,6 +72,7 @@ impl Repeat {
             meter: line.meter.clone(),
             amount: units.held.to_amount(line.decimals),
             requested: requested(&line.meter),
+            decimals: line.decimals,
         });
         let head = &self.record.head;
         Reserved {

@@ -6,7 +6,8 @@ use super::repeat::{Repeat, key_reused};
 use super::reserve_answer::{answer_reserve, refusal_or_fault};
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
-use crate::domain::ids::OutboxId;
+use crate::domain::decision::DecidedCall;
+use crate::domain::ids::{Epoch, OutboxId};
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::{Body, Record};
 use crate::gate::{Gate, GateError, ReserveCall, ReserveMode, ReserveOutcome};
@@ -59,6 +60,7 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
+        self.keep_reserve(DecidedCall::Reserve, &request, &answer);
         self.admission_decided(
             (Call::Reserve, RESERVE),
             &request,
@@ -71,6 +73,7 @@ impl Calls {
     /// Reserves and consumes in one call: refused like a reserve, answered like a consume.
     pub async fn record_usage(&self, request: ReserveRequest, ack: Ack) -> Answer<Reservation> {
         let answer = self.usage(&request, ack).await;
+        self.keep_usage(&request, &answer);
         self.admission_decided(
             (Call::Usage, USAGE),
             &request,
@@ -87,6 +90,7 @@ impl Calls {
             Ok(Decision::Repeat(repeat)) => Ok(repeat.answer(&request)),
             Err(error) => Err(error),
         };
+        self.keep_reserve(DecidedCall::Usage, &request, &answer);
         self.admission_decided(
             (Call::Usage, USAGE),
             &request,
@@ -153,7 +157,7 @@ impl Calls {
     ) -> Answer<Decided> {
         let prepared = self.preparation.prepare(entry, request, call)?;
         let mut at_ms = self.core.clock.now_ms();
-        let mut ledger_asked = key_of(request).is_none();
+        let mut asked_in = Epoch::default();
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
         }
@@ -162,6 +166,9 @@ impl Calls {
             self.admission.may_admit(request.dry_run)?;
             let (resolved, body) = self.preparation.resolve(entry, request, &prepared, at_ms)?;
             let valid = entry.windows(at_ms).valid();
+            let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
+            // What the ledger said and gave back holds for the epoch in which it was asked.
+            let ledger_asked = key_of(request).is_none() || asked_in != Epoch::default() && asked_in == epoch;
             let gate_call = ReserveCall {
                 id: prepared.id,
                 partition: entry.partition,
@@ -177,6 +184,7 @@ impl Calls {
                 subject_windows_end_ms: subject_counters_end_ms(&resolved, at_ms),
                 may_be_known: !ledger_asked && self.memory.key_filters.may_know(prepared.id),
                 ledger_asked,
+                work: prepared.work.as_deref(),
                 now_ms: self.core.script_now(),
             };
             let decided = match self.core.timed(Script::Reserve, self.core.gate.reserve(&gate_call)).await {
@@ -186,14 +194,13 @@ impl Calls {
                     None
                 }
                 Ok(ReserveOutcome::Cold(cold)) => {
-                    // What the ledger gave back for this call was lost with the ended epoch.
-                    ledger_asked = key_of(request).is_none();
+                    asked_in = Epoch::default();
                     recovery.restore(entry, &cold, &resolved, &prepared.subjects, at_ms).await?;
                     None
                 }
                 Ok(ReserveOutcome::AskLedger { last_id }) => {
                     let known = recovery.ask_ledger(prepared.id, last_id).await?;
-                    ledger_asked = known.is_none();
+                    asked_in = if known.is_none() { epoch } else { Epoch::default() };
                     known.map(|known| (known_as(&prepared, known.record, at_ms), known.is_parked))
                 }
                 Err(error) => match recovery.after_failure(error).await? {
@@ -203,6 +210,9 @@ impl Calls {
                     }
                     None => None,
                 },
+                Ok(ReserveOutcome::Duplicate { first }) => {
+                    return Err(Box::pin(self.duplicate(first, request)).await);
+                }
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
                         self.remember(entry, &prepared, mode, *event, granted);

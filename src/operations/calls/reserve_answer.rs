@@ -28,6 +28,7 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
                 hold: Some(Hold { id, state, created_at_ms: now_ms, expires_at_ms }),
                 start_after_ms,
                 decision_id: decision_of(id, ADMISSION_STEP),
+                policy_version: prepared.policy_version,
                 lines: lines(&granted),
                 degraded,
                 limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms),
@@ -36,6 +37,7 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
         }
         ReserveOutcome::Allowed { granted, readings, start_after_ms, .. } => Ok(Reserved {
             start_after_ms,
+            policy_version: prepared.policy_version,
             allowed: Some(true),
             lines: lines(&granted),
             limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms)
@@ -48,6 +50,7 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
             if request.dry_run && best_effort && granted_by_line.iter().any(|units| *units > Units::ZERO) =>
         {
             Ok(Reserved {
+                policy_version: prepared.policy_version,
                 allowed: Some(true),
                 lines: lines(&granted_by_line),
                 limits: limit_statuses(resolved, &request.subjects, &readings, policy_now_ms),
@@ -64,6 +67,7 @@ pub(super) fn answer_reserve(request: &ReserveRequest, decided: Decided) -> Answ
                 limits: refusal.limits,
                 refused_by: refusal.refused_by,
                 decision_id: refusal.decision_id,
+                policy_version: refusal.policy_version,
                 ..blank(request)
             })
         }
@@ -83,7 +87,14 @@ pub(super) fn refusal_or_fault(
         ReserveOutcome::Refused { readings, refusing, now_ms, .. } => {
             let now_ms = now_ms.max(policy_now_ms);
             let subjects: Vec<_> = prepared.subjects.iter().map(|(subject, _)| subject).collect();
-            let asked = Asked { amounts: &prepared.units, before: &[], best_effort, subjects: &subjects };
+            let asked = Asked {
+                lines: &prepared.lines,
+                amounts: &prepared.units,
+                before: &[],
+                best_effort,
+                subjects: &subjects,
+                policy_version: prepared.policy_version,
+            };
             OperationError::Refused(Box::new(refusal(asked, counters, &readings, &refusing, now_ms)))
         }
         _ => OperationError::Internal("the gate gave an answer that fits no request".into()),
@@ -103,6 +114,7 @@ pub(super) fn blank(request: &ReserveRequest) -> Reserved {
         replayed: false,
         degraded: false,
         decision_id: Uuid::now_v7(),
+        policy_version: 0,
         limits: Vec::new(),
         refused_by: Vec::new(),
     }
@@ -115,6 +127,7 @@ fn reserved_lines(prepared: &Prepared, granted: &[Units], best_effort: bool) -> 
             meter: line.meter.id.clone(),
             amount: granted.to_amount(line.meter.decimals),
             requested: best_effort.then(|| line.amount()),
+            decimals: line.meter.decimals,
         })
         .collect()
 }

@@ -166,7 +166,7 @@ impl Memory {
         let ask = self.ask(resolved.counters.iter().map(|counter| (counter, None)).collect(), None);
         let ask = RestoreAsk { subjects_max: Some(SUBJECTS_KNOWN_MAX), ..ask };
         let snapshot = self.read_books(entry, &ask).await?;
-        let ask_until = snapshot.latest_born_at_ms.map_or(0, |born| born + self.key_filters.keyed_memory_ms);
+        let ask_until = snapshot.latest_at_ms.map_or(0, |latest| latest + self.key_filters.keyed_memory_ms);
         let warm = WarmState {
             ask_until_ms: ask_until,
             capacities,
@@ -307,7 +307,7 @@ impl Memory {
             with_open: true,
             open_of: subjects.map(|subjects| subjects.iter().copied().cloned().collect()),
             subjects_max: None,
-            born_since_ms: self.core.clock.now_ms() - self.key_filters.keyed_memory_ms,
+            latest_since_ms: self.core.clock.now_ms() - self.key_filters.keyed_memory_ms,
         }
     }
 

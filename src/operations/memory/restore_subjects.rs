@@ -188,7 +188,7 @@ impl Memory {
                 counters: counters.by_ref().take(booked_count(resolved)).collect(),
                 quotas: Vec::new(),
                 subjects: None,
-                latest_born_at_ms: None,
+                latest_at_ms: None,
             };
             let hash = self.core.gate.subject_hash(&entry.definition.id, subject);
             (hash, warm_subject(resolved, &own, subject))

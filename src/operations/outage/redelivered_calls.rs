@@ -208,13 +208,15 @@ impl Outage {
         change: &Change<'_>,
     ) -> Result<Option<ResolveOutcome>, Halt> {
         let mut recovery = self.memory.recovery(KEPT_CHANGING);
+        let by_test_clock = self.core.script_now().is_some();
         loop {
+            let gate = &self.core.gate;
             let outcome = match change {
                 Change::Consume(call) => {
-                    self.core.timed(Script::Consume, self.core.gate.consume_parked(call)).await
+                    self.core.timed(Script::Consume, gate.consume_parked(call, by_test_clock)).await
                 }
                 Change::Release(call) => {
-                    self.core.timed(Script::Release, self.core.gate.release_parked(call)).await
+                    self.core.timed(Script::Release, gate.release_parked(call, by_test_clock)).await
                 }
             };
             match outcome {

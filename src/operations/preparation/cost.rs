@@ -8,8 +8,10 @@ use crate::domain::field_error::child;
 use crate::domain::ids::{MeterId, OperationId};
 use crate::domain::lines::WorkLines;
 use crate::domain::meter::Meter;
+use crate::domain::operation::Operation;
 use crate::domain::policy::Policy;
 use crate::domain::reservation::LineRule;
+use crate::operations::answers::AskedLine;
 use crate::operations::error::{Answer, FieldError, OperationError};
 use crate::operations::requests::{CheckRequest, Work};
 
@@ -25,6 +27,11 @@ impl Line {
     /// The exact amount.
     pub(in crate::operations) fn amount(&self) -> Amount {
         self.units.to_amount(self.meter.decimals)
+    }
+
+    /// The line as it was asked for.
+    pub(in crate::operations) fn asked(&self) -> AskedLine {
+        AskedLine { meter: self.meter.id.clone(), units: self.units, decimals: self.meter.decimals }
     }
 
     /// What the reservation keeps of the meter.
@@ -46,16 +53,16 @@ impl Line {
 pub(in crate::operations) fn lines_of(
     policy: &Policy,
     work: &Work,
-) -> Answer<(Vec<Line>, Option<OperationId>)> {
+) -> Answer<(Vec<Line>, Option<Arc<Operation>>)> {
     match work {
         Work::Operation { operation, attributes } => {
-            let lines = costed(policy, operation, attributes)?;
-            Ok((lines, Some(operation.clone())))
+            let rule = known_operation(policy, operation)?;
+            let lines = costed_by(policy, &rule, attributes)?;
+            Ok((lines, Some(rule)))
         }
         Work::Lines { lines, operation } => {
-            if let Some(operation) = operation {
-                known_operation(policy, operation)?;
-            }
+            let operation =
+                operation.as_ref().map(|operation| known_operation(policy, operation)).transpose()?;
             let mut errors = Vec::new();
             let mut found: Vec<Line> = Vec::with_capacity(lines.len());
             for (index, (meter, amount)) in lines.iter().enumerate() {
@@ -66,11 +73,7 @@ pub(in crate::operations) fn lines_of(
                     }
                 }
             }
-            if errors.is_empty() {
-                Ok((found, operation.clone()))
-            } else {
-                Err(OperationError::Invalid(errors))
-            }
+            if errors.is_empty() { Ok((found, operation)) } else { Err(OperationError::Invalid(errors)) }
         }
     }
 }
@@ -139,10 +142,7 @@ fn usable_meter(policy: &Policy, meter: &MeterId) -> Result<Arc<Meter>, String> 
     }
 }
 
-fn known_operation(
-    policy: &Policy,
-    operation: &OperationId,
-) -> Answer<Arc<crate::domain::operation::Operation>> {
+fn known_operation(policy: &Policy, operation: &OperationId) -> Answer<Arc<Operation>> {
     match policy.operation(operation) {
         None => Err(OperationError::field("/operation", format!("there is no operation {operation}"))),
         Some(found) if found.archived => {
@@ -152,19 +152,10 @@ fn known_operation(
     }
 }
 
-fn costed(
-    policy: &Policy,
-    operation: &OperationId,
-    attributes: &serde_json::Map<String, serde_json::Value>,
-) -> Answer<Vec<Line>> {
-    let rule = known_operation(policy, operation)?;
-    costed_by(policy, &rule, attributes)
-}
-
 /// The lines that an operation's rule, at a given policy version, makes of the attributes.
 pub(in crate::operations) fn costed_by(
     policy: &Policy,
-    rule: &crate::domain::operation::Operation,
+    rule: &Operation,
     attributes: &serde_json::Map<String, serde_json::Value>,
 ) -> Answer<Vec<Line>> {
     let attributes = read_attributes(attributes)?;

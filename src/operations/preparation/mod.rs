@@ -20,7 +20,9 @@ use crate::domain::ids::{
 };
 use crate::domain::meter::{HoldSeconds, WithoutLimit};
 use crate::domain::policy::Resolved;
+use crate::domain::policy::intervals::OperationInterval;
 use crate::domain::reservation::{Body, BodyDetails, Head, LineUnits, Record, ReservationState, SubjectHash};
+use crate::gate::GuardedWork;
 use crate::operations::answers::{Refusal, RefusalCode};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
@@ -37,12 +39,18 @@ pub(super) struct Prepared {
     pub(super) lines: Vec<Line>,
     pub(super) units: Vec<Units>,
     pub(super) operation: Option<OperationId>,
+    /// The operation's least time between calls.
+    interval: Option<Box<OperationInterval>>,
+    /// The submission, where the operation guards it against being made twice.
+    pub(super) work: Option<Box<GuardedWork>>,
     pub(super) subjects: Vec<(Subject, SubjectHash)>,
     pub(super) id: ReservationId,
     pub(super) fingerprint: Fingerprint,
     pub(super) ttl_ms: i64,
     pub(super) max_life_ms: i64,
     pub(super) metadata: String,
+    /// The version of the policy that prices and limits it.
+    pub(super) policy_version: u64,
 }
 
 /// Prepares admissions by the policy in force.
@@ -94,21 +102,35 @@ impl Preparation {
             }
             None => String::new(),
         };
+        let hash =
+            |subject: &Subject| (subject.clone(), self.core.gate.subject_hash(&request.tenant, subject));
+        let subjects: Vec<_> = request.subjects.iter().map(hash).collect();
+        let work = operation.as_ref().and_then(|operation| {
+            let (within, payload) =
+                operation.duplicate_within_seconds.zip(request.payload_fingerprint.as_deref())?;
+            let hashes = subjects.iter().map(|(_, hash)| hash);
+            Some(Box::new(self.core.gate.guarded_work(
+                &request.tenant,
+                &operation.id,
+                hashes,
+                payload,
+                within,
+            )))
+        });
         Ok(Prepared {
             units: lines.iter().map(|line| line.units).collect(),
             lines,
-            operation,
-            subjects: request
-                .subjects
-                .iter()
-                .map(|subject| (subject.clone(), self.core.gate.subject_hash(&request.tenant, subject)))
-                .collect(),
+            interval: operation.as_ref().and_then(|operation| operation.interval()).map(Box::new),
+            operation: operation.map(|operation| operation.id.clone()),
+            subjects,
+            work,
             id,
             // Usage holds nothing, so its fingerprint has no lifetime.
             fingerprint: fingerprint(call, request, (call == RESERVE).then_some(default_seconds)),
             ttl_ms: i64::from(ttl_seconds) * 1000,
             max_life_ms: i64::from(max_life) * 1000,
             metadata,
+            policy_version: entry.policy.version,
         })
     }
 
@@ -121,7 +143,7 @@ impl Preparation {
         at_ms: i64,
     ) -> Answer<(Resolved, Body)> {
         let (resolved, body) = self.resolve_unrefused(entry, request, prepared, at_ms)?;
-        self.refuse_without_limit(&prepared.lines, &resolved)?;
+        self.refuse_without_limit(&prepared.lines, &resolved, entry.policy.version)?;
         Ok((resolved, body))
     }
 
@@ -137,7 +159,11 @@ impl Preparation {
         let meters: Vec<_> = prepared.lines.iter().map(|line| &line.meter.id).collect();
         let resolved = entry
             .policy
-            .resolve(meters, &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
+            .resolve(meters.iter().copied(), &request.subjects, prepared.operation.as_ref(), at_ms, &windows)
+            .and_then(|resolved| match &prepared.interval {
+                Some(interval) => resolved.with_interval(interval, meters, request.subjects.len()),
+                None => Ok(resolved),
+            })
             .map_err(|error| OperationError::field("/lines", error.to_string()))?;
         let body = Body {
             fingerprint: prepared.fingerprint,
@@ -158,7 +184,12 @@ impl Preparation {
     }
 
     /// Treats a meter without limit or quota as configured, unlimited or denied, never as something in between.
-    pub(super) fn refuse_without_limit(&self, lines: &[Line], resolved: &Resolved) -> Answer<()> {
+    pub(super) fn refuse_without_limit(
+        &self,
+        lines: &[Line],
+        resolved: &Resolved,
+        policy_version: u64,
+    ) -> Answer<()> {
         for line in resolved.without.iter().filter_map(|line| lines.get(*line)) {
             let denied = match line.meter.without_limit {
                 WithoutLimit::Deny => true,
@@ -174,6 +205,8 @@ impl Preparation {
                     ),
                     retry_after_ms: None,
                     decision_id: Uuid::now_v7(),
+                    asked: lines.iter().map(Line::asked).collect(),
+                    policy_version,
                     refused_by: Vec::new(),
                     limits: Vec::new(),
                 })));

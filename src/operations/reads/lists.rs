@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::Reads;
-use crate::domain::ids::TenantId;
+use crate::domain::counter::Counter;
+use crate::domain::ids::{LimitId, TenantId};
+use crate::domain::reservation::{CounterRef, Record};
 use crate::domain::resolution::ReservationView;
 use crate::ledger::{
     EntryCursor, EntryFilter, ListedReservation, ParkedState, ReservationCursor, ReservationFilter,
@@ -81,8 +83,11 @@ impl Reads {
 
     /// A tenant's reservations, from the ledger.
     pub async fn list_reservations(&self, request: ReservationsRequest) -> Answer<Rows<Reservation>> {
-        self.known(&request.tenant).await?;
-        let filter = ReservationFilter { state: request.state, subject: None, meter: None };
+        let entry = self.known(&request.tenant).await?;
+        let counted_by = request.counted_by.as_ref();
+        let counting = counted_by.map(|limit| Counting::new(&entry, limit, self.core.clock.now_ms()));
+        let filter =
+            ReservationFilter { state: request.state, subject: request.subject, meter: request.meter };
         let mut after = request.page.after.as_deref().map(|text| self.reservation_place(text)).transpose()?;
         let limit = request.page.rows_max();
         let mut found = Vec::with_capacity(limit + 1);
@@ -91,13 +96,20 @@ impl Reads {
             let listed = self.core.ledger.reservations_of(&request.tenant, &filter, after, limit + 1).await?;
             let is_last = listed.len() <= limit;
             after = listed.last().map(|listed| listed.place);
-            found.extend(listed.into_iter().filter_map(|listed| found_in(listed, &filter)));
+            let is_counted =
+                |found: &Reservation| counting.as_ref().is_none_or(|limit| limit.counts(&found.record));
+            // The place is the row's: a parked event stands where it was taken, and its record says when it happened.
+            found.extend(
+                listed
+                    .into_iter()
+                    .filter_map(|listed| Some((listed.place, found_in(listed, &filter).filter(is_counted)?))),
+            );
             if is_last {
                 break;
             }
         }
-        let place = |found: &Reservation| format!("{}:{}", found.record.head.born_at_ms, found.id);
-        Ok(Rows::page(found, limit, place))
+        let place = |(place, _): &(ReservationCursor, _)| format!("{}:{}", place.born_at_ms, place.id);
+        Ok(Rows::page(found, limit, place).map(|(_, reservation)| reservation))
     }
 
     pub(super) async fn known(&self, tenant: &TenantId) -> Answer<Arc<TenantEntry>> {
@@ -111,6 +123,37 @@ impl Reads {
             born_at_ms: born.parse().map_err(|_| OperationError::bad_cursor())?,
             id: self.ids.parse(id).map_err(|_| OperationError::bad_cursor())?,
         })
+    }
+}
+
+/// A limit as it counts now.
+struct Counting<'a> {
+    entry: &'a TenantEntry,
+    limit: &'a LimitId,
+    at_ms: i64,
+    /// Its counters of the tenant's own scope.
+    of_tenant: Vec<Counter>,
+}
+
+impl<'a> Counting<'a> {
+    fn new(entry: &'a TenantEntry, limit: &'a LimitId, at_ms: i64) -> Self {
+        Self { entry, limit, at_ms, of_tenant: entry.tenant_counters(at_ms).counters }
+    }
+
+    /// Whether a reservation moved one of its counters.
+    fn counts(&self, record: &Record) -> bool {
+        let Some(rest) = &record.body.rest else { return false };
+        rest.counters.iter().any(|place| match place.scope_index.checked_sub(1) {
+            None => self.is_among(&self.of_tenant, place),
+            Some(index) => rest.subjects.get(usize::from(index)).is_some_and(|(subject, _)| {
+                self.is_among(&self.entry.subject_counters(subject, self.at_ms).counters, place)
+            }),
+        })
+    }
+
+    fn is_among(&self, counters: &[Counter], place: &CounterRef) -> bool {
+        let is_its = |counter: &Counter| counter.limit().is_some_and(|limit| limit.id == *self.limit);
+        counters.iter().any(|counter| counter.field == place.field && is_its(counter))
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::Reconcile;
 use crate::domain::checkpoint::{Difference, ReconciliationState};
 use crate::domain::event::{Change, Event};
-use crate::domain::ids::OutboxId;
 use crate::domain::reservation::Record;
 use crate::gate::{GateError, Holder, RepairCall, RepairOutcome, UndoCall, UndoOutcome};
 use crate::ledger::{Reconciliation, RepeatToUndo};
@@ -105,7 +104,7 @@ impl Reconcile {
     }
 
     /// Has the gate undo repeats, which the books took once, in order; returns how many. A reservation with a repeat
-    /// that cannot be undone is skipped for a while.
+    /// that cannot be undone is skipped for a while; one whose counters wait for the ledger is left for the next run.
     pub async fn undo_repeats(&self) -> Answer<usize> {
         let (mut undone, mut after) = (0, None);
         loop {
@@ -122,17 +121,17 @@ impl Reconcile {
                         self.core.damage.pass_over(Work::Undo, &item, &error).await
                     }
                     done => {
-                        done?;
-                        undone += 1;
+                        undone += usize::from(done?);
                     }
                 }
             }
         }
     }
 
-    async fn undo_repeat(&self, repeat: &RepeatToUndo) -> Answer<()> {
+    /// Whether it is undone.
+    async fn undo_repeat(&self, repeat: &RepeatToUndo) -> Answer<bool> {
         let place = repeat.outbox_id;
-        let outbox_at = match (record_of(repeat), self.core.ledger.reservation(repeat.reservation).await?) {
+        let outcome = match (record_of(repeat), self.core.ledger.reservation(repeat.reservation).await?) {
             (Some(again), Some(row)) => self.undo_at_gate(repeat, &again, &row.record).await?,
             _ => {
                 let why = "the repeat's event cannot be decoded; the next checkpoint compares its counters";
@@ -140,28 +139,34 @@ impl Reconcile {
                     .damage
                     .pass_over(Work::Undo, &format!("reservation {}", repeat.reservation), &why)
                     .await;
-                Some(place)
+                UndoOutcome::Kept(place)
             }
         };
-        Ok(self.core.ledger.note_undone(repeat, outbox_at).await?)
+        // The end of the outbox when the gate no longer counted the repeat; none where its epoch ended first.
+        let outbox_at = match outcome {
+            UndoOutcome::Done(last) | UndoOutcome::Kept(last) => Some(last.max(place)),
+            UndoOutcome::EpochOver => None,
+            UndoOutcome::Waits => return Ok(false),
+        };
+        self.core.ledger.note_undone(repeat, outbox_at).await?;
+        Ok(true)
     }
 
-    /// Returns the end of the outbox when the gate no longer counted the repeat; none where its epoch ended first.
     async fn undo_at_gate(
         &self,
         repeat: &RepeatToUndo,
         again: &Record,
         booked: &Record,
-    ) -> Answer<Option<OutboxId>> {
+    ) -> Answer<UndoOutcome> {
         let (id, place) = (repeat.reservation, repeat.outbox_id);
         let call = UndoCall { id, place, again, booked, now_ms: self.core.script_now() };
         match self.core.timed(Script::Undo, self.core.gate.undo(&call)).await {
-            Ok(UndoOutcome::Done(last)) => {
-                tracing::warn!(reservation = %id, %place, tenant = %booked.body.tenant, "an operation that was booked already came again; the gate gave its units back");
-                Ok(Some(last.max(place)))
+            Ok(outcome) => {
+                if matches!(outcome, UndoOutcome::Done(_)) {
+                    tracing::warn!(reservation = %id, %place, tenant = %booked.body.tenant, "an operation that was booked already came again; the gate gave its units back");
+                }
+                Ok(outcome)
             }
-            Ok(UndoOutcome::Kept(last)) => Ok(Some(last.max(place))),
-            Ok(UndoOutcome::EpochOver) => Ok(None),
             Err(error) => Err(self.left_undone(error).await),
         }
     }

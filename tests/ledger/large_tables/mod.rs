@@ -61,8 +61,9 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
     (
         "a job works through many, page by page",
         &[
-            "archive_reservations",
+            "copy_decisions",
             "drop_damages",
+            "drop_decisions",
             "drop_job_runs",
             "drop_leases",
             "drop_reconciliations",
@@ -155,12 +156,12 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
         counters: vec![hour(None)],
         quotas: vec![(meter("ocr.page"), decimals, PERIOD_START_MS)],
         with_open: true,
-        born_since_ms: HOUR_MS - DAY_MS,
+        latest_since_ms: HOUR_MS - DAY_MS,
         subjects_max: Some(10),
         ..RestoreAsk::default()
     };
     let told = plans.of("read_tenant", ledger.read_tenant(partition(&acme), &acme, &ask)).await;
-    assert_eq!((told.open.len(), told.latest_born_at_ms, told.subjects), (1, Some(HOUR_MS), None));
+    assert_eq!((told.open.len(), told.latest_at_ms, told.subjects), (1, Some(HOUR_MS), None));
     let of_anna = RestoreAsk {
         counters: vec![hour(Some("anna"))],
         quotas: Vec::new(),
@@ -197,6 +198,8 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
 
 /// What a job asks after a loss of memory and for what has ended, a page at a time: all open holds are such.
 async fn sweeps(ledger: &Ledger, plans: &mut Plans) {
+    // All were born before this instant, and none was resolved.
+    assert_eq!(plans.of("archive_reservations", ledger.archive_reservations(HOUR_MS, HOUR_MS, 50)).await, 0);
     let here = partition(&tenant("acme"));
     let epochs: Vec<_> =
         ledger.epochs().await.unwrap().iter().map(|row| (row.partition, row.epoch)).collect();
@@ -318,6 +321,7 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("audit", ledger.audit(&of_kind, None, 50)).await;
     let of_object = AuditFilter { id: Some("tenant-7".into()), ..of_kind };
     plans.of("audit", ledger.audit(&of_object, None, 50)).await;
+    plans.of("decision", ledger.decision(Uuid::nil())).await;
     plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
     plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;

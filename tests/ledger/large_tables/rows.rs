@@ -55,6 +55,10 @@ pub fn fill(of: Partition) -> String {
             "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
              SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}), 2, 1, 1 FROM generate_series(1, 100000) i"
         ),
+        "SELECT ensure_decisions_day('2026-03-09'), ensure_decisions_day('2026-03-10')".into(),
+        "INSERT INTO decisions (tenant, id, at, call, outcome, dry_run, degraded, policy_version, subjects, lines, limits) \
+             SELECT 'acme', gen_random_uuid(), '2026-03-09T00:00:00Z'::timestamptz + i * interval '2 s', 'check', 'admitted', false, \
+                 false, 1, '[]', '[]', '[]' FROM generate_series(1, 80000) i".into(),
         // Each tenth of one tenant, and a few that have not begun.
         format!(
             "INSERT INTO grants (tenant, id, meter, decimals, amount, kind, priority, effective_at, expires_at, reason, fingerprint, \

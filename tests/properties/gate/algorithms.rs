@@ -2,7 +2,7 @@
 
 use tollgate::domain::algorithms::bucket::Drain;
 use tollgate::domain::algorithms::{
-    Parameters, concurrency, fixed_window, leaky_bucket, sliding_counter, sliding_log, token_bucket,
+    Parameters, concurrency, fixed_window, interval, leaky_bucket, sliding_counter, sliding_log, token_bucket,
 };
 use tollgate::domain::amount::UNITS_MAX;
 
@@ -27,20 +27,31 @@ impl Row {
 
     /// Whether what is used stays counted, and so cuts and refuses what comes later.
     pub(super) fn counts_use(&self) -> bool {
-        !matches!(self.lasting, Parameters::Concurrency(_))
+        !matches!(self.lasting, Parameters::Concurrency(_) | Parameters::Interval(_))
     }
 }
 
 /// Several of them at once: at most so many counters on one request, each of whatever algorithm.
 pub(super) const MIXED_MAX: usize = 16;
 
-/// All of them.
+/// Those that count units.
 pub(crate) fn rows() -> Vec<Row> {
     let calendar = in_window(WINDOW.0, WINDOW.1);
     let rest = uncut(20_000).into_iter().zip(uncut(3_600_000));
     let row = |((name, turning), (_, lasting))| Row { name, turning, lasting };
     let calendar = Row { name: "calendar", turning: calendar, lasting: calendar };
     std::iter::once(calendar).chain(rest.map(row)).collect()
+}
+
+/// All of them: also the one that counts calls, of which it admits one at a time.
+pub(crate) fn all_rows() -> Vec<Row> {
+    rows().into_iter().chain([interval()]).collect()
+}
+
+/// The least time between calls.
+pub(crate) fn interval() -> Row {
+    let lasting = |length_ms| Parameters::Interval(interval::Parameters { length_ms });
+    Row { name: "interval", turning: lasting(2_000), lasting: lasting(60_000) }
 }
 
 /// Those that count no reservations, so that checks may fall under them.

@@ -10,7 +10,7 @@ use tollgate::domain::counter::Counter;
 use tollgate::domain::limit::Kind;
 use tollgate::gate::{CheckAsk, CheckOutcome, CheckedCounters};
 
-use super::algorithms::{Row, checked_rows};
+use super::algorithms::{Row, checked_rows, interval};
 use crate::gate::server::Server;
 use crate::gate::world::*;
 
@@ -57,7 +57,8 @@ impl Model {
             let counter = named[at].1;
             counter.parameters.room_for_new_work(loaded, counter.capacity.get())
         };
-        let lacks_room: Vec<bool> = (0..named.len()).map(|at| amount > room(at, &loaded[at])).collect();
+        let need = |at: usize| named[at].1.parameters.need(amount, true);
+        let lacks_room: Vec<bool> = (0..named.len()).map(|at| need(at) > room(at, &loaded[at])).collect();
         let is_shadow = |at: usize| named[at].1.kind == Kind::Shadow;
         let refusing: Vec<_> = (0..named.len()).filter(|at| lacks_room[*at] && !is_shadow(*at)).collect();
         let acting = named.iter().zip(&loaded).filter(|((_, counter), _)| counter.kind != Kind::Shadow);
@@ -141,7 +142,8 @@ fn checks_decide_and_count_as_the_pure_transitions_do() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
     let kinds = [[Kind::Hard; 3], [Kind::Hard, Kind::Shadow, Kind::Shadow]];
-    for (Row { name, turning, .. }, kinds) in checked_rows().flat_map(|row| kinds.map(|kinds| (row, kinds))) {
+    let all = checked_rows().chain([interval()]).flat_map(|row| kinds.map(|kinds| (row, kinds)));
+    for (Row { name, turning, .. }, kinds) in all {
         let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
         let counter = |at: usize, field: &[u8; 8]| Counter {
             parameters: turning,

@@ -206,7 +206,7 @@ impl Twins {
                 let call = world.consume_call(now_ms, &key, totals, *is_final);
                 let call = ConsumeCall { bound: is_bound.then_some(&other), ..call };
                 drop(if *was_parked {
-                    world.gate.consume_parked(&call).await
+                    world.gate.consume_parked(&call, true).await
                 } else {
                     world.gate.consume(&call).await
                 });

@@ -176,3 +176,26 @@ fn a_key_with_another_meaning_is_refused_and_lost_memory_changes_nothing() {
         (hold(3, 4), "reserved"),
     ]);
 }
+
+#[test]
+fn one_call_is_admitted_in_each_length_of_time_whatever_became_of_it_and_however_much_it_asked_for() {
+    both_behave_by(
+        [interval()],
+        &[
+            (hold(1, 30), "reserved"),
+            (hold(2, 1), "Refused"),
+            (hold(1, 30), "Replayed"),
+            (total(1, 40, false), "reserved"),
+            (Step::Release { id: 1, incurred: None }, "released"),
+            (hold(2, 1), "Refused"),
+            (Step::Pass { ms: 59_999 }, "Nothing"),
+            (hold(2, 1), "Refused"),
+            (Step::Pass { ms: 1 }, "Nothing"),
+            (
+                Step::Reserve { id: 2, meaning: 0, mode: Mode::Usage, amounts: [9, 1], ttl_ms: 500 },
+                "consumed",
+            ),
+            (Step::Reserve { id: 3, meaning: 0, mode: Mode::Best, amounts: [9, 1], ttl_ms: 500 }, "Refused"),
+        ],
+    );
+}

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tollgate::domain::algorithms::Parameters;
 use tollgate::domain::reservation::{OnExcess, OnLate};
 
-use super::algorithms::{MIXED_MAX, rows};
+use super::algorithms::{MIXED_MAX, all_rows};
 use crate::support::model::{Counter, Mode, Rule};
 
 /// What may happen next.
@@ -87,7 +87,7 @@ pub(super) fn rules() -> impl Strategy<Value = Vec<Rule>> {
 
 /// Up to sixteen counters of whatever algorithm.
 pub(super) fn mixed_counters() -> impl Strategy<Value = Vec<Counter>> {
-    let parameters: Vec<Parameters> = rows().into_iter().map(|row| row.turning).collect();
+    let parameters: Vec<Parameters> = all_rows().into_iter().map(|row| row.turning).collect();
     let weights = prop_oneof![Just([3, 2]), Just([1, 0]), Just([0, 1]), Just([1, 1])];
     let counter = (proptest::sample::select(parameters), 20..110_i64, weights)
         .prop_map(|(parameters, capacity, weights)| Counter::new(parameters, capacity, weights.to_vec()));

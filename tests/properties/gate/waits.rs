@@ -5,7 +5,7 @@ use proptest::test_runner::{Config, TestRunner};
 use tollgate::domain::counter::Counter;
 use tollgate::gate::{ReserveMode, ReserveOutcome};
 
-use super::algorithms::{Row, rows};
+use super::algorithms::{Row, all_rows};
 use crate::gate::server::Server;
 use crate::gate::world::*;
 
@@ -51,7 +51,7 @@ async fn waits_exactly(world: &World, counter: &Counter, (works, amount): (Vec<(
 fn a_refused_call_is_admitted_after_its_wait_and_not_a_millisecond_earlier() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = Server::own();
-    for Row { name, turning, .. } in rows() {
+    for Row { name, turning, .. } in all_rows() {
         let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
         let counter = Counter { parameters: turning, ..limit(b"counter-", CAPACITY) };
         let run = TestRunner::new(config).run(&histories(), |history| {
@@ -70,7 +70,7 @@ fn a_refused_call_is_admitted_after_its_wait_and_not_a_millisecond_earlier() {
 #[test]
 fn what_is_above_the_capacity_never_fits() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    for Row { name, lasting, .. } in rows() {
+    for Row { name, lasting, .. } in all_rows() {
         if lasting.need(CAPACITY + 1, false) <= CAPACITY {
             continue;
         }

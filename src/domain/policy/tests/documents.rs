@@ -46,6 +46,27 @@ fn a_limit_names_every_fault() {
 }
 
 #[test]
+fn subjects_that_share_slots_have_limits_of_class_rate_that_count_without_names_and_nothing_of_their_own() {
+    let of_anonymous = |changes: Value| {
+        let mut limit = limit(json!({ "scope": "subject", "subject_kind": "anonymous", "class": "rate" }));
+        changes.as_object().unwrap().iter().for_each(|(field, value)| limit[field] = value.clone());
+        limit
+    };
+    let faults = |changes: Value| pointers(json!({ "limits": [of_anonymous(changes)] }));
+    assert_eq!(faults(json!({})), [""; 0]);
+    assert_eq!(faults(json!({ "class": "quota" })), ["/limits/0/class"]);
+    let log = json!({ "algorithm": "sliding_log", "window": null, "window_seconds": 60 });
+    assert_eq!(faults(log), ["/limits/0/algorithm"]);
+    assert_eq!(faults(json!({ "algorithm": "concurrency", "window": null })), ["/limits/0/algorithm"]);
+    let anonymous = json!({ "kind": "anonymous", "id": "u" });
+    let own = json!({ "id": "a", "level": "subject", "limit": "x", "capacity": "9", "subject": anonymous });
+    let plan = json!({ "kind": "anonymous", "id": "u", "plan": "free" });
+    let tenant = json!({ "id": "acme", "plan": "free", "overrides": [own], "subjects": [plan] });
+    let found = pointers(json!({ "limits": [of_anonymous(json!({}))], "tenants": [tenant] }));
+    assert_eq!(found, ["/tenants/0/subjects/0/kind", "/tenants/0/overrides/0/subject/kind"]);
+}
+
+#[test]
 fn what_this_version_does_not_serve_is_refused_by_name() {
     let refused = |value: Value| read_json::<PolicyFile>(&value).unwrap_err();
     let with = |changes: Value| refused(json!({ "limits": [limit(changes)] }));

@@ -1,0 +1,1 @@
+DROP INDEX reservations_resolved_by_resolution;

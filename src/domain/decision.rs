@@ -1,0 +1,127 @@
+//! A decision as it is kept: what was asked, what each limit had, and what became of it. It names no subject.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::amount::Amount;
+use super::ids::{MeterId, OperationId, TenantId};
+use super::limit::Kind;
+use super::policy::Level;
+
+/// The call that was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecidedCall {
+    /// A reserve.
+    Reserve,
+    /// A usage, also one that a check of booked meters was.
+    Usage,
+    /// A check of meters that the gate alone counts.
+    Check,
+}
+
+impl DecidedCall {
+    const ALL: [Self; 3] = [Self::Reserve, Self::Usage, Self::Check];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserve => "reserve",
+            Self::Usage => "usage",
+            Self::Check => "check",
+        }
+    }
+
+    /// The call with this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|call| call.as_str() == word)
+    }
+}
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Its id.
+    pub id: Uuid,
+    /// When it was made (unix ms).
+    pub at_ms: i64,
+    /// Whose units were asked for.
+    pub tenant: TenantId,
+    /// Which call asked.
+    pub call: DecidedCall,
+    /// The operation, where one was named.
+    pub operation: Option<OperationId>,
+    /// Whether it was allowed.
+    pub is_admitted: bool,
+    /// Whether it was only asked, and nothing counted.
+    pub is_dry_run: bool,
+    /// Whether it was made while the gate was away.
+    pub is_degraded: bool,
+    /// The version of the policy by which it was made.
+    pub policy_version: u64,
+    /// Its subjects.
+    pub subjects: Vec<DecidedSubject>,
+    /// What was asked for, by meter.
+    pub lines: Vec<DecidedLine>,
+    /// Every limit that was consulted; none where no limit counts the work, or no limit could be asked.
+    pub limits: Vec<DecidedLimit>,
+}
+
+/// A subject of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecidedSubject {
+    /// Its kind.
+    pub kind: String,
+    /// A keyed hash of tenant, kind and id: the same for one subject in every decision.
+    pub hash: String,
+}
+
+/// A line of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecidedLine {
+    /// The meter.
+    pub meter: MeterId,
+    /// What was asked for.
+    pub amount: Amount,
+}
+
+/// What a limit had to say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecidedLimit {
+    /// Its id; a quota's is `quota:` and the meter.
+    pub id: String,
+    /// The level that its capacity came from: the one that won.
+    pub level: Level,
+    /// Its meter.
+    pub meter: MeterId,
+    /// The kind of the subject that it counts; none where it counts the tenant.
+    pub subject_kind: Option<String>,
+    /// What it does when it is reached.
+    pub kind: Kind,
+    /// Its algorithm.
+    pub algorithm: String,
+    /// Its capacity.
+    pub capacity: Amount,
+    /// What was used up: with this call's use where it was admitted.
+    pub consumed: Amount,
+    /// What running work held: with this call's hold where it was admitted.
+    pub reserved: Amount,
+    /// What the call needed of it.
+    pub need: Amount,
+    /// Whether it refused.
+    pub refused: bool,
+    /// How long to wait (ms), where it refused and waiting helps.
+    pub wait_ms: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_is_read_by_its_own_word() {
+        for call in DecidedCall::ALL {
+            assert_eq!(DecidedCall::parse(call.as_str()), Some(call));
+        }
+        assert_eq!(DecidedCall::parse("consume"), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! The shape of a decision that is explained.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain::decision::{DecidedLimit, DecidedLine, DecidedSubject, Decision};
+use crate::domain::instant::rfc3339;
+
+/// A decision, and what led to it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct DecisionAnswer {
+    /// The decision.
+    id: String,
+    /// When it was made.
+    at: String,
+    /// Whose units were asked for.
+    tenant: String,
+    /// `reserve`, `usage` or `check`: the call. A check of booked meters is a usage.
+    call: &'static str,
+    /// The operation, if one was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<String>,
+    /// `admitted` or `refused`.
+    outcome: &'static str,
+    /// Whether it was only asked: nothing was counted.
+    dry_run: bool,
+    /// Whether it was decided while the gate was away.
+    degraded: bool,
+    /// The version of the policy by which it was decided.
+    policy_version: u64,
+    /// Its subjects, as keyed hashes.
+    subjects: Vec<DecidedSubjectAnswer>,
+    /// What was asked for.
+    lines: Vec<DecidedLineAnswer>,
+    /// Every limit that was consulted. A refusal without any: no limit or quota of the tenant covers a meter, and such
+    /// meters are denied. One in which none refused: it was refused together with other checks.
+    limits: Vec<DecidedLimitAnswer>,
+}
+
+/// A subject of a decision.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct DecidedSubjectAnswer {
+    /// Its kind.
+    kind: String,
+    /// A keyed hash: the same for one subject of the tenant in every decision.
+    hash: String,
+}
+
+/// A line of a decision.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct DecidedLineAnswer {
+    /// The meter.
+    meter: String,
+    /// What was asked for.
+    amount: String,
+}
+
+/// What a limit had to say.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct DecidedLimitAnswer {
+    /// The limit.
+    id: String,
+    /// The level that won: `emergency`, `subject`, `tenant`, `plan` or `default`.
+    level: &'static str,
+    /// Its meter.
+    meter: String,
+    /// The kind of the subject that it counts; absent where it counts the tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject_kind: Option<String>,
+    /// What it does when it is reached: `hard` refuses.
+    kind: &'static str,
+    /// How it counts.
+    algorithm: String,
+    /// Its capacity.
+    capacity: String,
+    /// What was used up; with this call's use, if it was admitted.
+    consumed: String,
+    /// What running work held; with this call's hold, if it was admitted.
+    reserved: String,
+    /// What the call needed of it.
+    need: String,
+    /// Whether it refused.
+    refused: bool,
+    /// How long to wait; absent where it did not refuse, or waiting does not help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<i64>,
+}
+
+impl From<&Decision> for DecisionAnswer {
+    fn from(decision: &Decision) -> Self {
+        Self {
+            id: decision.id.to_string(),
+            at: rfc3339(decision.at_ms),
+            tenant: decision.tenant.to_string(),
+            call: decision.call.as_str(),
+            operation: decision.operation.as_ref().map(ToString::to_string),
+            outcome: if decision.is_admitted { "admitted" } else { "refused" },
+            dry_run: decision.is_dry_run,
+            degraded: decision.is_degraded,
+            policy_version: decision.policy_version,
+            subjects: decision.subjects.iter().map(DecidedSubjectAnswer::from).collect(),
+            lines: decision.lines.iter().map(DecidedLineAnswer::from).collect(),
+            limits: decision.limits.iter().map(DecidedLimitAnswer::from).collect(),
+        }
+    }
+}
+
+impl From<&DecidedSubject> for DecidedSubjectAnswer {
+    fn from(subject: &DecidedSubject) -> Self {
+        Self { kind: subject.kind.clone(), hash: subject.hash.clone() }
+    }
+}
+
+impl From<&DecidedLine> for DecidedLineAnswer {
+    fn from(line: &DecidedLine) -> Self {
+        Self { meter: line.meter.to_string(), amount: line.amount.to_string() }
+    }
+}
+
+impl From<&DecidedLimit> for DecidedLimitAnswer {
+    fn from(limit: &DecidedLimit) -> Self {
+        Self {
+            id: limit.id.clone(),
+            level: limit.level.as_str(),
+            meter: limit.meter.to_string(),
+            subject_kind: limit.subject_kind.clone(),
+            kind: limit.kind.as_str(),
+            algorithm: limit.algorithm.clone(),
+            capacity: limit.capacity.to_string(),
+            consumed: limit.consumed.to_string(),
+            reserved: limit.reserved.to_string(),
+            need: limit.need.to_string(),
+            refused: limit.refused,
+            wait_ms: limit.wait_ms,
+        }
+    }
+}

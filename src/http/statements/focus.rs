@@ -1,0 +1,138 @@
+//! A statement in the columns of FinOps FOCUS 1.2 that Tollgate can fill; what FOCUS has no column for begins with
+//! `x_`.
+
+use rust_decimal::Decimal;
+
+use super::wording::described;
+use crate::domain::instant::rfc3339;
+use crate::domain::price::PriceModel;
+use crate::domain::rating::{Line, UsageLine};
+use crate::http::cell::Cell;
+use crate::operations::answers::DraftStatement;
+
+pub(super) const COLUMNS: [&str; 29] = [
+    "BillingAccountId",
+    "BillingCurrency",
+    "BillingPeriodStart",
+    "BillingPeriodEnd",
+    "ChargePeriodStart",
+    "ChargePeriodEnd",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "BilledCost",
+    "EffectiveCost",
+    "ContractedCost",
+    "ContractedUnitPrice",
+    "PricingCategory",
+    "PricingQuantity",
+    "PricingUnit",
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "SkuId",
+    "SkuMeter",
+    "SkuPriceId",
+    "x_PriceModel",
+    "x_UnitPrice",
+    "x_StatementStatus",
+    "x_PlanId",
+    "x_PolicyVersion",
+    "x_AsOf",
+    "x_AsOfEvent",
+];
+
+/// A row for each line, in their order; the costs add up to the total.
+pub(super) fn rows(draft: &DraftStatement) -> Vec<Vec<Cell>> {
+    let Some(bill) = &draft.bill else { return Vec::new() };
+    let (start, end) = (rfc3339(draft.period.start_ms), rfc3339(draft.period.end_ms));
+    let of_bill = [
+        Cell::text(Some(&draft.tenant)),
+        Cell::text(Some(bill.currency())),
+        Cell::text(Some(&start)),
+        Cell::text(Some(&end)),
+        // A line is for the whole period: its tiers and minimum belong to no part of it.
+        Cell::text(Some(&start)),
+        Cell::text(Some(&end)),
+    ];
+    let of_books = [
+        Cell::text(Some("draft")),
+        Cell::text(draft.plan.as_ref()),
+        Cell::number(Some(draft.policy_version)),
+        Cell::text(Some(rfc3339(draft.as_of_ms))),
+        Cell::text(Some(&draft.as_of_event)),
+    ];
+    let row = |line| of_bill.iter().cloned().chain(charge(line)).chain(of_books.iter().cloned()).collect();
+    bill.lines().iter().map(row).collect()
+}
+
+/// The cells from `ChargeCategory` to `x_UnitPrice`.
+fn charge(line: &Line) -> Vec<Cell> {
+    let (category, frequency) = match line {
+        Line::Usage(usage) if usage.model == PriceModel::Flat => ("Purchase", "Recurring"),
+        Line::Usage(_) => ("Usage", "Usage-Based"),
+        Line::Discount { .. } => ("Credit", "Recurring"),
+        Line::MinimumCommitment { .. } => ("Adjustment", "Recurring"),
+        Line::Tax { .. } => ("Tax", "Recurring"),
+    };
+    let amount = Cell::number(Some(line.amount()));
+    let mut cells = vec![
+        Cell::text(Some(category)),
+        // Only corrections have a class.
+        Cell::Empty,
+        Cell::text(Some(described(line))),
+        Cell::text(Some(frequency)),
+        amount.clone(),
+        amount.clone(),
+        amount,
+    ];
+    match line {
+        Line::Usage(usage) => cells.extend(priced(usage)),
+        _ => cells.resize(cells.len() + 11, Cell::Empty),
+    }
+    cells
+}
+
+/// The cells from `ContractedUnitPrice` to `x_UnitPrice`.
+fn priced(usage: &UsageLine) -> [Cell; 11] {
+    let is_flat = usage.model == PriceModel::Flat;
+    let (quantity, unit) = match (usage.packages, usage.package_size) {
+        (Some(packages), Some(size)) => (packages.decimal(), format!("{size} {}", usage.meter)),
+        _ if is_flat => (Decimal::ONE, "period".to_owned()),
+        _ => (usage.charged.decimal(), usage.meter.to_string()),
+    };
+    let unit_price = match usage.unit {
+        Some(unit) => Some(unit.decimal()),
+        None if is_flat && usage.minimum.is_none() => Some(usage.amount.decimal()),
+        None => None,
+    };
+    let contracted = unit_price.filter(|price| is_product(quantity, *price, usage.amount.decimal()));
+    let sku = match &usage.price {
+        None => usage.meter.to_string(),
+        Some(price) => format!("{}/{price}", usage.meter),
+    };
+    let consumed = (!is_flat).then_some(usage);
+    [
+        Cell::number(contracted.map(|price| price.normalize())),
+        Cell::text(Some("Standard")),
+        Cell::number(Some(quantity.normalize())),
+        Cell::text(Some(unit)),
+        Cell::number(consumed.map(|usage| usage.quantity)),
+        Cell::text(consumed.map(|usage| &usage.meter)),
+        Cell::text(Some(&sku)),
+        Cell::text(Some(&usage.meter)),
+        Cell::text(Some(format!("{sku}/{}", usage.effective_from))),
+        Cell::text(Some(usage.model.as_str())),
+        Cell::number(unit_price.map(|price| price.normalize())),
+    ]
+}
+
+/// Whether `quantity` times `price` is exactly `amount`: a line that was rounded or raised is not, and FOCUS wants the
+/// product in `ContractedCost` wherever there is a `ContractedUnitPrice`.
+fn is_product(quantity: Decimal, price: Decimal, amount: Decimal) -> bool {
+    let amount = amount.normalize();
+    let missing = (quantity.scale() + price.scale()).checked_sub(amount.scale());
+    let scaled = missing.and_then(|zeros| amount.mantissa().checked_mul(10_i128.checked_pow(zeros)?));
+    let product = quantity.mantissa().checked_mul(price.mantissa());
+    product.is_some() && product == scaled
+}

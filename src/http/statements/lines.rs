@@ -1,0 +1,73 @@
+//! A statement as a table with a row for each line. It has no total: the rows add up to it.
+
+use crate::http::cell::Cell;
+use crate::http::shapes::{DraftStatementAnswer, StatementLineAnswer, TierAnswer};
+
+pub(super) const COLUMNS: [&str; 27] = [
+    "tenant",
+    "period_start",
+    "period_end",
+    "as_of",
+    "currency",
+    "kind",
+    "meter",
+    "price",
+    "effective_from",
+    "model",
+    "charge_on",
+    "quantity",
+    "included",
+    "charged",
+    "unit",
+    "package_size",
+    "packages",
+    "tiers",
+    "minimum",
+    "id",
+    "percent",
+    "base",
+    "commitment",
+    "amount",
+    "plan",
+    "policy_version",
+    "as_of_event",
+];
+
+/// The rows, in the order of the lines.
+pub(super) fn rows(draft: &DraftStatementAnswer) -> Vec<Vec<Cell>> {
+    draft.lines.iter().map(|line| row(draft, line)).collect()
+}
+
+fn row(draft: &DraftStatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
+    let tiers: Vec<_> =
+        line.tiers.iter().map(|TierAnswer { quantity, unit, .. }| format!("{quantity} x {unit}")).collect();
+    vec![
+        Cell::text(Some(&draft.tenant)),
+        Cell::text(Some(&draft.period.start)),
+        Cell::text(Some(&draft.period.end)),
+        Cell::text(Some(&draft.as_of)),
+        Cell::text(draft.currency),
+        Cell::text(Some(line.kind)),
+        Cell::text(line.meter.as_ref()),
+        Cell::text(line.price.as_ref()),
+        Cell::text(line.effective_from.as_ref()),
+        Cell::text(line.model),
+        Cell::text(line.charge_on),
+        Cell::number(line.quantity.as_ref()),
+        Cell::number(line.included.as_ref()),
+        Cell::number(line.charged.as_ref()),
+        Cell::number(line.unit.as_ref()),
+        Cell::number(line.package_size.as_ref()),
+        Cell::number(line.packages.as_ref()),
+        Cell::text(Some(tiers.join("; ")).filter(|tiers| !tiers.is_empty())),
+        Cell::number(line.minimum.as_ref()),
+        Cell::text(line.id.as_ref()),
+        Cell::number(line.percent.as_ref()),
+        Cell::number(line.base.as_ref()),
+        Cell::number(line.commitment.as_ref()),
+        Cell::number(Some(&line.amount)),
+        Cell::text(draft.plan.as_ref()),
+        Cell::number(Some(&draft.policy_version)),
+        Cell::text(Some(&draft.as_of_event)),
+    ]
+}

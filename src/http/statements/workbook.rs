@@ -1,0 +1,33 @@
+//! A statement as a workbook: what it is of with its total, and its lines.
+
+use super::lines;
+use crate::http::cell::Cell;
+use crate::http::shapes::DraftStatementAnswer;
+use crate::http::xlsx::Sheet;
+
+/// The sheets of a statement's workbook.
+pub(super) fn sheets(draft: &DraftStatementAnswer) -> [Sheet; 2] {
+    let unpriced = Some(draft.unpriced.join(", ")).filter(|meters| !meters.is_empty());
+    let fields = [
+        ("tenant", Cell::text(Some(&draft.tenant))),
+        ("status", Cell::text(Some(draft.status))),
+        ("period_start", Cell::text(Some(&draft.period.start))),
+        ("period_end", Cell::text(Some(&draft.period.end))),
+        ("time_zone", Cell::text(Some(&draft.period.time_zone))),
+        ("plan", Cell::text(draft.plan.as_ref())),
+        ("currency", Cell::text(draft.currency)),
+        ("total", Cell::number(Some(&draft.total))),
+        ("unpriced", Cell::text(unpriced)),
+        ("policy_version", Cell::number(Some(draft.policy_version))),
+        ("as_of", Cell::text(Some(&draft.as_of))),
+        ("as_of_event", Cell::text(Some(&draft.as_of_event))),
+    ];
+    [
+        Sheet {
+            name: "Statement",
+            header: vec!["field", "value"],
+            rows: fields.into_iter().map(|(name, value)| vec![Cell::text(Some(name)), value]).collect(),
+        },
+        Sheet { name: "Lines", header: lines::COLUMNS.to_vec(), rows: lines::rows(draft) },
+    ]
+}

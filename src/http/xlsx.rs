@@ -1,0 +1,149 @@
+//! Workbooks that spreadsheets open with every digit and without formulas.
+
+use actix_web::HttpResponse;
+use actix_web::http::header::CONTENT_DISPOSITION;
+use rust_decimal::Decimal;
+use rust_xlsxwriter::{DocProperties, ExcelDateTime, Format, Workbook, Worksheet, XlsxError};
+
+use super::cell::Cell;
+use super::problem::{Code, Problem};
+
+const WORKBOOK: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+
+/// A float keeps every decimal number of so many digits, and a spreadsheet shows no more.
+const EXACT_DIGITS: u32 = 15;
+
+/// One sheet of a workbook.
+pub(super) struct Sheet {
+    /// Its name, at most 31 characters.
+    pub(super) name: &'static str,
+    /// The titles of its columns.
+    pub(super) header: Vec<&'static str>,
+    /// Its rows.
+    pub(super) rows: Vec<Vec<Cell>>,
+}
+
+/// A workbook, made at `as_of_ms` (unix ms), as the body of an answer, with the name of the file that it is saved as.
+pub(super) fn answer(file: &str, as_of_ms: i64, sheets: &[Sheet]) -> Result<HttpResponse, Problem> {
+    let body = workbook(as_of_ms, sheets).map_err(|fault| {
+        tracing::error!(%fault, "a workbook could not be written");
+        Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
+    })?;
+    Ok(HttpResponse::Ok()
+        .content_type(WORKBOOK)
+        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{file}.xlsx\"")))
+        .body(body))
+}
+
+fn workbook(as_of_ms: i64, sheets: &[Sheet]) -> Result<Vec<u8>, XlsxError> {
+    let mut workbook = Workbook::new();
+    let made_at = ExcelDateTime::from_timestamp(as_of_ms.div_euclid(1_000))?;
+    workbook.set_properties(&DocProperties::new().set_creation_datetime(&made_at));
+    for sheet in sheets {
+        write(workbook.add_worksheet(), sheet)?;
+    }
+    workbook.save_to_buffer()
+}
+
+fn write(worksheet: &mut Worksheet, sheet: &Sheet) -> Result<(), XlsxError> {
+    worksheet.set_name(sheet.name)?;
+    let title = Format::new().set_bold();
+    for (column, name) in (0..).zip(&sheet.header) {
+        worksheet.write_string_with_format(0, column, *name, &title)?;
+    }
+    for (row, cells) in (1..).zip(&sheet.rows) {
+        for (column, cell) in (0..).zip(cells) {
+            match cell {
+                Cell::Empty => {}
+                Cell::Text(text) => {
+                    worksheet.write_string(row, column, text)?;
+                }
+                Cell::Number(number) => write_number(worksheet, row, column, number)?,
+            }
+        }
+    }
+    worksheet.set_freeze_panes(1, 0)?.set_repeat_rows(0, 0)?.set_landscape().set_print_fit_to_pages(1, 0);
+    worksheet.autofit();
+    Ok(())
+}
+
+/// Writes a number with all its decimals; as text, where a float would change it.
+fn write_number(worksheet: &mut Worksheet, row: u32, column: u16, number: &str) -> Result<(), XlsxError> {
+    match float(number) {
+        Some(float) => {
+            let decimals = number.split_once('.').map_or("", |(_, decimals)| decimals);
+            let shown =
+                if decimals.is_empty() { "0".into() } else { format!("0.{}", "0".repeat(decimals.len())) };
+            worksheet.write_number_with_format(row, column, float, &Format::new().set_num_format(shown))?;
+        }
+        None => {
+            let right = Format::new().set_align(rust_xlsxwriter::FormatAlign::Right);
+            worksheet.write_string_with_format(row, column, number, &right)?;
+        }
+    }
+    Ok(())
+}
+
+/// The float that stands for exactly this number and no other of as many digits.
+fn float(number: &str) -> Option<f64> {
+    let mantissa = number.parse::<Decimal>().ok()?.normalize().mantissa();
+    if mantissa.unsigned_abs() < 10_u128.pow(EXACT_DIGITS) { number.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use calamine::{Data, Reader, Xlsx};
+
+    use super::*;
+
+    fn read(cells: Vec<Cell>) -> Vec<Data> {
+        let count = cells.len();
+        let sheet = Sheet { name: "Lines", header: vec!["a"; count], rows: vec![cells] };
+        let bytes = workbook(0, &[sheet]).unwrap();
+        let mut book = Xlsx::new(Cursor::new(bytes)).unwrap();
+        let formulas = book.worksheet_formula("Lines").unwrap();
+        assert!(formulas.used_cells().all(|(_, _, formula)| formula.is_empty()), "{formulas:?}");
+        book.worksheet_range("Lines").unwrap().rows().nth(1).unwrap().to_vec()
+    }
+
+    #[test]
+    fn a_workbook_holds_texts_as_texts_and_no_formula() {
+        let texts = [
+            "=HYPERLINK(\"http://x\")",
+            "{=1+1}",
+            "+1",
+            "@SUM(A1)",
+            "-2",
+            "\t=1",
+            "http://x",
+            "007",
+            "<a>&\"'",
+        ];
+        let cells = texts.iter().map(|text| Cell::text(Some(text))).collect();
+        let expected: Vec<_> = texts.iter().map(|text| Data::String((*text).to_owned())).collect();
+        assert_eq!(read(cells), expected);
+    }
+
+    #[test]
+    fn a_number_stays_a_number_where_no_digit_is_lost() {
+        let exact = ["0", "27.50", "-1.05", "0.000001", "999999999999.999", "9999999999999.99"];
+        let lost = [
+            "1000000000000000000",
+            "1234567890123456",
+            "92233720368547758.07",
+            "-9007199254740993",
+            "0.1234567890123456",
+        ];
+        let cells = exact.iter().chain(&lost).map(|number| Cell::number(Some(number))).collect();
+        let found = read(cells);
+        for (number, cell) in exact.iter().zip(&found) {
+            let Data::Float(float) = cell else { panic!("{number} became {cell:?}") };
+            let written: Decimal = float.to_string().parse().unwrap();
+            assert_eq!(written, number.parse().unwrap());
+        }
+        let texts: Vec<_> = lost.iter().map(|number| Data::String((*number).to_owned())).collect();
+        assert_eq!(found[exact.len()..], texts);
+    }
+}

@@ -1,0 +1,95 @@
+//! What the calls tell of a decision, and what is kept of that.
+
+use std::fmt::Write;
+
+use uuid::Uuid;
+
+use crate::domain::amount::Units;
+use crate::domain::counter::need;
+use crate::domain::decision::{DecidedCall, DecidedLimit, DecidedLine, DecidedSubject, Decision};
+use crate::domain::ids::{OperationId, Subject, TenantId};
+use crate::operations::answers::{AskedLine, RefusedLimit};
+use crate::operations::limit_status::LimitStatus;
+
+/// How many bytes of a subject's hash are kept.
+const HASH_BYTES: usize = 16;
+
+/// A decision as a call tells it.
+pub(in crate::operations) struct Decided<'a> {
+    pub(in crate::operations) id: Uuid,
+    pub(in crate::operations) call: DecidedCall,
+    pub(in crate::operations) tenant: &'a TenantId,
+    pub(in crate::operations) subjects: &'a [Subject],
+    pub(in crate::operations) operation: Option<&'a OperationId>,
+    pub(in crate::operations) lines: Vec<AskedLine>,
+    pub(in crate::operations) limits: &'a [LimitStatus],
+    pub(in crate::operations) refused_by: &'a [RefusedLimit],
+    pub(in crate::operations) is_admitted: bool,
+    pub(in crate::operations) is_dry_run: bool,
+    pub(in crate::operations) is_degraded: bool,
+    pub(in crate::operations) policy_version: u64,
+}
+
+impl Decided<'_> {
+    /// What is kept of it: no subject, only a hash of each.
+    pub(super) fn decision(self, at_ms: i64, hash_key: &[u8; 32]) -> Decision {
+        let units: Vec<_> = self.lines.iter().map(|line| line.units).collect();
+        Decision {
+            id: self.id,
+            at_ms,
+            tenant: self.tenant.clone(),
+            call: self.call,
+            operation: self.operation.cloned(),
+            is_admitted: self.is_admitted,
+            is_dry_run: self.is_dry_run,
+            is_degraded: self.is_degraded,
+            policy_version: self.policy_version,
+            subjects: self.subjects.iter().map(|subject| hashed(hash_key, self.tenant, subject)).collect(),
+            limits: self.limits.iter().map(|limit| self.limit(limit, &units)).collect(),
+            lines: self
+                .lines
+                .into_iter()
+                .map(|line| DecidedLine { meter: line.meter, amount: line.units.to_amount(line.decimals) })
+                .collect(),
+        }
+    }
+
+    fn limit(&self, status: &LimitStatus, units: &[Units]) -> DecidedLimit {
+        let counter = &status.counter;
+        let write = |units: Units| units.to_amount(counter.decimals);
+        let is_this = |refused: &&RefusedLimit| {
+            let other = &refused.limit;
+            other.counter.field == counter.field && other.counter.scope_index == counter.scope_index
+        };
+        let refused = self.refused_by.iter().find(is_this);
+        let needed = counter.parameters.need(need(&counter.lines, units), false);
+        DecidedLimit {
+            id: counter.name(),
+            level: counter.level(),
+            meter: counter.meter.clone(),
+            subject_kind: status.subject.as_ref().map(|subject| subject.kind.to_string()),
+            kind: counter.kind,
+            algorithm: counter.algorithm().to_owned(),
+            capacity: write(status.capacity),
+            consumed: write(status.consumed),
+            reserved: write(status.reserved),
+            need: write(Units::new(needed).unwrap_or_default()),
+            refused: refused.is_some(),
+            wait_ms: refused.and_then(|refused| refused.retry_after_ms),
+        }
+    }
+}
+
+fn hashed(key: &[u8; 32], tenant: &TenantId, subject: &Subject) -> DecidedSubject {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for part in [tenant.as_str(), subject.kind.as_str(), subject.id.as_str()] {
+        hasher.update(part.as_bytes());
+        hasher.update(&[0]);
+    }
+    let mut hash = String::with_capacity(2 * HASH_BYTES);
+    for byte in &hasher.finalize().as_bytes()[..HASH_BYTES] {
+        // Writing into a string cannot fail.
+        let _ = write!(hash, "{byte:02x}");
+    }
+    DecidedSubject { kind: subject.kind.to_string(), hash }
+}
