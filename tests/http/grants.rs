@@ -166,7 +166,10 @@ async fn a_grant_of_the_next_period_is_there_at_the_turn_and_no_earlier(#[case] 
     app.move_clock(END).await;
     assert_eq!((uses(&app, "60").await, uses(&app, "1").await), (201, 429));
     app.database.open().await;
-    assert_eq!(app.app().operations.grants.follow().await.unwrap().begun, 1);
+    let followed = async || app.app().operations.grants.follow().await.ok();
+    wait_for("the ledger answers again", Duration::from_secs(30), followed).await;
+    let begun = "granted available 10 grant 2026-04-01T00:00:00";
+    assert_eq!(rows(&app.database, BOOKED).await.iter().filter(|row| *row == begun).count(), 1);
     assert_eq!(left(&app).await, pair("60", "0"));
     app.move_clock(NEXT_END).await;
     assert_eq!(left(&app).await, pair("50", "50"), "it ends with its period");
