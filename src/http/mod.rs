@@ -13,6 +13,7 @@ mod admin_keys;
 mod admin_overrides;
 mod admin_policy;
 mod admin_policy_file;
+mod admin_policy_trial;
 mod answer;
 mod auth;
 mod batch;
@@ -51,6 +52,7 @@ mod version;
 mod xlsx;
 
 pub use admin_policy_file::AppliedPolicy;
+pub use admin_policy_trial::{TriedPolicy, TriedRow};
 pub use headers::HeaderSwitches;
 pub use openapi::openapi;
 pub use server::{ListenError, Running, app_config, serve};

@@ -54,6 +54,7 @@ mod statements;
 mod subjects;
 mod tenants;
 mod token_bucket;
+mod trials;
 mod usage;
 
 use serde_json::json;
