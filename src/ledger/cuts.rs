@@ -219,6 +219,25 @@ impl Ledger {
         .await
     }
 
+    /// Ends a grant as of its date that was never booked, because its tenant had no such quota any more. Its period
+    /// does not wait for it then.
+    pub async fn forgo_grant(&self, stored: StoredGrant, now_ms: i64) -> Result<(), LedgerError> {
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                stored_grants::lock_tenant(connection, &stored.tenant).await?;
+                let unbooked = grants::period_start.is_null().and(grants::settled_at.is_null());
+                let ended_at = instant::from_ms(stored.expires_at_ms)?;
+                diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())).filter(unbooked))
+                    .set(grants::settled_at.eq(Some(ended_at)))
+                    .execute(connection)
+                    .await?;
+                stored_grants::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
     /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there.
     pub async fn want_end(&self, stored: StoredGrant, after: OutboxId) -> Result<(), LedgerError> {
         let Some(start_ms) = stored.period_start_ms else { return Ok(()) };

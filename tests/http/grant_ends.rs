@@ -145,6 +145,28 @@ async fn a_grant_that_is_voided_before_it_begins_never_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_voided_before_a_job_books_its_begin_keeps_what_was_burnt_of_it() {
+    let app = app().await;
+    let body = json!({
+        "tenant": "acme", "meter": "page", "amount": "10", "kind": "paid", "effective_at": "2026-03-20T00:00:00Z",
+        "expires_at": END
+    });
+    let id = app.post_keyed(GRANTS, "a", body).await.expect(201).text("/id").to_owned();
+    assert_eq!(uses(&app, "1").await, 201);
+    app.move_clock("2026-03-20T00:00:00Z").await;
+    assert_eq!((uses(&app, "54").await, uses(&app, "6").await), (201, 429), "the gate counts it already");
+    let answer = voided(&app, &id).await.expect(200);
+    assert_eq!((answer.text("/status"), &answer.body["unburnt"]), ("voided", &json!("5")));
+    let quota = app.quota().await;
+    let figure = |name: &str| quota.text(&format!("/quotas/0/{name}")).to_owned();
+    assert_eq!(
+        (figure("granted"), figure("remaining"), figure("overage")),
+        ("55".into(), "0".into(), "0".into())
+    );
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_void_that_was_only_asked_for_is_finished_by_the_job() {
     let app = app().await;
     let id = granted(&app, "a", "10", 1, END).await;

@@ -155,7 +155,7 @@ impl Calls {
         mode: ReserveMode,
         call: &str,
     ) -> Answer<Decided> {
-        let prepared = self.preparation.prepare(entry, request, call)?;
+        let mut prepared = self.preparation.prepare(entry, request, call)?;
         let mut at_ms = self.core.clock.now_ms();
         let mut asked_in = Epoch::default();
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
@@ -211,7 +211,11 @@ impl Calls {
                     None => None,
                 },
                 Ok(ReserveOutcome::Duplicate { first }) => {
-                    return Err(Box::pin(self.duplicate(first, request)).await);
+                    if let Some(work) = prepared.work.as_deref_mut() {
+                        Box::pin(self.unless_duplicate(first, request, work)).await?;
+                    }
+                    recovery.again()?;
+                    None
                 }
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {
