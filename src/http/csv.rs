@@ -14,9 +14,9 @@ fn written(cell: &Cell) -> String {
     }
 }
 
-/// Whether a spreadsheet may take a text for a formula, by its first character, also in full width.
+/// Whether a spreadsheet may take a text for a formula, by its first character, also in full width and after spaces.
 fn is_formula(text: &str) -> bool {
-    text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
+    text.trim_start_matches(' ').starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
 }
 
 /// A table as the body of an answer, with the name of the file that it is saved as.
@@ -52,12 +52,13 @@ mod tests {
             vec![text("+1"), text("@SUM(A1)")],
             vec![text("-2"), text("＝1+1")],
             vec![text("\t=1"), text("\r=1")],
+            vec![text("  =1"), text(" a")],
             vec![text("a, \"b\""), Cell::Empty],
             vec![text("1=1"), text("acme")],
         ];
         let table = String::from_utf8(table(&["name", "amount"], &rows).unwrap()).unwrap();
         let expected = "name,amount\r\n\"'=HYPERLINK(\"\"http://x\"\")\",-1.50\r\n'+1,'@SUM(A1)\r\n'-2,'＝1+1\r\n\
-            '\t=1,\"'\r=1\"\r\n\"a, \"\"b\"\"\",\r\n1=1,acme\r\n";
+            '\t=1,\"'\r=1\"\r\n'  =1, a\r\n\"a, \"\"b\"\"\",\r\n1=1,acme\r\n";
         assert_eq!(table, expected);
     }
 }

@@ -45,6 +45,7 @@ mod shapes;
 mod source;
 mod state;
 mod statements;
+mod tables;
 mod tenants;
 mod usage;
 mod version;

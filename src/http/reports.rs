@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use super::answer::List;
 use super::auth::Caller;
-use super::list::Listing;
+use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
 use super::shapes::{ReconciliationRow, UsageRow};
@@ -41,10 +41,19 @@ const STATES: &[(&str, ReconciliationState)] = &[
         ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, `tenant`, `plan`, separated by commas."),
         ("zone" = Option<String>, Query, description = "The zone of days and months over all tenants, such as `Europe/Berlin`; UTC if absent."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((status = 200, description = "Usage, newest first.", body = List<UsageRow>))
+    responses((
+        status = 200,
+        description = "Usage, newest first.",
+        content(
+            (List<UsageRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
 )]
 #[get("/v1/reports/usage")]
 pub(super) async fn report_usage(
@@ -55,7 +64,7 @@ pub(super) async fn report_usage(
     let mut query = Query::of(&request)?;
     let bound = caller.bound();
     let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, view)?;
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
     let tenant = caller.tenant(query.parsed("tenant")?)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let asked = UsageRequest {
@@ -70,7 +79,7 @@ pub(super) async fn report_usage(
     };
     query.finish()?;
     let rows = state.read(state.operations.reads.list_usage(asked)).await?;
-    listing.answer(&state.cursor_key, rows.map(UsageRow::from))
+    listing.answer_or_file(&state.cursor_key, rows.map(UsageRow::from)).await
 }
 
 /// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.
@@ -79,10 +88,19 @@ pub(super) async fn report_usage(
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant."),
         ("state" = Option<String>, Query, description = "`clean`, `drift`, `repaired` or `refused`."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((status = 200, description = "Reconciliations, newest first.", body = List<ReconciliationRow>))
+    responses((
+        status = 200,
+        description = "Reconciliations, newest first.",
+        content(
+            (List<ReconciliationRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
 )]
 #[get("/v1/reports/reconciliation")]
 pub(super) async fn report_reconciliation(
@@ -93,7 +111,7 @@ pub(super) async fn report_reconciliation(
     let mut query = Query::of(&request)?;
     let bound = caller.bound();
     let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, view)?;
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
     let asked = ReconciliationsRequest {
         tenant: caller.tenant(query.parsed("tenant")?)?,
         state: query.word("state", STATES)?,
@@ -101,7 +119,7 @@ pub(super) async fn report_reconciliation(
     };
     query.finish()?;
     let rows = state.read(state.operations.reads.list_reconciliations(asked)).await?;
-    listing.answer(&state.cursor_key, rows.map(ReconciliationRow::from))
+    listing.answer_or_file(&state.cursor_key, rows.map(ReconciliationRow::from)).await
 }
 
 /// A single tenant's own zone always counts, so there it is refused.

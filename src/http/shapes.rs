@@ -20,6 +20,8 @@ use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
 
+#[cfg(test)]
+pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
 pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, UsageRow};
 pub(super) use statements::{DraftStatementAnswer, StatementLineAnswer, TierAnswer};
 

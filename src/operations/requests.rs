@@ -171,16 +171,19 @@ pub const INSTALLATION: &str = "installation";
 /// Which page of a list, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// 1 to 1000.
+    /// 1 to [`Page::ROWS_MAX`].
     pub limit: u32,
     /// The position after which the page starts, from an earlier page.
     pub after: Option<String>,
 }
 
 impl Page {
+    /// The most rows of any page: those of a file.
+    pub const ROWS_MAX: u32 = 10_000;
+
     /// How many rows it has at most.
     pub(super) fn rows_max(&self) -> usize {
-        usize::try_from(self.limit).unwrap_or(1000).clamp(1, 1000)
+        usize::try_from(self.limit.clamp(1, Self::ROWS_MAX)).unwrap_or(1)
     }
 }
 

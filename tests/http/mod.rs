@@ -31,6 +31,7 @@ mod instances;
 mod intervals;
 mod kinds;
 mod leaky_bucket;
+mod list_files;
 mod made_up_keys;
 mod metrics;
 mod movements;

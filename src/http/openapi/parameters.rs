@@ -44,7 +44,10 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "limit" => page(),
         "cursor" => text().pattern(Some(CURSOR)).into(),
         "state" => text().enum_values(Some(["clean", "drift", "repaired", "refused"])).into(),
-        "format" => text().enum_values(Some(["json", "csv", "xlsx", "focus", "html"])).into(),
+        "format" if pattern.ends_with("/statements/draft") => {
+            text().enum_values(Some(["json", "csv", "xlsx", "focus", "html"])).into()
+        }
+        "format" => text().enum_values(Some(["json", "csv", "xlsx"])).into(),
         "granularity" => text().enum_values(Some(["hour", "day", "month"])).into(),
         "group_by" => {
             let words = "(meter|subject|operation|tenant|plan)";
