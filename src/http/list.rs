@@ -71,6 +71,11 @@ impl Listing {
         Ok((Self { scope: String::new(), format }, Page { limit: Page::ROWS_MAX, after: None }))
     }
 
+    /// Whether a file of comma-separated values was asked for.
+    pub(super) fn is_csv(&self) -> bool {
+        self.format == Format::Csv
+    }
+
     /// Answers a page, with a cursor if more rows follow.
     pub(super) fn answer<T: Serialize>(
         &self,

@@ -25,6 +25,7 @@ mod csv;
 mod cursor;
 mod decisions;
 mod docs;
+mod entries;
 mod envelope;
 mod events;
 mod headers;

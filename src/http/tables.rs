@@ -53,6 +53,7 @@ impl TableRow for UsageRow {
 impl TableRow for EntryRow {
     const FILE: &'static str = "entries";
     const COLUMNS: &'static [&'static str] = &[
+        "tenant",
         "operation_id",
         "step",
         "meter",
@@ -68,6 +69,7 @@ impl TableRow for EntryRow {
 
     fn table_rows(&self) -> Vec<Vec<Cell>> {
         vec![vec![
+            Cell::text(Some(&self.tenant)),
             Cell::text(Some(&self.operation_id)),
             Cell::number(Some(self.step)),
             Cell::text(Some(&self.meter)),

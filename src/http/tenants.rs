@@ -7,11 +7,11 @@ use super::auth::TenantInPath;
 use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{EntryRow, QuotaAnswer, ReservationAnswer, UsageRow};
+use super::shapes::{QuotaAnswer, ReservationAnswer, UsageRow};
 use super::state::State;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
-use crate::operations::requests::{EntriesRequest, QuotaRequest, ReservationsRequest, UsageRequest};
+use crate::operations::requests::{QuotaRequest, ReservationsRequest, UsageRequest};
 
 /// How usage may be cut in time.
 pub(super) const GRANULARITIES: &[(&str, Granularity)] =
@@ -97,54 +97,6 @@ pub(super) async fn list_usage(
     query.finish()?;
     let rows = state.read(state.operations.reads.list_usage(asked)).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(UsageRow::from)).await
-}
-
-/// The entries of the books.
-#[utoipa::path(
-    tag = "tenant",
-    params(
-        ("tenant" = String, Path, description = "The tenant."),
-        ("from" = Option<String>, Query, description = "RFC 3339, inclusive."),
-        ("to" = Option<String>, Query, description = "RFC 3339, exclusive."),
-        ("meter" = Option<String>, Query, description = "Only this meter."),
-        ("reservation" = Option<String>, Query, description = "Only those of this reservation."),
-        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
-    ),
-    responses((
-        status = 200,
-        description = "Entries, newest first.",
-        content(
-            (List<EntryRow> = "application/json"),
-            (String = "text/csv"),
-            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
-        )
-    ))
-)]
-#[get("/v1/tenants/{tenant}/entries")]
-pub(super) async fn list_entries(
-    state: web::Data<State>,
-    tenant: TenantInPath,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, "")?;
-    let (from_ms, to_ms) = query.span_ms()?;
-    let reservation = query
-        .text("reservation")
-        .map(|text| {
-            let parsed = state.operations.calls.parse_reservation_id(&text);
-            parsed.map_err(|_| {
-                Problem::parameter("reservation", "is not a reservation id of this installation")
-            })
-        })
-        .transpose()?;
-    let meter = query.parsed("meter")?;
-    query.finish()?;
-    let asked = EntriesRequest { tenant: tenant.0, meter, from_ms, to_ms, reservation, page };
-    let rows = state.read(state.operations.reads.list_entries(asked)).await?;
-    listing.answer_or_file(&state.cursor_key, rows.map(EntryRow::from)).await
 }
 
 /// The reservations, running and resolved.

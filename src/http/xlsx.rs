@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn a_text_that_is_too_long_for_a_cell_ends_with_an_ellipsis() {
         let most = "ab".repeat(16_383) + "c";
-        for (text, is_whole) in [(most.clone(), true), (most.clone() + "d", false), ("😀".repeat(16_384), false)]
+        for (text, is_whole) in
+            [(most.clone(), true), (most.clone() + "d", false), ("😀".repeat(16_384), false)]
         {
             let [Data::String(found)] = &read(vec![Cell::text(Some(&text))])[..] else { panic!("{text}") };
             let kept = found.trim_end_matches('…');

@@ -220,11 +220,11 @@ pub struct ReconciliationsRequest {
     pub page: Page,
 }
 
-/// Entries of a tenant.
+/// Entries of one tenant, or of all.
 #[derive(Debug, Clone)]
 pub struct EntriesRequest {
-    /// Its tenant.
-    pub tenant: TenantId,
+    /// One tenant, or all of them from the last name to the first.
+    pub tenant: Option<TenantId>,
     /// Only this meter.
     pub meter: Option<MeterId>,
     /// Happened from this instant (unix ms), inclusive.

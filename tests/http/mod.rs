@@ -17,6 +17,7 @@ mod decisions;
 mod documents;
 mod duplicates;
 mod edge;
+mod entries_report;
 pub mod events;
 mod explained;
 mod fixed_window;

@@ -160,6 +160,8 @@ pub(in crate::http) struct FiguresAnswer {
 /// An entry of the books.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct EntryRow {
+    /// Whose.
+    pub(in crate::http) tenant: String,
     /// The reservation or other operation that made it.
     pub(in crate::http) operation_id: String,
     /// The ordinal of that operation's change.
@@ -245,6 +247,7 @@ impl From<StoredEntry> for EntryRow {
     fn from(stored: StoredEntry) -> Self {
         let entry = &stored.entry;
         Self {
+            tenant: entry.tenant.to_string(),
             operation_id: entry.operation_id.to_string(),
             step: entry.step.into(),
             meter: entry.meter.to_string(),

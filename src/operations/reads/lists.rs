@@ -1,4 +1,4 @@
-//! Reads of the books: usage, entries, reservations, a page at a time, newest first.
+//! Reads of the books: usage and reservations, a page at a time, newest first.
 
 use std::sync::Arc;
 
@@ -8,14 +8,13 @@ use crate::domain::ids::{LimitId, TenantId};
 use crate::domain::reservation::{CounterRef, Record};
 use crate::domain::resolution::ReservationView;
 use crate::ledger::{
-    EntryCursor, EntryFilter, ListedReservation, ParkedState, ReservationCursor, ReservationFilter,
-    UsageCursor, UsageQuery,
+    ListedReservation, ParkedState, ReservationCursor, ReservationFilter, UsageCursor, UsageQuery,
 };
-use crate::operations::answers::{Reservation, Rows, StoredEntry, UsageFigures};
+use crate::operations::answers::{Reservation, Rows, UsageFigures};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::outage::standing;
 use crate::operations::policy_store::TenantEntry;
-use crate::operations::requests::{Ack, EntriesRequest, ReservationsRequest, UsageRequest};
+use crate::operations::requests::{Ack, ReservationsRequest, UsageRequest};
 
 impl Reads {
     /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
@@ -61,24 +60,6 @@ impl Reads {
                 Ok((name, month.start_ms))
             }
         }
-    }
-
-    /// A tenant's entries.
-    pub async fn list_entries(&self, request: EntriesRequest) -> Answer<Rows<StoredEntry>> {
-        self.known(&request.tenant).await?;
-        let filter = EntryFilter {
-            meter: request.meter,
-            from_ms: request.from_ms,
-            to_ms: request.to_ms,
-            reservation: request.reservation,
-        };
-        let after = request.page.after.as_deref().map(entry_place).transpose()?;
-        let limit = request.page.rows_max();
-        let rows = self.core.ledger.entries_of(&request.tenant, &filter, after, limit + 1).await?;
-        Ok(Rows::page(rows, limit, |row| {
-            let EntryCursor { happened_at_ms, operation_id, step, line, leg } = row.place();
-            format!("{happened_at_ms}:{operation_id}:{step}:{line}:{leg}")
-        }))
     }
 
     /// A tenant's reservations, from the ledger.
@@ -172,17 +153,5 @@ fn usage_place(text: &str) -> Answer<UsageCursor> {
     Ok(UsageCursor {
         start_ms: start.parse().map_err(|_| OperationError::bad_cursor())?,
         group: group.to_owned(),
-    })
-}
-
-fn entry_place(text: &str) -> Answer<EntryCursor> {
-    let parts: Vec<_> = text.split(':').collect();
-    let [at, id, step, line, leg] = parts.as_slice() else { return Err(OperationError::bad_cursor()) };
-    Ok(EntryCursor {
-        happened_at_ms: at.parse().map_err(|_| OperationError::bad_cursor())?,
-        operation_id: id.parse().map_err(|_| OperationError::bad_cursor())?,
-        step: step.parse().map_err(|_| OperationError::bad_cursor())?,
-        line: line.parse().map_err(|_| OperationError::bad_cursor())?,
-        leg: leg.parse().map_err(|_| OperationError::bad_cursor())?,
     })
 }

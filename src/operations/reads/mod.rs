@@ -1,6 +1,7 @@
 //! Reads: quotas, the books, statements, their comparison with the gate, readiness.
 
 mod audit;
+mod entries;
 mod health;
 mod lists;
 mod quota;
@@ -9,6 +10,7 @@ mod statements;
 
 use std::sync::Arc;
 
+pub use entries::EntryExport;
 pub use health::{Health, Readiness};
 
 use crate::domain::ids::ReservationIds;

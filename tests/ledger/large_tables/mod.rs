@@ -13,8 +13,8 @@ use tollgate::domain::ids::{OutboxId, ReservationId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::Granularity;
 use tollgate::ledger::{
-    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, Ledger, LedgerError, ReconciliationFilter,
-    ReservationFilter, RestoreAsk, TenantCursor, UsageQuery,
+    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, EntryPlace, Ledger, LedgerError,
+    ReconciliationFilter, ReservationFilter, RestoreAsk, TenantCursor, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -298,8 +298,14 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     }
     let of_period = EntryFilter { from_ms: Some(PERIOD_START_MS), ..EntryFilter::default() };
     let of_one = EntryFilter { reservation: Some(id), ..EntryFilter::default() };
-    for filter in [EntryFilter::default(), of_period, of_one] {
+    for filter in [EntryFilter::default(), of_period.clone(), of_one] {
         plans.of("entries_of", ledger.entries_of(&acme, &filter, None, 50)).await;
+    }
+    plans.of("booked_by_now", ledger.booked_by_now()).await;
+    for filter in [EntryFilter::default(), of_period] {
+        let first = plans.of("entries", ledger.entries(None, &filter, None, 50)).await;
+        let last = first.last().map(|last| EntryPlace { tenant: acme.clone(), at: last.place() });
+        plans.of("entries", ledger.entries(None, &filter, last.as_ref(), 50)).await;
     }
     for tenant in [None, Some(&acme)] {
         let first = plans.of("list_grants", ledger.list_grants(tenant, None, 50)).await;
