@@ -7,13 +7,14 @@ use super::auth::Caller;
 use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{ReconciliationRow, UsageRow};
+use super::shapes::{ReconciliationRow, TopRow, UsageRow};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
+use crate::domain::ids::MeterId;
 use crate::domain::period::Zone;
-use crate::domain::usage::GroupBy;
-use crate::operations::requests::{ReconciliationsRequest, UsageRequest};
+use crate::domain::usage::{Consumer, GroupBy};
+use crate::operations::requests::{ReconciliationsRequest, TopRequest, UsageRequest};
 
 const GROUPS: &[(&str, GroupBy)] = &[
     ("meter", GroupBy::Meter),
@@ -21,6 +22,13 @@ const GROUPS: &[(&str, GroupBy)] = &[
     ("operation", GroupBy::Operation),
     ("tenant", GroupBy::Tenant),
     ("plan", GroupBy::Plan),
+];
+
+const CONSUMERS: &[(&str, Consumer)] = &[
+    ("tenant", Consumer::Tenant),
+    ("subject", Consumer::Subject),
+    ("operation", Consumer::Operation),
+    ("plan", Consumer::Plan),
 ];
 
 const STATES: &[(&str, ReconciliationState)] = &[
@@ -80,6 +88,50 @@ pub(super) async fn report_usage(
     query.finish()?;
     let rows = state.read(state.operations.reads.list_usage(asked)).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(UsageRow::from)).await
+}
+
+/// Who used the most of a meter, the largest first; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("meter" = String, Query, description = "The meter: amounts of different meters cannot be compared."),
+        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants have now); `tenant` if absent."),
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month if absent, of the period with `tenant`."),
+        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((
+        status = 200,
+        description = "Consumers, the largest first.",
+        content(
+            (List<TopRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/top")]
+pub(super) async fn report_top(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
+    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let by = query.word("by", CONSUMERS)?.unwrap_or(Consumer::Tenant);
+    let meter: Option<MeterId> = query.parsed("meter")?;
+    query.finish()?;
+    let meter = meter.ok_or_else(|| Problem::parameter("meter", "is required: meters cannot be compared"))?;
+    let asked = TopRequest { tenant, meter: meter.clone(), by, from_ms, to_ms, page };
+    let rows = state.read(state.operations.reads.top_consumers(asked)).await?;
+    listing.answer_or_file(&state.cursor_key, rows.map(|row| TopRow::of(&meter, &row))).await
 }
 
 /// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.

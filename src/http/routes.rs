@@ -99,6 +99,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/statements/draft", Access::TenantRead),
     route(Method::GET, "/v1/reports/usage", Access::Report),
     route(Method::GET, "/v1/reports/entries", Access::Report),
+    route(Method::GET, "/v1/reports/top", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::POST, "/v1/admin/policy", Access::Admin),
     route(Method::GET, "/v1/admin/tenants", Access::AdminRead),
@@ -167,6 +168,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(tenants::list_usage)
         .service(entries::list_entries)
         .service(entries::report_entries)
+        .service(reports::report_top)
         .service(tenants::list_reservations)
         .service(statements::draft_statement)
         .service(reports::report_usage)

@@ -1,7 +1,7 @@
 //! The rows of lists as rows of tables.
 
 use super::cell::Cell;
-use super::shapes::{EntryRow, ReconciliationRow, SubjectAnswer, UsageRow};
+use super::shapes::{EntryRow, ReconciliationRow, SubjectAnswer, TopRow, UsageRow};
 
 /// A row of a list that can also be a file.
 pub(super) trait TableRow {
@@ -46,6 +46,27 @@ impl TableRow for UsageRow {
             Cell::number(Some(&self.excess)),
             Cell::number(Some(&self.late)),
             Cell::number(Some(&self.corrections)),
+        ]]
+    }
+}
+
+impl TableRow for TopRow {
+    const FILE: &'static str = "top";
+    const COLUMNS: &'static [&'static str] =
+        &["rank", "tenant", "plan", "operation", "subject_kind", "subject", "meter", "consumed", "count"];
+
+    fn table_rows(&self) -> Vec<Vec<Cell>> {
+        let [kind, subject] = subject(self.subject.as_ref());
+        vec![vec![
+            Cell::number(Some(self.rank)),
+            Cell::text(self.tenant.as_ref()),
+            Cell::text(self.plan.as_ref()),
+            Cell::text(self.operation.as_ref()),
+            kind,
+            subject,
+            Cell::text(Some(&self.meter)),
+            Cell::number(Some(&self.consumed)),
+            Cell::number(Some(self.count)),
         ]]
     }
 }

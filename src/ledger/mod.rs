@@ -62,6 +62,7 @@ mod schema;
 mod silence;
 pub mod snapshot;
 pub mod subjects;
+mod top;
 pub mod usage;
 mod verify;
 
@@ -107,6 +108,7 @@ pub use repeats::RepeatToUndo;
 pub use reservation_list::{ListedReservation, ReservationCursor, ReservationFilter};
 pub use reservations::ReservationRow;
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
+pub use top::{Ranked, TopQuery};
 pub use usage::{UsageCursor, UsageFigures, UsagePage, UsageQuery};
 pub use verify::{Check, Fault, VerifyOptions, VerifyReport, verify};
 

@@ -14,7 +14,7 @@ use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
-use crate::domain::usage::{Granularity, GroupBy};
+use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
 pub use crate::ledger::{AuditFilter, Manner};
 
@@ -205,6 +205,23 @@ pub struct UsageRequest {
     pub zone: Option<Zone>,
     /// Only this meter.
     pub meter: Option<MeterId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// Who used the most of a meter.
+#[derive(Debug, Clone)]
+pub struct TopRequest {
+    /// One tenant's, or among all of them.
+    pub tenant: Option<TenantId>,
+    /// The meter.
+    pub meter: MeterId,
+    /// Who is ranked.
+    pub by: Consumer,
+    /// From this instant (unix ms), inclusive; absent as in [`UsageRequest`].
+    pub from_ms: Option<i64>,
+    /// To this instant (unix ms), exclusive; absent: now.
+    pub to_ms: Option<i64>,
     /// Which page.
     pub page: Page,
 }

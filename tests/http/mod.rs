@@ -56,6 +56,7 @@ mod statements;
 mod subjects;
 mod tenants;
 mod token_bucket;
+mod top_report;
 mod usage;
 
 use serde_json::json;

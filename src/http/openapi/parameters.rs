@@ -53,6 +53,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
             let words = "(meter|subject|operation|tenant|plan)";
             text().pattern(Some(format!("^{words}(,{words}){{0,4}}$"))).into()
         }
+        "by" => text().enum_values(Some(["tenant", "subject", "operation", "plan"])).into(),
         "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_kind" => text().enum_values(Some(admin_audit::KINDS)).into(),
         "action" => text().enum_values(Some(admin_audit::ACTIONS)).into(),

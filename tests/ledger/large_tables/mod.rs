@@ -11,10 +11,10 @@ use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{OutboxId, ReservationId};
 use tollgate::domain::reservation::ReservationState;
-use tollgate::domain::usage::Granularity;
+use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::{
     AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, EntryPlace, Ledger, LedgerError,
-    ReconciliationFilter, ReservationFilter, RestoreAsk, TenantCursor, UsageQuery,
+    ReconciliationFilter, ReservationFilter, RestoreAsk, TenantCursor, TopQuery, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -343,6 +343,18 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
         after: None,
         limit: 100,
     };
+    for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {
+        let top = TopQuery {
+            meter: meter("ocr.page"),
+            tenant,
+            by,
+            from_ms: a_few_hours.from_ms,
+            to_ms: a_few_hours.to_ms,
+            after: 0,
+            limit: 100,
+        };
+        plans.of("top_usage", ledger.top_usage(&top)).await;
+    }
     plans.of("usage", ledger.usage(&a_few_hours)).await;
 }
 
