@@ -7,14 +7,16 @@ use super::auth::Caller;
 use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{ReconciliationRow, TopRow, UsageRow};
+use super::shapes::{ReconciliationRow, ReservationAnswer, TopRow, UsageRow};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::MeterId;
 use crate::domain::period::Zone;
 use crate::domain::usage::{Consumer, GroupBy};
-use crate::operations::requests::{ReconciliationsRequest, TopRequest, UsageRequest};
+use crate::operations::requests::{
+    ExpiredFilter, LeakedRequest, ReconciliationsRequest, TopRequest, UsageRequest,
+};
 
 const GROUPS: &[(&str, GroupBy)] = &[
     ("meter", GroupBy::Meter),
@@ -132,6 +134,47 @@ pub(super) async fn report_top(
     let asked = TopRequest { tenant, meter: meter.clone(), by, from_ms, to_ms, page };
     let rows = state.read(state.operations.reads.top_consumers(asked)).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(|row| TopRow::of(&meter, &row))).await
+}
+
+/// Holds that nobody resolved: they expired, what was left of them came back, and no consume came after. The last to
+/// expire first; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("meter" = Option<String>, Query, description = "Only those with a line of this meter."),
+        ("from" = Option<String>, Query, description = "Expired from here on; RFC 3339, inclusive."),
+        ("to" = Option<String>, Query, description = "Expired before; RFC 3339, exclusive."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((
+        status = 200,
+        description = "Expired holds, the last to expire first.",
+        content(
+            (List<ReservationAnswer> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/leaked")]
+pub(super) async fn report_leaked(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
+    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let filter = ExpiredFilter { tenant, meter: query.parsed("meter")?, from_ms, to_ms };
+    query.finish()?;
+    let rows = state.read(state.operations.reads.leaked_holds(LeakedRequest { filter, page })).await?;
+    listing.answer_or_file(&state.cursor_key, rows.map(ReservationAnswer::from)).await
 }
 
 /// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.

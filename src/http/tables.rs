@@ -1,7 +1,7 @@
 //! The rows of lists as rows of tables.
 
 use super::cell::Cell;
-use super::shapes::{EntryRow, ReconciliationRow, SubjectAnswer, TopRow, UsageRow};
+use super::shapes::{EntryRow, ReconciliationRow, ReservationAnswer, SubjectAnswer, TopRow, UsageRow};
 
 /// A row of a list that can also be a file.
 pub(super) trait TableRow {
@@ -68,6 +68,45 @@ impl TableRow for TopRow {
             Cell::number(Some(&self.consumed)),
             Cell::number(Some(self.count)),
         ]]
+    }
+}
+
+/// A row for each meter of a hold.
+impl TableRow for ReservationAnswer {
+    const FILE: &'static str = "leaked";
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "tenant",
+        "operation",
+        "subjects",
+        "created_at",
+        "expires_at",
+        "resolved_at",
+        "meter",
+        "reserved",
+        "consumed",
+        "returned",
+    ];
+
+    fn table_rows(&self) -> Vec<Vec<Cell>> {
+        let named = self.subjects.iter().flatten().map(|(kind, id)| format!("{kind}:{id}"));
+        let subjects: Vec<_> = named.collect();
+        let rows = self.lines.iter().map(|line| {
+            vec![
+                Cell::text(Some(&self.id)),
+                Cell::text(Some(&self.tenant)),
+                Cell::text(self.operation.as_ref()),
+                Cell::text(Some(subjects.join(" ")).filter(|subjects| !subjects.is_empty())),
+                Cell::text(Some(&self.created_at)),
+                Cell::text(Some(&self.expires_at)),
+                Cell::text(self.resolved_at.as_ref()),
+                Cell::text(Some(&line.meter)),
+                Cell::number(Some(&line.reserved)),
+                Cell::number(Some(&line.consumed)),
+                Cell::number(Some(&line.returned)),
+            ]
+        });
+        rows.collect()
     }
 }
 

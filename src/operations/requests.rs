@@ -16,7 +16,7 @@ use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
-pub use crate::ledger::{AuditFilter, Manner};
+pub use crate::ledger::{AuditFilter, ExpiredFilter, Manner};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,6 +250,15 @@ pub struct EntriesRequest {
     pub to_ms: Option<i64>,
     /// Only those of one reservation.
     pub reservation: Option<ReservationId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// Holds that expired and were never consumed.
+#[derive(Debug, Clone)]
+pub struct LeakedRequest {
+    /// Which of them, and when they expired.
+    pub filter: ExpiredFilter,
     /// Which page.
     pub page: Page,
 }

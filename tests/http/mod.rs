@@ -31,6 +31,7 @@ mod in_use;
 mod instances;
 mod intervals;
 mod kinds;
+mod leaked_report;
 mod leaky_bucket;
 mod list_files;
 mod made_up_keys;

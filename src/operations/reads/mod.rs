@@ -3,6 +3,7 @@
 mod audit;
 mod entries;
 mod health;
+mod leaked;
 mod lists;
 mod quota;
 mod reconciliations;

@@ -13,8 +13,8 @@ use tollgate::domain::ids::{OutboxId, ReservationId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::{
-    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, EntryPlace, Ledger, LedgerError,
-    ReconciliationFilter, ReservationFilter, RestoreAsk, TenantCursor, TopQuery, UsageQuery,
+    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger,
+    LedgerError, ReconciliationFilter, ReservationFilter, RestoreAsk, TenantCursor, TopQuery, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -332,7 +332,7 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
     plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;
     let a_few_hours = UsageQuery {
-        tenant: Some(acme),
+        tenant: Some(acme.clone()),
         meter: Some(meter("ocr.page")),
         subject: None,
         from_ms: HOUR_MS - 5 * 3_600_000,
@@ -343,6 +343,17 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
         after: None,
         limit: 100,
     };
+    for filter in [
+        ExpiredFilter::default(),
+        ExpiredFilter { tenant: Some(tenant("tenant-7")), ..ExpiredFilter::default() },
+    ] {
+        let first = plans.of("expired_holds", ledger.expired_holds(&filter, None, 50)).await;
+        let last = first
+            .last()
+            .and_then(|last| Some(ExpiredCursor { expired_at_ms: last.resolved_at_ms?, id: last.id }));
+        assert_eq!(first.len(), 50);
+        plans.of("expired_holds", ledger.expired_holds(&filter, last, 50)).await;
+    }
     for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {
         let top = TopQuery {
             meter: meter("ocr.page"),
