@@ -25,3 +25,23 @@ pub enum GroupBy {
     /// By the tenant's current plan.
     Plan,
 }
+
+/// Who is ranked by what was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consumer {
+    /// Tenants.
+    Tenant,
+    /// Subjects, each of its tenant.
+    Subject,
+    /// Operations, also work that names none.
+    Operation,
+    /// The plans that the tenants have now.
+    Plan,
+}
+
+impl Consumer {
+    /// Whether it stands under a tenant.
+    pub fn has_tenant(self) -> bool {
+        matches!(self, Self::Tenant | Self::Subject)
+    }
+}

@@ -1,7 +1,7 @@
 //! Tables as CSV that a spreadsheet opens as text and numbers, never as formulas.
 
-use actix_web::HttpResponse;
 use actix_web::http::header::CONTENT_DISPOSITION;
+use actix_web::{HttpResponse, HttpResponseBuilder};
 
 use super::cell::Cell;
 use super::problem::{Code, Problem};
@@ -14,26 +14,38 @@ fn written(cell: &Cell) -> String {
     }
 }
 
-/// Whether a spreadsheet may take a text for a formula, by its first character, also in full width.
+/// Whether a spreadsheet may take a text for a formula, by its first character, also in full width and after spaces.
 fn is_formula(text: &str) -> bool {
-    text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
+    text.trim_start_matches(' ').starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
 }
 
 /// A table as the body of an answer, with the name of the file that it is saved as.
 pub(super) fn answer(file: &str, header: &[&str], rows: &[Vec<Cell>]) -> Result<HttpResponse, Problem> {
-    let table = table(header, rows).map_err(|fault| {
+    let table = lines(Some(header), rows).map_err(|fault| {
         tracing::error!(%fault, "a table could not be written");
         Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
     })?;
-    Ok(HttpResponse::Ok()
-        .content_type("text/csv; charset=utf-8; header=present")
-        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{file}.csv\"")))
-        .body(table))
+    Ok(attached(file).body(table))
 }
 
-fn table(header: &[&str], rows: &[Vec<Cell>]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+/// An answer that is saved as a file of this name, still without its table.
+pub(super) fn attached(file: &str) -> HttpResponseBuilder {
+    let mut answer = HttpResponse::Ok();
+    answer
+        .content_type("text/csv; charset=utf-8; header=present")
+        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{file}.csv\"")));
+    answer
+}
+
+/// Lines of a table, under its header if that is given.
+pub(super) fn lines(
+    header: Option<&[&str]>,
+    rows: &[Vec<Cell>],
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
-    writer.write_record(header)?;
+    if let Some(header) = header {
+        writer.write_record(header)?;
+    }
     for row in rows {
         writer.write_record(row.iter().map(written))?;
     }
@@ -52,12 +64,13 @@ mod tests {
             vec![text("+1"), text("@SUM(A1)")],
             vec![text("-2"), text("＝1+1")],
             vec![text("\t=1"), text("\r=1")],
+            vec![text("  =1"), text(" a")],
             vec![text("a, \"b\""), Cell::Empty],
             vec![text("1=1"), text("acme")],
         ];
-        let table = String::from_utf8(table(&["name", "amount"], &rows).unwrap()).unwrap();
+        let table = String::from_utf8(lines(Some(&["name", "amount"]), &rows).unwrap()).unwrap();
         let expected = "name,amount\r\n\"'=HYPERLINK(\"\"http://x\"\")\",-1.50\r\n'+1,'@SUM(A1)\r\n'-2,'＝1+1\r\n\
-            '\t=1,\"'\r=1\"\r\n\"a, \"\"b\"\"\",\r\n1=1,acme\r\n";
+            '\t=1,\"'\r=1\"\r\n'  =1, a\r\n\"a, \"\"b\"\"\",\r\n1=1,acme\r\n";
         assert_eq!(table, expected);
     }
 }

@@ -4,16 +4,19 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use super::answer::List;
 use super::auth::Caller;
-use super::list::Listing;
+use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{ReconciliationRow, UsageRow};
+use super::shapes::{ReconciliationRow, ReservationAnswer, TopRow, UsageRow};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
+use crate::domain::ids::MeterId;
 use crate::domain::period::Zone;
-use crate::domain::usage::GroupBy;
-use crate::operations::requests::{ReconciliationsRequest, UsageRequest};
+use crate::domain::usage::{Consumer, GroupBy};
+use crate::operations::requests::{
+    ExpiredFilter, LeakedRequest, ReconciliationsRequest, TopRequest, UsageRequest,
+};
 
 const GROUPS: &[(&str, GroupBy)] = &[
     ("meter", GroupBy::Meter),
@@ -21,6 +24,13 @@ const GROUPS: &[(&str, GroupBy)] = &[
     ("operation", GroupBy::Operation),
     ("tenant", GroupBy::Tenant),
     ("plan", GroupBy::Plan),
+];
+
+const CONSUMERS: &[(&str, Consumer)] = &[
+    ("tenant", Consumer::Tenant),
+    ("subject", Consumer::Subject),
+    ("operation", Consumer::Operation),
+    ("plan", Consumer::Plan),
 ];
 
 const STATES: &[(&str, ReconciliationState)] = &[
@@ -41,10 +51,19 @@ const STATES: &[(&str, ReconciliationState)] = &[
         ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, `tenant`, `plan`, separated by commas."),
         ("zone" = Option<String>, Query, description = "The zone of days and months over all tenants, such as `Europe/Berlin`; UTC if absent."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((status = 200, description = "Usage, newest first.", body = List<UsageRow>))
+    responses((
+        status = 200,
+        description = "Usage, newest first.",
+        content(
+            (List<UsageRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
 )]
 #[get("/v1/reports/usage")]
 pub(super) async fn report_usage(
@@ -55,7 +74,7 @@ pub(super) async fn report_usage(
     let mut query = Query::of(&request)?;
     let bound = caller.bound();
     let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, view)?;
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
     let tenant = caller.tenant(query.parsed("tenant")?)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let asked = UsageRequest {
@@ -70,7 +89,92 @@ pub(super) async fn report_usage(
     };
     query.finish()?;
     let rows = state.read(state.operations.reads.list_usage(asked)).await?;
-    listing.answer(&state.cursor_key, rows.map(UsageRow::from))
+    listing.answer_or_file(&state.cursor_key, rows.map(UsageRow::from)).await
+}
+
+/// Who used the most of a meter, the largest first; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("meter" = String, Query, description = "The meter: amounts of different meters cannot be compared."),
+        ("by" = Option<String>, Query, description = "Who is ranked: `tenant`, `subject`, `operation` or `plan` (that the tenants have now); `tenant` if absent."),
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("from" = Option<String>, Query, description = "RFC 3339, inclusive; the start of the month if absent, of the period with `tenant`."),
+        ("to" = Option<String>, Query, description = "RFC 3339, exclusive; now if absent."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((
+        status = 200,
+        description = "Consumers, the largest first.",
+        content(
+            (List<TopRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/top")]
+pub(super) async fn report_top(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
+    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let by = query.word("by", CONSUMERS)?.unwrap_or(Consumer::Tenant);
+    let meter: Option<MeterId> = query.parsed("meter")?;
+    query.finish()?;
+    let meter = meter.ok_or_else(|| Problem::parameter("meter", "is required: meters cannot be compared"))?;
+    let asked = TopRequest { tenant, meter: meter.clone(), by, from_ms, to_ms, page };
+    let rows = state.read(state.operations.reads.top_consumers(asked)).await?;
+    listing.answer_or_file(&state.cursor_key, rows.map(|row| TopRow::of(&meter, &row))).await
+}
+
+/// Holds that nobody resolved: they expired, what was left of them came back, and no consume came after. The last to
+/// expire first; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("meter" = Option<String>, Query, description = "Only those with a line of this meter."),
+        ("from" = Option<String>, Query, description = "Expired from here on; RFC 3339, inclusive."),
+        ("to" = Option<String>, Query, description = "Expired before; RFC 3339, exclusive."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((
+        status = 200,
+        description = "Expired holds, the last to expire first.",
+        content(
+            (List<ReservationAnswer> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/leaked")]
+pub(super) async fn report_leaked(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
+    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let filter = ExpiredFilter { tenant, meter: query.parsed("meter")?, from_ms, to_ms };
+    query.finish()?;
+    let rows = state.read(state.operations.reads.leaked_holds(LeakedRequest { filter, page })).await?;
+    listing.answer_or_file(&state.cursor_key, rows.map(ReservationAnswer::from)).await
 }
 
 /// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.
@@ -79,10 +183,19 @@ pub(super) async fn report_usage(
     params(
         ("tenant" = Option<String>, Query, description = "Only this tenant."),
         ("state" = Option<String>, Query, description = "`clean`, `drift`, `repaired` or `refused`."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((status = 200, description = "Reconciliations, newest first.", body = List<ReconciliationRow>))
+    responses((
+        status = 200,
+        description = "Reconciliations, newest first.",
+        content(
+            (List<ReconciliationRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
 )]
 #[get("/v1/reports/reconciliation")]
 pub(super) async fn report_reconciliation(
@@ -93,7 +206,7 @@ pub(super) async fn report_reconciliation(
     let mut query = Query::of(&request)?;
     let bound = caller.bound();
     let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, view)?;
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
     let asked = ReconciliationsRequest {
         tenant: caller.tenant(query.parsed("tenant")?)?,
         state: query.word("state", STATES)?,
@@ -101,7 +214,7 @@ pub(super) async fn report_reconciliation(
     };
     query.finish()?;
     let rows = state.read(state.operations.reads.list_reconciliations(asked)).await?;
-    listing.answer(&state.cursor_key, rows.map(ReconciliationRow::from))
+    listing.answer_or_file(&state.cursor_key, rows.map(ReconciliationRow::from)).await
 }
 
 /// A single tenant's own zone always counts, so there it is refused.

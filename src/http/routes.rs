@@ -5,8 +5,8 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
     admin_audit, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_overrides,
-    admin_policy, admin_policy_file, admin_policy_trial, batch, decisions, docs, events, health, ratelimit,
-    reports, reservations, statements, tenants, usage,
+    admin_policy, admin_policy_file, admin_policy_trial, batch, decisions, docs, entries, events, health,
+    ratelimit, reports, reservations, statements, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -98,6 +98,9 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements/draft", Access::TenantRead),
     route(Method::GET, "/v1/reports/usage", Access::Report),
+    route(Method::GET, "/v1/reports/entries", Access::Report),
+    route(Method::GET, "/v1/reports/top", Access::Report),
+    route(Method::GET, "/v1/reports/leaked", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::POST, "/v1/admin/policy", Access::Admin),
     route(Method::POST, "/v1/admin/policy/test", Access::Admin),
@@ -165,7 +168,10 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(decisions::explain)
         .service(tenants::read_quota)
         .service(tenants::list_usage)
-        .service(tenants::list_entries)
+        .service(entries::list_entries)
+        .service(entries::report_entries)
+        .service(reports::report_top)
+        .service(reports::report_leaked)
         .service(tenants::list_reservations)
         .service(statements::draft_statement)
         .service(reports::report_usage)

@@ -20,7 +20,9 @@ use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
 
-pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, UsageRow};
+#[cfg(test)]
+pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
+pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, TopRow, UsageRow};
 pub(super) use statements::{DraftStatementAnswer, StatementLineAnswer, TierAnswer};
 
 /// A limit as an answer shows it.

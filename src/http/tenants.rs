@@ -4,14 +4,14 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use super::answer::{List, json};
 use super::auth::TenantInPath;
-use super::list::Listing;
+use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{EntryRow, QuotaAnswer, ReservationAnswer, UsageRow};
+use super::shapes::{QuotaAnswer, ReservationAnswer, UsageRow};
 use super::state::State;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
-use crate::operations::requests::{EntriesRequest, QuotaRequest, ReservationsRequest, UsageRequest};
+use crate::operations::requests::{QuotaRequest, ReservationsRequest, UsageRequest};
 
 /// How usage may be cut in time.
 pub(super) const GRANULARITIES: &[(&str, Granularity)] =
@@ -61,10 +61,19 @@ pub(super) async fn read_quota(
         ("granularity" = Option<String>, Query, description = "`hour`, `day` or `month` of the tenant's zone; one row per group if absent."),
         ("group_by" = Option<String>, Query, description = "`meter`, `subject`, `operation`, separated by commas."),
         ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
         ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
     ),
-    responses((status = 200, description = "Usage, newest first.", body = List<UsageRow>))
+    responses((
+        status = 200,
+        description = "Usage, newest first.",
+        content(
+            (List<UsageRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
 )]
 #[get("/v1/tenants/{tenant}/usage")]
 pub(super) async fn list_usage(
@@ -73,7 +82,7 @@ pub(super) async fn list_usage(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let mut query = Query::of(&request)?;
-    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, "")?;
     let (from_ms, to_ms) = query.span_ms()?;
     let asked = UsageRequest {
         tenant: Some(tenant.0),
@@ -87,46 +96,7 @@ pub(super) async fn list_usage(
     };
     query.finish()?;
     let rows = state.read(state.operations.reads.list_usage(asked)).await?;
-    listing.answer(&state.cursor_key, rows.map(UsageRow::from))
-}
-
-/// The entries of the books.
-#[utoipa::path(
-    tag = "tenant",
-    params(
-        ("tenant" = String, Path, description = "The tenant."),
-        ("from" = Option<String>, Query, description = "RFC 3339, inclusive."),
-        ("to" = Option<String>, Query, description = "RFC 3339, exclusive."),
-        ("meter" = Option<String>, Query, description = "Only this meter."),
-        ("reservation" = Option<String>, Query, description = "Only those of this reservation."),
-        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
-    ),
-    responses((status = 200, description = "Entries, newest first.", body = List<EntryRow>))
-)]
-#[get("/v1/tenants/{tenant}/entries")]
-pub(super) async fn list_entries(
-    state: web::Data<State>,
-    tenant: TenantInPath,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
-    let (from_ms, to_ms) = query.span_ms()?;
-    let reservation = query
-        .text("reservation")
-        .map(|text| {
-            let parsed = state.operations.calls.parse_reservation_id(&text);
-            parsed.map_err(|_| {
-                Problem::parameter("reservation", "is not a reservation id of this installation")
-            })
-        })
-        .transpose()?;
-    let meter = query.parsed("meter")?;
-    query.finish()?;
-    let asked = EntriesRequest { tenant: tenant.0, meter, from_ms, to_ms, reservation, page };
-    let rows = state.read(state.operations.reads.list_entries(asked)).await?;
-    listing.answer(&state.cursor_key, rows.map(EntryRow::from))
+    listing.answer_or_file(&state.cursor_key, rows.map(UsageRow::from)).await
 }
 
 /// The reservations, running and resolved.

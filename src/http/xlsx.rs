@@ -1,7 +1,7 @@
 //! Workbooks that spreadsheets open with every digit and without formulas.
 
-use actix_web::HttpResponse;
 use actix_web::http::header::CONTENT_DISPOSITION;
+use actix_web::{HttpResponse, web};
 use rust_decimal::Decimal;
 use rust_xlsxwriter::{DocProperties, ExcelDateTime, Format, Workbook, Worksheet, XlsxError};
 
@@ -13,6 +13,9 @@ const WORKBOOK: &str = "application/vnd.openxmlformats-officedocument.spreadshee
 /// A float keeps every decimal number of so many digits, and a spreadsheet shows no more.
 const EXACT_DIGITS: u32 = 15;
 
+/// The most characters of a cell, counted as spreadsheets do, in UTF-16.
+const CELL_MAX: usize = 32_767;
+
 /// One sheet of a workbook.
 pub(super) struct Sheet {
     /// Its name, at most 31 characters.
@@ -23,22 +26,45 @@ pub(super) struct Sheet {
     pub(super) rows: Vec<Vec<Cell>>,
 }
 
-/// A workbook, made at `as_of_ms` (unix ms), as the body of an answer, with the name of the file that it is saved as.
-pub(super) fn answer(file: &str, as_of_ms: i64, sheets: &[Sheet]) -> Result<HttpResponse, Problem> {
-    let body = workbook(as_of_ms, sheets).map_err(|fault| {
-        tracing::error!(%fault, "a workbook could not be written");
-        Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
-    })?;
-    Ok(HttpResponse::Ok()
-        .content_type(WORKBOOK)
-        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{file}.xlsx\"")))
-        .body(body))
+/// A workbook as the body of an answer, with the name of the file that it is saved as. It says that it was made at
+/// `as_of_ms` (unix ms); now, if that is absent.
+pub(super) fn answer(
+    file: &str,
+    as_of_ms: impl Into<Option<i64>>,
+    sheets: &[Sheet],
+) -> Result<HttpResponse, Problem> {
+    let body = workbook(as_of_ms.into(), sheets).map_err(|fault| failed(&fault))?;
+    Ok(attached(file, body))
 }
 
-fn workbook(as_of_ms: i64, sheets: &[Sheet]) -> Result<Vec<u8>, XlsxError> {
+/// Like [`answer`], for a table that takes longer than other requests may wait: it is written on another thread.
+pub(super) async fn answer_long(
+    file: &str,
+    as_of_ms: Option<i64>,
+    sheet: Sheet,
+) -> Result<HttpResponse, Problem> {
+    let written = web::block(move || workbook(as_of_ms, &[sheet])).await.map_err(|fault| failed(&fault))?;
+    Ok(attached(file, written.map_err(|fault| failed(&fault))?))
+}
+
+fn attached(file: &str, body: Vec<u8>) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type(WORKBOOK)
+        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{file}.xlsx\"")))
+        .body(body)
+}
+
+fn failed(fault: &dyn std::error::Error) -> Problem {
+    tracing::error!(%fault, "a workbook could not be written");
+    Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
+}
+
+fn workbook(as_of_ms: Option<i64>, sheets: &[Sheet]) -> Result<Vec<u8>, XlsxError> {
     let mut workbook = Workbook::new();
-    let made_at = ExcelDateTime::from_timestamp(as_of_ms.div_euclid(1_000))?;
-    workbook.set_properties(&DocProperties::new().set_creation_datetime(&made_at));
+    if let Some(as_of_ms) = as_of_ms {
+        let made_at = ExcelDateTime::from_timestamp(as_of_ms.div_euclid(1_000))?;
+        workbook.set_properties(&DocProperties::new().set_creation_datetime(&made_at));
+    }
     for sheet in sheets {
         write(workbook.add_worksheet(), sheet)?;
     }
@@ -56,7 +82,7 @@ fn write(worksheet: &mut Worksheet, sheet: &Sheet) -> Result<(), XlsxError> {
             match cell {
                 Cell::Empty => {}
                 Cell::Text(text) => {
-                    worksheet.write_string(row, column, text)?;
+                    worksheet.write_string(row, column, fitting(text))?;
                 }
                 Cell::Number(number) => write_number(worksheet, row, column, number)?,
             }
@@ -65,6 +91,19 @@ fn write(worksheet: &mut Worksheet, sheet: &Sheet) -> Result<(), XlsxError> {
     worksheet.set_freeze_panes(1, 0)?.set_repeat_rows(0, 0)?.set_landscape().set_print_fit_to_pages(1, 0);
     worksheet.autofit();
     Ok(())
+}
+
+/// The text as far as it fits a cell, with an ellipsis where it is cut.
+fn fitting(text: &str) -> String {
+    if text.encode_utf16().count() <= CELL_MAX {
+        return text.to_owned();
+    }
+    let mut left = CELL_MAX - 1;
+    let fits = |character: &char| {
+        left = left.saturating_sub(character.len_utf16());
+        left > 0
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }
 
 /// Writes a number with all its decimals; as text, where a float would change it.
@@ -101,7 +140,7 @@ mod tests {
     fn read(cells: Vec<Cell>) -> Vec<Data> {
         let count = cells.len();
         let sheet = Sheet { name: "Lines", header: vec!["a"; count], rows: vec![cells] };
-        let bytes = workbook(0, &[sheet]).unwrap();
+        let bytes = workbook(Some(0), &[sheet]).unwrap();
         let mut book = Xlsx::new(Cursor::new(bytes)).unwrap();
         let formulas = book.worksheet_formula("Lines").unwrap();
         assert!(formulas.used_cells().all(|(_, _, formula)| formula.is_empty()), "{formulas:?}");
@@ -124,6 +163,19 @@ mod tests {
         let cells = texts.iter().map(|text| Cell::text(Some(text))).collect();
         let expected: Vec<_> = texts.iter().map(|text| Data::String((*text).to_owned())).collect();
         assert_eq!(read(cells), expected);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_for_a_cell_ends_with_an_ellipsis() {
+        let most = "ab".repeat(16_383) + "c";
+        for (text, is_whole) in
+            [(most.clone(), true), (most.clone() + "d", false), ("😀".repeat(16_384), false)]
+        {
+            let [Data::String(found)] = &read(vec![Cell::text(Some(&text))])[..] else { panic!("{text}") };
+            let kept = found.trim_end_matches('…');
+            assert!(text.starts_with(kept) && kept.encode_utf16().count() > 32_760, "{}", kept.len());
+            assert_eq!((kept == text, found.ends_with('…')), (is_whole, !is_whole));
+        }
     }
 
     #[test]

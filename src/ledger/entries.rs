@@ -10,6 +10,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
 
 use super::chain::Batch;
+use super::exports::BookedBy;
 use super::prepared::{self, Prepared};
 use super::schema::{reservations, reservations_archive as archive};
 use super::{Ledger, LedgerError, instant, number};
@@ -38,6 +39,8 @@ pub struct EntryFilter {
     pub to_ms: Option<i64>,
     /// Only of this reservation.
     pub reservation: Option<ReservationId>,
+    /// Only what the books held then.
+    pub booked_by: Option<BookedBy>,
 }
 
 /// A place in a list of entries, newest first.
@@ -274,6 +277,7 @@ impl Ledger {
                 .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.line)))
                 .bind::<Nullable<SmallInt>, _>(after.map(|place| i16::from(place.leg)))
                 .bind::<BigInt, _>(number::limit(limit))
+                .bind::<Nullable<Array<BigInt>>, _>(filter.booked_by.as_ref().map(BookedBy::batches))
         };
         let rows: Vec<EntryRow> = self.load(query).await?;
         rows.into_iter().map(EntryRow::read).collect()

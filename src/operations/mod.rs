@@ -47,7 +47,7 @@ pub use outage::{ConflictChoice, ConflictView, Outage};
 pub use periods::Periods;
 pub use policy::PolicyVerbs;
 pub use progress::Positions;
-pub use reads::{Health, Readiness, Reads};
+pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
 

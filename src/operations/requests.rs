@@ -14,9 +14,9 @@ use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
-use crate::domain::usage::{Granularity, GroupBy};
+use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
-pub use crate::ledger::{AuditFilter, Manner};
+pub use crate::ledger::{AuditFilter, ExpiredFilter, Manner};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,16 +171,19 @@ pub const INSTALLATION: &str = "installation";
 /// Which page of a list, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// 1 to 1000.
+    /// 1 to [`Page::ROWS_MAX`].
     pub limit: u32,
     /// The position after which the page starts, from an earlier page.
     pub after: Option<String>,
 }
 
 impl Page {
+    /// The most rows of any page: those of a file.
+    pub const ROWS_MAX: u32 = 10_000;
+
     /// How many rows it has at most.
     pub(super) fn rows_max(&self) -> usize {
-        usize::try_from(self.limit).unwrap_or(1000).clamp(1, 1000)
+        usize::try_from(self.limit.clamp(1, Self::ROWS_MAX)).unwrap_or(1)
     }
 }
 
@@ -206,6 +209,23 @@ pub struct UsageRequest {
     pub page: Page,
 }
 
+/// Who used the most of a meter.
+#[derive(Debug, Clone)]
+pub struct TopRequest {
+    /// One tenant's, or among all of them.
+    pub tenant: Option<TenantId>,
+    /// The meter.
+    pub meter: MeterId,
+    /// Who is ranked.
+    pub by: Consumer,
+    /// From this instant (unix ms), inclusive; absent as in [`UsageRequest`].
+    pub from_ms: Option<i64>,
+    /// To this instant (unix ms), exclusive; absent: now.
+    pub to_ms: Option<i64>,
+    /// Which page.
+    pub page: Page,
+}
+
 /// The results of comparing the gate with the books.
 #[derive(Debug, Clone)]
 pub struct ReconciliationsRequest {
@@ -217,11 +237,11 @@ pub struct ReconciliationsRequest {
     pub page: Page,
 }
 
-/// Entries of a tenant.
+/// Entries of one tenant, or of all.
 #[derive(Debug, Clone)]
 pub struct EntriesRequest {
-    /// Its tenant.
-    pub tenant: TenantId,
+    /// One tenant, or all of them from the last name to the first.
+    pub tenant: Option<TenantId>,
     /// Only this meter.
     pub meter: Option<MeterId>,
     /// Happened from this instant (unix ms), inclusive.
@@ -230,6 +250,15 @@ pub struct EntriesRequest {
     pub to_ms: Option<i64>,
     /// Only those of one reservation.
     pub reservation: Option<ReservationId>,
+    /// Which page.
+    pub page: Page,
+}
+
+/// Holds that expired and were never consumed.
+#[derive(Debug, Clone)]
+pub struct LeakedRequest {
+    /// Which of them, and when they expired.
+    pub filter: ExpiredFilter,
     /// Which page.
     pub page: Page,
 }

@@ -1,7 +1,7 @@
 use tollgate::domain::ids::{Epoch, ReservationId, TenantId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::{Granularity, GroupBy};
-use tollgate::ledger::{EntryFilter, Ledger, LedgerError, ReservationFilter, UsageQuery};
+use tollgate::ledger::{EntryFilter, EntryPlace, Ledger, LedgerError, ReservationFilter, UsageQuery};
 
 use super::events::{HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, meter, partition, tenant, user};
 use super::ledger;
@@ -156,6 +156,62 @@ async fn the_entries_of_a_reservation_are_found_however_far_apart_they_happened(
     let far_ms = HOUR_MS + 400 * 24 * HOUR;
     assert_eq!(ledger.archive_reservations(far_ms, far_ms, 10).await.unwrap(), 1);
     assert_eq!(count(&filter).await, 4, "also of an archived one");
+}
+
+/// Whose entries, and when they happened in ms, page by page.
+async fn listed_entries(ledger: &Ledger, filter: &EntryFilter, page: usize) -> Vec<(String, i64)> {
+    let (mut listed, mut place) = (Vec::new(), None);
+    loop {
+        let found = ledger.entries(None, filter, place.as_ref(), page).await.unwrap();
+        place = found.last().map(|last| EntryPlace { tenant: last.entry.tenant.clone(), at: last.place() });
+        let is_last = found.len() < page;
+        listed.extend(found.iter().map(|found| (found.entry.tenant.to_string(), found.entry.happened_at_ms)));
+        if is_last {
+            return listed;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_of_all_tenants_are_listed_by_tenant_whatever_the_pages() {
+    let (_database, ledger) = used().await;
+    let filter = EntryFilter { meter: Some(meter("ocr.page")), ..EntryFilter::default() };
+    let acme = (0..6).rev().map(|ms| ("acme", ms));
+    let expected: Vec<_> = [("beta", 1), ("beta", 0)]
+        .into_iter()
+        .chain(acme)
+        .map(|(tenant, ms)| (tenant.to_owned(), HOUR_MS + ms))
+        .collect();
+    for page in [1, 2, 3, 6, 7, 8, 100] {
+        assert_eq!(listed_entries(&ledger, &filter, page).await, expected, "in pages of {page}");
+    }
+    let early = EntryFilter { to_ms: Some(HOUR_MS + 1), ..filter };
+    assert_eq!(
+        listed_entries(&ledger, &early, 1).await,
+        [("beta".into(), HOUR_MS), ("acme".into(), HOUR_MS)]
+    );
+    let of_one = EntryFilter { reservation: Some(ReservationId::from_bytes([1; 16])), ..early };
+    let refused = ledger.entries(None, &of_one, None, 1).await;
+    assert!(matches!(refused, Err(LedgerError::Refused(_))), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_booked_later_is_not_among_the_entries_of_before() {
+    let (_database, ledger) = used().await;
+    let nothing =
+        EntryFilter { booked_by: Some(ledger.booked_by_now().await.unwrap()), ..EntryFilter::default() };
+    let before = listed_entries(&ledger, &nothing, 3).await;
+    assert_eq!(before.len(), 16);
+    let acme = tenant("acme");
+    let next = ledger.cursor(partition(&acme)).await.unwrap().sequence + 1;
+    let mut late = Work::new(&acme, "late", &[("ocr.page", 100)]);
+    // It happened before what is in the books.
+    late.record.head.born_at_ms -= HOUR;
+    book(&ledger, &acme, &format!("1-{next}"), vec![late.usage()]).await.unwrap();
+    assert_eq!(listed_entries(&ledger, &nothing, 3).await, before);
+    assert_eq!(listed_entries(&ledger, &EntryFilter::default(), 3).await.len(), 17);
+    let of_acme = ledger.entries(Some(&acme), &nothing, None, 100).await.unwrap();
+    assert_eq!(of_acme.len(), 12);
 }
 
 #[tokio::test(flavor = "multi_thread")]

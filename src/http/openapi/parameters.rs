@@ -44,12 +44,16 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "limit" => page(),
         "cursor" => text().pattern(Some(CURSOR)).into(),
         "state" => text().enum_values(Some(["clean", "drift", "repaired", "refused"])).into(),
-        "format" => text().enum_values(Some(["json", "csv", "xlsx", "focus", "html"])).into(),
+        "format" if pattern.ends_with("/statements/draft") => {
+            text().enum_values(Some(["json", "csv", "xlsx", "focus", "html"])).into()
+        }
+        "format" => text().enum_values(Some(["json", "csv", "xlsx"])).into(),
         "granularity" => text().enum_values(Some(["hour", "day", "month"])).into(),
         "group_by" => {
             let words = "(meter|subject|operation|tenant|plan)";
             text().pattern(Some(format!("^{words}(,{words}){{0,4}}$"))).into()
         }
+        "by" => text().enum_values(Some(["tenant", "subject", "operation", "plan"])).into(),
         "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_kind" => text().enum_values(Some(admin_audit::KINDS)).into(),
         "action" => text().enum_values(Some(admin_audit::ACTIONS)).into(),

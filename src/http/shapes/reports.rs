@@ -6,10 +6,11 @@ use utoipa::ToSchema;
 use super::{LimitAnswer, SubjectAnswer, ack, amount};
 use crate::domain::amount::{Decimals, Units, signed_amount};
 use crate::domain::checkpoint::{Difference, Figures};
+use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
 use crate::domain::movements::EntryFlags;
 use crate::operations::answers::LimitStatus;
-use crate::operations::answers::{QuotaStatus, Reconciliation, StoredEntry, UsageFigures};
+use crate::operations::answers::{QuotaStatus, Ranked, Reconciliation, StoredEntry, UsageFigures};
 
 /// A quota of one meter.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -102,6 +103,31 @@ pub(in crate::http) struct UsageRow {
     pub(in crate::http) corrections: String,
 }
 
+/// Who used how much of a meter.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct TopRow {
+    /// From 1, the largest.
+    pub(in crate::http) rank: i64,
+    /// The tenant, if tenants or subjects are ranked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) tenant: Option<String>,
+    /// The tenants' current plan, if plans are ranked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) plan: Option<String>,
+    /// The operation, if operations are ranked; empty for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) operation: Option<String>,
+    /// The subject, if subjects are ranked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) subject: Option<SubjectAnswer>,
+    /// The meter.
+    pub(in crate::http) meter: String,
+    /// Used up.
+    pub(in crate::http) consumed: String,
+    /// How many operations consumed it.
+    pub(in crate::http) count: i64,
+}
+
 /// A comparison of the gate with the ledger.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct ReconciliationRow {
@@ -160,6 +186,8 @@ pub(in crate::http) struct FiguresAnswer {
 /// An entry of the books.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct EntryRow {
+    /// Whose.
+    pub(in crate::http) tenant: String,
     /// The reservation or other operation that made it.
     pub(in crate::http) operation_id: String,
     /// The ordinal of that operation's change.
@@ -241,10 +269,27 @@ impl From<UsageFigures> for UsageRow {
     }
 }
 
+impl TopRow {
+    /// A rank among the consumers of this meter.
+    pub(in crate::http) fn of(meter: &MeterId, row: &Ranked) -> Self {
+        Self {
+            rank: number(row.rank),
+            tenant: row.tenant.as_ref().map(ToString::to_string),
+            plan: row.plan.clone(),
+            operation: row.operation.clone(),
+            subject: row.subject.as_ref().map(SubjectAnswer::from),
+            meter: meter.to_string(),
+            consumed: row.consumed.normalize().to_string(),
+            count: number(row.count),
+        }
+    }
+}
+
 impl From<StoredEntry> for EntryRow {
     fn from(stored: StoredEntry) -> Self {
         let entry = &stored.entry;
         Self {
+            tenant: entry.tenant.to_string(),
             operation_id: entry.operation_id.to_string(),
             step: entry.step.into(),
             meter: entry.meter.to_string(),

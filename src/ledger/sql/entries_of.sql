@@ -9,5 +9,6 @@ WHERE tenant = $1
     AND ($5::uuid IS NULL OR operation_id = $5)
     AND ($6::timestamptz IS NULL
         OR (happened_at, operation_id, step, line, leg) < ($6, $7::uuid, $8::integer, $9::smallint, $10::smallint))
+    AND ($12::bigint[] IS NULL OR batch <= ($12)[chain + 1])
 ORDER BY happened_at DESC, operation_id DESC, step DESC, line DESC, leg DESC
 LIMIT $11

@@ -1,34 +1,28 @@
-//! Reads of the books: usage, entries, reservations, a page at a time, newest first.
+//! Reads of the books: usage and reservations, a page at a time, newest first.
 
 use std::sync::Arc;
 
 use super::Reads;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{LimitId, TenantId};
+use crate::domain::period::{AnchorDay, Calendar, WindowKind, Zone};
 use crate::domain::reservation::{CounterRef, Record};
 use crate::domain::resolution::ReservationView;
 use crate::ledger::{
-    EntryCursor, EntryFilter, ListedReservation, ParkedState, ReservationCursor, ReservationFilter,
-    UsageCursor, UsageQuery,
+    ListedReservation, ParkedState, ReservationCursor, ReservationFilter, TopQuery, UsageCursor, UsageQuery,
 };
-use crate::operations::answers::{Reservation, Rows, StoredEntry, UsageFigures};
+use crate::operations::answers::{Ranked, Reservation, Rows, UsageFigures};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::outage::standing;
 use crate::operations::policy_store::TenantEntry;
-use crate::operations::requests::{Ack, EntriesRequest, ReservationsRequest, UsageRequest};
+use crate::operations::requests::{Ack, ReservationsRequest, TopRequest, UsageRequest};
 
 impl Reads {
     /// Usage of one tenant in its own zone, or of all tenants in the zone asked for.
     pub async fn list_usage(&self, request: UsageRequest) -> Answer<Rows<UsageFigures>> {
-        let now_ms = self.core.clock.now_ms();
-        let (zone, start_ms) = self.zone_and_start(&request, now_ms).await?;
-        let (from_ms, to_ms) =
-            (request.from_ms.unwrap_or(start_ms), request.to_ms.unwrap_or(now_ms.saturating_add(1)));
-        if from_ms >= to_ms {
-            return Err(OperationError::Malformed(
-                "`from` must be before `to`; where absent, they are the start of the period and now".into(),
-            ));
-        }
+        let asked_ms = (request.from_ms, request.to_ms);
+        let (zone, (from_ms, to_ms)) =
+            self.zone_and_span(request.tenant.as_ref(), request.zone.clone(), asked_ms).await?;
         let limit = request.page.rows_max();
         let query = UsageQuery {
             tenant: request.tenant,
@@ -47,38 +41,53 @@ impl Reads {
         Ok(Rows { as_of_ms: Some(page.as_of_ms), ..Rows::page(page.rows, limit, place) })
     }
 
-    async fn zone_and_start(&self, request: &UsageRequest, now_ms: i64) -> Answer<(String, i64)> {
-        use crate::domain::period::{AnchorDay, Calendar, WindowKind};
-        match &request.tenant {
-            Some(tenant) => {
-                let entry = self.known(tenant).await?;
-                Ok((entry.calendars.at(now_ms).zone.name().to_owned(), entry.windows(now_ms).period.start_ms))
-            }
-            None => {
-                let zone = request.zone.clone().unwrap_or_default();
-                let name = zone.name().to_owned();
-                let month = Calendar::new(zone, AnchorDay::default()).window(WindowKind::Month, now_ms);
-                Ok((name, month.start_ms))
-            }
-        }
+    /// Who used the most of a meter, the largest first.
+    pub async fn top_consumers(&self, request: TopRequest) -> Answer<Rows<Ranked>> {
+        let asked_ms = (request.from_ms, request.to_ms);
+        let (_, (from_ms, to_ms)) = self.zone_and_span(request.tenant.as_ref(), None, asked_ms).await?;
+        let limit = request.page.rows_max();
+        let after = request.page.after.map(|text| text.parse().map_err(|_| OperationError::bad_cursor()));
+        let query = TopQuery {
+            meter: request.meter,
+            tenant: request.tenant,
+            by: request.by,
+            from_ms,
+            to_ms,
+            after: after.transpose()?.unwrap_or_default(),
+            limit: limit + 1,
+        };
+        let (ranked, as_of_ms) = self.core.ledger.top_usage(&query).await?;
+        let page = Rows::page(ranked, limit, |row| row.rank.to_string());
+        Ok(Rows { as_of_ms: Some(as_of_ms), ..page })
     }
 
-    /// A tenant's entries.
-    pub async fn list_entries(&self, request: EntriesRequest) -> Answer<Rows<StoredEntry>> {
-        self.known(&request.tenant).await?;
-        let filter = EntryFilter {
-            meter: request.meter,
-            from_ms: request.from_ms,
-            to_ms: request.to_ms,
-            reservation: request.reservation,
+    /// The zone of a tenant, or the one asked for over all of them; the time asked for, from and to.
+    async fn zone_and_span(
+        &self,
+        tenant: Option<&TenantId>,
+        zone: Option<Zone>,
+        (from_ms, to_ms): (Option<i64>, Option<i64>),
+    ) -> Answer<(String, (i64, i64))> {
+        let now_ms = self.core.clock.now_ms();
+        let (zone, start_ms) = match tenant {
+            Some(tenant) => {
+                let entry = self.known(tenant).await?;
+                (entry.calendars.at(now_ms).zone.name().to_owned(), entry.windows(now_ms).period.start_ms)
+            }
+            None => {
+                let zone = zone.unwrap_or_default();
+                let name = zone.name().to_owned();
+                let month = Calendar::new(zone, AnchorDay::default()).window(WindowKind::Month, now_ms);
+                (name, month.start_ms)
+            }
         };
-        let after = request.page.after.as_deref().map(entry_place).transpose()?;
-        let limit = request.page.rows_max();
-        let rows = self.core.ledger.entries_of(&request.tenant, &filter, after, limit + 1).await?;
-        Ok(Rows::page(rows, limit, |row| {
-            let EntryCursor { happened_at_ms, operation_id, step, line, leg } = row.place();
-            format!("{happened_at_ms}:{operation_id}:{step}:{line}:{leg}")
-        }))
+        let span_ms = (from_ms.unwrap_or(start_ms), to_ms.unwrap_or(now_ms.saturating_add(1)));
+        if span_ms.0 >= span_ms.1 {
+            return Err(OperationError::Malformed(
+                "`from` must be before `to`; where absent, they are the start of the period and now".into(),
+            ));
+        }
+        Ok((zone, span_ms))
     }
 
     /// A tenant's reservations, from the ledger.
@@ -172,17 +181,5 @@ fn usage_place(text: &str) -> Answer<UsageCursor> {
     Ok(UsageCursor {
         start_ms: start.parse().map_err(|_| OperationError::bad_cursor())?,
         group: group.to_owned(),
-    })
-}
-
-fn entry_place(text: &str) -> Answer<EntryCursor> {
-    let parts: Vec<_> = text.split(':').collect();
-    let [at, id, step, line, leg] = parts.as_slice() else { return Err(OperationError::bad_cursor()) };
-    Ok(EntryCursor {
-        happened_at_ms: at.parse().map_err(|_| OperationError::bad_cursor())?,
-        operation_id: id.parse().map_err(|_| OperationError::bad_cursor())?,
-        step: step.parse().map_err(|_| OperationError::bad_cursor())?,
-        line: line.parse().map_err(|_| OperationError::bad_cursor())?,
-        leg: leg.parse().map_err(|_| OperationError::bad_cursor())?,
     })
 }

@@ -1,7 +1,9 @@
 //! Reads: quotas, the books, statements, their comparison with the gate, readiness.
 
 mod audit;
+mod entries;
 mod health;
+mod leaked;
 mod lists;
 mod quota;
 mod reconciliations;
@@ -9,6 +11,7 @@ mod statements;
 
 use std::sync::Arc;
 
+pub use entries::EntryExport;
 pub use health::{Health, Readiness};
 
 use crate::domain::ids::ReservationIds;

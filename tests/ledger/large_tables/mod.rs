@@ -11,11 +11,11 @@ use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{OutboxId, ReservationId, TenantId};
 use tollgate::domain::reservation::ReservationState;
-use tollgate::domain::usage::Granularity;
+use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
-    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, Ledger, LedgerError, ReconciliationFilter,
-    ReservationFilter, RestoreAsk, TenantCursor, UsageQuery,
+    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger,
+    LedgerError, ReconciliationFilter, ReservationFilter, RestoreAsk, TenantCursor, TopQuery, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -315,8 +315,14 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     }
     let of_period = EntryFilter { from_ms: Some(PERIOD_START_MS), ..EntryFilter::default() };
     let of_one = EntryFilter { reservation: Some(id), ..EntryFilter::default() };
-    for filter in [EntryFilter::default(), of_period, of_one] {
+    for filter in [EntryFilter::default(), of_period.clone(), of_one] {
         plans.of("entries_of", ledger.entries_of(&acme, &filter, None, 50)).await;
+    }
+    plans.of("booked_by_now", ledger.booked_by_now()).await;
+    for filter in [EntryFilter::default(), of_period] {
+        let first = plans.of("entries", ledger.entries(None, &filter, None, 50)).await;
+        let last = first.last().map(|last| EntryPlace { tenant: acme.clone(), at: last.place() });
+        plans.of("entries", ledger.entries(None, &filter, last.as_ref(), 50)).await;
     }
     for tenant in [None, Some(&acme)] {
         let first = plans.of("list_grants", ledger.list_grants(tenant, None, 50)).await;
@@ -342,7 +348,7 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
     plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;
     let a_few_hours = UsageQuery {
-        tenant: Some(acme),
+        tenant: Some(acme.clone()),
         meter: Some(meter("ocr.page")),
         subject: None,
         from_ms: HOUR_MS - 5 * 3_600_000,
@@ -353,6 +359,29 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
         after: None,
         limit: 100,
     };
+    for filter in [
+        ExpiredFilter::default(),
+        ExpiredFilter { tenant: Some(tenant("tenant-7")), ..ExpiredFilter::default() },
+    ] {
+        let first = plans.of("expired_holds", ledger.expired_holds(&filter, None, 50)).await;
+        let last = first
+            .last()
+            .and_then(|last| Some(ExpiredCursor { expired_at_ms: last.resolved_at_ms?, id: last.id }));
+        assert_eq!(first.len(), 50);
+        plans.of("expired_holds", ledger.expired_holds(&filter, last, 50)).await;
+    }
+    for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {
+        let top = TopQuery {
+            meter: meter("ocr.page"),
+            tenant,
+            by,
+            from_ms: a_few_hours.from_ms,
+            to_ms: a_few_hours.to_ms,
+            after: 0,
+            limit: 100,
+        };
+        plans.of("top_usage", ledger.top_usage(&top)).await;
+    }
     plans.of("usage", ledger.usage(&a_few_hours)).await;
 }
 

@@ -21,6 +21,11 @@ pub fn fill(of: Partition) -> String {
              to_timestamp({hour}) + i * interval '1 s', to_timestamp({hour})"
         )
     };
+    let expired = |tenant: &str| {
+        let (row, resolved) = (row("expired", tenant), format!("to_timestamp({hour})"));
+        let before = row.strip_suffix(&resolved).expect("when it was resolved comes last");
+        format!("{before}{resolved} + i * interval '1 s'")
+    };
     let (acme, other) = ("'acme'".to_owned(), "'tenant-' || i % 10000".to_owned());
     [
         without_indexes("reservations_resolved"),
@@ -28,6 +33,12 @@ pub fn fill(of: Partition) -> String {
         format!("INSERT INTO reservations_open ({columns}) SELECT {} FROM generate_series(1, 20000) i", row("reserved", &other)),
         with_indexes(),
         format!("INSERT INTO reservations_archive ({columns}) SELECT {} FROM generate_series(1, 50000) i", row("consumed", &acme)),
+        // Of a few tenants, each of another second.
+        format!(
+            "INSERT INTO reservations_resolved ({columns}) SELECT {} FROM generate_series(1, 40000) i",
+            expired("'tenant-' || i % 20")
+        ),
+        format!("INSERT INTO reservations_archive ({columns}) SELECT {} FROM generate_series(1, 20000) i", expired("'tenant-' || i % 20")),
         "INSERT INTO subjects (tenant, kind, id) SELECT 'acme', 'user', 'user-' || i FROM generate_series(1, 100000) i".into(),
         format!(
             "INSERT INTO tenants (id, partition, version, definition, created_at) \

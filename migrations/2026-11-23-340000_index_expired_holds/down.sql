@@ -1,0 +1,1 @@
+DROP INDEX reservations_archive_expired, reservations_resolved_expired;
