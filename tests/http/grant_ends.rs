@@ -1,11 +1,15 @@
 //! The ends of grants: voided and expired ones give back what is unburnt, exactly, and never let more through.
 
+use std::time::Duration;
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
+use tollgate::domain::ids::{MeterId, TenantId};
 
 use crate::ledger::rows;
 use crate::support::app::*;
+use crate::support::wait::wait_for;
 
 const GRANTS: &str = "/v1/admin/grants";
 const END: &str = "2026-04-01T00:00:00Z";
@@ -223,6 +227,35 @@ async fn a_grant_that_began_and_ended_while_no_job_ran_is_booked_and_lapses_whol
     assert_eq!(left(&app).await, pair("50", "30"), "settled by the restore");
     assert_eq!(given_back(&app).await, ["lapsed 10 2026-03-14T00:00:00"]);
     assert_eq!(app.app().operations.grants.follow().await.unwrap().settled, 0);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capacity_that_is_read_while_a_grant_is_settled_is_of_one_instant() {
+    let app = app().await;
+    granted(&app, "a", "10", 50, "2026-03-20T00:00:00Z").await;
+    let (mut owner, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let settling = owner.transaction().await.unwrap();
+    settling.batch_execute("LOCK TABLE grants IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let (ledger, tenant, meter) =
+        (app.app().ledger.clone(), TenantId::parse("acme").unwrap(), MeterId::parse("page").unwrap());
+    let reading = tokio::spawn(async move {
+        let march_ms = 1_772_323_200_000;
+        ledger.quota_capacity(&tenant, &meter, march_ms).await.unwrap().unwrap()
+    });
+    wait_for("the reader waits for the grants", Duration::from_secs(20), async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        (settling.query_one(waiting, &[]).await.ok()?.get::<_, i64>(0) > 0).then_some(())
+    })
+    .await;
+    settling.batch_execute("UPDATE grants SET settled_at = expires_at, settled_amount = 0").await.unwrap();
+    settling.commit().await.unwrap();
+    let read = reading.await.unwrap();
+    assert!(!read.bounds_ms.is_empty(), "the version before the settle has the bound: {read:?}");
+    drop(owner);
+    connection.await.unwrap().unwrap();
     app.finish().await;
 }
 
