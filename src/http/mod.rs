@@ -55,7 +55,7 @@ mod xlsx;
 
 pub use admin_policy_file::AppliedPolicy;
 pub use admin_policy_trial::{TriedPolicy, TriedRow};
-pub use headers::HeaderSwitches;
+pub use headers::HeaderOptions;
 pub use openapi::openapi;
 pub use server::{ListenError, Running, app_config, serve};
 pub use state::{HttpOptions, Observation, Observe};
