@@ -5,7 +5,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use tollgate::domain::ids::{MeterId, TenantId};
+use tollgate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
+use tollgate::ledger::Voided;
 
 use crate::ledger::rows;
 use crate::support::app::*;
@@ -227,6 +228,27 @@ async fn a_grant_that_began_and_ended_while_no_job_ran_is_booked_and_lapses_whol
     assert_eq!(left(&app).await, pair("50", "30"), "settled by the restore");
     assert_eq!(given_back(&app).await, ["lapsed 10 2026-03-14T00:00:00"]);
     assert_eq!(app.app().operations.grants.follow().await.unwrap().settled, 0);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_void_that_is_asked_for_again_and_again_ends_at_the_first_boundary_however_late_that_is_booked() {
+    let app = app().await;
+    let id = granted(&app, "a", "10", 1, "2026-03-20T00:00:00Z").await;
+    let ledger = &app.app().ledger;
+    let stored = match ledger.void_grant(id.parse().unwrap(), app.clock.now_ms(), "somebody").await.unwrap() {
+        Voided::Ending(stored) => stored,
+        other => panic!("{other:?}"),
+    };
+    for sequence in [1_000, 2_000] {
+        let place = OutboxId { epoch: Epoch(0), sequence };
+        ledger.want_end(stored.clone(), place).await.unwrap();
+    }
+    let wished = "SELECT due_at AT TIME ZONE 'UTC' AS at, sequence FROM due_cuts WHERE is_end";
+    assert_eq!(rows(&app.database, wished).await, ["1970-01-01T00:00:00 1000"]);
+    assert_eq!(ledger.voided_grants(None, 10).await.unwrap(), [], "its end is wanted already");
+    app.app().operations.grants.follow().await.unwrap();
+    assert_eq!(app.get(&format!("{GRANTS}/{id}")).await.text("/status"), "voided");
     app.finish().await;
 }
 

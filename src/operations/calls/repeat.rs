@@ -5,11 +5,10 @@ use super::reserve_answer::{ADMISSION_STEP, blank};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, ReservationId};
 use crate::domain::reservation::{Record, ReservationState};
-use crate::gate::GuardedWork;
 use crate::operations::answers::{Hold, Reservation, Reserved, ReservedLine, decision_of};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::LimitStatus;
-use crate::operations::preparation::fingerprint;
+use crate::operations::preparation::{Prepared, fingerprint};
 use crate::operations::requests::{Mode, ReserveRequest, Work};
 
 /// A call that was admitted before, in its current state.
@@ -58,7 +57,7 @@ impl Calls {
         &self,
         first: ReservationId,
         request: &ReserveRequest,
-        work: &mut GuardedWork,
+        prepared: &mut Prepared,
     ) -> Answer<()> {
         let found = match self.found(first, Some(&request.tenant)).await {
             Ok(found) => Some(Box::new(found)),
@@ -68,10 +67,11 @@ impl Calls {
         let was_given_up = found.as_ref().is_some_and(|found| {
             matches!(found.record.head.state, ReservationState::Released | ReservationState::Expired)
         });
-        if !was_given_up || work.given_up == Some(first) {
-            return Err(OperationError::Duplicate(first, found));
+        // A second time about the same one: the gate does not go on.
+        match prepared.work.as_deref_mut() {
+            Some(work) if was_given_up && work.given_up != Some(first) => work.given_up = Some(first),
+            _ => return Err(OperationError::Duplicate(first, found)),
         }
-        work.given_up = Some(first);
         Ok(())
     }
 }

@@ -211,11 +211,7 @@ impl Calls {
                     None => None,
                 },
                 Ok(ReserveOutcome::Duplicate { first }) => {
-                    if let Some(work) = prepared.work.as_deref_mut() {
-                        Box::pin(self.unless_duplicate(first, request, work)).await?;
-                    }
-                    recovery.again()?;
-                    None
+                    Box::pin(self.unless_duplicate(first, request, &mut prepared)).await.map(|()| None)?
                 }
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {

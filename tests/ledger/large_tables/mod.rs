@@ -81,6 +81,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "close_periods",
             "note_delivered",
             "begin_grant",
+            "forgo_grant",
             "settle_grant",
             "untold_capacities",
             "note_told",
