@@ -346,6 +346,11 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let of_object = AuditFilter { id: Some("tenant-7".into()), ..of_kind };
     plans.of("audit", ledger.audit(&of_object, None, 50)).await;
     plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
+}
+
+/// What reports read of balances and usage, over all tenants and of one.
+async fn reports(ledger: &Ledger, plans: &mut Plans) {
+    let acme = tenant("acme");
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
     plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;
     let a_few_hours = UsageQuery {
@@ -394,6 +399,7 @@ async fn what_is_waited_for_goes_by_an_index_and_reads_a_few_rows_of_a_million()
     looks(&ledger, &mut plans, open.id).await;
     policy(&ledger, &mut plans).await;
     lists(&ledger, &mut plans, open.id).await;
+    reports(&ledger, &mut plans).await;
     decisions(&ledger, &mut plans, &tenant("acme")).await;
     sweeps(&ledger, &mut plans).await;
     assert!(plans.faults.is_empty(), "{}", plans.faults.join("\n"));
