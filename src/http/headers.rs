@@ -42,8 +42,8 @@ pub(super) fn seconds_rounded_up(wait_ms: i64) -> i64 {
     wait_ms.max(0).saturating_add(999) / 1000
 }
 
-/// Writes when to repeat a call. Callers that wait for the same window get different waits, none too early, so that they
-/// do not all return at its start.
+/// Writes when to repeat a call. Callers that wait for the same window get different waits, none too early, so that
+/// they do not all return when it ends.
 pub(super) fn write_retry_after(headers: &mut HeaderMap, wait_seconds: i64, options: HeaderOptions) {
     let jitter = rand::random_range(0..=jitter_max(wait_seconds, options.retry_jitter_percent));
     headers.insert(RETRY_AFTER, HeaderValue::from(wait_seconds.saturating_add(jitter)));
