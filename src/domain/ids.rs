@@ -126,6 +126,10 @@ text_id!(
     OverrideId, is_name, InvalidId::Name
 );
 text_id!(
+    /// A ban that an admin placed on a tenant or one of its subjects.
+    BanId, is_name, InvalidId::Name
+);
+text_id!(
     /// One of several prices of a meter: `base`.
     PriceId, is_name, InvalidId::Name
 );

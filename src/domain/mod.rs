@@ -2,6 +2,7 @@
 
 pub mod algorithms;
 pub mod amount;
+pub mod ban;
 pub mod booking;
 pub mod boundary;
 pub mod burn;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
+use super::ban::Ban;
 use super::factor::Factor;
 use super::ids::{LimitId, OverrideId, PlanId, Subject, SubjectId, SubjectKind, TenantId};
 use super::instant::Instant;
@@ -125,6 +126,9 @@ pub struct TenantDefinition {
     /// Other capacities and kinds for its limits.
     #[serde(default)]
     pub overrides: Vec<Override>,
+    /// Its bans. Left out where there are none, so that earlier versions read it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bans: Vec<Ban>,
     /// Its own prices, which go before its plan's. Left out where there are none, as a plan's are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<Price>,
@@ -161,6 +165,9 @@ pub struct TenantDocument {
     /// Other capacities and kinds for its limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Vec<Override>>,
+    /// Its bans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bans: Option<Vec<Ban>>,
     /// Its own prices, which go before its plan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<Vec<Price>>,
@@ -190,6 +197,7 @@ impl TenantDocument {
                 .overrides
                 .or_else(|| current.map(|tenant| tenant.overrides.clone()))
                 .unwrap_or_default(),
+            bans: self.bans.or_else(|| current.map(|tenant| tenant.bans.clone())).unwrap_or_default(),
             prices: self.prices.or_else(|| current.map(|tenant| tenant.prices.clone())).unwrap_or_default(),
             archived: self.archived,
         }
@@ -208,6 +216,7 @@ impl From<TenantDefinition> for TenantDocument {
             limits: Some(tenant.limits),
             subjects: Some(tenant.subjects),
             overrides: Some(tenant.overrides),
+            bans: Some(tenant.bans),
             prices: Some(tenant.prices),
             archived: tenant.archived,
         }

@@ -5,6 +5,7 @@
 //! one place (`problem`).
 
 mod admin_audit;
+mod admin_bans;
 mod admin_clock;
 mod admin_gate;
 mod admin_grants;

@@ -94,7 +94,8 @@ fn complete(operation: &mut Operation, route: &Route) {
 }
 
 /// Calls that may not find what they name, although their path names nothing.
-const NAMES_OUTSIDE_PATH: [&str; 3] = ["/v1/admin/clock", "/v1/admin/overrides", "/v1/reports/usage"];
+const NAMES_OUTSIDE_PATH: [&str; 4] =
+    ["/v1/admin/bans", "/v1/admin/clock", "/v1/admin/overrides", "/v1/reports/usage"];
 
 /// The problems a call can answer with, by its parameters and the servers it needs.
 fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static str)> {
@@ -124,7 +125,10 @@ fn problems(operation: &Operation, route: &Route) -> Vec<(&'static str, &'static
         problems.retain(|(status, _)| *status != "429" && *status != "503");
         problems.extend([
             ("402", "`exceeds_plan`, `balance_exhausted`: only a plan or a grant helps."),
-            ("429", "`quota_exceeded`, `rate_limited`: waiting helps, as long as `Retry-After` says."),
+            (
+                "429",
+                "`banned`, `quota_exceeded`, `rate_limited`: waiting helps, as long as `Retry-After` says.",
+            ),
             ("503", "`gate_unavailable`, `ledger_timeout`, `overloaded`: repeat the call with the same key."),
         ]);
         if matches!(route.pattern, "/v1/reservations" | "/v1/usage") {

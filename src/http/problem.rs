@@ -42,6 +42,7 @@ pub(super) enum Code {
     ValidationFailed,
     AmountDecreased,
     IdempotencyKeyReused,
+    Banned,
     QuotaExceeded,
     RateLimited,
     Internal,
@@ -80,6 +81,7 @@ impl Code {
             Self::IdempotencyKeyReused => {
                 (422, "idempotency_key_reused", "The key was used for another request")
             }
+            Self::Banned => (429, "banned", "An admin has banned this"),
             Self::QuotaExceeded => (429, "quota_exceeded", "A quota is exceeded"),
             Self::RateLimited => (429, "rate_limited", "Too many calls"),
             Self::Internal => (500, "internal", "The service failed"),
@@ -299,6 +301,7 @@ impl Problem {
         let code = match refusal.code {
             RefusalCode::ExceedsPlan => Code::ExceedsPlan,
             RefusalCode::BalanceExhausted => Code::BalanceExhausted,
+            RefusalCode::Banned => Code::Banned,
             RefusalCode::QuotaExceeded => Code::QuotaExceeded,
             RefusalCode::RateLimited => Code::RateLimited,
         };

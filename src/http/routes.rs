@@ -4,7 +4,7 @@ use actix_web::http::Method;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    admin_audit, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_overrides,
+    admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_overrides,
     admin_policy, admin_policy_file, admin_policy_trial, batch, decisions, docs, entries, events, health,
     ratelimit, reports, reservations, statements, tenants, usage,
 };
@@ -128,6 +128,10 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/admin/limits/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/limits/{id}", Access::Admin),
     route(Method::DELETE, "/v1/admin/limits/{id}", Access::Admin),
+    route(Method::GET, "/v1/admin/bans", Access::AdminRead),
+    route(Method::GET, "/v1/admin/bans/{id}", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/bans/{id}", Access::Admin),
+    route(Method::DELETE, "/v1/admin/bans/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/overrides", Access::AdminRead),
     route(Method::GET, "/v1/admin/overrides/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/overrides/{id}", Access::Admin),
@@ -184,6 +188,10 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .configure(admin_policy::operations::configure)
         .configure(admin_policy::cost_defaults::configure)
         .configure(admin_policy::limits::configure)
+        .service(admin_bans::list_bans)
+        .service(admin_bans::get_ban)
+        .service(admin_bans::put_ban)
+        .service(admin_bans::delete_ban)
         .service(admin_overrides::list_overrides)
         .service(admin_overrides::get_override)
         .service(admin_overrides::put_override)

@@ -245,6 +245,8 @@ pub enum RefusalCode {
     ExceedsPlan,
     /// Only a grant helps.
     BalanceExhausted,
+    /// An admin has banned the tenant or a subject of the call.
+    Banned,
     /// Waiting helps (class quota).
     QuotaExceeded,
     /// Waiting helps (class rate).
@@ -257,6 +259,7 @@ impl RefusalCode {
         match self {
             Self::ExceedsPlan => "exceeds_plan",
             Self::BalanceExhausted => "balance_exhausted",
+            Self::Banned => "banned",
             Self::QuotaExceeded => "quota_exceeded",
             Self::RateLimited => "rate_limited",
         }

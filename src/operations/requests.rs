@@ -381,6 +381,15 @@ pub struct CreateKeyRequest {
     pub expires_at_ms: Option<i64>,
 }
 
+/// Filters of the list of bans.
+#[derive(Debug, Clone, Default)]
+pub struct BansRequest {
+    /// Only this tenant's.
+    pub tenant: Option<TenantId>,
+    /// Which page.
+    pub page: Page,
+}
+
 /// Filters of the overrides list.
 #[derive(Debug, Clone, Default)]
 pub struct OverridesRequest {

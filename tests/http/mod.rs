@@ -4,6 +4,7 @@ mod admin;
 mod anonymous;
 mod audit;
 mod authorisation;
+mod bans;
 mod batch;
 mod budgets;
 mod calendars;

@@ -33,6 +33,7 @@ impl ValueEnum for Prune {
             Self::Quotas => "Quotas that a plan of the file leaves out",
             Self::Subjects => "Subjects with a plan of their own that a tenant of the file leaves out",
             Self::Overrides => "Overrides that a tenant of the file leaves out",
+            Self::Bans => "Bans that a tenant of the file leaves out",
             Self::Prices => "Prices that a plan or tenant of the file leaves out",
         };
         Some(PossibleValue::new(self.as_str()).help(help))

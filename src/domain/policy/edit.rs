@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::diff::{DefinitionKind, only};
 use super::document::{Definitions, PolicyFile};
 use super::validate::{Validator, repeated};
+use crate::domain::ban::Ban;
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::TenantId;
@@ -37,13 +38,15 @@ pub enum Prune {
     Subjects,
     /// Overrides of tenants.
     Overrides,
+    /// Bans of tenants.
+    Bans,
     /// Prices in the lists of plans and tenants.
     Prices,
 }
 
 impl Prune {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Meters,
         Self::Operations,
         Self::CostDefaults,
@@ -52,6 +55,7 @@ impl Prune {
         Self::Quotas,
         Self::Subjects,
         Self::Overrides,
+        Self::Bans,
         Self::Prices,
     ];
 
@@ -66,6 +70,7 @@ impl Prune {
             Self::Quotas => "quotas",
             Self::Subjects => "subjects",
             Self::Overrides => "overrides",
+            Self::Bans => "bans",
             Self::Prices => "prices",
         }
     }
@@ -312,6 +317,9 @@ impl<'a> Checks<'a> {
                 &after.overrides,
                 of_overrides,
             ));
+            errors.extend(
+                self.left_out("bans", Prune::Bans, &was.bans, &after.bans, |ban: &Ban| ban.id.to_string()),
+            );
             errors.extend(self.left_out("prices", Prune::Prices, &was.prices, &after.prices, Price::name));
         }
         let at = self.edit.pointer(DefinitionKind::Tenant, id);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::document::Definitions;
 use crate::domain::algorithms::Algorithm;
 use crate::domain::amount::{Amount, Decimals};
+use crate::domain::ban::{BANS_MAX, Ban};
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::endpoint::EndpointPattern;
 use crate::domain::factor::Factor;
@@ -184,6 +185,7 @@ impl<'a> Validator<'a> {
             let at = format!("/overrides/{index}");
             errors.extend(self.one_override(tenant, index, each).into_iter().map(|error| error.under(&at)));
         }
+        errors.extend(bans(&tenant.bans));
         errors.extend(self.prices(&tenant.prices));
         errors.extend(self.currency(tenant));
         errors
@@ -404,6 +406,20 @@ fn unfit_for_slots(limit: &Limit) -> Vec<FieldError> {
 fn sharing(what: &str, pointer: &str, kind: &SubjectKind) -> Option<FieldError> {
     let message = || format!("subjects of the kind `{kind}` share slots, so none can have {what}");
     kind.shares_slots().then(|| FieldError::new(pointer, message()))
+}
+
+fn bans(bans: &[Ban]) -> Vec<FieldError> {
+    let mut errors = repeated("/bans", "/id", bans.iter().map(|ban| &ban.id));
+    if bans.len() > BANS_MAX {
+        errors.push(FieldError::new("/bans", format!("must be at most {BANS_MAX}")));
+    }
+    for (index, ban) in bans.iter().enumerate() {
+        let kind = ban.subject.as_ref().map(|subject| &subject.kind);
+        let shared = kind.and_then(|kind| sharing("a ban of its own", "/subject/kind", kind));
+        let wrong = shared.into_iter().chain(text("/reason", ban.reason.as_deref()));
+        errors.extend(wrong.map(|error| error.under(&format!("/bans/{index}"))));
+    }
+    errors
 }
 
 fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {

@@ -10,11 +10,13 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::domain::algorithms::AlgorithmName;
 use crate::domain::amount::Amount;
+use crate::domain::ban::Ban;
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::endpoint::{EndpointPath, HttpMethod};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{
-    IdempotencyKey, LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
+    BanId, IdempotencyKey, LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind,
+    TenantId,
 };
 use crate::domain::instant::Instant;
 use crate::domain::limit::Limit;
@@ -85,6 +87,8 @@ schemas! {
     Mode: "Mode";
     Operation: "Operation";
     OperationId: "OperationId";
+    Ban: "Ban";
+    BanId: "BanId";
     Override: "Override";
     OverrideId: "OverrideId";
     PlanDocument: "PlanDocument";
@@ -138,6 +142,10 @@ with_one_more! {
     StoredCostDefaults: CostDefaults, "version": version();
     /// A default limit as an answer shows it.
     StoredLimit: Limit, "version": version();
+    /// A ban with the tenant that it belongs to.
+    TenantBan: Ban, "tenant": RefOr::Ref(Ref::from_schema_name(TenantId::name()));
+    /// A ban as an answer shows it.
+    StoredBan: TenantBan, "version": version();
     /// An override with the tenant that it belongs to.
     TenantOverride: Override, "tenant": RefOr::Ref(Ref::from_schema_name(TenantId::name()));
     /// An override as an answer shows it.
@@ -188,6 +196,7 @@ mod tests {
         assert_eq!(properties::<Meter>(), fields::<Meter>());
         assert_eq!(properties::<Operation>(), fields::<Operation>());
         assert_eq!(properties::<CostDefaults>(), fields::<CostDefaults>());
+        assert_eq!(properties::<Ban>(), fields::<Ban>());
         assert_eq!(properties::<Override>(), fields::<Override>());
         assert_eq!(properties::<PlanDocument>(), fields::<PlanDocument>());
         assert_eq!(properties::<PolicyFile>(), fields::<PolicyFile>());

@@ -8,7 +8,7 @@ use super::super::admin_audit;
 use super::super::routes::Route;
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::ids::{
-    LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
+    BanId, LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
 };
 use crate::domain::instant::Instant;
 use crate::domain::reservation::ReservationState;
@@ -78,6 +78,7 @@ fn id(pattern: &str) -> Option<RefOr<Schema>> {
         "cost_defaults" => text().enum_values(Some([CostDefaults::ID])).into(),
         "plans" => PlanId::schema(),
         "limits" => LimitId::schema(),
+        "bans" => BanId::schema(),
         "overrides" => OverrideId::schema(),
         "keys" => text().pattern(Some(KEY_ID)).into(),
         _ => return None,

@@ -121,6 +121,7 @@ fn document(problem: &Problem) -> Value {
 #[case(OperationError::PreconditionFailed { current: 3 }, 412, "precondition_failed")]
 #[case(refusal(RefusalCode::ExceedsPlan, None), 402, "exceeds_plan")]
 #[case(refusal(RefusalCode::BalanceExhausted, None), 402, "balance_exhausted")]
+#[case(refusal(RefusalCode::Banned, Some(1_000)), 429, "banned")]
 #[case(refusal(RefusalCode::QuotaExceeded, Some(411_220)), 429, "quota_exceeded")]
 #[case(refusal(RefusalCode::RateLimited, Some(1)), 429, "rate_limited")]
 #[case(OperationError::GateUnavailable("m".into()), 503, "gate_unavailable")]

@@ -7,7 +7,7 @@ use super::{LimitAnswer, RefusedBy, SubjectAnswer, WarningAnswer, ack, limits_an
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::http::headers::{seconds_rounded_up, tightest};
-use crate::operations::answers::{Checked, QuotaStatus};
+use crate::operations::answers::{Checked, QuotaStatus, RefusalCode};
 
 /// The answer to a check.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -27,6 +27,10 @@ pub(in crate::http) struct CheckAnswer {
     /// In how many seconds that limit has all of its capacity again.
     #[serde(skip_serializing_if = "Option::is_none")]
     reset_seconds: Option<i64>,
+    /// Why it is refused, as the `code` of a problem. Absent where it is allowed, or where only another check of an
+    /// atomic list is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
     /// How long to wait before it is tried again; absent where it is allowed, or waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) retry_after_seconds: Option<i64>,
@@ -93,6 +97,7 @@ impl From<&Checked> for CheckAnswer {
             remaining: shown.map(|limit| limit.remaining.clone()),
             remaining_calls: checked.remaining_calls,
             reset_seconds: shown.map(|limit| limit.header.reset_seconds.max(0)),
+            code: checked.code.map(RefusalCode::as_str),
             retry_after_seconds: checked.retry_after_ms.map(seconds_rounded_up),
             start_after_ms: Some(checked.start_after_ms).filter(|delay_ms| *delay_ms > 0),
             decision_id: checked.decision_id.to_string(),

@@ -18,7 +18,7 @@ use crate::gate::{CheckAsk, CheckOutcome, GateError};
 use crate::operations::answers::{Checked, Refusal};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
-use crate::operations::preparation::{Line, check_work, lines_of, refuse_archived};
+use crate::operations::preparation::{Line, check_work, lines_of, refuse_archived, refuse_banned};
 use crate::operations::requests::{CheckRequest, Work};
 use crate::telemetry::labels::{Call, Script};
 
@@ -250,6 +250,9 @@ impl Calls {
         if resolved.counters.iter().any(counts_holds_only) {
             let message = "falls under a limit of what runs at once: a check holds nothing, reserve instead";
             return Err(OperationError::field("/operation", message));
+        }
+        if let Err(refusal) = refuse_banned(&check.entry, &request.subjects, lines, at_ms) {
+            return Ok(Resolution { check, resolved: Err(refusal) });
         }
         let resolved =
             match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {

@@ -87,7 +87,7 @@ pub(in crate::operations) fn refusal(
 }
 
 fn waiting_helps(code: RefusalCode) -> bool {
-    matches!(code, RefusalCode::QuotaExceeded | RefusalCode::RateLimited)
+    matches!(code, RefusalCode::Banned | RefusalCode::QuotaExceeded | RefusalCode::RateLimited)
 }
 
 /// A limit that refuses; `least` is the smallest amount that would have been granted.

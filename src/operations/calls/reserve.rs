@@ -17,7 +17,7 @@ use crate::operations::limit_status::limit_statuses;
 use crate::operations::memory::{Acknowledged, Lines};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::preparation::{
-    Prepared, RESERVE, USAGE, key_of, subject_counters_end_ms, usage_record,
+    Prepared, RESERVE, USAGE, key_of, refuse_banned, subject_counters_end_ms, usage_record,
 };
 use crate::operations::requests::{Ack, Mode, ReserveRequest};
 use crate::telemetry::labels::{Call, Script};
@@ -157,6 +157,7 @@ impl Calls {
     ) -> Answer<Decided> {
         let mut prepared = self.preparation.prepare(entry, request, call)?;
         let mut at_ms = self.core.clock.now_ms();
+        refuse_banned(entry, &request.subjects, &prepared.lines, at_ms).map_err(OperationError::Refused)?;
         let mut asked_in = Epoch::default();
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;

@@ -1,7 +1,9 @@
 //! Policy as resources: meters, operations, default limits, plans and tenants, created, replaced, read and deleted.
 
+mod bans;
 mod calendars;
 mod in_use;
+mod items;
 mod overrides;
 mod policy_change;
 mod policy_draft;

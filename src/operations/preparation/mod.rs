@@ -14,6 +14,7 @@ pub(super) use counters::subject_counters_end_ms;
 pub(super) use fingerprint::fingerprint;
 
 use crate::domain::amount::Units;
+use crate::domain::ban::banned_for_ms;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{
     IdempotencyKey, OperationId, OutboxId, Partition, ReservationId, ReservationIds, Subject,
@@ -214,6 +215,28 @@ impl Preparation {
         }
         Ok(())
     }
+}
+
+/// Nothing new is done under a ban of the tenant or of a subject of the call.
+pub(super) fn refuse_banned(
+    entry: &TenantEntry,
+    subjects: &[Subject],
+    lines: &[Line],
+    at_ms: i64,
+) -> Result<(), Box<Refusal>> {
+    let Some(retry_after_ms) = banned_for_ms(&entry.definition.bans, subjects, at_ms) else {
+        return Ok(());
+    };
+    Err(Box::new(Refusal {
+        code: RefusalCode::Banned,
+        detail: "an admin has banned the tenant, or a subject of this call".into(),
+        retry_after_ms,
+        decision_id: Uuid::now_v7(),
+        asked: lines.iter().map(Line::asked).collect(),
+        policy_version: entry.policy.version,
+        refused_by: Vec::new(),
+        limits: Vec::new(),
+    }))
 }
 
 /// Nothing new is done for a tenant that is archived.

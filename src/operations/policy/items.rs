@@ -1,0 +1,190 @@
+//! Items of tenants as resources: objects in a list of a tenant, each with its id.
+
+use serde_json::{Map, Value};
+
+use super::PolicyVerbs;
+use super::policy_change::Attempts;
+use crate::domain::ids::TenantId;
+use crate::domain::policy::diff::DefinitionKind;
+use crate::operations::answers::{Rows, StoredDefinition};
+use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::requests::{Page, Precondition};
+
+/// A list of a tenant whose items are resources.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Items {
+    /// The tenant's field.
+    pub(super) field: &'static str,
+    /// What one of them is called.
+    pub(super) item: &'static str,
+}
+
+impl PolicyVerbs {
+    /// Creates or replaces an item: `body` has its fields and `tenant`.
+    pub(super) async fn put_item(
+        &self,
+        items: Items,
+        id: &str,
+        body: &[u8],
+        actor: &str,
+    ) -> Answer<StoredDefinition> {
+        let mut fields = fields_of(body)?;
+        let tenant = items.take_tenant(&mut fields)?;
+        if fields.get("id").is_some_and(|given| given != id) {
+            return Err(OperationError::field("/id", format!("must be {id}, as in the path, or left out")));
+        }
+        fields.insert("id".into(), id.into());
+        let (created, version) = self
+            .change_items(items, &tenant, actor, |list| {
+                let place = list.iter().position(|each| each["id"] == id);
+                let value = Value::Object(fields.clone());
+                match place {
+                    Some(place) => list[place] = value,
+                    None => list.push(value),
+                }
+                Ok(place.is_none())
+            })
+            .await
+            .map_err(|error| match error {
+                OperationError::NotFound(why) => OperationError::field("/tenant", why),
+                other => items.unprefixed(other, id),
+            })?;
+        fields.insert("tenant".into(), tenant.to_string().into());
+        Ok(StoredDefinition { definition: Value::Object(fields), version, created })
+    }
+
+    /// An item of a tenant, with the tenant's version.
+    pub(super) async fn get_item(
+        &self,
+        items: Items,
+        tenant: &TenantId,
+        id: &str,
+    ) -> Answer<StoredDefinition> {
+        let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
+        let found = items.of(&stored.definition).into_iter().find(|each| each["id"] == id);
+        let definition = found.ok_or_else(|| items.missing(id))?;
+        Ok(StoredDefinition { definition, version: stored.version, created: false })
+    }
+
+    /// Deletes an item of a tenant.
+    pub(super) async fn delete_item(
+        &self,
+        items: Items,
+        tenant: &TenantId,
+        id: &str,
+        actor: &str,
+    ) -> Answer<()> {
+        let deleting = self.change_items(items, tenant, actor, |list| {
+            let before = list.len();
+            list.retain(|each| each["id"] != id);
+            if list.len() == before { Err(items.missing(id)) } else { Ok(false) }
+        });
+        deleting.await.map(|_| ())
+    }
+
+    /// The items of one tenant, or of the tenants of a page, each with its tenant; those that are `wanted`.
+    pub(super) async fn list_items(
+        &self,
+        items: Items,
+        tenant: Option<&TenantId>,
+        page: Page,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Answer<Rows<Value>> {
+        let (tenants, next) = match tenant {
+            Some(tenant) => {
+                (vec![self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?.definition], None)
+            }
+            None => {
+                let page = self.list_policy(DefinitionKind::Tenant, page).await?;
+                (page.data, page.next)
+            }
+        };
+        let data = tenants.iter().flat_map(|tenant| items.of(tenant)).filter(wanted).collect();
+        Ok(Rows { data, next, as_of_ms: None })
+    }
+
+    /// Changes a list of a tenant against the version at which it was read, with retries when that has changed
+    /// meanwhile.
+    async fn change_items(
+        &self,
+        items: Items,
+        tenant: &TenantId,
+        actor: &str,
+        change: impl Fn(&mut Vec<Value>) -> Answer<bool>,
+    ) -> Answer<(bool, u64)> {
+        let mut attempts = Attempts::new();
+        loop {
+            let stored = self.get_policy(DefinitionKind::Tenant, tenant.as_str()).await?;
+            let mut definition = stored.definition;
+            // Only shown, not stored: the calendars still to come follow from the last definition.
+            definition.as_object_mut().and_then(|fields| fields.remove("calendars"));
+            let mut list = definition[items.field].as_array().cloned().unwrap_or_default();
+            let created = change(&mut list)?;
+            definition[items.field] = Value::Array(list);
+            let body = definition.to_string();
+            match self
+                .put_policy(
+                    DefinitionKind::Tenant,
+                    tenant.as_str(),
+                    body.as_bytes(),
+                    Precondition::Version(stored.version),
+                    actor,
+                )
+                .await
+            {
+                Ok(answer) => return Ok((created, answer.version)),
+                Err(OperationError::PreconditionFailed { .. }) => attempts.again().await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Items {
+    /// Those of a tenant's definition, each with the tenant.
+    fn of(self, tenant: &Value) -> Vec<Value> {
+        let mut items = tenant[self.field].as_array().cloned().unwrap_or_default();
+        for item in &mut items {
+            item["tenant"] = tenant["id"].clone();
+        }
+        items
+    }
+
+    fn missing(self, id: &str) -> OperationError {
+        OperationError::NotFound(format!("there is no {} {id}", self.item))
+    }
+
+    fn take_tenant(self, fields: &mut Map<String, Value>) -> Answer<TenantId> {
+        match fields.remove("tenant") {
+            Some(Value::String(text)) => {
+                TenantId::parse(&text).map_err(|error| OperationError::field("/tenant", error.to_string()))
+            }
+            _ => {
+                let message = format!("must name the tenant the {} is for", self.item);
+                Err(OperationError::field("/tenant", message))
+            }
+        }
+    }
+
+    /// Errors point into the item, not into its tenant.
+    fn unprefixed(self, error: OperationError, id: &str) -> OperationError {
+        let OperationError::Invalid(errors) = error else { return error };
+        let list = format!("/{}/", self.field);
+        let inner = |error: FieldError| {
+            let rest = error.pointer.strip_prefix(list.as_str()).and_then(|rest| rest.split_once('/'));
+            match rest {
+                Some((_, field)) => FieldError::new(format!("/{field}"), error.message),
+                None => FieldError::new(error.pointer, format!("{id}: {}", error.message)),
+            }
+        };
+        OperationError::Invalid(errors.into_iter().map(inner).collect())
+    }
+}
+
+fn fields_of(body: &[u8]) -> Answer<Map<String, Value>> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(OperationError::field("", "must be a JSON object")),
+        Err(error) => Err(OperationError::Malformed(error.to_string())),
+    }
+}
