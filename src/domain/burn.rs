@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use rust_decimal::Decimal;
 
 use super::grant::{GrantId, GrantKind, Priority};
-use super::ids::OutboxId;
+use super::ids::{Epoch, OutboxId};
+use super::period::Window;
 
 /// The place of a grant in the burn order: the smaller one burns first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +40,12 @@ impl BurnPlace {
             id: None,
         }
     }
+
+    /// The place of what the period before had left over: like what the plan includes, and right after it.
+    pub fn of_rolled_in(period: Window) -> Self {
+        let included = Self::of_included((period.start_ms, period.end_ms));
+        Self { created_at_ms: included.created_at_ms.saturating_add(1), ..included }
+    }
 }
 
 /// A place of the outbox, and what was consumed of the quota there.
@@ -48,6 +55,12 @@ pub struct Cut {
     pub place: OutboxId,
     /// What was consumed in the period.
     pub consumed: Decimal,
+}
+
+impl Cut {
+    /// The start of a period, when nothing was consumed.
+    pub const START: Self =
+        Self { place: OutboxId { epoch: Epoch(0), sequence: 0 }, consumed: Decimal::ZERO };
 }
 
 /// An amount that can burn, and between which cuts.
@@ -61,6 +74,14 @@ pub struct Burnable {
     pub begins: Option<Cut>,
     /// Where it ends; none while it counts.
     pub ends: Option<Cut>,
+}
+
+impl Burnable {
+    /// What the period before had left over. It burns from the period's start on, whenever its close has booked it, so
+    /// that nothing depends on when that was.
+    pub fn of_rolled_in(period: Window, amount: Decimal) -> Self {
+        Self { place: BurnPlace::of_rolled_in(period), amount, begins: Some(Cut::START), ends: None }
+    }
 }
 
 /// How much of each grant that has begun is burnt once this much is `consumed`: `included` from the period's start on,
@@ -138,7 +159,7 @@ impl Burning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ids::{Epoch, IdempotencyKey, TenantId};
+    use crate::domain::ids::{IdempotencyKey, TenantId};
 
     fn place(key: &str, priority: u8, expires_at_ms: i64, kind: GrantKind) -> BurnPlace {
         let id = GrantId::of(&TenantId::parse("acme").unwrap(), &IdempotencyKey::parse(key).unwrap());

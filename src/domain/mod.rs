@@ -44,6 +44,7 @@ pub mod rejection;
 pub mod reservation;
 pub mod resolution;
 pub mod rollout;
+pub mod rollover;
 pub mod tenant;
 pub mod trial;
 pub mod usage;

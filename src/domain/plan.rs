@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::amount::Amount;
+use super::amount::{Amount, Units};
 use super::ids::{MeterId, PlanId};
 use super::limit::Limit;
 use super::price::Price;
@@ -26,9 +26,22 @@ pub struct Quota {
     pub meter: MeterId,
     /// The amount that each period includes.
     pub included: Amount,
+    /// How much of it goes on to the next period at most, where it is unused. Left out where there is none: versions of
+    /// the service without rollover read that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rollover: Option<Amount>,
     /// What happens when it is used up.
     #[serde(default)]
     pub mode: QuotaMode,
+}
+
+/// What a quota's period opens with: it stays as it is when the plan changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PeriodTerms {
+    /// The amount that it includes.
+    pub included: Units,
+    /// How much of it goes on to the next period at most.
+    pub max_rollover: Units,
 }
 
 /// A plan as it is stored.

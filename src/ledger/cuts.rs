@@ -1,6 +1,5 @@
 //! Cuts: where grants begin and end in the consumption of their quota, and what is booked when they have ended.
 
-use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, SmallInt, Timestamptz};
@@ -9,14 +8,14 @@ use futures::FutureExt;
 use rust_decimal::Decimal;
 use serde_json::json;
 
-use super::columns::{Milliseconds, Unsigned};
+use super::columns::Milliseconds;
 use super::grants::{self as stored_grants, StoredGrant};
-use super::schema::{cuts, due_cuts, grants, quota_periods};
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, instant, journal, number};
+use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number};
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
 use crate::domain::grant::GrantId;
-use crate::domain::ids::{Epoch, OutboxId, Partition, TenantId};
+use crate::domain::ids::{OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::Window;
 
@@ -78,23 +77,6 @@ pub(crate) async fn make(
         .execute(connection)
         .await?;
     Ok(())
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = cuts, check_for_backend(Pg))]
-struct CutRow {
-    grant_id: uuid::Uuid,
-    is_end: bool,
-    epoch: Epoch,
-    #[diesel(deserialize_as = Unsigned)]
-    sequence: u64,
-    consumed: Decimal,
-}
-
-impl CutRow {
-    fn cut(&self) -> Cut {
-        Cut { place: OutboxId { epoch: self.epoch, sequence: self.sequence }, consumed: self.consumed }
-    }
 }
 
 /// What became of a call to void a grant.
@@ -190,7 +172,7 @@ impl Ledger {
                 let Some(found) = stored_grants::find(connection, id).await? else {
                     return Ok(Voided::Missing);
                 };
-                stored_grants::lock_tenant(connection, &found.tenant).await?;
+                capacities::lock_tenant(connection, &found.tenant).await?;
                 let Some(found) = stored_grants::find(connection, id).await? else {
                     return Ok(Voided::Missing);
                 };
@@ -207,7 +189,7 @@ impl Ledger {
                     .set((grants::voided_at.eq(Some(now)), grants::settled_at.eq(settled)))
                     .execute(connection)
                     .await?;
-                stored_grants::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
+                capacities::raise_versions(connection, &found.tenant, &found.meter, now_ms).await?;
                 let detail = json!({ "tenant": found.tenant, "meter": found.meter });
                 audit::note(connection, &actor, "void", &format!("grant {id}"), detail).await?;
                 let voided = StoredGrant {
@@ -227,14 +209,14 @@ impl Ledger {
     pub async fn forgo_grant(&self, stored: StoredGrant, now_ms: i64) -> Result<(), LedgerError> {
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
-                stored_grants::lock_tenant(connection, &stored.tenant).await?;
+                capacities::lock_tenant(connection, &stored.tenant).await?;
                 let unbooked = grants::period_start.is_null().and(grants::settled_at.is_null());
                 let ended_at = instant::from_ms(stored.expires_at_ms)?;
                 diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())).filter(unbooked))
                     .set(grants::settled_at.eq(Some(ended_at)))
                     .execute(connection)
                     .await?;
-                stored_grants::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await
+                capacities::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await
             }
             .boxed()
         })
@@ -248,7 +230,7 @@ impl Ledger {
         let partition = self.partition_of(&stored.tenant).await?;
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
-                stored_grants::lock_tenant(connection, &stored.tenant).await?;
+                capacities::lock_tenant(connection, &stored.tenant).await?;
                 let made = cuts::table.find((&stored.tenant, stored.id.uuid(), true));
                 if made.select(cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
                     return Ok(());
@@ -304,7 +286,7 @@ async fn settle(
     id: GrantId,
     now_ms: i64,
 ) -> Result<bool, LedgerError> {
-    stored_grants::lock_tenant(connection, tenant).await?;
+    capacities::lock_tenant(connection, tenant).await?;
     let Some(stored) = stored_grants::find(connection, id).await? else { return Ok(false) };
     let (Some(start_ms), None) = (stored.period_start_ms, stored.settled_at_ms) else { return Ok(false) };
     let Some((window, unburnt)) = unburnt(connection, &stored, start_ms).await? else { return Ok(false) };
@@ -323,7 +305,7 @@ async fn settle(
         .set(cuts::is_settled.eq(true))
         .execute(connection)
         .await?;
-    stored_grants::raise_versions(connection, tenant, &stored.meter, now_ms).await?;
+    capacities::raise_versions(connection, tenant, &stored.meter, now_ms).await?;
     Ok(true)
 }
 
@@ -334,55 +316,30 @@ async fn unburnt(
     start_ms: i64,
 ) -> Result<Option<(Window, Amount)>, LedgerError> {
     let start = instant::from_ms(start_ms)?;
+    let key = (&stored.tenant, &stored.meter, start);
     let (end, included): (Milliseconds, Decimal) = quota_periods::table
-        .find((&stored.tenant, &stored.meter, start))
+        .find(key)
         .select((quota_periods::period_end, quota_periods::included))
         .first(connection)
         .await?;
+    let rolled_in: Option<Decimal> =
+        balances::table.find(key).select(balances::rolled_in).first(connection).await.optional()?;
     let window = Window { start_ms, end_ms: end.0 };
-    let made: Vec<CutRow> = cuts::table
-        .filter(cuts::tenant.eq(&stored.tenant))
-        .filter(cuts::meter.eq(&stored.meter))
-        .filter(cuts::period_start.eq(start))
-        .select(CutRow::as_select())
-        .load(connection)
-        .await?;
-    let cut_of = |id: GrantId, is_end| {
-        made.iter().find(|row| row.grant_id == id.uuid() && row.is_end == is_end).map(CutRow::cut)
+    let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
+    let mut grants: Vec<Burnable> = found.into_values().flatten().collect();
+    let place = burnables::place_of(stored);
+    let Some(end) = grants.iter().find(|grant| grant.place == place).and_then(|grant| grant.ends) else {
+        return Ok(None);
     };
-    let Some(end) = cut_of(stored.id, true) else { return Ok(None) };
-    let others: Vec<stored_grants::Row> = grants::table
-        .filter(grants::tenant.eq(&stored.tenant))
-        .filter(grants::meter.eq(&stored.meter))
-        .filter(grants::period_start.eq(Some(start)))
-        .select(stored_grants::Row::as_select())
-        .load(connection)
-        .await?;
-    let mut burnables = Vec::with_capacity(others.len());
-    for row in others {
-        let grant = row.read()?;
+    for grant in &mut grants {
         let by_then = |cut: &Cut| cut.place <= end.place;
-        burnables.push(Burnable {
-            place: burn_place(&grant),
-            amount: grant.amount.decimal(),
-            begins: cut_of(grant.id, false).filter(by_then),
-            ends: cut_of(grant.id, true).filter(by_then),
-        });
+        grant.begins = grant.begins.filter(by_then);
+        grant.ends = grant.ends.filter(by_then);
     }
+    grants.push(Burnable::of_rolled_in(window, rolled_in.unwrap_or_default()));
     let base = (BurnPlace::of_included((start_ms, window.end_ms)), included);
-    let burnt = burn(base, &burnables, end.consumed).remove(&burn_place(stored)).unwrap_or_default();
+    let burnt = burn(base, &grants, end.consumed).remove(&place).unwrap_or_default();
     let left = Amount::from_decimal(stored.amount.decimal() - burnt);
     let damaged = |_| LedgerError::Damaged(format!("the cuts of the grant {}", stored.id));
     Ok(Some((window, left.map_err(damaged)?)))
-}
-
-fn burn_place(grant: &StoredGrant) -> BurnPlace {
-    BurnPlace {
-        priority: grant.priority,
-        expires_at_ms: grant.expires_at_ms,
-        kind: grant.kind,
-        effective_at_ms: grant.effective_at_ms,
-        created_at_ms: grant.created_at_ms,
-        id: Some(grant.id),
-    }
 }

@@ -4,8 +4,6 @@
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_query;
-use diesel::sql_types::{Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
@@ -14,8 +12,8 @@ use serde_json::json;
 use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
 use super::cuts::{self, DueCut};
 use super::quotas::{self, Opening};
-use super::schema::{grants, quota_periods, tenants, untold_capacities};
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, instant, journal, number};
+use super::schema::{grants, quota_periods};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, capacities, instant, journal, number};
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
@@ -23,6 +21,7 @@ use crate::domain::ids::{MeterId, OutboxId, TenantId};
 use crate::domain::movements::Movement;
 use crate::domain::movements::grants::grant;
 use crate::domain::period::Window;
+use crate::domain::plan::PeriodTerms;
 
 /// A grant as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +67,8 @@ pub struct QuotaPeriod {
     pub decimals: Decimals,
     /// Its start and end (unix ms).
     pub period_ms: (i64, i64),
-    /// What it includes, if it is not open yet.
-    pub included: Units,
+    /// What it opens with, if it is not open yet.
+    pub terms: PeriodTerms,
 }
 
 /// A grant to be made.
@@ -187,7 +186,7 @@ impl Ledger {
         let ledger = self.clone();
         self.transact(BEGIN_BOOKING, move |connection| {
             async move {
-                lock_tenant(connection, &stored.tenant).await?;
+                capacities::lock_tenant(connection, &stored.tenant).await?;
                 let Some(stored) = find(connection, stored.id).await? else { return Ok(false) };
                 if stored.period_start_ms.is_some() || stored.settled_at_ms.is_some() {
                     return Ok(false);
@@ -197,7 +196,7 @@ impl Ledger {
                     .set(grants::period_start.eq(instant::from_ms(period_start_ms)?))
                     .execute(connection)
                     .await?;
-                raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await?;
+                capacities::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await?;
                 Ok(true)
             }
             .boxed()
@@ -270,41 +269,6 @@ impl Ledger {
         };
         self.load(query).await?.into_iter().map(Row::read).collect()
     }
-
-    /// Quotas whose capacity the gate does not have yet, with the version that it lacks, after `after`.
-    pub async fn untold_capacities(
-        &self,
-        after: Option<&(TenantId, MeterId)>,
-        limit: usize,
-    ) -> Result<Vec<(TenantId, MeterId, u64)>, LedgerError> {
-        let query = || {
-            let mut found = untold_capacities::table.into_boxed();
-            if let Some((tenant, meter)) = after {
-                let later = untold_capacities::tenant.gt(tenant);
-                let same = untold_capacities::tenant.eq(tenant).and(untold_capacities::meter.gt(meter));
-                found = found.filter(later.or(same));
-            }
-            found.order((untold_capacities::tenant, untold_capacities::meter)).limit(number::limit(limit))
-        };
-        let rows: Vec<(TenantId, MeterId, i64)> = self.load(query).await?;
-        rows.into_iter()
-            .map(|(tenant, meter, version)| Ok((tenant, meter, number::unsigned(version)?)))
-            .collect()
-    }
-
-    /// Notes that the gate has the capacity of at least this version, or needs none.
-    pub async fn note_told(
-        &self,
-        tenant: &TenantId,
-        meter: &MeterId,
-        version: u64,
-    ) -> Result<(), LedgerError> {
-        let told = untold_capacities::table
-            .filter(untold_capacities::tenant.eq(tenant.clone()))
-            .filter(untold_capacities::meter.eq(meter.clone()))
-            .filter(untold_capacities::version.le(number::signed(version)));
-        self.execute(diesel::delete(told)).await.map(drop)
-    }
 }
 
 async fn create(
@@ -314,7 +278,7 @@ async fn create(
     actor: &str,
 ) -> Result<Granted, LedgerError> {
     let terms = &new.terms;
-    lock_tenant(connection, &terms.tenant).await?;
+    capacities::lock_tenant(connection, &terms.tenant).await?;
     if let Some(stored) = find(connection, new.id).await? {
         return Ok(Granted::Before(stored));
     }
@@ -343,22 +307,12 @@ async fn create(
         stored.period_start_ms = Some(book(ledger, connection, &stored, &new.period, new.after).await?);
     }
     insert(connection, &stored, new.period.decimals).await?;
-    raise_versions(connection, &stored.tenant, &stored.meter, new.now_ms).await?;
+    capacities::raise_versions(connection, &stored.tenant, &stored.meter, new.now_ms).await?;
     let detail = json!({
         "tenant": stored.tenant, "meter": stored.meter, "amount": stored.amount, "reason": stored.reason
     });
     audit::note(connection, actor, "create", &format!("grant {}", stored.id), detail).await?;
     Ok(Granted::Now(stored))
-}
-
-/// A transaction that changes a quota's capacity, or opens a period of it, has the tenant to itself. Otherwise a period
-/// could be opened and sent to the gate with the version that a grant has just raised, but without the grant.
-pub(crate) async fn lock_tenant(
-    connection: &mut AsyncPgConnection,
-    tenant: &TenantId,
-) -> Result<(), LedgerError> {
-    tenants::table.find(tenant).select(tenants::id).for_update().execute(connection).await?;
-    Ok(())
 }
 
 pub(crate) async fn find(
@@ -379,7 +333,7 @@ async fn fits(connection: &mut AsyncPgConnection, new: &NewGrant) -> Result<bool
         .select(diesel::dsl::sum(grants::amount))
         .get_result(connection)
         .await?;
-    let included = new.period.included.to_amount(decimals).decimal();
+    let included = new.period.terms.included.to_amount(decimals).decimal();
     let all = others.unwrap_or_default() + included + new.terms.amount.decimal();
     let most = Units::new(UNITS_MAX).unwrap_or_default().to_amount(decimals).decimal();
     Ok(all <= most)
@@ -400,7 +354,7 @@ async fn book(
         meter: stored.meter.clone(),
         decimals: period.decimals,
         period_ms: period.period_ms,
-        included: period.included,
+        terms: period.terms,
     };
     quotas::open_all(connection, partition, std::slice::from_ref(&opening)).await?;
     let start_ms = period.period_ms.0;
@@ -464,21 +418,5 @@ async fn insert(
         grants::period_start.eq(stored.period_start_ms.map(instant::from_ms).transpose()?),
     );
     diesel::insert_into(grants::table).values(values).execute(connection).await?;
-    Ok(())
-}
-
-/// Raises the version of the quota's periods that have not ended, and notes that the gate lacks it.
-pub(crate) async fn raise_versions(
-    connection: &mut AsyncPgConnection,
-    tenant: &TenantId,
-    meter: &MeterId,
-    now_ms: i64,
-) -> Result<(), LedgerError> {
-    sql_query(include_str!("sql/raise_capacity_versions.sql"))
-        .bind::<Text, _>(tenant.as_str())
-        .bind::<Text, _>(meter.as_str())
-        .bind::<Timestamptz, _>(instant::from_ms(now_ms)?)
-        .execute(connection)
-        .await?;
     Ok(())
 }

@@ -8,7 +8,9 @@ mod active_subjects;
 mod audit;
 pub mod balances;
 mod booked;
+mod burnables;
 pub mod calendars;
+mod capacities;
 pub mod chain;
 mod closures;
 #[allow(unreachable_pub, reason = "rows that are public name them in traits of Diesel's")]
@@ -58,6 +60,7 @@ pub mod repeats;
 mod reservation_list;
 pub mod reservations;
 mod retention;
+mod rollovers;
 #[allow(missing_docs, unreachable_pub, reason = "diesel print-schema writes it")]
 mod schema;
 mod silence;
@@ -73,7 +76,7 @@ pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;
 pub use booked::{AwaitedEvent, Booked};
 pub use calendars::CalendarChange;
-pub use closures::{Closed, Closing, EndedPeriod};
+pub use closures::{Closed, Closing, ClosingPeriod, EndedPeriod};
 pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use connection::{LedgerOptions, address_of};
 pub use currencies::CurrencyChange;

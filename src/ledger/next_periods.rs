@@ -9,8 +9,9 @@ use futures::FutureExt;
 use super::columns::Milliseconds;
 use super::quotas::{self, Opening};
 use super::{BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, instant, number};
-use crate::domain::amount::{Decimals, Units};
+use crate::domain::amount::Decimals;
 use crate::domain::ids::{MeterId, Partition, TenantId};
+use crate::domain::plan::PeriodTerms;
 
 /// An open period that ends soon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +37,8 @@ pub struct NextPeriod {
     pub current_start_ms: i64,
     /// Its start and end (unix ms).
     pub period_ms: (i64, i64),
-    /// What it includes, if it is not open yet.
-    pub included: Units,
+    /// What it opens with, if it is not open yet.
+    pub terms: PeriodTerms,
 }
 
 /// The result of opening periods ahead.
@@ -136,6 +137,6 @@ fn opening(partition: Partition, period: &NextPeriod) -> Opening {
         meter: period.meter.clone(),
         decimals: period.decimals,
         period_ms: period.period_ms,
-        included: period.included,
+        terms: period.terms,
     }
 }

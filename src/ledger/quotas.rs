@@ -19,6 +19,7 @@ use crate::domain::grant::{CapacityChange, capacity_over_time};
 use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::movements::grants;
 use crate::domain::period::Window;
+use crate::domain::plan::PeriodTerms;
 
 /// A quota's capacity as it is sent to the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub(crate) struct Opening {
     pub(crate) meter: MeterId,
     pub(crate) decimals: Decimals,
     pub(crate) period_ms: (i64, i64),
-    pub(crate) included: Units,
+    pub(crate) terms: PeriodTerms,
 }
 
 #[derive(QueryableByName)]
@@ -178,8 +179,8 @@ pub(crate) async fn read_open(
 }
 
 impl Ledger {
-    /// Opens a meter's quota for a tenant's period (start and end, unix ms) with its included amount. If it is open
-    /// already, the amount it was opened with stays. Returns its capacity, and the next period's where that is open
+    /// Opens a meter's quota for a tenant's period (start and end, unix ms) on these terms. If it is open already, the
+    /// terms it was opened with stay. Returns its capacity, and the next period's where that is open
     /// too.
     pub async fn open_quota_period(
         &self,
@@ -187,12 +188,12 @@ impl Ledger {
         meter: &MeterId,
         decimals: Decimals,
         period_ms: (i64, i64),
-        included: Units,
+        terms: PeriodTerms,
     ) -> Result<QuotaCapacity, LedgerError> {
         let partition = self.partition_of(tenant).await?;
         self.ensure_months_of([period_ms.0].into_iter()).await?;
         let (tenant, meter) = (tenant.clone(), meter.clone());
-        let opening = Opening { partition, tenant, meter, decimals, period_ms, included };
+        let opening = Opening { partition, tenant, meter, decimals, period_ms, terms };
         self.transact(BEGIN_BOOKING, move |connection| async move { open(connection, opening).await }.boxed())
             .await
     }
@@ -268,7 +269,10 @@ async fn insert(
     openings: &[Opening],
 ) -> Result<Vec<Inserted>, LedgerError> {
     let texts = |pick: fn(&Opening) -> &str| openings.iter().map(pick).collect::<Vec<_>>();
-    let included = openings.iter().map(|opening| opening.included.to_amount(opening.decimals).decimal());
+    let amounts = |pick: fn(&PeriodTerms) -> Units| {
+        let amount = |opening: &Opening| pick(&opening.terms).to_amount(opening.decimals).decimal();
+        openings.iter().map(amount).collect::<Vec<_>>()
+    };
     let insert = sql_query(include_str!("sql/open_quota_periods.sql"))
         .bind::<Array<Text>, _>(texts(|opening| opening.tenant.as_str()))
         .bind::<Array<Text>, _>(texts(|opening| opening.meter.as_str()))
@@ -277,7 +281,8 @@ async fn insert(
         .bind::<Array<SmallInt>, _>(
             openings.iter().map(|o| i16::from(o.decimals.count())).collect::<Vec<_>>(),
         )
-        .bind::<Array<Numeric>, _>(included.collect::<Vec<_>>());
+        .bind::<Array<Numeric>, _>(amounts(|terms| terms.included))
+        .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover));
     Ok(Prepared(insert).load(connection).await?)
 }
 
@@ -346,7 +351,7 @@ impl WithNext {
 /// Books the included amount at the period's start, so that the books do not depend on when it was first used.
 fn posting(opening: &Opening) -> Posting {
     let (start_ms, end_ms) = opening.period_ms;
-    let included = opening.included.to_amount(opening.decimals);
+    let included = opening.terms.included.to_amount(opening.decimals);
     let line = PostedLine {
         meter: opening.meter.clone(),
         movements: grants::grant(Window { start_ms, end_ms }, included),
@@ -391,7 +396,7 @@ mod tests {
             meter: MeterId::parse("ocr.page").unwrap(),
             decimals: Decimals::new(2).unwrap(),
             period_ms: (1_000, 9_000),
-            included: Units::new(250).unwrap(),
+            terms: PeriodTerms { included: Units::new(250).unwrap(), ..PeriodTerms::default() },
         };
         let entry = posting(&opening).entries().unwrap().remove(0);
         let mut hash = super::super::chain::BatchHash::begin(

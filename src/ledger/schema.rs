@@ -369,6 +369,7 @@ diesel::table! {
         lapsed -> Numeric,
         overage -> Numeric,
         booked_at -> Timestamptz,
+        rolled -> Numeric,
     }
 }
 
@@ -429,6 +430,7 @@ diesel::table! {
         version -> Int8,
         opened_at -> Timestamptz,
         delivered_at -> Nullable<Timestamptz>,
+        max_rollover -> Numeric,
     }
 }
 

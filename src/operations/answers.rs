@@ -1,5 +1,8 @@
 //! What the verbs answer: amounts in units, instants in unix milliseconds. Callers decide how to write them.
 
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
@@ -281,6 +284,8 @@ pub struct QuotaStatus {
     pub as_of_ms: i64,
     /// Its quotas and limits, and the limits of the subject asked for.
     pub limits: Vec<LimitStatus>,
+    /// What quotas got from the period before, by meter; part of their capacities.
+    pub rolled_in: BTreeMap<MeterId, Decimal>,
 }
 
 /// A page of a list, newest first.

@@ -1,16 +1,16 @@
-//! The close of periods: once a period's grace is over and everything in it is booked, what is unused lapses and what
-//! was used beyond the quota becomes overage.
+//! The close of periods: once a period's grace is over and everything in it is booked, what is unused rolls over or
+//! lapses, and what was used beyond the quota becomes overage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::ids::{OutboxId, Partition};
-use crate::ledger::{Closed, Closing, EndedPeriod, Manner};
+use crate::ledger::{Closed, Closing, ClosingPeriod, EndedPeriod, Manner, QuotaPeriod};
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::memory::Memory;
+use crate::operations::memory::{Memory, quota_period};
 
 /// How many periods are read at once.
 const PAGE: usize = 2_000;
@@ -46,7 +46,7 @@ impl Periods {
         loop {
             let page = self.core.ledger.periods_to_close(ended_by_ms, after.as_ref(), PAGE).await?;
             after = page.last().cloned();
-            let Some(last) = &after else { return Ok(done) };
+            let Some(last) = &after else { break };
             let instant_ms = last.period.end_ms.saturating_add(grace_ms);
             let mut by_partition: BTreeMap<Partition, Vec<EndedPeriod>> = BTreeMap::new();
             for ended in page {
@@ -64,6 +64,10 @@ impl Periods {
                 done.add(self.unless_away(partition, periods.len(), closed).await?);
             }
         }
+        if !manner.dry_run {
+            self.memory.send_untold_capacities().await?;
+        }
+        Ok(done)
     }
 
     /// Appends a boundary that says that the instant is passed, unless this run has one, and waits until it is booked.
@@ -97,12 +101,24 @@ impl Periods {
         grace: Duration,
     ) -> Answer<Closed> {
         let Some(after) = place else { return Ok(waiting(periods.len())) };
-        let closing = Closing { after, grace, dry_run: manner.dry_run };
+        let closing = Closing { after, grace, dry_run: manner.dry_run, now_ms: self.core.gate_now_ms() };
         let mut done = Closed::default();
-        for chunk in periods.chunks(CHUNK) {
-            done.add(self.core.ledger.close_periods(partition, chunk, closing).await?);
+        for chunk in chunks(periods) {
+            let mut closed = Vec::with_capacity(chunk.len());
+            for ended in chunk {
+                let next = if ended.may_roll_over { self.next_period(ended).await? } else { None };
+                closed.push(ClosingPeriod { ended: ended.clone(), next });
+            }
+            done.add(self.core.ledger.close_periods(partition, &closed, closing).await?);
         }
         Ok(done)
+    }
+
+    /// The period after this one by policy; none where the tenant has no such quota any more.
+    async fn next_period(&self, ended: &EndedPeriod) -> Answer<Option<QuotaPeriod>> {
+        let entry = self.core.policy.find_tenant(&ended.tenant).await?;
+        let entry = entry.filter(|entry| !entry.definition.archived);
+        Ok(entry.and_then(|entry| quota_period(&entry, &ended.meter, ended.period.end_ms)))
     }
 
     /// Passes over a partition that cannot be closed, so that the others go on; fails only when a server is away.
@@ -120,6 +136,21 @@ impl Periods {
         self.core.damage.pass_over(Work::Close, &format!("partition {partition}"), &error).await;
         Ok(waiting(periods))
     }
+}
+
+/// Parts of at most [`CHUNK`] periods that name each tenant's meter once: what one of its periods rolls over has to be
+/// booked before the next one is closed.
+fn chunks(periods: &[EndedPeriod]) -> Vec<&[EndedPeriod]> {
+    let (mut chunks, mut named, mut from) = (Vec::new(), HashSet::new(), 0);
+    for (at, ended) in periods.iter().enumerate() {
+        if at - from == CHUNK || !named.insert((&ended.tenant, &ended.meter)) {
+            chunks.extend(periods.get(from..at));
+            named = HashSet::from([(&ended.tenant, &ended.meter)]);
+            from = at;
+        }
+    }
+    chunks.extend(periods.get(from..).filter(|rest| !rest.is_empty()));
+    chunks
 }
 
 fn waiting(periods: usize) -> Closed {

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate::domain::amount::{Decimals, Units};
+use tollgate::domain::amount::Decimals;
 use tollgate::domain::checkpoint::ReconciliationState;
 use tollgate::domain::ids::{MeterId, TenantId};
 
+use crate::ledger::events::including;
 use crate::ledger::rows;
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -235,10 +236,9 @@ async fn a_period_opened_by_an_older_calendar_ends_where_the_current_calendar_sa
     let ms = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let by_the_old = (ms("2026-04-01T00:00:00Z"), ms("2026-05-01T00:00:00Z"));
     let page = MeterId::parse("page").unwrap();
-    let (decimals, included) = (Decimals::new(0).unwrap(), Units::new(50).unwrap());
+    let (decimals, terms) = (Decimals::new(0).unwrap(), including(50));
     let acme: TenantId = "acme".parse().unwrap();
-    let told =
-        app.app().ledger.open_quota_period(&acme, &page, decimals, by_the_old, included).await.unwrap();
+    let told = app.app().ledger.open_quota_period(&acme, &page, decimals, by_the_old, terms).await.unwrap();
     assert_eq!(told.until_ms, ms("2026-04-10T00:00:00Z"));
     for table in [PERIODS, BALANCES] {
         assert_eq!(rows(&app.database, table).await[1], "2026-04-01T00:00:00 2026-04-10T00:00:00");

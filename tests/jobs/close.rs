@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tollgate::app::Role;
 use tollgate::domain::ids::OutboxId;
-use tollgate::ledger::{Closed, Closing, Manner, VerifyOptions, verify};
+use tollgate::ledger::{Closed, Closing, ClosingPeriod, Manner, VerifyOptions, verify};
 
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
@@ -134,12 +134,14 @@ async fn a_run_that_ends_between_chunks_is_gone_on_with_and_runs_at_once_close_n
     let ended = ledger.periods_to_close(app.clock.now_ms(), None, 10).await.unwrap();
     assert_eq!(ended.len(), 3);
     let partition = app.app().gate.partition_of(&ended[0].tenant);
-    let closing = |after| Closing { after, grace: GRACE, dry_run: false };
+    let now_ms = app.clock.now_ms();
+    let closing = |after| Closing { after, grace: GRACE, dry_run: false, now_ms };
+    let january = [ClosingPeriod { ended: ended[0].clone(), next: None }];
     let ahead = OutboxId { sequence: u64::MAX >> 1, ..OutboxId::default() };
     let ahead = OutboxId { epoch: app.app().gate.epoch(partition).unwrap(), ..ahead };
-    let early = ledger.close_periods(partition, &ended[..1], closing(ahead)).await.unwrap();
+    let early = ledger.close_periods(partition, &january, closing(ahead)).await.unwrap();
     assert_eq!(early, closed(0, 1), "what is before the boundary is not booked yet");
-    let first = ledger.close_periods(partition, &ended[..1], closing(OutboxId::default())).await.unwrap();
+    let first = ledger.close_periods(partition, &january, closing(OutboxId::default())).await.unwrap();
     assert_eq!(first, closed(1, 0));
     // The process dies here; then two instances run the job at once.
     let runs = (0..2).map(|_| operations.periods.close(Manner::default(), GRACE));

@@ -8,3 +8,4 @@ mod leap;
 mod periods;
 mod restore;
 mod retention;
+mod rollover;

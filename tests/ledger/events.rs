@@ -5,6 +5,7 @@ use tollgate::domain::ids::{
     Epoch, IdempotencyKey, MeterId, OperationId, OutboxId, Partition, ReservationId, ReservationIds, Subject,
     SubjectId, SubjectKind, TenantId,
 };
+use tollgate::domain::plan::PeriodTerms;
 use tollgate::domain::reservation::{
     Body, BodyDetails, Head, LineRule, LineUnits, OnExcess, OnLate, Record, ReservationState, SubjectHash,
 };
@@ -31,6 +32,11 @@ pub fn meter(name: &str) -> MeterId {
 /// Units.
 pub fn units(value: i64) -> Units {
     Units::new(value).unwrap()
+}
+
+/// A quota's period that includes so much and rolls nothing over.
+pub fn including(included: i64) -> PeriodTerms {
+    PeriodTerms { included: units(included), ..PeriodTerms::default() }
 }
 
 /// A subject of kind `user`.

@@ -3,7 +3,7 @@ use tollgate::domain::ids::OperationId;
 use tollgate::ledger::{CounterAsk, Ledger, QuotaCapacity, RestoreAsk};
 
 use super::events::{
-    HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, meter, partition, tenant, units, user,
+    HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, including, meter, partition, tenant, units, user,
 };
 use super::{ledger, rows};
 use crate::writer::apply::{assert_proven, book};
@@ -59,7 +59,10 @@ async fn a_tenant_is_restored_with_its_holds_and_counters_as_of_one_instant() {
         (meter("ocr.page"), decimals(), PERIOD_START_MS),
         (meter("llm.token"), decimals(), PERIOD_START_MS),
     ];
-    ledger.open_quota_period(&acme, &meter("ocr.page"), decimals(), PERIOD, units(100_000)).await.unwrap();
+    ledger
+        .open_quota_period(&acme, &meter("ocr.page"), decimals(), PERIOD, including(100_000))
+        .await
+        .unwrap();
     let ask = RestoreAsk {
         counters,
         quotas,
@@ -91,7 +94,7 @@ async fn a_quotas_period_opens_once_however_many_ask() {
     let (database, ledger) = ledger().await;
     let acme = tenant("acme");
     let page = meter("ocr.page");
-    let open = |included| ledger.open_quota_period(&acme, &page, decimals(), PERIOD, units(included));
+    let open = |included| ledger.open_quota_period(&acme, &page, decimals(), PERIOD, including(included));
     let (a, b, c) = tokio::join!(open(5_000), open(5_000), open(5_000));
     let capacity = QuotaCapacity {
         version: u64::try_from(PERIOD_START_MS / 1000).unwrap(),
@@ -105,6 +108,6 @@ async fn a_quotas_period_opens_once_however_many_ask() {
     assert_eq!(rows(&database, entries).await, ["granted available 50 grant true"]);
     let balance = &ledger.balances_of(&acme, HOUR_MS).await.unwrap()[0];
     assert_eq!((balance.included.unwrap().to_string(), balance.period_ms), ("50.000000000".into(), PERIOD));
-    ledger.open_quota_period(&acme, &meter("nothing"), decimals(), PERIOD, units(0)).await.unwrap();
+    ledger.open_quota_period(&acme, &meter("nothing"), decimals(), PERIOD, including(0)).await.unwrap();
     assert_proven(&ledger).await;
 }

@@ -38,6 +38,7 @@ pub struct TenantPolicy {
 #[derive(Debug)]
 struct QuotaRule {
     included: Units,
+    max_rollover: Units,
     decimals: Decimals,
     identity: CounterIdentity,
 }
@@ -116,6 +117,11 @@ impl TenantPolicy {
         let resolved = self.collect(meters, subjects, work, at_ms, windows);
         let counters = resolved.counters.len();
         if counters > COUNTERS_MAX { Err(TooManyCounters(counters)) } else { Ok(resolved) }
+    }
+
+    /// How much of what is unused of the meter's quota goes on to the next period at most.
+    pub fn max_rollover(&self, meter: &MeterId) -> Units {
+        self.quotas.get(meter).map_or(Units::ZERO, |quota| quota.max_rollover)
     }
 
     /// The counters of every limit and quota that any work of the tenant and of `subjects` may meet at `at_ms`: a
@@ -393,7 +399,8 @@ impl<'a> Sources<'a> {
             let shape = LimitSignature::of_quota(&quota.meter);
             let identity = CounterIdentity::new(&key, shape, 0, &self.policy.generations, resets);
             let included = quota.included.floor_units(decimals);
-            (quota.meter.clone(), QuotaRule { included, decimals, identity })
+            let max_rollover = quota.max_rollover.map_or(Units::ZERO, |most| most.floor_units(decimals));
+            (quota.meter.clone(), QuotaRule { included, max_rollover, decimals, identity })
         });
         quotas.collect()
     }

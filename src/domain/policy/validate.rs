@@ -152,7 +152,13 @@ impl<'a> Validator<'a> {
         for (index, quota) in plan.quotas.iter().enumerate() {
             let at = format!("/quotas/{index}");
             let wrong = self.amount("/included", "/meter", &quota.meter, quota.included);
-            errors.extend(wrong.into_iter().map(|error| error.under(&at)));
+            // An unknown meter is one error, not two.
+            let is_its = |error: &FieldError| error.pointer != "/meter";
+            let rollover =
+                quota.max_rollover.map(|most| self.amount("/max_rollover", "/meter", &quota.meter, most));
+            errors.extend(
+                wrong.into_iter().chain(rollover.flatten().filter(is_its)).map(|error| error.under(&at)),
+            );
             if self.is_light(&quota.meter) {
                 let message = format!("the meter `{}` is not booked, so it can have no quota", quota.meter);
                 errors.push(FieldError::new(format!("{at}/meter"), message));

@@ -1,10 +1,13 @@
 //! The shapes of reads: quotas, usage, entries, and comparisons of the gate with the books.
 
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{LimitAnswer, SubjectAnswer, ack, amount};
-use crate::domain::amount::{Decimals, Units, signed_amount};
+use crate::domain::amount::{Amount, Decimals, Units, signed_amount};
 use crate::domain::checkpoint::{Difference, Figures};
 use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
@@ -23,7 +26,7 @@ pub(in crate::http) struct QuotaLineAnswer {
     pub(in crate::http) included: String,
     /// What was granted in the period, the included amount among it.
     pub(in crate::http) granted: String,
-    /// Carried in from the period before.
+    /// Unused quota of the period before.
     pub(in crate::http) rolled_in: String,
     /// Corrections of the allowance.
     pub(in crate::http) adjusted: String,
@@ -225,21 +228,23 @@ impl From<QuotaStatus> for QuotaAnswer {
             },
             source: ack(status.source).into(),
             as_of: rfc3339(status.as_of_ms),
-            quotas: quotas.into_iter().map(quota_line).collect(),
+            quotas: quotas.into_iter().map(|quota| quota_line(quota, &status.rolled_in)).collect(),
             limits: limits.into_iter().map(LimitAnswer::from).collect(),
         }
     }
 }
 
-fn quota_line(quota: &LimitStatus) -> QuotaLineAnswer {
+fn quota_line(quota: &LimitStatus, rolled_in: &BTreeMap<MeterId, Decimal>) -> QuotaLineAnswer {
     let write = |units: Units| amount(units, quota.counter.decimals);
+    let rolled_in = rolled_in.get(&quota.counter.meter).and_then(|amount| Amount::from_decimal(*amount).ok());
+    let rolled_in = rolled_in.map_or(Units::ZERO, |amount| amount.floor_units(quota.counter.decimals));
     let used = quota.consumed.checked_add(quota.reserved).unwrap_or(quota.consumed);
     QuotaLineAnswer {
         meter: quota.counter.meter.to_string(),
         mode: "hard".into(),
         included: write(quota.counter.capacity),
-        granted: write(quota.capacity),
-        rolled_in: write(Units::ZERO),
+        granted: write(quota.capacity.saturating_sub(rolled_in)),
+        rolled_in: write(rolled_in),
         adjusted: write(Units::ZERO),
         consumed: write(quota.consumed),
         reserved: write(quota.reserved),

@@ -1,6 +1,9 @@
--- What is available of the periods that are not closed yet, and whether one has to wait: for open holds, for calls that
--- were taken while the gate was away, or for grants that are not settled.
-SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available,
+-- The figures of the periods that are not closed yet, and whether one has to wait: for open holds, for calls that were
+-- taken while the gate was away, for grants that are not settled, or for the period before, which may roll over into
+-- it.
+SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.consumed, b.rolled_in,
+    coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
+    coalesce(q.max_rollover > 0, false) AS may_roll_over,
     b.reserved <> 0
     OR EXISTS (
         SELECT FROM parked p
@@ -10,9 +13,21 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available,
         SELECT FROM grants g
         WHERE g.tenant = b.tenant AND g.meter = b.meter AND g.effective_at >= b.period_start AND g.effective_at < b.period_end
             AND g.settled_at IS NULL AND (g.period_start IS NULL OR g.voided_at IS NOT NULL OR g.expires_at < b.period_end)
+    )
+    OR EXISTS (
+        SELECT FROM (
+            SELECT e.tenant, e.meter, e.period_start FROM balances e
+            WHERE e.tenant = b.tenant AND e.meter = b.meter AND e.period_start < b.period_start
+            ORDER BY e.period_start DESC
+            LIMIT 1
+        ) before
+        JOIN quota_periods t USING (tenant, meter, period_start)
+        LEFT JOIN period_closures k USING (tenant, meter, period_start)
+        WHERE t.max_rollover > 0 AND k.tenant IS NULL
     ) AS waits
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
 JOIN balances b USING (tenant, meter, period_start)
 LEFT JOIN period_closures c USING (tenant, meter, period_start)
+LEFT JOIN quota_periods q USING (tenant, meter, period_start)
 WHERE c.tenant IS NULL
 ORDER BY b.tenant, b.meter, b.period_start

@@ -1,16 +1,31 @@
-SELECT concat_ws(' ', 'period', tenant, meter, period_start AT TIME ZONE 'UTC') AS what,
+WITH closed AS (
+    SELECT tenant, meter, period_start, c.period_end, c.lapsed, c.rolled, c.overage, e.closes,
+        coalesce(e.lapsed, 0) AS lapsed_booked, coalesce(e.rolled, 0) AS rolled_booked, coalesce(e.overage, 0) AS overage_booked
+    FROM (SELECT * FROM period_closures WHERE tenant = ANY($1)) c
+    FULL JOIN (
+        SELECT tenant, meter, period_start, count(DISTINCT (operation_id, step)) AS closes,
+            sum(amount) FILTER (WHERE debit = 'lapsed') AS lapsed,
+            sum(amount) FILTER (WHERE debit = 'rolled_out') AS rolled,
+            sum(amount) FILTER (WHERE credit = 'overage') AS overage
+        FROM entries
+        WHERE tenant = ANY($1) AND class = 'period' AND credit <> 'rolled_in'
+        GROUP BY 1, 2, 3
+    ) e USING (tenant, meter, period_start)
+)
+SELECT concat_ws(' ', 'period', coalesce(c.tenant, n.tenant), coalesce(c.meter, n.meter),
+        coalesce(c.period_start, n.period_start) AT TIME ZONE 'UTC') AS what,
     concat(
-        CASE WHEN c.tenant IS NULL THEN 'not closed' ELSE concat('closed with ', c.lapsed, ' lapsed and ', c.overage, ' overage') END,
-        ', its entries ', coalesce(e.lapsed, 0), ' and ', coalesce(e.overage, 0), ' in ', coalesce(e.closes, 0), ' closes'
+        CASE WHEN c.period_end IS NULL THEN 'not closed' ELSE concat(
+            'closed with ', c.lapsed, ' lapsed, ', c.rolled, ' rolled over and ', c.overage, ' overage') END,
+        ', its entries ', c.lapsed_booked, ', ', c.rolled_booked, ' and ', c.overage_booked, ' in ', coalesce(c.closes, 0),
+        ' closes; the next period got ', coalesce(n.rolled, 0)
     ) AS detail
-FROM (SELECT * FROM period_closures WHERE tenant = ANY($1)) c
+FROM closed c
 FULL JOIN (
-    SELECT tenant, meter, period_start, count(DISTINCT (operation_id, step)) AS closes,
-        coalesce(sum(amount) FILTER (WHERE debit = 'lapsed'), 0) AS lapsed,
-        coalesce(sum(amount) FILTER (WHERE credit = 'overage'), 0) AS overage
-    FROM entries
-    WHERE tenant = ANY($1) AND class = 'period'
+    SELECT tenant, meter, period_start, sum(amount) AS rolled FROM entries
+    WHERE tenant = ANY($1) AND class = 'period' AND credit = 'rolled_in'
     GROUP BY 1, 2, 3
-) e USING (tenant, meter, period_start)
-WHERE c.tenant IS NULL OR c.lapsed <> coalesce(e.lapsed, 0) OR c.overage <> coalesce(e.overage, 0) OR e.closes > 1
+) n ON n.tenant = c.tenant AND n.meter = c.meter AND n.period_start = c.period_end
+WHERE c.period_end IS NULL OR c.lapsed <> c.lapsed_booked OR c.overage <> c.overage_booked OR c.closes > 1
+    OR c.rolled <> c.rolled_booked OR c.rolled <> coalesce(n.rolled, 0)
 LIMIT $2

@@ -1,9 +1,10 @@
 -- A list of two periods carries the later one's version, so that each is raised.
 WITH raised AS (
-    UPDATE quota_periods SET version = version + 1
-    WHERE tenant = $1 AND meter = $2 AND period_end > $3
-    RETURNING version
+    UPDATE quota_periods q SET version = version + 1
+    FROM unnest($1::text[], $2::text[]) AS w(tenant, meter)
+    WHERE q.tenant = w.tenant AND q.meter = w.meter AND q.period_end > $3
+    RETURNING q.tenant, q.meter, q.version
 )
 INSERT INTO untold_capacities (tenant, meter, version)
-SELECT $1, $2, max(version) FROM raised HAVING max(version) IS NOT NULL
+SELECT tenant, meter, max(version) FROM raised GROUP BY tenant, meter
 ON CONFLICT (tenant, meter) DO UPDATE SET version = greatest(untold_capacities.version, excluded.version)

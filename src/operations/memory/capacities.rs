@@ -3,6 +3,7 @@
 use super::Memory;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::plan::PeriodTerms;
 use crate::domain::reservation::CounterField;
 use crate::gate::{QuotaCapacity, RestoreOutcome};
 use crate::ledger::QuotaCapacity as BookedCapacity;
@@ -86,6 +87,11 @@ impl Memory {
 pub(super) fn at_gate(field: CounterField, booked: BookedCapacity) -> QuotaCapacity {
     let BookedCapacity { version, parts, bounds_ms, until_ms } = booked;
     QuotaCapacity { field, version, parts, bounds_ms, until_ms }
+}
+
+/// What a period of this quota opens with, as policy has it now.
+pub(super) fn terms_of(entry: &TenantEntry, quota: &Counter) -> PeriodTerms {
+    PeriodTerms { included: quota.capacity, max_rollover: entry.policy.max_rollover(&quota.meter) }
 }
 
 /// The tenant's quota of this meter, in the period of `at_ms`.

@@ -2,7 +2,7 @@
 //! ended.
 
 use super::Memory;
-use super::capacities::quota_of;
+use super::capacities::{quota_of, terms_of};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::ledger::{QuotaPeriod, StoredGrant};
 use crate::operations::damage::Work;
@@ -127,6 +127,6 @@ pub(in crate::operations) fn quota_period(
     Some(QuotaPeriod {
         decimals: quota.decimals,
         period_ms: (window.start_ms, window.end_ms),
-        included: quota.capacity,
+        terms: terms_of(entry, &quota),
     })
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Memory;
-use super::capacities::at_gate;
+use super::capacities::{at_gate, terms_of};
 use crate::domain::counter::Counter;
 use crate::domain::ids::Partition;
 use crate::gate::RestoreOutcome;
@@ -80,7 +80,7 @@ impl Memory {
                 decimals: quota.decimals,
                 current_start_ms: ending.period_ms.0,
                 period_ms: (window.start_ms, window.end_ms),
-                included: quota.capacity,
+                terms: terms_of(&entry, &quota),
             };
             Some((next, quota))
         }))

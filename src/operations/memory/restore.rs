@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Memory;
-use super::capacities::at_gate;
+use super::capacities::{at_gate, terms_of};
 use super::restore_subjects::{Asks, ColdSubject, SUBJECTS_KNOWN_MAX};
 use super::restore_turns::Turn;
 use super::told::warm_state;
@@ -316,9 +316,8 @@ impl Memory {
     pub(super) async fn open_period(&self, entry: &TenantEntry, quota: &Counter) -> Answer<QuotaCapacity> {
         let tenant = &entry.definition.id;
         let period = quota.window().map(|window| (window.start_ms, window.end_ms)).unwrap_or_default();
-        let open = || {
-            self.core.ledger.open_quota_period(tenant, &quota.meter, quota.decimals, period, quota.capacity)
-        };
+        let terms = terms_of(entry, quota);
+        let open = || self.core.ledger.open_quota_period(tenant, &quota.meter, quota.decimals, period, terms);
         let mut opened = open().await?;
         if opened.is_bound_at(self.core.gate_now_ms()) {
             self.settle_grants(Some(tenant)).await?;

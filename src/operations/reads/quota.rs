@@ -1,7 +1,14 @@
 //! The quota that a tenant has left: read at the gate, or from the ledger while the gate is away.
 
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
+
 use super::Reads;
-use crate::domain::ids::Subject;
+use crate::domain::amount::Units;
+use crate::domain::counter::Counter;
+use crate::domain::ids::{MeterId, Subject};
+use crate::domain::movements::Account;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::{Cold, CounterReading, PeekedCounters};
@@ -24,10 +31,34 @@ impl Reads {
             return self.quota_from_ledger(&entry, request, at_ms).await;
         }
         match self.quota_at_gate(&entry, request.subject.as_ref(), &mut at_ms).await {
-            Ok((resolved, readings)) => Ok(answer(&entry, resolved, request, readings, at_ms, Ack::Gate)),
+            Ok((resolved, readings)) => {
+                let rolled_in = self.rolled_in(&entry, &resolved, at_ms).await.unwrap_or_default();
+                let status = answer(&entry, resolved, request, readings, at_ms, Ack::Gate);
+                Ok(QuotaStatus { rolled_in, ..status })
+            }
             Err(OperationError::GateUnavailable(_)) => self.quota_from_ledger(&entry, request, at_ms).await,
             Err(error) => Err(error),
         }
+    }
+
+    /// What the period before has left over to each quota, where something may roll over. The gate has one figure for
+    /// all that a quota may use, so the ledger is asked.
+    async fn rolled_in(
+        &self,
+        entry: &TenantEntry,
+        resolved: &Resolved,
+        at_ms: i64,
+    ) -> Answer<BTreeMap<MeterId, Decimal>> {
+        let rolls =
+            |counter: &Counter| counter.is_quota() && entry.policy.max_rollover(&counter.meter) > Units::ZERO;
+        if !resolved.counters.iter().any(rolls) {
+            return Ok(BTreeMap::new());
+        }
+        let balances = self.core.ledger.balances_of(&entry.definition.id, at_ms).await?;
+        Ok(balances
+            .into_iter()
+            .map(|balance| (balance.meter.clone(), balance.of(Account::RolledIn)))
+            .collect())
     }
 
     /// The figures of the gate. `at_ms` moves to the gate's time where that is in other windows.
@@ -94,7 +125,9 @@ impl Reads {
     ) -> Answer<QuotaStatus> {
         let resolved = shown(entry, request.subject.as_ref(), at_ms);
         let readings = self.memory.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
-        Ok(answer(entry, resolved, request, readings, at_ms, Ack::Ledger))
+        let rolled_in = self.rolled_in(entry, &resolved, at_ms).await?;
+        let status = answer(entry, resolved, request, readings, at_ms, Ack::Ledger);
+        Ok(QuotaStatus { rolled_in, ..status })
     }
 }
 
@@ -131,5 +164,6 @@ fn answer(
         source,
         as_of_ms: now_ms,
         limits: limit_statuses(resolved, request.subject.as_slice(), &readings, now_ms),
+        rolled_in: BTreeMap::new(),
     }
 }

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use self::plans::{LOGGING, Plans};
 use super::events::{
-    HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, meter, partition, tenant, units, user,
+    HOUR_MS, PERIOD_END_MS, PERIOD_START_MS, Work, at, including, meter, partition, tenant, units, user,
 };
 use super::{as_owner, options};
 use crate::support::services::TestDatabase;
@@ -182,7 +182,7 @@ async fn restores(ledger: &Ledger, plans: &mut Plans, open: &Work) {
     plans
         .of(
             "open_quota_period",
-            ledger.open_quota_period(&acme, &meter("ocr.page"), decimals, period, units(1)),
+            ledger.open_quota_period(&acme, &meter("ocr.page"), decimals, period, including(1)),
         )
         .await;
     let kinds = [user("anna").kind];

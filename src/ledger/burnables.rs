@@ -1,0 +1,122 @@
+//! The grants of periods as what can burn: each between its cuts.
+
+use std::collections::HashMap;
+
+use diesel::sql_types::{Array, BigInt, Nullable, Numeric, SmallInt, Text, Timestamptz, Uuid};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use rust_decimal::Decimal;
+
+use super::columns::Milliseconds;
+use super::grants::StoredGrant;
+use super::quotas::PeriodKey;
+use super::{LedgerError, instant, number};
+use crate::domain::burn::{BurnPlace, Burnable, Cut};
+use crate::domain::grant::{GrantId, GrantKind, Priority};
+use crate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
+use crate::domain::period::Window;
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Uuid)]
+    id: uuid::Uuid,
+    #[diesel(sql_type = Numeric)]
+    amount: Decimal,
+    #[diesel(sql_type = Text)]
+    kind: String,
+    #[diesel(sql_type = SmallInt)]
+    priority: i16,
+    #[diesel(sql_type = Timestamptz)]
+    effective_at: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    expires_at: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    created_at: Milliseconds,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    begin_epoch: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    begin_sequence: Option<i64>,
+    #[diesel(sql_type = Nullable<Numeric>)]
+    begin_consumed: Option<Decimal>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    end_epoch: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    end_sequence: Option<i64>,
+    #[diesel(sql_type = Nullable<Numeric>)]
+    end_consumed: Option<Decimal>,
+}
+
+impl Row {
+    fn read(self) -> Result<(PeriodKey, Burnable), LedgerError> {
+        let damaged = |what: &str| LedgerError::Damaged(format!("the {what} of the grant {}", self.id));
+        let place = BurnPlace {
+            priority: u8::try_from(self.priority)
+                .ok()
+                .and_then(Priority::new)
+                .ok_or_else(|| damaged("priority"))?,
+            expires_at_ms: self.expires_at.0,
+            kind: GrantKind::from_word(&self.kind).ok_or_else(|| damaged("kind"))?,
+            effective_at_ms: self.effective_at.0,
+            created_at_ms: self.created_at.0,
+            id: Some(GrantId::from_uuid(self.id)),
+        };
+        let burnable = Burnable {
+            place,
+            amount: self.amount,
+            begins: cut(self.begin_epoch, self.begin_sequence, self.begin_consumed)?,
+            ends: cut(self.end_epoch, self.end_sequence, self.end_consumed)?,
+        };
+        Ok(((self.tenant, self.meter, self.period_start.0), burnable))
+    }
+}
+
+fn cut(
+    epoch: Option<i64>,
+    sequence: Option<i64>,
+    consumed: Option<Decimal>,
+) -> Result<Option<Cut>, LedgerError> {
+    let (Some(epoch), Some(sequence), Some(consumed)) = (epoch, sequence, consumed) else { return Ok(None) };
+    let place = OutboxId { epoch: Epoch(number::unsigned(epoch)?), sequence: number::unsigned(sequence)? };
+    Ok(Some(Cut { place, consumed }))
+}
+
+/// The place of a grant in the burn order.
+pub(crate) fn place_of(grant: &StoredGrant) -> BurnPlace {
+    BurnPlace {
+        priority: grant.priority,
+        expires_at_ms: grant.expires_at_ms,
+        kind: grant.kind,
+        effective_at_ms: grant.effective_at_ms,
+        created_at_ms: grant.created_at_ms,
+        id: Some(grant.id),
+    }
+}
+
+/// The grants that are booked in these periods of tenants' meters, by tenant, meter and the period's start.
+pub(crate) async fn read(
+    connection: &mut AsyncPgConnection,
+    periods: &[(&TenantId, &MeterId, Window)],
+) -> Result<HashMap<PeriodKey, Vec<Burnable>>, LedgerError> {
+    let find = sql_query(include_str!("sql/burnables.sql"))
+        .bind::<Array<Text>, _>(periods.iter().map(|(tenant, ..)| *tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(periods.iter().map(|(_, meter, _)| *meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
+            periods.iter().map(|(.., period)| period.start_ms),
+        )?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(
+            periods.iter().map(|(.., period)| period.end_ms),
+        )?);
+    let rows: Vec<Row> = find.load(connection).await?;
+    let mut found: HashMap<PeriodKey, Vec<Burnable>> = HashMap::new();
+    for row in rows {
+        let (key, burnable) = row.read()?;
+        found.entry(key).or_default().push(burnable);
+    }
+    Ok(found)
+}

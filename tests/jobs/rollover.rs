@@ -1,0 +1,241 @@
+//! Rollover: what is unused of a closed period and may go on to the next one.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate::app::Role;
+use tollgate::ledger::{Closed, Manner, VerifyOptions, verify};
+
+use crate::ledger::{as_owner, rows};
+use crate::support::app::*;
+
+const GRACE: Duration = Duration::from_secs(3600);
+const CLOSURES: &str = "SELECT period_start AT TIME ZONE 'UTC' AS start, rolled::float8 AS r, lapsed::float8 AS l, \
+    overage::float8 AS o FROM period_closures ORDER BY 1";
+const BOOKS: &str = "SELECT period_start AT TIME ZONE 'UTC' AS start, granted::float8 AS g, rolled_in::float8 AS i, \
+    available::float8 AS a, consumed::float8 AS c, rolled_out::float8 AS r, lapsed::float8 AS l \
+    FROM balances WHERE tenant = 'acme' ORDER BY 1";
+
+/// A quota of fifty pages a month, of which so many may go on to the next month.
+fn rolling(max_rollover: &str) -> Value {
+    quota_of("50").with("max_rollover", max_rollover)
+}
+
+/// A tenant with such a quota, in UTC, at this time, where no job runs by itself.
+async fn at(now: &str, max_rollover: &str) -> TestApp {
+    let app = an_app().at(now).without_jobs().start().await;
+    app.with_plan(json!([]), json!([rolling(max_rollover)])).await;
+    app
+}
+
+async fn used(app: &TestApp, key: &str, amount: &str) {
+    app.use_pages(key, amount).await.expect(201);
+}
+
+async fn run(app: &TestApp) -> Closed {
+    app.app().operations.periods.close(Manner::default(), GRACE).await.unwrap()
+}
+
+fn closed(closed: u64, waiting: u64) -> Closed {
+    Closed { closed, waiting }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_unused_goes_on_up_to_the_bound_and_is_used_in_the_next_period() {
+    let app = at("2026-03-10T12:00:00Z", "15").await;
+    used(&app, "march", "30").await;
+    app.move_clock("2026-04-01T00:30:00Z").await;
+    used(&app, "april", "50").await;
+    assert_eq!(app.use_pages("early", "1").await.status, 429, "nothing goes on before the close");
+    app.move_clock("2026-04-01T01:00:00Z").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    assert_eq!(rows(&app.database, CLOSURES).await, ["2026-03-01T00:00:00 15 5 0"]);
+    let quota = app.quota().await;
+    let figures =
+        ["granted", "rolled_in", "remaining"].map(|field| quota.text(&format!("/quotas/0/{field}")));
+    assert_eq!(figures, ["50", "15", "15"]);
+    used(&app, "rolled", "15").await;
+    assert_eq!(app.use_pages("more", "1").await.status, 429);
+    app.drained().await;
+    let books = ["2026-03-01T00:00:00 50 0 0 30 15 5", "2026-04-01T00:00:00 50 15 0 65 0 0"];
+    assert_eq!(rows(&app.database, BOOKS).await, books);
+    assert_eq!(run(&app).await, closed(0, 0));
+    assert_eq!(rows(&app.database, BOOKS).await, books, "once");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_over_burns_after_the_included_amount_and_does_not_go_on_again() {
+    let app = at("2026-03-10T12:00:00Z", "40").await;
+    used(&app, "march", "20").await;
+    app.move_clock("2026-04-10T12:00:00Z").await;
+    used(&app, "april", "15").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    app.move_clock("2026-05-10T12:00:00Z").await;
+    used(&app, "may", "1").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    app.drained().await;
+    let books = [
+        "2026-03-01T00:00:00 50 0 0 20 30 0",
+        "2026-04-01T00:00:00 50 30 0 15 35 30",
+        "2026-05-01T00:00:00 50 35 84 1 0 0",
+    ];
+    assert_eq!(rows(&app.database, BOOKS).await, books);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn months_without_a_run_and_without_use_end_as_if_each_had_been_closed_in_time() {
+    let app = at("2026-01-10T12:00:00Z", "100").await;
+    used(&app, "january", "10").await;
+    app.move_clock("2026-04-10T12:00:00Z").await;
+    let mut done = Closed::default();
+    while done.closed < 3 {
+        done.add(run(&app).await);
+    }
+    assert_eq!(done, closed(3, 0));
+    assert_eq!(run(&app).await, closed(0, 0));
+    let books = [
+        "2026-01-01T00:00:00 50 0 0 10 40 0",
+        "2026-02-01T00:00:00 50 40 0 0 50 40",
+        "2026-03-01T00:00:00 50 50 0 0 50 50",
+        "2026-04-01T00:00:00 50 50 100 0 0 0",
+    ];
+    assert_eq!(rows(&app.database, BOOKS).await, books, "each month's fifty go on, once");
+    used(&app, "april", "100").await;
+    assert_eq!(app.use_pages("more", "1").await.status, 429);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_period_waits_for_the_one_before_that_may_roll_over_into_it() {
+    let app = at("2026-03-31T23:30:00Z", "50").await;
+    let id = app.held(pages("20").lasting(86_400)).await;
+    app.move_clock("2026-04-10T12:00:00Z").await;
+    used(&app, "april", "5").await;
+    app.move_clock("2026-05-02T12:00:00Z").await;
+    used(&app, "may", "5").await;
+    app.drained().await;
+    assert_eq!(run(&app).await, closed(0, 2), "nobody has given back the hold of March");
+    app.consume(&id, "20").await.expect(200);
+    app.drained().await;
+    assert_eq!(run(&app).await, closed(2, 0));
+    app.drained().await;
+    let books = [
+        "2026-03-01T00:00:00 50 0 0 20 30 0",
+        "2026-04-01T00:00:00 50 30 0 5 45 30",
+        "2026-05-01T00:00:00 50 45 90 5 0 0",
+    ];
+    assert_eq!(rows(&app.database, BOOKS).await, books);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_on_where_the_tenant_has_lost_the_quota_and_a_new_bound_holds_from_the_next_period_on() {
+    let app = at("2026-03-10T12:00:00Z", "50").await;
+    used(&app, "march", "30").await;
+    app.with_plan(json!([]), json!([rolling("5")])).await;
+    app.move_clock("2026-04-01T12:00:00Z").await;
+    used(&app, "april", "10").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    app.with_plan(json!([]), json!([])).await;
+    app.move_clock("2026-05-01T12:00:00Z").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    let closures = ["2026-03-01T00:00:00 20 0 0", "2026-04-01T00:00:00 0 60 0"];
+    assert_eq!(rows(&app.database, CLOSURES).await, closures);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_burns_first_spares_the_included_amount_and_its_own_rest_lapses() {
+    let app = at("2026-03-10T12:00:00Z", "50").await;
+    let grant = json!({
+        "tenant": "acme", "meter": "page", "amount": "20", "kind": "promotional", "priority": 10,
+        "expires_at": "2026-04-01T00:00:00Z"
+    });
+    app.post_keyed("/v1/admin/grants", "a", grant).await.expect(201);
+    app.app().operations.grants.follow().await.unwrap();
+    used(&app, "march", "25").await;
+    app.move_clock("2026-04-01T12:00:00Z").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    assert_eq!(rows(&app.database, CLOSURES).await, ["2026-03-01T00:00:00 45 0 0"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_at_once_and_a_run_that_dies_before_the_gate_has_it_roll_over_once() {
+    let app = at("2026-03-10T12:00:00Z", "20").await;
+    let other = app.another_instance_with(&[Role::Http]).await;
+    used(&app, "march", "30").await;
+    app.move_clock("2026-04-01T12:00:00Z").await;
+    used(&app, "april", "50").await;
+    app.drained().await;
+    let operations = &app.app().operations;
+    let runs = (0..3).map(|_| operations.periods.close(Manner::default(), GRACE));
+    let done: u64 = futures::future::join_all(runs).await.into_iter().map(|done| done.unwrap().closed).sum();
+    assert_eq!(done, 1);
+    // The job of grants sends what a run that died has left.
+    operations.grants.follow().await.unwrap();
+    let there = app.caller().at(other.url());
+    assert_eq!(there.post(RESERVATIONS, pages("20")).await.status, 201);
+    assert_eq!(there.post(RESERVATIONS, pages("1")).await.status, 429);
+    other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_rolled_over_is_there_again_after_redis_has_lost_its_memory() {
+    let app = at("2026-03-10T12:00:00Z", "20").await;
+    used(&app, "march", "30").await;
+    app.move_clock("2026-04-01T12:00:00Z").await;
+    used(&app, "april", "50").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    app.drained().await;
+    app.redis.flush().await;
+    used(&app, "rolled", "20").await;
+    assert_eq!(app.use_pages("more", "1").await.status, 429);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollover_that_is_changed_is_found_and_named() {
+    let app = at("2026-03-10T12:00:00Z", "15").await;
+    used(&app, "march", "30").await;
+    app.move_clock("2026-04-02T00:00:00Z").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    for (change, undo, names) in [
+        (
+            "UPDATE period_closures SET rolled = rolled + 1",
+            "UPDATE period_closures SET rolled = rolled - 1",
+            "16.000000000 rolled over",
+        ),
+        (
+            "UPDATE period_closures SET period_end = period_end + interval '1 day'",
+            "UPDATE period_closures SET period_end = period_end - interval '1 day'",
+            "the next period got",
+        ),
+    ] {
+        as_owner(&app.database, change).await.unwrap();
+        let report = verify(&app.app().ledger, VerifyOptions::default()).await.unwrap();
+        let faults: Vec<_> = report.checks.iter().flat_map(|check| &check.faults).collect();
+        assert!(
+            !faults.is_empty() && faults.iter().all(|fault| fault.what.contains("acme page")),
+            "{faults:?}"
+        );
+        assert!(faults.iter().any(|fault| fault.detail.contains(names)), "{faults:?}");
+        as_owner(&app.database, undo).await.unwrap();
+    }
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn a_bound_that_the_meter_cannot_count_is_named() {
+    let app = an_app().without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
+    for value in ["0.5", "-1", "x"] {
+        let plan = json!({ "id": "plan", "quotas": [rolling(value)] });
+        let answer = app.put("/v1/admin/plans/plan", plan).await;
+        assert_eq!((answer.status, answer.pointers()), (422, vec!["/quotas/0/max_rollover"]), "{answer:?}");
+    }
+    app.finish().await;
+}
