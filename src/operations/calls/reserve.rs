@@ -155,9 +155,8 @@ impl Calls {
         mode: ReserveMode,
         call: &str,
     ) -> Answer<Decided> {
-        let mut prepared = self.preparation.prepare(entry, request, call)?;
         let mut at_ms = self.core.clock.now_ms();
-        refuse_banned(entry, &request.subjects, &prepared.lines, at_ms).map_err(OperationError::Refused)?;
+        let mut prepared = self.prepare_unless_banned(entry, request, call, at_ms)?;
         let mut asked_in = Epoch::default();
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
             return Box::pin(self.decide_without_gate(entry, request, mode, prepared, away)).await;
@@ -225,6 +224,18 @@ impl Calls {
                 return Ok(Decided { prepared, resolved, body, outcome, policy_now_ms: at_ms, degraded });
             }
         }
+    }
+
+    fn prepare_unless_banned(
+        &self,
+        entry: &TenantEntry,
+        request: &ReserveRequest,
+        call: &str,
+        at_ms: i64,
+    ) -> Answer<Prepared> {
+        let prepared = self.preparation.prepare(entry, request, call)?;
+        refuse_banned(entry, &request.subjects, &prepared.lines, at_ms).map_err(OperationError::Refused)?;
+        Ok(prepared)
     }
 
     /// Decides while the gate is away: admitted where every limit allows that.
