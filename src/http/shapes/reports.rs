@@ -130,8 +130,8 @@ pub(in crate::http) struct TopRow {
     pub(in crate::http) count: i64,
 }
 
-/// A closed period of a tenant's meter. Granted, rolled in, carried in, overage and adjusted are together what consumed,
-/// lapsed, voided, rolled out, carried out and repaid are.
+/// A closed period of a tenant's meter. What was granted, rolled in, carried in, overage and adjusted is in sum what was
+/// consumed, lapsed, voided, rolled out, carried out and repaid.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
 pub(in crate::http) struct RolloverRow {
     /// Whose.
