@@ -4,7 +4,8 @@
 --          6.. subjects' states, then for guarded work its first submission
 -- ARGV     1 epoch  2 not_after  3 now ('' = Redis's)  4 id (16 bytes), 0, first 16 bytes of the record
 --          5 call (packed in gate/reserve.rs)  6 lines, if all of them are granted, and body
---          7.. of guarded work, for how many ms the same one is a duplicate
+--          7.. of guarded work, `i8` for how many ms the same one is a duplicate, and the digits of its first
+--          reservation where the ledger knows that it was given up
 -- returns  { status, real time, time, outbox id, ... }
 --          DONE: expiry, granted, readings, delay, shadows    ALLOWED: granted, readings, delay, shadows
 --          REPLAYED, KEY_REUSED: record, readings
@@ -67,8 +68,8 @@ local expires_at = now + life
 local due = due_list(prefix, expires_at, due_ms, tonumber(facts[2]))
 local holders = measure(state_keys(5), checks, epoch, now)
 local cold = find_cold(holders, checks)
-local within = tonumber(ARGV[7])
-local first = within and same_work(redis.call('GET', KEYS[#KEYS]), within, now, epoch, prefix)
+local within = ARGV[7] and struct.unpack('<i8', ARGV[7])
+local first = within and same_work(redis.call('GET', KEYS[#KEYS]), within, now, epoch, prefix, string.sub(ARGV[7], 9))
 
 -- check
 if existing then

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::domain::ids::{PlanId, TenantId};
 use crate::domain::limit::Percent;
 use crate::gate::{DUE_BUCKET_MS, Gate, GateOptions};
-use crate::http::{HeaderSwitches, HttpOptions, Running};
+use crate::http::{HeaderOptions, HttpOptions, Running};
 use crate::ledger::{Ledger, LedgerOptions};
 use crate::operations::{
     DecisionLogOptions, DecisionsOptions, Operations, OperationsOptions, Positions, follow_changes,
@@ -224,9 +224,10 @@ fn http_options(settings: &Settings, metrics: Arc<Metrics>) -> HttpOptions {
         shutdown_timeout: Duration::from_millis(settings.http.shutdown_timeout_ms),
         max_connections: settings.http.max_connections,
         trusted_proxies: settings.http.trusted_proxies.clone(),
-        headers: HeaderSwitches {
+        headers: HeaderOptions {
             rate_limit_trio: settings.http.ratelimit_headers_legacy,
             x_rate_limit_trio: settings.http.x_ratelimit_headers,
+            retry_jitter_percent: settings.http.retry_jitter_percent,
         },
         observe: Arc::new(move |seen| metrics.http_request(Some(seen.route), seen.status, seen.elapsed)),
     }

@@ -17,7 +17,7 @@ use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::policy::edit::Prune;
 
 pub(super) use values::{EventPlace, word};
-use values::{event_place, instant, instant_or_now};
+use values::{event_place, instant, instant_or_ago, instant_or_now};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -241,6 +241,27 @@ pub enum PolicyCommand {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Show whom a file would have refused, by limit, tenant and hour: recorded decisions of sampled tenants are
+    /// decided again under it. Nothing is changed.
+    Test {
+        /// The policy file (TOML).
+        file: PathBuf,
+        /// From when: an instant (RFC 3339), or so long ago, such as 24h or 7d. At most a week is recorded.
+        #[arg(long, value_name = "WHEN", value_parser = instant_or_ago)]
+        since: Timestamp,
+        /// Until when, exclusive, likewise; absent: until now.
+        #[arg(long, value_name = "WHEN", value_parser = instant_or_ago)]
+        until: Option<Timestamp>,
+        /// Only this tenant; may be given several times. Absent: all that are sampled.
+        #[arg(long, value_name = "ID")]
+        tenant: Vec<TenantId>,
+        /// As for `apply`: leave out what the file, or a list in it, does not name.
+        #[arg(long, value_enum, value_name = "KIND")]
+        prune: Vec<Prune>,
+        /// Which service.
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Print the whole policy as a file that `apply` takes.
     Export {
         /// Which service.
@@ -420,7 +441,6 @@ mod tests {
             "tollgate job stop close",
             "tollgate redrain",
             "tollgate key rotate k1",
-            "tollgate policy test",
             "tollgate policy apply p.toml --prune tenants",
             "tollgate report revenue",
             "tollgate up --fast",

@@ -2,6 +2,8 @@
 //!
 //! The service works out what a file changes, and changes exactly that at once, or nothing.
 
+mod trial;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +28,8 @@ use crate::domain::policy::edit::Prune;
 use crate::http::AppliedPolicy;
 
 const APPLY: &str = "/v1/admin/policy";
+/// How long one answer about recorded decisions may take.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 const CORRECT: &str = "correct the file; nothing was changed";
 
 /// Runs a `policy` command.
@@ -43,6 +47,15 @@ pub(super) async fn run(
             let file = File::read(&file)?;
             let found = file.ask(&client(&connect, config)?, &prune, None).await?;
             output::print(&changes_text(&found.changes, format)?)?;
+        }
+        PolicyCommand::Test { file, since, until, tenant, prune, connect } => {
+            let file = File::read(&file)?;
+            let connection = Connection::find(&connect, config, Prefer::Admin)?;
+            let client = Client::new(&connection, 1, TRIAL_TIMEOUT)?;
+            let asked = trial::Asked { since, until, tenants: &tenant, prune: &prune };
+            let tried = trial::ask(&file, &client, &asked).await?;
+            output::print(&trial::text(&tried, format)?)?;
+            eprintln!("{}", trial::summary(&tried));
         }
         PolicyCommand::Apply { file, prune, yes, connect } => {
             let file = File::read(&file)?;

@@ -66,6 +66,12 @@ pub fn need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
     lines.iter().map(of_line).fold(0, i64::saturating_add)
 }
 
+/// The least units that any part of these amounts needs of a counter with these lines and weights.
+pub fn least_need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
+    let is_asked = |line: u8| amounts.get(usize::from(line)).is_some_and(|amount| *amount > Units::ZERO);
+    lines.iter().filter(|(line, _)| is_asked(*line)).map(|(_, weight)| *weight).min().unwrap_or_default()
+}
+
 impl Counter {
     /// Whether it is a quota's.
     pub fn is_quota(&self) -> bool {

@@ -7,6 +7,7 @@ use super::amount::Amount;
 use super::ids::{MeterId, OperationId, TenantId};
 use super::limit::Kind;
 use super::policy::Level;
+use super::reservation::ReservationState;
 
 /// The call that was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +18,19 @@ pub enum DecidedCall {
     Usage,
     /// A check of meters that the gate alone counts.
     Check,
+    /// A consume, which is always admitted.
+    Consume,
+    /// A release, which is always admitted.
+    Release,
+    /// A longer time for a hold.
+    Extend,
+    /// Usage after the fact, which no limit refuses.
+    Event,
 }
 
 impl DecidedCall {
-    const ALL: [Self; 3] = [Self::Reserve, Self::Usage, Self::Check];
+    const ALL: [Self; 7] =
+        [Self::Reserve, Self::Usage, Self::Check, Self::Consume, Self::Release, Self::Extend, Self::Event];
 
     /// The word for it.
     pub fn as_str(self) -> &'static str {
@@ -28,6 +38,10 @@ impl DecidedCall {
             Self::Reserve => "reserve",
             Self::Usage => "usage",
             Self::Check => "check",
+            Self::Consume => "consume",
+            Self::Release => "release",
+            Self::Extend => "extend",
+            Self::Event => "event",
         }
     }
 
@@ -60,14 +74,29 @@ pub struct Decision {
     pub policy_version: u64,
     /// Its subjects.
     pub subjects: Vec<DecidedSubject>,
-    /// What was asked for, by meter.
+    /// What was asked for, by meter; of a consume or release, what is used up so far.
     pub lines: Vec<DecidedLine>,
     /// Every limit that was consulted; none where no limit counts the work, or no limit could be asked.
     pub limits: Vec<DecidedLimit>,
+    /// Its place among those that one instance kept: it orders decisions of one instant.
+    pub number: u64,
+    /// The reservation that it made or changed; none of a refusal, a dry run and a check.
+    pub reservation: Option<DecidedReservation>,
+}
+
+/// A reservation after a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecidedReservation {
+    /// The reservation.
+    pub id: Uuid,
+    /// Its state.
+    pub state: ReservationState,
+    /// When its hold ends (unix ms).
+    pub expires_at_ms: i64,
 }
 
 /// A subject of a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DecidedSubject {
     /// Its kind.
     pub kind: String,
@@ -82,6 +111,9 @@ pub struct DecidedLine {
     pub meter: MeterId,
     /// What was asked for.
     pub amount: Amount,
+    /// What was granted, where less than that would do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Amount>,
 }
 
 /// What a limit had to say.
@@ -122,6 +154,6 @@ mod tests {
         for call in DecidedCall::ALL {
             assert_eq!(DecidedCall::parse(call.as_str()), Some(call));
         }
-        assert_eq!(DecidedCall::parse("consume"), None);
+        assert_eq!(DecidedCall::parse("refund"), None);
     }
 }

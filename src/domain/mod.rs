@@ -44,5 +44,6 @@ pub mod reservation;
 pub mod resolution;
 pub mod rollout;
 pub mod tenant;
+pub mod trial;
 pub mod usage;
 mod whole_number;

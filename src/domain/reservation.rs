@@ -66,6 +66,12 @@ impl ReservationState {
             Self::Expired => "expired",
         }
     }
+
+    /// The state with this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [Self::Reserved, Self::Consumed, Self::Released, Self::Expired];
+        all.into_iter().find(|state| state.as_str() == word)
+    }
 }
 
 impl fmt::Display for ReservationState {

@@ -206,7 +206,7 @@ impl Gate {
         let (mut keys, mut arguments) = self.alone(company, self.pack(call, epoch));
         if let Some(work) = call.work {
             keys.push(self.keys.work(partition, call.tenant, work.hash));
-            arguments.push(work.within.ms().to_string().into_bytes());
+            arguments.push(work.packed());
         }
         let reply = self.run(partition, Script::Reserve, &keys, &arguments).await?;
         Ok(read_outcome(&reply, call)?)

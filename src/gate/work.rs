@@ -1,8 +1,9 @@
 //! The guard against the same work twice: a key for each submission that names what it sends.
 
 use super::Gate;
+use crate::domain::codec::Write;
 use crate::domain::guard::GuardSeconds;
-use crate::domain::ids::{OperationId, TenantId};
+use crate::domain::ids::{OperationId, ReservationId, TenantId};
 use crate::domain::reservation::SubjectHash;
 
 /// The name of a submission in keys: a keyed hash of operation, subjects and payload.
@@ -23,6 +24,18 @@ pub struct GuardedWork {
     pub hash: WorkHash,
     /// How long.
     pub within: GuardSeconds,
+    /// A reservation of it that the ledger knows to be given up, where the gate has forgotten what became of it.
+    pub given_up: Option<ReservationId>,
+}
+
+impl GuardedWork {
+    /// Layout: `i8 how long in ms`, then the digits of the reservation that was given up.
+    pub(super) fn packed(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_8(self.within.ms());
+        out.extend(self.given_up.iter().flat_map(|id| id.to_hex().into_bytes()));
+        out
+    }
 }
 
 impl Gate {
@@ -40,6 +53,6 @@ impl Gate {
         let mut parts = vec!["work", tenant.as_str(), operation.as_str()];
         parts.extend(subjects);
         parts.push(payload);
-        GuardedWork { hash: self.keys.work_hash(&parts), within }
+        GuardedWork { hash: self.keys.work_hash(&parts), within, given_up: None }
     }
 }

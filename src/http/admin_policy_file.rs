@@ -85,7 +85,7 @@ pub(super) async fn apply_policy(
 }
 
 /// Errors point into the body, of which the file is a part.
-fn in_policy(error: OperationError) -> Problem {
+pub(super) fn in_policy(error: OperationError) -> Problem {
     Problem::from(match error {
         OperationError::Invalid(errors) => {
             OperationError::Invalid(errors.into_iter().map(|error| error.under("/policy")).collect())

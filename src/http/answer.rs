@@ -1,12 +1,12 @@
 //! Answers of the gate's calls: a status, a JSON body and the headers that go with it.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::HeaderValue;
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::headers::{self, HeaderSwitches};
+use super::headers::{self, HeaderOptions};
 use super::problem::{Code, Problem};
 use super::shapes::check::CheckAnswer;
 use super::shapes::{LimitAnswer, ReservationAnswer, ReserveAnswer};
@@ -59,11 +59,11 @@ impl GateAnswer {
     }
 
     /// As a response of its own.
-    pub(super) fn into_response(self, switches: HeaderSwitches) -> HttpResponse {
+    pub(super) fn into_response(self, options: HeaderOptions) -> HttpResponse {
         let mut response = HttpResponse::build(self.status).content_type("application/json").body(self.body);
-        headers::write_limits(response.headers_mut(), &self.limits, switches);
+        headers::write_limits(response.headers_mut(), &self.limits, options);
         if let Some(seconds) = self.retry_after_seconds {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            headers::write_retry_after(response.headers_mut(), seconds, options);
         }
         if self.replayed {
             response.headers_mut().insert(headers::IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));

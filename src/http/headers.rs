@@ -3,13 +3,19 @@
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use super::shapes::LimitAnswer;
 use crate::domain::limit::Kind;
 
 /// The most limits named, the tightest first, so that headers stay small.
 const LIMITS_MAX: usize = 10;
+
+/// Waits up to this are named as they are, in seconds.
+const SHORT_WAIT_SECONDS: i64 = 60;
+
+/// The most that is added to a wait, in seconds.
+const JITTER_MAX_SECONDS: i64 = 300;
 
 /// The largest integer a structured field may hold (RFC 9651: fifteen digits).
 const INTEGER_MAX: i64 = 999_999_999_999_999;
@@ -20,13 +26,15 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 /// `true` when the answer repeats an earlier one.
 pub(super) const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Which older headers are written beside `RateLimit` and `RateLimit-Policy`.
+/// What is written beside `RateLimit` and `RateLimit-Policy`, and how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HeaderSwitches {
+pub struct HeaderOptions {
     /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` of the tightest limit.
     pub rate_limit_trio: bool,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` (seconds from now) of the tightest limit.
     pub x_rate_limit_trio: bool,
+    /// How much is added at random to a long `Retry-After`, in percent of it; at most five minutes.
+    pub retry_jitter_percent: u8,
 }
 
 /// Milliseconds as whole seconds, rounded up, so that no caller repeats too early.
@@ -34,8 +42,22 @@ pub(super) fn seconds_rounded_up(wait_ms: i64) -> i64 {
     wait_ms.max(0).saturating_add(999) / 1000
 }
 
+/// Writes when to repeat a call. Callers that wait for the same window get different waits, none too early, so that
+/// they do not all return when it ends.
+pub(super) fn write_retry_after(headers: &mut HeaderMap, wait_seconds: i64, options: HeaderOptions) {
+    let jitter = rand::random_range(0..=jitter_max(wait_seconds, options.retry_jitter_percent));
+    headers.insert(RETRY_AFTER, HeaderValue::from(wait_seconds.saturating_add(jitter)));
+}
+
+fn jitter_max(wait_seconds: i64, percent: u8) -> i64 {
+    if wait_seconds <= SHORT_WAIT_SECONDS {
+        return 0;
+    }
+    (wait_seconds.saturating_mul(i64::from(percent)) / 100).min(JITTER_MAX_SECONDS)
+}
+
 /// Writes the headers that describe `limits`; nothing if there are none.
-pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], switches: HeaderSwitches) {
+pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], options: HeaderOptions) {
     let mut tightest: Vec<&LimitAnswer> =
         limits.iter().filter(|limit| is_plain(&limit.id) && acts(limit)).collect();
     tightest.sort_by(|a, b| tightness(a, b));
@@ -50,10 +72,10 @@ pub(super) fn write_limits(headers: &mut HeaderMap, limits: &[LimitAnswer], swit
     }
     insert(headers, RATE_LIMIT, &state);
     insert(headers, RATE_LIMIT_POLICY, &policy);
-    if switches.rate_limit_trio {
+    if options.rate_limit_trio {
         write_trio(headers, first, ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]);
     }
-    if switches.x_rate_limit_trio {
+    if options.x_rate_limit_trio {
         write_trio(headers, first, ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
     }
 }
@@ -142,16 +164,16 @@ mod tests {
         }
     }
 
-    fn written(limits: &[LimitAnswer], switches: HeaderSwitches) -> HeaderMap {
+    fn written(limits: &[LimitAnswer], options: HeaderOptions) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        write_limits(&mut headers, limits, switches);
+        write_limits(&mut headers, limits, options);
         headers
     }
 
     #[test]
     fn the_tightest_limit_comes_first() {
         let limits = [limit("month", 1000, 900), limit("day", 100, 10), limit("hour", 10, 5)];
-        let headers = written(&limits, HeaderSwitches::default());
+        let headers = written(&limits, HeaderOptions::default());
         assert_eq!(
             headers.get("ratelimit").unwrap(),
             "\"day\";r=10;t=60, \"hour\";r=5;t=60, \"month\";r=900;t=60"
@@ -165,15 +187,15 @@ mod tests {
 
     #[test]
     fn no_limits_write_no_headers_and_many_limits_are_cut() {
-        assert!(written(&[], HeaderSwitches::default()).is_empty());
+        assert!(written(&[], HeaderOptions::default()).is_empty());
         let many: Vec<_> = (0..32).map(|n| limit(&format!("l{n}"), 100, 100 - n)).collect();
-        let headers = written(&many, HeaderSwitches::default());
+        let headers = written(&many, HeaderOptions::default());
         assert_eq!(headers.get("ratelimit").unwrap().to_str().unwrap().matches(";r=").count(), LIMITS_MAX);
     }
 
     #[test]
     fn integers_stay_within_fifteen_digits_and_zero() {
-        let headers = written(&[limit("l", i64::MAX, -5)], HeaderSwitches::default());
+        let headers = written(&[limit("l", i64::MAX, -5)], HeaderOptions::default());
         assert_eq!(headers.get("ratelimit").unwrap(), "\"l\";r=0;t=60");
         assert_eq!(headers.get("ratelimit-policy").unwrap(), "\"l\";q=999999999999999;w=86400");
     }
@@ -181,12 +203,31 @@ mod tests {
     #[test]
     fn each_older_trio_has_its_own_switch() {
         let limits = [limit("a", 100, 40), limit("b", 100, 30)];
-        let headers = written(&limits, HeaderSwitches { rate_limit_trio: true, x_rate_limit_trio: false });
+        let headers = written(&limits, HeaderOptions { rate_limit_trio: true, ..HeaderOptions::default() });
         assert_eq!(headers.get("ratelimit-remaining").unwrap(), "30");
         assert!(headers.get("x-ratelimit-remaining").is_none());
-        let headers = written(&limits, HeaderSwitches { rate_limit_trio: false, x_rate_limit_trio: true });
+        let headers = written(&limits, HeaderOptions { x_rate_limit_trio: true, ..HeaderOptions::default() });
         assert_eq!(headers.get("x-ratelimit-limit").unwrap(), "100");
         assert!(headers.get("ratelimit-limit").is_none());
+    }
+
+    #[test]
+    fn a_long_wait_is_spread_and_never_shortened() {
+        let seen = |seconds, percent| {
+            let options = HeaderOptions { retry_jitter_percent: percent, ..HeaderOptions::default() };
+            let waits = std::iter::repeat_with(move || {
+                let mut headers = HeaderMap::new();
+                write_retry_after(&mut headers, seconds, options);
+                headers.get(RETRY_AFTER).unwrap().to_str().unwrap().parse::<i64>().unwrap()
+            });
+            let waits: std::collections::BTreeSet<_> = waits.take(1_000).collect();
+            (*waits.first().unwrap(), *waits.last().unwrap(), waits.len())
+        };
+        assert_eq!((seen(60, 5), seen(3_600, 0)), ((60, 60, 1), (3_600, 3_600, 1)));
+        let (first, last, different) = seen(3_600, 5);
+        assert!(first >= 3_600 && last <= 3_780 && different > 100, "{first} to {last}, {different}");
+        assert_eq!(jitter_max(30 * 86_400, 5), 300, "a month's wait is not spread over days");
+        assert_eq!(jitter_max(i64::MAX, 100), 300);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod admin_keys;
 mod admin_overrides;
 mod admin_policy;
 mod admin_policy_file;
+mod admin_policy_trial;
 mod answer;
 mod auth;
 mod batch;
@@ -53,7 +54,8 @@ mod version;
 mod xlsx;
 
 pub use admin_policy_file::AppliedPolicy;
-pub use headers::HeaderSwitches;
+pub use admin_policy_trial::{TriedPolicy, TriedRow};
+pub use headers::HeaderOptions;
 pub use openapi::openapi;
 pub use server::{ListenError, Running, app_config, serve};
 pub use state::{HttpOptions, Observation, Observe};

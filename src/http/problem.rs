@@ -8,7 +8,7 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::headers::{self, HeaderSwitches};
+use super::headers::{self, HeaderOptions};
 use super::shapes::{LimitAnswer, RefusedBy, ReservationAnswer};
 use crate::domain::rejection::Rejection;
 use crate::operations::answers::{Refusal, RefusalCode, Reservation};
@@ -283,11 +283,11 @@ impl Problem {
     }
 
     /// The headers that go with it.
-    pub(super) fn write_headers(&self, headers: &mut HeaderMap, switches: HeaderSwitches) {
+    pub(super) fn write_headers(&self, headers: &mut HeaderMap, options: HeaderOptions) {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        headers::write_limits(headers, &self.0.limits, switches);
+        headers::write_limits(headers, &self.0.limits, options);
         if let Some(seconds) = self.0.retry_after_seconds {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            headers::write_retry_after(headers, seconds, options);
         }
         if self.0.status == 401 {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

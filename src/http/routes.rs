@@ -5,8 +5,8 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
     admin_audit, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_overrides,
-    admin_policy, admin_policy_file, batch, decisions, docs, entries, events, health, ratelimit, reports,
-    reservations, statements, tenants, usage,
+    admin_policy, admin_policy_file, admin_policy_trial, batch, decisions, docs, entries, events, health,
+    ratelimit, reports, reservations, statements, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -104,6 +104,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/reports/rollover", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::POST, "/v1/admin/policy", Access::Admin),
+    route(Method::POST, "/v1/admin/policy/test", Access::Admin),
     route(Method::GET, "/v1/admin/tenants", Access::AdminRead),
     route(Method::GET, "/v1/admin/tenants/{id}", Access::AdminRead),
     route(Method::PUT, "/v1/admin/tenants/{id}", Access::Admin),
@@ -178,6 +179,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(reports::report_usage)
         .service(reports::report_reconciliation)
         .service(admin_policy_file::apply_policy)
+        .service(admin_policy_trial::try_policy)
         .configure(admin_policy::tenants::configure)
         .configure(admin_policy::plans::configure)
         .configure(admin_policy::meters::configure)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::auth::FailedKeys;
 use super::cursor::CursorKey;
-use super::headers::HeaderSwitches;
+use super::headers::HeaderOptions;
 use super::mutations::Mutations;
 use super::problem::{Code, Problem};
 use crate::operations::{Answer, Operations};
@@ -53,7 +53,7 @@ pub struct HttpOptions {
     /// Networks of the proxies that say where a request came from.
     pub trusted_proxies: Vec<IpNet>,
     /// Older rate limit headers.
-    pub headers: HeaderSwitches,
+    pub headers: HeaderOptions,
     /// Called for every answered request.
     pub observe: Observe,
 }

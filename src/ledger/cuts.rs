@@ -20,6 +20,9 @@ use crate::domain::ids::{Epoch, OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::Window;
 
+/// From when on (unix ms) a voided grant's end is due: at any time.
+const AT_VOID_MS: i64 = 0;
+
 /// A cut that is wanted.
 pub(crate) struct DueCut {
     /// Whether the grant ends there.
@@ -219,7 +222,27 @@ impl Ledger {
         .await
     }
 
-    /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there.
+    /// Ends a grant as of its date that was never booked, because its tenant had no such quota any more. Its period
+    /// does not wait for it then.
+    pub async fn forgo_grant(&self, stored: StoredGrant, now_ms: i64) -> Result<(), LedgerError> {
+        self.transact(BEGIN_BOOKING, move |connection| {
+            async move {
+                stored_grants::lock_tenant(connection, &stored.tenant).await?;
+                let unbooked = grants::period_start.is_null().and(grants::settled_at.is_null());
+                let ended_at = instant::from_ms(stored.expires_at_ms)?;
+                diesel::update(grants::table.find((&stored.tenant, stored.id.uuid())).filter(unbooked))
+                    .set(grants::settled_at.eq(Some(ended_at)))
+                    .execute(connection)
+                    .await?;
+                stored_grants::raise_versions(connection, &stored.tenant, &stored.meter, now_ms).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Wants the end cut of a voided grant at a boundary after `after`: the gate had the strict bound there. The first
+    /// wish stays: were it moved while the writer is behind, each boundary would be before it.
     pub async fn want_end(&self, stored: StoredGrant, after: OutboxId) -> Result<(), LedgerError> {
         let Some(start_ms) = stored.period_start_ms else { return Ok(()) };
         let partition = self.partition_of(&stored.tenant).await?;
@@ -230,7 +253,12 @@ impl Ledger {
                 if made.select(cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
                     return Ok(());
                 }
-                let due = DueCut { is_end: true, due_at_ms: 0, after };
+                let wished = due_cuts::table.find((&stored.tenant, stored.id.uuid(), true));
+                let wished = wished.filter(due_cuts::due_at.eq(instant::from_ms(AT_VOID_MS)?));
+                if wished.select(due_cuts::is_end).first::<bool>(connection).await.optional()?.is_some() {
+                    return Ok(());
+                }
+                let due = DueCut { is_end: true, due_at_ms: AT_VOID_MS, after };
                 want(connection, partition, &stored, start_ms, due).await
             }
             .boxed()
@@ -244,7 +272,12 @@ impl Ledger {
         tenant: Option<&TenantId>,
         limit: usize,
     ) -> Result<Vec<StoredGrant>, LedgerError> {
+        let at_void = instant::from_ms(AT_VOID_MS)?;
         let query = || {
+            let wish = due_cuts::table
+                .filter(due_cuts::tenant.eq(grants::tenant))
+                .filter(due_cuts::grant_id.eq(grants::id))
+                .filter(due_cuts::is_end.and(due_cuts::due_at.eq(at_void)));
             let cut = cuts::table
                 .filter(cuts::tenant.eq(grants::tenant))
                 .filter(cuts::grant_id.eq(grants::id))
@@ -253,6 +286,7 @@ impl Ledger {
                 .filter(grants::voided_at.is_not_null())
                 .filter(grants::settled_at.is_null())
                 .filter(diesel::dsl::not(diesel::dsl::exists(cut)))
+                .filter(diesel::dsl::not(diesel::dsl::exists(wish)))
                 .into_boxed();
             if let Some(tenant) = tenant {
                 found = found.filter(grants::tenant.eq(tenant));

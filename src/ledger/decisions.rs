@@ -19,14 +19,15 @@ use uuid::Uuid;
 use super::functions::drop_decisions_before;
 use super::schema::decisions;
 use super::{BEGIN, Ledger, LedgerError, instant, number};
-use crate::domain::decision::{DecidedCall, Decision};
+use crate::domain::decision::{DecidedCall, DecidedReservation, Decision};
 use crate::domain::ids::{OperationId, TenantId};
+use crate::domain::reservation::ReservationState;
 
 /// Rows are copied beside the table first, because COPY fails as a whole at a row that is there already.
 const BEGIN_COPY: &str = "BEGIN; \
     CREATE TEMP TABLE IF NOT EXISTS copied_decisions (LIKE decisions) ON COMMIT DELETE ROWS";
 const COPY: &str = "COPY copied_decisions (id, tenant, at, call, operation, outcome, dry_run, degraded, \
-    policy_version, subjects, lines, limits) FROM STDIN";
+    policy_version, subjects, lines, limits, number, reservation, state, expires_at) FROM STDIN";
 const END_COPY: &str = "INSERT INTO decisions SELECT * FROM copied_decisions ON CONFLICT DO NOTHING; COMMIT";
 const ADMITTED: &str = "admitted";
 const REFUSED: &str = "refused";
@@ -52,6 +53,21 @@ struct Row {
     subjects: Value,
     lines: Value,
     limits: Value,
+    number: i64,
+    reservation: Option<Uuid>,
+    state: Option<String>,
+    expires_at: Option<DateTime<Utc>>,
+}
+
+/// A place among a tenant's decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecisionCursor {
+    /// When it was made (unix ms).
+    pub at_ms: i64,
+    /// Its place among those that one instance kept.
+    pub number: u64,
+    /// Its id.
+    pub id: Uuid,
 }
 
 impl Ledger {
@@ -87,6 +103,58 @@ impl Ledger {
     pub async fn decision(&self, id: Uuid) -> Result<Option<Decision>, LedgerError> {
         let query = || decisions::table.filter(decisions::id.eq(id)).order(decisions::at.desc()).limit(1);
         self.first::<Row, _>(query).await?.map(Decision::try_from).transpose()
+    }
+
+    /// A page of a tenant's decisions in the order in which they were made, those before `until_ms` (unix ms).
+    pub async fn decisions_of(
+        &self,
+        tenant: &TenantId,
+        after: Option<DecisionCursor>,
+        until_ms: i64,
+        limit: i64,
+    ) -> Result<Vec<Decision>, LedgerError> {
+        let until = instant::from_ms(until_ms)?;
+        let after = match after {
+            Some(after) => Some((instant::from_ms(after.at_ms)?, number::signed(after.number), after.id)),
+            None => None,
+        };
+        let query = || {
+            let mut page = decisions::table
+                .filter(decisions::tenant.eq(tenant.clone()).and(decisions::at.lt(until)))
+                .order((decisions::at, decisions::number, decisions::id))
+                .limit(limit)
+                .into_boxed();
+            if let Some((at, number, id)) = after {
+                let is_later = decisions::at.gt(at);
+                let is_of_then = decisions::at.eq(at);
+                let is_next = decisions::number.eq(number);
+                let follows = decisions::number.gt(number).or(is_next.and(decisions::id.gt(id)));
+                page = page.filter(decisions::at.ge(at)).filter(is_later.or(is_of_then.and(follows)));
+            }
+            page
+        };
+        self.load::<Row, _>(query).await?.into_iter().map(Decision::try_from).collect()
+    }
+
+    /// The next tenant by id, after `after`, of whom a decision is stored that was made within these instants (unix
+    /// ms).
+    pub async fn next_tenant_with_decisions(
+        &self,
+        after: Option<&TenantId>,
+        from_ms: i64,
+        until_ms: i64,
+    ) -> Result<Option<TenantId>, LedgerError> {
+        let (from, until) = (instant::from_ms(from_ms)?, instant::from_ms(until_ms)?);
+        let after = after.map_or(String::new(), ToString::to_string);
+        let query = || {
+            decisions::table
+                .filter(decisions::at.ge(from).and(decisions::at.lt(until)))
+                .filter(decisions::tenant.gt(after.clone()))
+                .select(decisions::tenant)
+                .order((decisions::tenant, decisions::at))
+                .limit(1)
+        };
+        self.first(query).await
     }
 
     /// Drops the decisions of all UTC days before that of this instant (unix ms). Returns how many days.
@@ -128,11 +196,14 @@ async fn copy(client: &Client, missing: &[NaiveDate], text: String) -> Result<()
 
 /// A line of the text format of COPY.
 fn write_row(decision: &Decision, at: DateTime<Utc>, text: &mut String) -> Result<(), LedgerError> {
+    let of_reservation = |field: fn(&DecidedReservation) -> String| {
+        decision.reservation.as_ref().map_or_else(String::new, field)
+    };
     let outcome = if decision.is_admitted { ADMITTED } else { REFUSED };
     let columns = [
         decision.id.to_string(),
         decision.tenant.to_string(),
-        at.to_rfc3339_opts(SecondsFormat::Millis, true),
+        written(at),
         decision.call.as_str().to_owned(),
         decision.operation.as_ref().map_or_else(String::new, ToString::to_string),
         outcome.to_owned(),
@@ -142,16 +213,27 @@ fn write_row(decision: &Decision, at: DateTime<Utc>, text: &mut String) -> Resul
         json(&decision.subjects)?,
         json(&decision.lines)?,
         json(&decision.limits)?,
+        decision.number.to_string(),
+        of_reservation(|it| it.id.to_string()),
+        of_reservation(|it| it.state.to_string()),
+        match &decision.reservation {
+            Some(it) => written(instant::from_ms(it.expires_at_ms)?),
+            None => String::new(),
+        },
     ];
     for (index, column) in columns.iter().enumerate() {
         if index > 0 {
             text.push('\t');
         }
-        // Only an operation can be absent.
+        // An operation and what belongs to a reservation can be absent.
         if column.is_empty() { text.push_str("\\N") } else { escape(column, text) }
     }
     text.push('\n');
     Ok(())
+}
+
+fn written(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 fn json(value: &impl Serialize) -> Result<String, LedgerError> {
@@ -189,6 +271,15 @@ impl TryFrom<Row> for Decision {
             subjects: list(row.subjects).ok_or_else(|| unreadable("subjects"))?,
             lines: list(row.lines).ok_or_else(|| unreadable("lines"))?,
             limits: list(row.limits).ok_or_else(|| unreadable("limits"))?,
+            number: number::unsigned(row.number).map_err(|_| unreadable("number"))?,
+            reservation: match (row.reservation, row.state, row.expires_at) {
+                (Some(id), Some(state), Some(expires_at)) => Some(DecidedReservation {
+                    id,
+                    state: ReservationState::parse(&state).ok_or_else(|| unreadable("state"))?,
+                    expires_at_ms: expires_at.timestamp_millis(),
+                }),
+                _ => None,
+            },
         })
     }
 }

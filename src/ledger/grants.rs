@@ -15,7 +15,7 @@ use super::columns::{Hash, Milliseconds, MillisecondsIfAny};
 use super::cuts::{self, DueCut};
 use super::quotas::{self, Opening};
 use super::schema::{grants, quota_periods, tenants, untold_capacities};
-use super::{BEGIN, BEGIN_BOOKING, Ledger, LedgerError, QuotaCapacity, audit, instant, journal, number};
+use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, instant, journal, number};
 use crate::domain::amount::{Amount, Decimals, UNITS_MAX, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{GrantId, GrantKind, GrantTerms, Priority};
@@ -304,21 +304,6 @@ impl Ledger {
             .filter(untold_capacities::meter.eq(meter.clone()))
             .filter(untold_capacities::version.le(number::signed(version)));
         self.execute(diesel::delete(told)).await.map(drop)
-    }
-
-    /// The capacity of a quota's period that starts at `start_ms`, with the next one's where that is open too; none
-    /// where it is not open.
-    pub async fn quota_capacity(
-        &self,
-        tenant: &TenantId,
-        meter: &MeterId,
-        start_ms: i64,
-    ) -> Result<Option<QuotaCapacity>, LedgerError> {
-        let wanted = [(tenant.clone(), meter.clone(), start_ms)];
-        let read = self.transact(BEGIN, move |connection| {
-            async move { quotas::read_with_next(connection, &wanted).await }.boxed()
-        });
-        Ok(read.await?.into_iter().next().map(|(_, capacity)| capacity))
     }
 }
 

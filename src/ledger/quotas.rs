@@ -12,7 +12,7 @@ use rust_decimal::Decimal;
 
 use super::prepared::Prepared;
 use super::schema::tenants;
-use super::{BEGIN_BOOKING, Ledger, LedgerError, instant, journal, number};
+use super::{BEGIN_BOOKING, BEGIN_LOOK_UP, Ledger, LedgerError, instant, journal, number};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{CapacityChange, capacity_over_time};
@@ -195,6 +195,21 @@ impl Ledger {
         let opening = Opening { partition, tenant, meter, decimals, period_ms, included };
         self.transact(BEGIN_BOOKING, move |connection| async move { open(connection, opening).await }.boxed())
             .await
+    }
+
+    /// The capacity of a quota's period that starts at `start_ms`, with the next one's where that is open too; none
+    /// where it is not open. All of it as of one instant: the figures of one version.
+    pub async fn quota_capacity(
+        &self,
+        tenant: &TenantId,
+        meter: &MeterId,
+        start_ms: i64,
+    ) -> Result<Option<QuotaCapacity>, LedgerError> {
+        let wanted = [(tenant.clone(), meter.clone(), start_ms)];
+        let read = self.transact(BEGIN_LOOK_UP, move |connection| {
+            async move { read_with_next(connection, &wanted).await }.boxed()
+        });
+        Ok(read.await?.into_iter().next().map(|(_, capacity)| capacity))
     }
 }
 

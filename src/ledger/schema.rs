@@ -146,6 +146,10 @@ diesel::table! {
         subjects -> Jsonb,
         lines -> Jsonb,
         limits -> Jsonb,
+        number -> Int8,
+        reservation -> Nullable<Uuid>,
+        state -> Nullable<Text>,
+        expires_at -> Nullable<Timestamptz>,
     }
 }
 

@@ -329,6 +329,59 @@ pub struct PolicyChanges {
     pub changes: Vec<Change>,
 }
 
+/// What a policy file would have refused of what is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialResult {
+    /// From when decisions were tried (unix ms).
+    pub since_ms: i64,
+    /// Until when (unix ms, exclusive).
+    pub until_ms: i64,
+    /// How many decisions, and how they turned out.
+    pub counts: TrialCounts,
+    /// What was refused, by tenant, limit and hour.
+    pub rows: Vec<TrialRow>,
+    /// Those of the tenants asked for that are not sampled.
+    pub unsampled: Vec<TenantId>,
+    /// The last tenant tried, where there may be more.
+    pub next: Option<TenantId>,
+}
+
+/// How many decisions were tried, and how they turned out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TrialCounts {
+    /// Tenants.
+    pub tenants: u64,
+    /// Decisions about reserves, usages and checks.
+    pub decisions: u64,
+    /// Those that were refused when they were recorded.
+    pub refused_then: u64,
+    /// Those that the file refuses.
+    pub refused: u64,
+    /// Those of them that were admitted then.
+    pub newly_refused: u64,
+    /// Those that the file admits and that were refused then.
+    pub newly_admitted: u64,
+    /// Those that the file cannot decide.
+    pub undecidable: u64,
+}
+
+/// What one limit refuses of one tenant in one hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialRow {
+    /// The limit's id, or the quota's or interval's name.
+    pub limit: String,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// When the hour begins (unix ms, UTC).
+    pub hour_ms: i64,
+    /// How many decisions.
+    pub refused: u64,
+    /// How many of them were admitted then.
+    pub admitted_then: u64,
+    /// The first of them.
+    pub first: Uuid,
+}
+
 /// A key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyDetails {

@@ -83,7 +83,9 @@ impl GrantVerbs {
     /// Ends a grant now: the gate gets the capacity without it first, as a bound; then the grant is cut, what is
     /// unburnt of it is booked, and the gate gets the exact capacity. What cannot be done now is done by the job.
     pub async fn void(&self, id: GrantId, actor: &str) -> Answer<GrantDetails> {
-        let voided = self.core.ledger.void_grant(id, self.core.gate_now_ms(), actor).await?;
+        let now_ms = self.core.gate_now_ms();
+        self.begin(id, now_ms).await?;
+        let voided = self.core.ledger.void_grant(id, now_ms, actor).await?;
         let (stored, replayed) = match voided {
             Voided::Missing => return Err(OperationError::NotFound("there is no such grant".into())),
             Voided::Expired(stored) => return Err(OperationError::GrantEnded(stored.expires_at_ms)),
@@ -95,6 +97,20 @@ impl GrantVerbs {
         }
         let stored = self.core.ledger.grant(id).await?.unwrap_or(stored);
         Ok(self.details(stored, replayed))
+    }
+
+    /// Books a grant that has begun and that no job has booked yet: what was burnt of it stays burnt.
+    async fn begin(&self, id: GrantId, now_ms: i64) -> Answer<()> {
+        let found = self.core.ledger.grant(id).await?;
+        let has_begun = |stored: &StoredGrant| {
+            stored.period_start_ms.is_none()
+                && stored.voided_at_ms.is_none()
+                && stored.effective_at_ms <= now_ms
+        };
+        if let Some(stored) = found.filter(has_begun) {
+            self.memory.begin_grants(Some(&stored.tenant), now_ms).await?;
+        }
+        Ok(())
     }
 
     async fn end_now(&self, stored: &StoredGrant) -> Answer<()> {

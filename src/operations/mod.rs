@@ -128,7 +128,7 @@ impl Operations {
         let preparation = Preparation::new(core.clone(), ids.clone(), options.deny_without_limit);
         let preparation = Arc::new(preparation);
         let decisions = Arc::new(Decisions::new(core.clone(), &options));
-        let policy = Arc::new(PolicyVerbs::new(core.clone(), options.unknown_tenant_plan.clone()));
+        let policy = Arc::new(PolicyVerbs::new(core.clone(), decisions.clone(), &options));
         let memory = Arc::new(Memory::new(core.clone(), options.keyed_memory_ms));
         let parked_max = options.parked_calls_max;
         let outage = Arc::new(Outage::new(core.clone(), preparation.clone(), memory.clone(), parked_max));

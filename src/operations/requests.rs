@@ -320,6 +320,23 @@ pub struct ApplyRequest {
     pub expected_digest: Option<String>,
 }
 
+/// A policy file to try on what is recorded.
+#[derive(Debug, Clone)]
+pub struct TrialRequest {
+    /// The file.
+    pub policy: PolicyFile,
+    /// What it takes away where it does not name it.
+    pub prune: BTreeSet<Prune>,
+    /// From when decisions are tried (unix ms).
+    pub since_ms: i64,
+    /// Until when (unix ms, exclusive).
+    pub until_ms: i64,
+    /// Only these tenants; none: all that have decisions.
+    pub tenants: BTreeSet<TenantId>,
+    /// Only tenants after this one.
+    pub after: Option<TenantId>,
+}
+
 /// What a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -50,6 +50,7 @@ impl Found<'_> {
             ("http.shutdown_grace_ms", http.shutdown_grace_ms, 0, HOUR_MS),
             ("http.shutdown_timeout_ms", http.shutdown_timeout_ms, 0, HOUR_MS),
             ("http.max_connections", wide(http.max_connections), 1, 1_000_000),
+            ("http.retry_jitter_percent", u64::from(http.retry_jitter_percent), 0, 100),
             ("redis.connections", wide(redis.connections), 1, 256),
             ("redis.response_timeout_ms", redis.response_timeout_ms, 10, 60_000),
             ("redis.connect_timeout_ms", redis.connect_timeout_ms, 10, 60_000),

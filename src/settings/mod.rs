@@ -91,6 +91,8 @@ pub struct HttpSettings {
     pub ratelimit_headers_legacy: bool,
     /// Also send the older `X-RateLimit-*` trio.
     pub x_ratelimit_headers: bool,
+    /// How much is added at random to a long `Retry-After`, in percent of it.
+    pub retry_jitter_percent: u8,
 }
 
 /// `[redis]`.

@@ -196,3 +196,39 @@ async fn a_key_is_shown_once_listed_without_its_secret_and_stops_when_revoked() 
     }
     panic!("the revoked key still works");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_tried_on_what_is_recorded_and_shown_by_limit_tenant_and_hour() {
+    let app = an_app().with("decisions.sample_percent", 0).with("decisions.tenants", "acme").start().await;
+    app.with_day_of("20").await;
+    for number in 0..3 {
+        app.use_pages(&format!("use-{number}"), 4).await.expect(201);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    let write = |capacity: &str| {
+        let limit =
+            format!("{{ id = \"day\", meter = \"page\", window = \"day\", capacity = \"{capacity}\" }}");
+        std::fs::write(&path, format!("[[plans]]\nid = \"plan\"\nlimits = [{limit}]\n")).unwrap();
+    };
+    let words = ["policy", "test", path.to_str().unwrap(), "--since", "24h"];
+    write("5");
+    let (code, table, summary) = against(&app, &words).await;
+    assert_eq!(code, 0, "{summary}");
+    assert!(
+        table.starts_with("limit  tenant  hour                  refused  admitted then  first decision\n")
+    );
+    assert!(table.contains("\nday    acme    "), "{table}");
+    assert!(summary.contains("2 refused under the file (2 of them admitted then), 0 then"), "{summary}");
+    let with_tenants = [&words[..], &["--tenant", "acme", "--tenant", "other", "--output", "json"]].concat();
+    let (_, rows, summary) = against(&app, &with_tenants).await;
+    let rows: Value = serde_json::from_str(&rows).unwrap();
+    assert_eq!(serde_json::json!([rows[0]["refused"], rows[0]["admitted_then"]]), serde_json::json!([2, 2]));
+    assert!(summary.contains("nothing is recorded: other"), "{summary}");
+    write("12");
+    assert_eq!(against(&app, &words).await.1, "nobody would have been refused\n");
+    write("-1");
+    let (code, _, error) = against(&app, &words).await;
+    assert!(code != 0 && error.contains("policy.toml:3 /plans/0/limits/0/capacity"), "{error}");
+    app.finish().await;
+}

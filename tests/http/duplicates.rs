@@ -1,5 +1,6 @@
 //! The guard against the same submission twice: whom it compares, what it answers, and which policy it accepts.
 
+use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use crate::support::app::*;
@@ -83,6 +84,33 @@ async fn a_submission_that_was_released_may_come_again_and_one_that_was_consumed
     app.drained().await;
     let booked = app.post(RESERVATIONS, sent("a")).await.expect(409);
     assert_eq!(booked.text("/reservation/lines/0/consumed"), "2");
+    app.finish().await;
+}
+
+/// Takes records from the gate, as happens when their tombstones have served their time.
+async fn forget(app: &TestApp, ids: &[&str]) {
+    let mut gate = app.redis.connection().await;
+    for id in ids {
+        let keys: Vec<String> = gate.keys(format!("tg1:*:rsv:{}", id.replace('-', ""))).await.unwrap();
+        assert_eq!(keys.len(), 1, "{id}");
+        let _: () = gate.del(keys).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_submission_that_was_released_may_come_again_also_once_the_gate_has_forgotten_it() {
+    let app = guarded().await;
+    let [released, used] = [app.held(sent("a")).await, app.held(sent("b")).await];
+    app.release(&released).await.expect(200);
+    app.consume(&used, "3").await.expect(200);
+    app.drained().await;
+    forget(&app, &[&released, &used]).await;
+    app.post(RESERVATIONS, sent("a").with("dry_run", true)).await.expect(200);
+    let second = app.held(sent("a")).await;
+    let again = app.post(RESERVATIONS, sent("a")).await.expect(409);
+    assert_eq!(again.text("/reservation/id"), second, "the second holds it now");
+    let done = app.post(RESERVATIONS, sent("b")).await.expect(409);
+    assert_eq!((done.text("/reservation/id"), done.text("/reservation/status")), (used.as_str(), "consumed"));
     app.finish().await;
 }
 

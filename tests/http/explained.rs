@@ -281,3 +281,29 @@ async fn decisions_that_the_ledger_refuses_are_counted_and_stand_in_nobodys_way(
     assert_eq!(written(&app).await, ["reserve admitted"]);
     app.finish().await;
 }
+
+#[tokio::test]
+async fn how_a_reservation_of_a_sampled_tenant_goes_on_is_explained_too_and_a_repeat_adds_nothing() {
+    let app = sampling().start().await;
+    app.with_day_of("20").await;
+    let id = app.hold(5).await;
+    let extended = app.resolve(&id, "extend", json!({ "ttl_seconds": 600 })).await.expect(200);
+    let part = app.resolve(&id, "consume", json!({ "amount": "1", "final": false })).await.expect(200);
+    let all = app.consume(&id, "3").await.expect(200);
+    let again = app.consume(&id, "3").await.expect(200);
+    assert_eq!(again.text("/decision_id"), all.text("/decision_id"));
+    app.release(&id).await.expect(409);
+    for (answer, call, amount) in
+        [(&extended, "extend", "0"), (&part, "consume", "1"), (&all, "consume", "3")]
+    {
+        let why = explain(&app, answer).await.expect(200);
+        let shown = ["/call", "/outcome", "/reservation", "/lines/0/amount"].map(|at| why.text(at));
+        assert_eq!(shown, [call, "admitted", id.as_str(), amount]);
+    }
+    app.app().operations.decisions.write().await;
+    let kept = ["reserve", "extend", "consume", "consume"].map(|call| format!("{call} admitted"));
+    let stored =
+        rows(&app.database, "SELECT call || ' ' || outcome FROM decisions ORDER BY at, number").await;
+    assert_eq!(stored, kept);
+    app.finish().await;
+}

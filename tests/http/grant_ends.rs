@@ -1,11 +1,16 @@
 //! The ends of grants: voided and expired ones give back what is unburnt, exactly, and never let more through.
 
+use std::time::Duration;
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
+use tollgate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
+use tollgate::ledger::Voided;
 
 use crate::ledger::rows;
 use crate::support::app::*;
+use crate::support::wait::wait_for;
 
 const GRANTS: &str = "/v1/admin/grants";
 const END: &str = "2026-04-01T00:00:00Z";
@@ -145,6 +150,28 @@ async fn a_grant_that_is_voided_before_it_begins_never_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_voided_before_a_job_books_its_begin_keeps_what_was_burnt_of_it() {
+    let app = app().await;
+    let body = json!({
+        "tenant": "acme", "meter": "page", "amount": "10", "kind": "paid", "effective_at": "2026-03-20T00:00:00Z",
+        "expires_at": END
+    });
+    let id = app.post_keyed(GRANTS, "a", body).await.expect(201).text("/id").to_owned();
+    assert_eq!(uses(&app, "1").await, 201);
+    app.move_clock("2026-03-20T00:00:00Z").await;
+    assert_eq!((uses(&app, "54").await, uses(&app, "6").await), (201, 429), "the gate counts it already");
+    let answer = voided(&app, &id).await.expect(200);
+    assert_eq!((answer.text("/status"), &answer.body["unburnt"]), ("voided", &json!("5")));
+    let quota = app.quota().await;
+    let figure = |name: &str| quota.text(&format!("/quotas/0/{name}")).to_owned();
+    assert_eq!(
+        (figure("granted"), figure("remaining"), figure("overage")),
+        ("55".into(), "0".into(), "0".into())
+    );
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_void_that_was_only_asked_for_is_finished_by_the_job() {
     let app = app().await;
     let id = granted(&app, "a", "10", 1, END).await;
@@ -201,6 +228,56 @@ async fn a_grant_that_began_and_ended_while_no_job_ran_is_booked_and_lapses_whol
     assert_eq!(left(&app).await, pair("50", "30"), "settled by the restore");
     assert_eq!(given_back(&app).await, ["lapsed 10 2026-03-14T00:00:00"]);
     assert_eq!(app.app().operations.grants.follow().await.unwrap().settled, 0);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_void_that_is_asked_for_again_and_again_ends_at_the_first_boundary_however_late_that_is_booked() {
+    let app = app().await;
+    let id = granted(&app, "a", "10", 1, "2026-03-20T00:00:00Z").await;
+    let ledger = &app.app().ledger;
+    let stored = match ledger.void_grant(id.parse().unwrap(), app.clock.now_ms(), "somebody").await.unwrap() {
+        Voided::Ending(stored) => stored,
+        other => panic!("{other:?}"),
+    };
+    for sequence in [1_000, 2_000] {
+        let place = OutboxId { epoch: Epoch(0), sequence };
+        ledger.want_end(stored.clone(), place).await.unwrap();
+    }
+    let wished = "SELECT due_at AT TIME ZONE 'UTC' AS at, sequence FROM due_cuts WHERE is_end";
+    assert_eq!(rows(&app.database, wished).await, ["1970-01-01T00:00:00 1000"]);
+    assert_eq!(ledger.voided_grants(None, 10).await.unwrap(), [], "its end is wanted already");
+    app.app().operations.grants.follow().await.unwrap();
+    assert_eq!(app.get(&format!("{GRANTS}/{id}")).await.text("/status"), "voided");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capacity_that_is_read_while_a_grant_is_settled_is_of_one_instant() {
+    let app = app().await;
+    granted(&app, "a", "10", 50, "2026-03-20T00:00:00Z").await;
+    let (mut owner, connection) =
+        tokio_postgres::connect(&app.database.url, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let settling = owner.transaction().await.unwrap();
+    settling.batch_execute("LOCK TABLE grants IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let (ledger, tenant, meter) =
+        (app.app().ledger.clone(), TenantId::parse("acme").unwrap(), MeterId::parse("page").unwrap());
+    let reading = tokio::spawn(async move {
+        let march_ms = 1_772_323_200_000;
+        ledger.quota_capacity(&tenant, &meter, march_ms).await.unwrap().unwrap()
+    });
+    wait_for("the reader waits for the grants", Duration::from_secs(20), async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        (settling.query_one(waiting, &[]).await.ok()?.get::<_, i64>(0) > 0).then_some(())
+    })
+    .await;
+    settling.batch_execute("UPDATE grants SET settled_at = expires_at, settled_amount = 0").await.unwrap();
+    settling.commit().await.unwrap();
+    let read = reading.await.unwrap();
+    assert!(!read.bounds_ms.is_empty(), "the version before the settle has the bound: {read:?}");
+    drop(owner);
+    connection.await.unwrap().unwrap();
     app.finish().await;
 }
 

@@ -59,6 +59,7 @@ mod subjects;
 mod tenants;
 mod token_bucket;
 mod top_report;
+mod trials;
 mod usage;
 
 use serde_json::json;

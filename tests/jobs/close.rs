@@ -85,6 +85,24 @@ async fn a_period_with_open_holds_waits_for_them_and_no_other_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grant_whose_quota_is_gone_when_it_begins_does_not_keep_its_period_open() {
+    let app = at("2026-03-10T12:00:00Z").await;
+    used(&app, "pages", "30").await;
+    let body = json!({
+        "tenant": "acme", "meter": "page", "amount": "10", "kind": "paid", "effective_at": "2026-03-20T00:00:00Z",
+        "expires_at": "2026-03-25T00:00:00Z"
+    });
+    let id = app.post_keyed("/v1/admin/grants", "a", body).await.expect(201).text("/id").to_owned();
+    app.with_plan(json!([]), json!([])).await;
+    app.move_clock("2026-04-01T01:00:00Z").await;
+    assert_eq!(run(&app).await, closed(1, 0));
+    let grant = app.get(&format!("/v1/admin/grants/{id}")).await;
+    assert_eq!((grant.text("/status"), &grant.body["unburnt"]), ("expired", &Value::Null));
+    assert_eq!(rows(&app.database, "SELECT granted::float8 AS g FROM balances").await, ["50"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_after_three_months_closes_each_period_as_of_its_own_end() {
     let app = at("2026-01-10T12:00:00Z").await;
     used(&app, "january", "10").await;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use tollgate::domain::decision::{DecidedCall, DecidedSubject, Decision};
+use tollgate::domain::decision::{DecidedCall, DecidedReservation, DecidedSubject, Decision};
+use tollgate::domain::reservation::ReservationState;
 use tollgate::ledger::{LedgerError, VerifyOptions, verify};
 use uuid::Uuid;
 
@@ -81,6 +82,12 @@ async fn decisions_are_stored_once_by_day_and_go_by_whole_days() -> Result<(), L
             subjects: vec![DecidedSubject { kind: "user".into(), hash: "0f".into() }],
             lines: Vec::new(),
             limits: Vec::new(),
+            number: day.unsigned_abs(),
+            reservation: (day > 1).then(|| DecidedReservation {
+                id: Uuid::from_u128(99),
+                state: ReservationState::Expired,
+                expires_at_ms: HOUR_MS + day * DAY_MS + 5,
+            }),
         })
     };
     let decisions: Vec<_> = (0..4).map(of_day).collect();

@@ -30,6 +30,12 @@ impl Answered {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
+    /// Whether `Retry-After` is this wait in seconds, or what a long one is spread over.
+    pub fn waits_at_least(&self, seconds: i64) {
+        let wait: i64 = self.header("retry-after").parse().unwrap();
+        assert!((seconds..=seconds + 300).contains(&wait), "{wait} instead of {seconds}: {self:?}");
+    }
+
     /// The pointers of a 422's errors.
     pub fn pointers(&self) -> Vec<&str> {
         self.body["errors"].as_array().unwrap().iter().map(|e| e["pointer"].as_str().unwrap()).collect()

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use jiff::Timestamp;
+use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use crate::clock::Clock;
 use crate::domain::ids::{OutboxId, Partition};
@@ -49,6 +49,19 @@ pub(super) fn instant(text: &str) -> Result<Timestamp, InvalidInstant> {
     text.parse().map(Instant::timestamp)
 }
 
+/// The same, or so long ago: `24h`, `7d`.
+pub(super) fn instant_or_ago(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = instant(text) {
+        return Ok(at);
+    }
+    let wrong = || "must be an instant such as 2026-11-22T00:00:00Z, or a time such as 24h or 7d".to_owned();
+    let ago: Span = text.parse().map_err(|_| wrong())?;
+    let ago = ago.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    let ago_ms = i64::try_from(ago.as_millis()).ok().filter(|ms| *ms > 0).ok_or_else(wrong)?;
+    let at = Instant::from_ms(Clock::system().now_ms().saturating_sub(ago_ms)).ok_or_else(wrong)?;
+    Ok(at.timestamp())
+}
+
 /// The same, or the word `now`.
 pub(super) fn instant_or_now(text: &str) -> Result<Timestamp, InvalidInstant> {
     let now = || Instant::from_ms(Clock::system().now_ms()).ok_or(InvalidInstant::Malformed);
@@ -78,6 +91,18 @@ mod tests {
         assert_eq!((place.partition.to_string(), place.event.to_string()), ("p07".into(), "1-42".into()));
         for bad in ["", "07:1-42", "p07", "p07:1", "p999:1-2", "p07:x-1", "p07:1-"] {
             assert!(event_place(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_ago_is_read_beside_an_instant() {
+        let at = instant_or_ago("2026-03-10T00:00:00Z").unwrap();
+        assert_eq!(at.to_string(), "2026-03-10T00:00:00Z");
+        let ago_ms = |text| Clock::system().now_ms() - instant_or_ago(text).unwrap().as_millisecond();
+        assert!((86_400_000..86_460_000).contains(&ago_ms("24h")));
+        assert!((604_800_000..604_860_000).contains(&ago_ms("7d")));
+        for bad in ["", "24", "-24h", "0h", "yesterday"] {
+            assert!(instant_or_ago(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -63,6 +63,14 @@ impl Definition for SlidingLog {
     }
 }
 
+impl Parameters {
+    /// How many entries count something; those of one instant are one.
+    pub fn entries(&self, cell: &Cell) -> i64 {
+        let counts = |entry: &&[i64]| entry[1] + entry[2] > 0;
+        i64::try_from(entries(cell).filter(counts).count()).unwrap_or(i64::MAX)
+    }
+}
+
 impl Counting for Parameters {
     fn encode(&self, out: &mut Vec<u8>) {
         out.put_8(self.length_ms);

@@ -97,6 +97,11 @@ impl TenantPolicy {
         })
     }
 
+    /// The subjects that have rules of their own.
+    pub fn own_subjects(&self) -> impl Iterator<Item = &Subject> {
+        self.of_subjects.keys()
+    }
+
     /// The counters of a request at `at_ms`. `meters` are those of its lines, each once; `windows` are the tenant's
     /// around `at_ms`; `operation` is none for work given by lines.
     pub fn resolve<'a>(

@@ -156,7 +156,7 @@ fn a_refusal_explains_itself_in_body_and_headers() {
     assert_eq!(document["refused_by"][0]["id"], "quota:ocr.page");
     assert_eq!(document["refused_by"][0]["cause"], "consumed");
     let mut headers = HeaderMap::new();
-    problem.write_headers(&mut headers, HeaderSwitches::default());
+    problem.write_headers(&mut headers, HeaderOptions::default());
     assert_eq!(headers.get("retry-after").unwrap(), "412");
     assert_eq!(headers.get("ratelimit").unwrap(), "\"quota:ocr.page\";r=0;t=412");
     assert_eq!(headers.get("content-type").unwrap(), PROBLEM_JSON);
@@ -166,7 +166,7 @@ fn a_refusal_explains_itself_in_body_and_headers() {
 fn where_waiting_does_not_help_no_wait_is_named() {
     let problem = Problem::from(refusal(RefusalCode::ExceedsPlan, Some(5)));
     let mut headers = HeaderMap::new();
-    problem.write_headers(&mut headers, HeaderSwitches::default());
+    problem.write_headers(&mut headers, HeaderOptions::default());
     assert!(headers.get("retry-after").is_none());
     assert_eq!(document(&problem).get("retry_after_seconds"), None);
 }

@@ -15,7 +15,8 @@ pub(in crate::http) struct DecisionAnswer {
     at: String,
     /// Whose units were asked for.
     tenant: String,
-    /// `reserve`, `usage` or `check`: the call. A check of booked meters is a usage.
+    /// `reserve`, `usage`, `check`, `consume`, `release`, `extend` or `event`: the call. A check of booked meters is a
+    /// usage.
     call: &'static str,
     /// The operation, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,7 +31,10 @@ pub(in crate::http) struct DecisionAnswer {
     policy_version: u64,
     /// Its subjects, as keyed hashes.
     subjects: Vec<DecidedSubjectAnswer>,
-    /// What was asked for.
+    /// The reservation that it made or changed; absent of a refusal, a dry run and a check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<String>,
+    /// What was asked for; of a consume or release, what is used up so far.
     lines: Vec<DecidedLineAnswer>,
     /// Every limit that was consulted. A refusal without any: no limit or quota of the tenant covers a meter, and such
     /// meters are denied. One in which none refused: it was refused together with other checks.
@@ -53,6 +57,9 @@ pub(in crate::http) struct DecidedLineAnswer {
     meter: String,
     /// What was asked for.
     amount: String,
+    /// What was granted, where less than that would do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granted: Option<String>,
 }
 
 /// What a limit had to say.
@@ -98,6 +105,7 @@ impl From<&Decision> for DecisionAnswer {
             dry_run: decision.is_dry_run,
             degraded: decision.is_degraded,
             policy_version: decision.policy_version,
+            reservation: decision.reservation.map(|made| made.id.to_string()),
             subjects: decision.subjects.iter().map(DecidedSubjectAnswer::from).collect(),
             lines: decision.lines.iter().map(DecidedLineAnswer::from).collect(),
             limits: decision.limits.iter().map(DecidedLimitAnswer::from).collect(),
@@ -113,7 +121,11 @@ impl From<&DecidedSubject> for DecidedSubjectAnswer {
 
 impl From<&DecidedLine> for DecidedLineAnswer {
     fn from(line: &DecidedLine) -> Self {
-        Self { meter: line.meter.to_string(), amount: line.amount.to_string() }
+        Self {
+            meter: line.meter.to_string(),
+            amount: line.amount.to_string(),
+            granted: line.granted.map(|amount| amount.to_string()),
+        }
     }
 }
 

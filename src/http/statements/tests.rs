@@ -166,6 +166,17 @@ fn names_are_texts_in_every_table_whatever_they_look_like() {
 }
 
 #[test]
+fn a_workbook_names_every_meter_without_a_price_however_many_they_are() {
+    let mut draft = DraftStatementAnswer::from(&a_draft("57"));
+    draft.unpriced = (0..1_000).map(|number| format!("{number:064}")).collect();
+    let book = body(xlsx::answer("x", 0, &workbook::sheets(&draft)).unwrap());
+    let rows = sheet(&book, "Statement");
+    let named: Vec<_> = rows.iter().filter(|row| row[0] == Data::String("unpriced".into())).collect();
+    assert_eq!(named.len(), 1_000);
+    assert_eq!(named[999][1], Data::String(draft.unpriced[999].clone()));
+}
+
+#[test]
 fn a_page_shows_every_line_and_tier_and_the_total() {
     let draft = a_draft("57");
     let answer = DraftStatementAnswer::from(&draft);

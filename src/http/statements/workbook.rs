@@ -7,7 +7,8 @@ use crate::http::xlsx::Sheet;
 
 /// The sheets of a statement's workbook.
 pub(super) fn sheets(draft: &DraftStatementAnswer) -> [Sheet; 2] {
-    let unpriced = Some(draft.unpriced.join(", ")).filter(|meters| !meters.is_empty());
+    // A row for each: a cell has room for 32,767 characters.
+    let unpriced = draft.unpriced.iter().map(|meter| ("unpriced", Cell::text(Some(meter))));
     let fields = [
         ("tenant", Cell::text(Some(&draft.tenant))),
         ("status", Cell::text(Some(draft.status))),
@@ -17,7 +18,6 @@ pub(super) fn sheets(draft: &DraftStatementAnswer) -> [Sheet; 2] {
         ("plan", Cell::text(draft.plan.as_ref())),
         ("currency", Cell::text(draft.currency)),
         ("total", Cell::number(Some(&draft.total))),
-        ("unpriced", Cell::text(unpriced)),
         ("policy_version", Cell::number(Some(draft.policy_version))),
         ("as_of", Cell::text(Some(&draft.as_of))),
         ("as_of_event", Cell::text(Some(&draft.as_of_event))),
@@ -26,7 +26,11 @@ pub(super) fn sheets(draft: &DraftStatementAnswer) -> [Sheet; 2] {
         Sheet {
             name: "Statement",
             header: vec!["field", "value"],
-            rows: fields.into_iter().map(|(name, value)| vec![Cell::text(Some(name)), value]).collect(),
+            rows: fields
+                .into_iter()
+                .chain(unpriced)
+                .map(|(name, value)| vec![Cell::text(Some(name)), value])
+                .collect(),
         },
         Sheet { name: "Lines", header: lines::COLUMNS.to_vec(), rows: lines::rows(draft) },
     ]

@@ -75,6 +75,7 @@ impl Calls {
             match self.core.timed(Script::Record, self.core.gate.record(&call)).await {
                 Ok(RecordOutcome::Done(event)) => {
                     self.remember(entry, &prepared, ReserveMode::Usage, event, &prepared.units);
+                    self.keep_event(request, prepared.id, &record);
                     return Ok(Recorded::Now);
                 }
                 Ok(RecordOutcome::Replayed) => return Ok(Recorded::Before),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use crate::domain::amount::Units;
-use crate::domain::counter::{Counter, need};
+use crate::domain::counter::{Counter, least_need, need};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
@@ -84,12 +84,6 @@ pub(in crate::operations) fn refusal(
         refused_by,
         limits,
     }
-}
-
-/// What the smallest part that a best effort would grant needs.
-fn least_need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
-    let is_asked = |line: u8| amounts.get(usize::from(line)).is_some_and(|amount| *amount > Units::ZERO);
-    lines.iter().filter(|(line, _)| is_asked(*line)).map(|(_, weight)| *weight).min().unwrap_or_default()
 }
 
 fn waiting_helps(code: RefusalCode) -> bool {

@@ -4,11 +4,11 @@ use super::Calls;
 use super::reserve_answer::{ADMISSION_STEP, blank};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, ReservationId};
-use crate::domain::reservation::Record;
+use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::answers::{Hold, Reservation, Reserved, ReservedLine, decision_of};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::LimitStatus;
-use crate::operations::preparation::fingerprint;
+use crate::operations::preparation::{Prepared, fingerprint};
 use crate::operations::requests::{Mode, ReserveRequest, Work};
 
 /// A call that was admitted before, in its current state.
@@ -49,13 +49,30 @@ impl Calls {
 }
 
 impl Calls {
-    /// The error for the same work submitted twice; it shows the reservation of the first, or why that cannot be read.
-    pub(super) async fn duplicate(&self, first: ReservationId, request: &ReserveRequest) -> OperationError {
-        match self.found(first, Some(&request.tenant)).await {
-            Ok(found) => OperationError::Duplicate(first, Some(Box::new(found))),
-            Err(OperationError::NotFound(_)) => OperationError::Duplicate(first, None),
-            Err(error) => error,
+    /// What to do about work that was submitted before, as far as the gate knows: go on, where the ledger says that
+    /// the first was given up. The gate forgets that before the guard's time is over, if the call had no key.
+    ///
+    /// Errors: the same work submitted twice, with the reservation of the first; or why that cannot be read.
+    pub(super) async fn unless_duplicate(
+        &self,
+        first: ReservationId,
+        request: &ReserveRequest,
+        prepared: &mut Prepared,
+    ) -> Answer<()> {
+        let found = match self.found(first, Some(&request.tenant)).await {
+            Ok(found) => Some(Box::new(found)),
+            Err(OperationError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let was_given_up = found.as_ref().is_some_and(|found| {
+            matches!(found.record.head.state, ReservationState::Released | ReservationState::Expired)
+        });
+        // A second time about the same one: the gate does not go on.
+        match prepared.work.as_deref_mut() {
+            Some(work) if was_given_up && work.given_up != Some(first) => work.given_up = Some(first),
+            _ => return Err(OperationError::Duplicate(first, found)),
         }
+        Ok(())
     }
 }
 

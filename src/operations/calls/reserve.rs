@@ -155,7 +155,7 @@ impl Calls {
         mode: ReserveMode,
         call: &str,
     ) -> Answer<Decided> {
-        let prepared = self.preparation.prepare(entry, request, call)?;
+        let mut prepared = self.preparation.prepare(entry, request, call)?;
         let mut at_ms = self.core.clock.now_ms();
         let mut asked_in = Epoch::default();
         if let Some(away) = self.outage.parked_first(&request.tenant).await? {
@@ -211,7 +211,7 @@ impl Calls {
                     None => None,
                 },
                 Ok(ReserveOutcome::Duplicate { first }) => {
-                    return Err(Box::pin(self.duplicate(first, request)).await);
+                    Box::pin(self.unless_duplicate(first, request, &mut prepared)).await.map(|()| None)?
                 }
                 Ok(outcome) => {
                     if let ReserveOutcome::Admitted { event, granted, .. } = &outcome {

@@ -2,6 +2,7 @@
 
 use super::{Calls, KEPT_CHANGING};
 use crate::domain::amount::Units;
+use crate::domain::decision::DecidedCall;
 use crate::domain::ids::{OutboxId, ReservationId, TenantId};
 use crate::domain::meter::HoldSeconds;
 use crate::domain::parked::ParkedCall;
@@ -41,6 +42,7 @@ impl Calls {
     /// that a repeat is harmless. With `Ack::Ledger` it returns once the event is booked.
     pub async fn consume(&self, request: ConsumeRequest) -> Answer<Reservation> {
         let answer = self.consume_now(request).await;
+        self.keep_resolved(DecidedCall::Consume, &answer);
         self.decided(Call::Consume, answer, |answer| answer.replayed)
     }
 
@@ -69,6 +71,7 @@ impl Calls {
     /// nothing to give back and stays as it is; what was used of it is a late consume.
     pub async fn release(&self, request: ReleaseRequest) -> Answer<Reservation> {
         let answer = self.release_now(request).await;
+        self.keep_resolved(DecidedCall::Release, &answer);
         self.decided(Call::Release, answer, |answer| answer.replayed)
     }
 
@@ -88,6 +91,7 @@ impl Calls {
     /// Moves the expiry to now + ttl if that is later, within the reservation's total life.
     pub async fn extend(&self, request: ExtendRequest) -> Answer<Reservation> {
         let answer = self.extend_now(request).await;
+        self.keep_resolved(DecidedCall::Extend, &answer);
         self.decided(Call::Extend, answer, |answer| answer.replayed)
     }
 

@@ -1,13 +1,17 @@
 //! What the calls tell of a decision, and what is kept of that.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
 use crate::domain::amount::Units;
 use crate::domain::counter::need;
-use crate::domain::decision::{DecidedCall, DecidedLimit, DecidedLine, DecidedSubject, Decision};
+use crate::domain::decision::{
+    DecidedCall, DecidedLimit, DecidedLine, DecidedReservation, DecidedSubject, Decision,
+};
 use crate::domain::ids::{OperationId, Subject, TenantId};
+use crate::gate::Gate;
 use crate::operations::answers::{AskedLine, RefusedLimit};
 use crate::operations::limit_status::LimitStatus;
 
@@ -28,15 +32,56 @@ pub(in crate::operations) struct Decided<'a> {
     pub(in crate::operations) is_dry_run: bool,
     pub(in crate::operations) is_degraded: bool,
     pub(in crate::operations) policy_version: u64,
+    /// The units granted, where less than what was asked for would do.
+    pub(in crate::operations) granted: Option<Vec<Units>>,
+    /// The reservation that it made or changed.
+    pub(in crate::operations) reservation: Option<DecidedReservation>,
+    /// When the gate decided, or the work was done; none: just now (unix ms).
+    pub(in crate::operations) at_ms: Option<i64>,
+}
+
+/// Names subjects in what is kept of decisions.
+pub(super) struct SubjectNames {
+    gate: Arc<Gate>,
+    key: [u8; 32],
+}
+
+impl SubjectNames {
+    pub(super) fn new(gate: Arc<Gate>, secret: &[u8; 32]) -> Self {
+        Self { gate, key: blake3::derive_key("tollgate decided subjects v1", secret) }
+    }
+
+    /// A keyed hash of tenant, kind and id. Subjects that share a slot of counters share it.
+    pub(super) fn name(&self, tenant: &TenantId, subject: &Subject) -> DecidedSubject {
+        let slot = subject.kind.shares_slots().then(|| self.gate.subject_hash(tenant, subject));
+        let id = slot.as_ref().map_or(subject.id.as_str().as_bytes(), |slot| &slot.0);
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        for part in [tenant.as_str().as_bytes(), subject.kind.as_str().as_bytes(), id] {
+            hasher.update(part);
+            hasher.update(&[0]);
+        }
+        let mut hash = String::with_capacity(2 * HASH_BYTES);
+        for byte in &hasher.finalize().as_bytes()[..HASH_BYTES] {
+            // Writing into a string cannot fail.
+            let _ = write!(hash, "{byte:02x}");
+        }
+        DecidedSubject { kind: subject.kind.to_string(), hash }
+    }
 }
 
 impl Decided<'_> {
     /// What is kept of it: no subject, only a hash of each.
-    pub(super) fn decision(self, at_ms: i64, hash_key: &[u8; 32]) -> Decision {
+    pub(super) fn decision(self, now_ms: i64, number: u64, names: &SubjectNames) -> Decision {
         let units: Vec<_> = self.lines.iter().map(|line| line.units).collect();
+        let granted = self.granted.as_deref();
+        let line = |(at, line): (usize, &AskedLine)| DecidedLine {
+            meter: line.meter.clone(),
+            amount: line.units.to_amount(line.decimals),
+            granted: granted.and_then(|granted| granted.get(at)).map(|units| units.to_amount(line.decimals)),
+        };
         Decision {
             id: self.id,
-            at_ms,
+            at_ms: self.at_ms.unwrap_or(now_ms),
             tenant: self.tenant.clone(),
             call: self.call,
             operation: self.operation.cloned(),
@@ -44,13 +89,11 @@ impl Decided<'_> {
             is_dry_run: self.is_dry_run,
             is_degraded: self.is_degraded,
             policy_version: self.policy_version,
-            subjects: self.subjects.iter().map(|subject| hashed(hash_key, self.tenant, subject)).collect(),
+            subjects: self.subjects.iter().map(|subject| names.name(self.tenant, subject)).collect(),
             limits: self.limits.iter().map(|limit| self.limit(limit, &units)).collect(),
-            lines: self
-                .lines
-                .into_iter()
-                .map(|line| DecidedLine { meter: line.meter, amount: line.units.to_amount(line.decimals) })
-                .collect(),
+            lines: self.lines.iter().enumerate().map(line).collect(),
+            number,
+            reservation: self.reservation,
         }
     }
 
@@ -78,18 +121,4 @@ impl Decided<'_> {
             wait_ms: refused.and_then(|refused| refused.retry_after_ms),
         }
     }
-}
-
-fn hashed(key: &[u8; 32], tenant: &TenantId, subject: &Subject) -> DecidedSubject {
-    let mut hasher = blake3::Hasher::new_keyed(key);
-    for part in [tenant.as_str(), subject.kind.as_str(), subject.id.as_str()] {
-        hasher.update(part.as_bytes());
-        hasher.update(&[0]);
-    }
-    let mut hash = String::with_capacity(2 * HASH_BYTES);
-    for byte in &hasher.finalize().as_bytes()[..HASH_BYTES] {
-        // Writing into a string cannot fail.
-        let _ = write!(hash, "{byte:02x}");
-    }
-    DecidedSubject { kind: subject.kind.to_string(), hash }
 }

@@ -6,16 +6,18 @@ mod decided;
 mod refusals;
 mod sampling;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
 pub(super) use self::decided::Decided;
 
+use self::decided::SubjectNames;
 use self::refusals::Refusals;
 use self::sampling::Sampling;
-use crate::domain::decision::Decision;
-use crate::domain::ids::TenantId;
+use crate::domain::decision::{DecidedSubject, Decision};
+use crate::domain::ids::{Subject, TenantId};
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::options::OperationsOptions;
@@ -27,7 +29,9 @@ const UNWRITTEN_MAX: usize = 10_000;
 pub struct Decisions {
     core: Arc<Core>,
     sampling: Sampling,
-    hash_key: [u8; 32],
+    names: SubjectNames,
+    /// How many decisions were kept before.
+    kept: AtomicU64,
     refusals: Mutex<Refusals>,
     waiting: Mutex<Waiting>,
     /// Held while some are written.
@@ -60,9 +64,10 @@ impl Decisions {
     /// Keeps what the configuration says.
     pub(super) fn new(core: Arc<Core>, options: &OperationsOptions) -> Self {
         Self {
+            names: SubjectNames::new(core.gate.clone(), &options.secret),
             core,
             sampling: Sampling::new(&options.decisions, &options.secret),
-            hash_key: blake3::derive_key("tollgate decided subjects v1", &options.secret),
+            kept: AtomicU64::new(0),
             refusals: Mutex::new(Refusals::new(options.decisions.refusals_max)),
             waiting: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
@@ -74,10 +79,16 @@ impl Decisions {
         self.sampling.has(tenant)
     }
 
+    /// What a subject is called in what is kept.
+    pub(super) fn name(&self, tenant: &TenantId, subject: &Subject) -> DecidedSubject {
+        self.names.name(tenant, subject)
+    }
+
     /// Keeps a decision: a refusal in memory, and either kind in the ledger where the tenant is sampled.
     pub(super) fn keep(&self, decided: Decided<'_>) {
         let is_sampled = self.samples(decided.tenant);
-        let decision = Arc::new(decided.decision(self.core.gate_now_ms(), &self.hash_key));
+        let number = self.kept.fetch_add(1, Ordering::Relaxed);
+        let decision = Arc::new(decided.decision(self.core.gate_now_ms(), number, &self.names));
         if !decision.is_admitted {
             locked(&self.refusals).add(decision.clone());
         }

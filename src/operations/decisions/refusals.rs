@@ -67,6 +67,8 @@ mod tests {
             subjects: Vec::new(),
             lines: Vec::new(),
             limits: Vec::new(),
+            number: 0,
+            reservation: None,
         })
     }
 

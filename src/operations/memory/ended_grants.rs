@@ -45,7 +45,12 @@ impl Memory {
         Ok(FollowedGrants { begun, settled, told: 0 })
     }
 
-    async fn begin_grants(&self, tenant: Option<&TenantId>, now_ms: i64) -> Answer<u64> {
+    /// Books the grants of one tenant or of all that have begun by `now_ms`. Returns how many.
+    pub(in crate::operations) async fn begin_grants(
+        &self,
+        tenant: Option<&TenantId>,
+        now_ms: i64,
+    ) -> Answer<u64> {
         let (mut begun, mut after) = (0, None);
         loop {
             let due = self.core.ledger.grants_to_begin(tenant, now_ms, after, PAGE).await?;
@@ -58,13 +63,21 @@ impl Memory {
         }
     }
 
-    /// Books a grant that has begun. One whose tenant no longer has such a quota waits until it has one again.
+    /// Books a grant that has begun. One whose tenant no longer has such a quota waits until it has one again, or until
+    /// the grant's own end: then it never begins.
     async fn begin_grant(&self, stored: StoredGrant, now_ms: i64) -> Answer<bool> {
-        let Some(entry) = self.core.policy.find_tenant(&stored.tenant).await? else { return Ok(false) };
-        let Some(period) = quota_period(&entry, &stored.meter, stored.effective_at_ms) else {
+        let entry = self.core.policy.find_tenant(&stored.tenant).await?;
+        let begins = entry.and_then(|entry| {
+            let period = quota_period(&entry, &stored.meter, stored.effective_at_ms)?;
+            Some((entry.partition, period))
+        });
+        let Some((partition, period)) = begins else {
+            if stored.expires_at_ms <= now_ms {
+                self.core.ledger.forgo_grant(stored, now_ms).await?;
+            }
             return Ok(false);
         };
-        let after = self.last_place(entry.partition).await;
+        let after = self.last_place(partition).await;
         Ok(self.core.ledger.begin_grant(stored, period, now_ms, after).await?)
     }
 

@@ -5,6 +5,7 @@ mod in_use;
 mod overrides;
 mod policy_change;
 mod policy_draft;
+mod trials;
 
 use std::sync::Arc;
 
@@ -19,7 +20,9 @@ use crate::domain::policy::edit::Edit;
 use crate::ledger::TenantCursor;
 use crate::operations::answers::{PolicyChanges, Rows, StoredDefinition};
 use crate::operations::core::Core;
+use crate::operations::decisions::Decisions;
 use crate::operations::error::{Answer, FieldError, OperationError};
+use crate::operations::options::OperationsOptions;
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::INSTALLATION;
 use crate::operations::requests::{ApplyRequest, Page, Precondition};
@@ -31,12 +34,20 @@ pub struct PolicyVerbs {
     core: Arc<Core>,
     /// The plan on which an unknown tenant is created at first use; none: unknown tenants are refused.
     unknown_tenant_plan: Option<PlanId>,
+    decisions: Arc<Decisions>,
+    /// Whether meters with `without_limit = "config"` are denied to tenants without limit or quota.
+    denies_without_limit: bool,
 }
 
 impl PolicyVerbs {
-    /// Creates unknown tenants on `unknown_tenant_plan`, if there is one.
-    pub(super) fn new(core: Arc<Core>, unknown_tenant_plan: Option<PlanId>) -> Self {
-        Self { core, unknown_tenant_plan }
+    /// Creates unknown tenants on the plan of the options, if there is one.
+    pub(super) fn new(core: Arc<Core>, decisions: Arc<Decisions>, options: &OperationsOptions) -> Self {
+        Self {
+            core,
+            unknown_tenant_plan: options.unknown_tenant_plan.clone(),
+            decisions,
+            denies_without_limit: options.deny_without_limit,
+        }
     }
 
     /// Creates or replaces an object. `body` is the JSON of its definition; its `id` must be `id` or left out. Every

@@ -115,7 +115,7 @@ impl PolicyVerbs {
 
     /// Computes the change on what is stored. Where only tenants change, everything else is taken from this instance's
     /// memory, and the write fails unless that is up to date.
-    async fn draft(&self, edit: &Edit, actor: &str) -> Answer<Draft> {
+    pub(super) async fn draft(&self, edit: &Edit, actor: &str) -> Answer<Draft> {
         let now_ms = self.core.clock.now_ms();
         let actor = actor.to_owned();
         let mut draft = if edit.is_of_tenants_only() {
@@ -171,7 +171,7 @@ impl PolicyVerbs {
 
     /// Names everything that is wrong with the change. It looks into the books too, once they have all that was
     /// admitted by now.
-    async fn refuse(&self, draft: &Draft) -> Answer<()> {
+    pub(super) async fn refuse(&self, draft: &Draft) -> Answer<()> {
         let mut errors = draft.errors();
         for (meter, wrong) in draft.meters_that_must_be_unused() {
             if self.is_meter_used(&meter).await? {

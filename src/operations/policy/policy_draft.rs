@@ -1,6 +1,7 @@
 //! A change of the policy computed on what is stored: it is checked and has every row to write.
 
 mod price_gaps;
+mod proposal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use crate::ledger::{
 };
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::stored_json;
+
+pub(super) use proposal::Proposal;
 
 /// A change of the policy, computed on what is stored.
 pub(in crate::operations) struct Draft {

@@ -9,9 +9,10 @@ use std::fs;
 
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
-use tollgate::domain::ids::{OutboxId, ReservationId};
+use tollgate::domain::ids::{OutboxId, ReservationId, TenantId};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::{Consumer, Granularity};
+use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
     ExpiredCursor, ExpiredFilter, Ledger, LedgerError, ReconciliationFilter, ReservationFilter, RestoreAsk,
@@ -28,6 +29,8 @@ use crate::support::services::TestDatabase;
 use crate::writer::apply::book;
 
 const DAY_MS: i64 = 86_400_000;
+/// When the first decision of the large table was made: 2026-03-09T00:00:00Z.
+const DECISIONS_FROM_MS: i64 = 1_773_014_400_000;
 
 /// Functions of the ledger that nobody waits for in a call, by why.
 const ELSEWHERE: [(&str, &[&str]); 5] = [
@@ -79,6 +82,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "close_periods",
             "note_delivered",
             "begin_grant",
+            "forgo_grant",
             "settle_grant",
             "untold_capacities",
             "note_told",
@@ -277,6 +281,20 @@ async fn policy(ledger: &Ledger, plans: &mut Plans) {
     assert!(!plans.of("is_meter_booked", ledger.is_meter_booked(&meter("unused"))).await);
 }
 
+/// What is asked about decisions.
+async fn decisions(ledger: &Ledger, plans: &mut Plans, acme: &TenantId) {
+    plans.of("decision", ledger.decision(Uuid::nil())).await;
+    let end_ms = DECISIONS_FROM_MS + 2 * DAY_MS;
+    for after in [None, Some(acme)] {
+        let next = ledger.next_tenant_with_decisions(after, DECISIONS_FROM_MS, end_ms);
+        plans.of("next_tenant_with_decisions", next).await;
+    }
+    for at_ms in [None, Some(DECISIONS_FROM_MS + DAY_MS)] {
+        let after = at_ms.map(|at_ms| DecisionCursor { at_ms, number: 0, id: Uuid::nil() });
+        plans.of("decisions_of", ledger.decisions_of(acme, after, end_ms, 50)).await;
+    }
+}
+
 /// Lists, each from its beginning and from somewhere.
 async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     let acme = tenant("acme");
@@ -328,8 +346,12 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
     plans.of("audit", ledger.audit(&of_kind, None, 50)).await;
     let of_object = AuditFilter { id: Some("tenant-7".into()), ..of_kind };
     plans.of("audit", ledger.audit(&of_object, None, 50)).await;
-    plans.of("decision", ledger.decision(Uuid::nil())).await;
     plans.of("reconciliations", ledger.reconciliations(&ReconciliationFilter::default(), None, 50)).await;
+}
+
+/// What reports read of balances and usage, over all tenants and of one.
+async fn reports(ledger: &Ledger, plans: &mut Plans) {
+    let acme = tenant("acme");
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
     plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;
     let a_few_hours = UsageQuery {
@@ -389,6 +411,8 @@ async fn what_is_waited_for_goes_by_an_index_and_reads_a_few_rows_of_a_million()
     looks(&ledger, &mut plans, open.id).await;
     policy(&ledger, &mut plans).await;
     lists(&ledger, &mut plans, open.id).await;
+    reports(&ledger, &mut plans).await;
+    decisions(&ledger, &mut plans, &tenant("acme")).await;
     sweeps(&ledger, &mut plans).await;
     assert!(plans.faults.is_empty(), "{}", plans.faults.join("\n"));
     assert_eq!(
