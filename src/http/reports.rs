@@ -7,7 +7,7 @@ use super::auth::Caller;
 use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{ReconciliationRow, ReservationAnswer, TopRow, UsageRow};
+use super::shapes::{ReconciliationRow, ReservationAnswer, RolloverRow, TopRow, UsageRow};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
@@ -15,7 +15,8 @@ use crate::domain::ids::MeterId;
 use crate::domain::period::Zone;
 use crate::domain::usage::{Consumer, GroupBy};
 use crate::operations::requests::{
-    ExpiredFilter, LeakedRequest, ReconciliationsRequest, TopRequest, UsageRequest,
+    ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest, RolloverRequest, TopRequest,
+    UsageRequest,
 };
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -175,6 +176,47 @@ pub(super) async fn report_leaked(
     query.finish()?;
     let rows = state.read(state.operations.reads.leaked_holds(LeakedRequest { filter, page })).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(ReservationAnswer::from)).await
+}
+
+/// What became of closed periods: what was used, what lapsed, what went on into the next one. The last to end first; a
+/// key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("meter" = Option<String>, Query, description = "Only this meter."),
+        ("from" = Option<String>, Query, description = "Ended from here on; RFC 3339, inclusive."),
+        ("to" = Option<String>, Query, description = "Ended before; RFC 3339, exclusive."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((
+        status = 200,
+        description = "Closed periods, the last to end first.",
+        content(
+            (List<RolloverRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/rollover")]
+pub(super) async fn report_rollover(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
+    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let filter = ClosedFilter { tenant, meter: query.parsed("meter")?, from_ms, to_ms };
+    query.finish()?;
+    let rows = state.read(state.operations.reads.rollovers(RolloverRequest { filter, page })).await?;
+    listing.answer_or_file(&state.cursor_key, rows.map(RolloverRow::from)).await
 }
 
 /// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.

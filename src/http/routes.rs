@@ -101,6 +101,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/reports/entries", Access::Report),
     route(Method::GET, "/v1/reports/top", Access::Report),
     route(Method::GET, "/v1/reports/leaked", Access::Report),
+    route(Method::GET, "/v1/reports/rollover", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::POST, "/v1/admin/policy", Access::Admin),
     route(Method::POST, "/v1/admin/policy/test", Access::Admin),
@@ -176,6 +177,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(entries::report_entries)
         .service(reports::report_top)
         .service(reports::report_leaked)
+        .service(reports::report_rollover)
         .service(tenants::list_reservations)
         .service(statements::draft_statement)
         .service(reports::report_usage)

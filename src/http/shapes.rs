@@ -22,7 +22,7 @@ use crate::operations::requests::Ack;
 
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
-pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, TopRow, UsageRow};
+pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, RolloverRow, TopRow, UsageRow};
 pub(super) use statements::{DraftStatementAnswer, StatementLineAnswer, TierAnswer};
 
 /// A limit as an answer shows it.

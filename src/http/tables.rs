@@ -1,7 +1,9 @@
 //! The rows of lists as rows of tables.
 
 use super::cell::Cell;
-use super::shapes::{EntryRow, ReconciliationRow, ReservationAnswer, SubjectAnswer, TopRow, UsageRow};
+use super::shapes::{
+    EntryRow, ReconciliationRow, ReservationAnswer, RolloverRow, SubjectAnswer, TopRow, UsageRow,
+};
 
 /// A row of a list that can also be a file.
 pub(super) trait TableRow {
@@ -68,6 +70,47 @@ impl TableRow for TopRow {
             Cell::number(Some(&self.consumed)),
             Cell::number(Some(self.count)),
         ]]
+    }
+}
+
+impl TableRow for RolloverRow {
+    const FILE: &'static str = "rollover";
+    const COLUMNS: &'static [&'static str] = &[
+        "tenant",
+        "meter",
+        "period_start",
+        "period_end",
+        "closed_at",
+        "granted",
+        "rolled_in",
+        "carried_in",
+        "overage",
+        "adjusted",
+        "consumed",
+        "lapsed",
+        "voided",
+        "rolled_out",
+        "carried_out",
+        "repaid",
+    ];
+
+    fn table_rows(&self) -> Vec<Vec<Cell>> {
+        let names = [&self.tenant, &self.meter, &self.period_start, &self.period_end, &self.closed_at];
+        let amounts = [
+            &self.granted,
+            &self.rolled_in,
+            &self.carried_in,
+            &self.overage,
+            &self.adjusted,
+            &self.consumed,
+            &self.lapsed,
+            &self.voided,
+            &self.rolled_out,
+            &self.carried_out,
+            &self.repaid,
+        ];
+        let names = names.into_iter().map(|name| Cell::text(Some(name)));
+        vec![names.chain(amounts.into_iter().map(|amount| Cell::number(Some(amount)))).collect()]
     }
 }
 

@@ -12,6 +12,7 @@ mod burnables;
 pub mod calendars;
 mod capacities;
 pub mod chain;
+mod closed_periods;
 mod closures;
 #[allow(unreachable_pub, reason = "rows that are public name them in traits of Diesel's")]
 mod columns;
@@ -76,6 +77,7 @@ pub use audit::{AuditFilter, AuditRecord};
 pub use balances::MeterBalance;
 pub use booked::{AwaitedEvent, Booked};
 pub use calendars::CalendarChange;
+pub use closed_periods::{ClosedCursor, ClosedFilter, ClosedPeriod};
 pub use closures::{Closed, Closing, ClosingPeriod, EndedPeriod};
 pub(crate) use connection::{BEGIN, BEGIN_BOOKING, BEGIN_LOOK_UP, BEGIN_SNAPSHOT, begin_aside, end_aside};
 pub use connection::{LedgerOptions, address_of};

@@ -16,7 +16,7 @@ use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
-pub use crate::ledger::{AuditFilter, ExpiredFilter, Manner};
+pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,6 +259,15 @@ pub struct EntriesRequest {
 pub struct LeakedRequest {
     /// Which of them, and when they expired.
     pub filter: ExpiredFilter,
+    /// Which page.
+    pub page: Page,
+}
+
+/// What became of closed periods.
+#[derive(Debug, Clone)]
+pub struct RolloverRequest {
+    /// Which periods, by when they ended.
+    pub filter: ClosedFilter,
     /// Which page.
     pub page: Page,
 }

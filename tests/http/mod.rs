@@ -50,6 +50,7 @@ mod repeats;
 mod reports;
 mod reservations;
 mod retries;
+mod rollover_report;
 mod sliding_counter;
 mod sliding_log;
 mod state_table;

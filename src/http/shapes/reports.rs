@@ -11,9 +11,11 @@ use crate::domain::amount::{Amount, Decimals, Units, signed_amount};
 use crate::domain::checkpoint::{Difference, Figures};
 use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
-use crate::domain::movements::EntryFlags;
+use crate::domain::movements::{Account, EntryFlags};
 use crate::operations::answers::LimitStatus;
-use crate::operations::answers::{QuotaStatus, Ranked, Reconciliation, StoredEntry, UsageFigures};
+use crate::operations::answers::{
+    ClosedPeriod, QuotaStatus, Ranked, Reconciliation, StoredEntry, UsageFigures,
+};
 
 /// A quota of one meter.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -129,6 +131,44 @@ pub(in crate::http) struct TopRow {
     pub(in crate::http) consumed: String,
     /// How many operations consumed it.
     pub(in crate::http) count: i64,
+}
+
+/// A closed period of a tenant's meter. Unless something was booked in it after its close, what was granted, rolled in,
+/// carried in, overage and adjusted is in sum what was consumed, lapsed, voided, rolled out, carried out and repaid.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct RolloverRow {
+    /// Whose.
+    pub(in crate::http) tenant: String,
+    /// The meter.
+    pub(in crate::http) meter: String,
+    /// The period, from this instant.
+    pub(in crate::http) period_start: String,
+    /// To this instant, exclusive.
+    pub(in crate::http) period_end: String,
+    /// From when on it counts as closed.
+    pub(in crate::http) closed_at: String,
+    /// What was granted, the included amount among it.
+    pub(in crate::http) granted: String,
+    /// Rolled in from the period before.
+    pub(in crate::http) rolled_in: String,
+    /// Of holds that the period before left open.
+    pub(in crate::http) carried_in: String,
+    /// Used beyond the allowance.
+    pub(in crate::http) overage: String,
+    /// Corrections of earlier periods.
+    pub(in crate::http) adjusted: String,
+    /// Used up.
+    pub(in crate::http) consumed: String,
+    /// Unused and gone.
+    pub(in crate::http) lapsed: String,
+    /// Of grants that were taken back.
+    pub(in crate::http) voided: String,
+    /// Unused and rolled into the next period.
+    pub(in crate::http) rolled_out: String,
+    /// Of holds that were still open, carried into the next period.
+    pub(in crate::http) carried_out: String,
+    /// Overage of the period before, taken from this one.
+    pub(in crate::http) repaid: String,
 }
 
 /// A comparison of the gate with the ledger.
@@ -286,6 +326,31 @@ impl TopRow {
             meter: meter.to_string(),
             consumed: row.consumed.normalize().to_string(),
             count: number(row.count),
+        }
+    }
+}
+
+impl From<ClosedPeriod> for RolloverRow {
+    fn from(closed: ClosedPeriod) -> Self {
+        let balance = &closed.balance;
+        let of = |account| balance.of(account).normalize().to_string();
+        Self {
+            tenant: closed.tenant.to_string(),
+            meter: balance.meter.to_string(),
+            period_start: rfc3339(balance.period_ms.0),
+            period_end: rfc3339(balance.period_ms.1),
+            closed_at: rfc3339(closed.closed_at_ms),
+            granted: of(Account::Granted),
+            rolled_in: of(Account::RolledIn),
+            carried_in: of(Account::CarriedIn),
+            overage: of(Account::Overage),
+            adjusted: of(Account::Adjusted),
+            consumed: of(Account::Consumed),
+            lapsed: of(Account::Lapsed),
+            voided: of(Account::Voided),
+            rolled_out: of(Account::RolledOut),
+            carried_out: of(Account::CarriedOut),
+            repaid: of(Account::Repaid),
         }
     }
 }

@@ -7,6 +7,7 @@ mod leaked;
 mod lists;
 mod quota;
 mod reconciliations;
+mod rollover;
 mod statements;
 
 use std::sync::Arc;

@@ -14,8 +14,9 @@ use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
-    AuditFilter, AwaitedEvent, CounterAsk, EntryFilter, EntryPlace, ExpiredCursor, ExpiredFilter, Ledger,
-    LedgerError, ReconciliationFilter, ReservationFilter, RestoreAsk, TenantCursor, TopQuery, UsageQuery,
+    AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
+    ExpiredCursor, ExpiredFilter, Ledger, LedgerError, ReconciliationFilter, ReservationFilter, RestoreAsk,
+    TenantCursor, TopQuery, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -375,6 +376,17 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
             .and_then(|last| Some(ExpiredCursor { expired_at_ms: last.resolved_at_ms?, id: last.id }));
         assert_eq!(first.len(), 50);
         plans.of("expired_holds", ledger.expired_holds(&filter, last, 50)).await;
+    }
+    let of_one = ClosedFilter { tenant: Some(tenant("tenant-7")), ..ClosedFilter::default() };
+    for (filter, most) in [(ClosedFilter::default(), 50), (of_one, 1)] {
+        let first = plans.of("closed_periods", ledger.closed_periods(&filter, None, 50)).await;
+        assert_eq!(first.len(), most);
+        let last = first.last().map(|last| ClosedCursor {
+            ended_at_ms: last.balance.period_ms.1,
+            tenant: last.tenant.clone(),
+            meter: last.balance.meter.clone(),
+        });
+        plans.of("closed_periods", ledger.closed_periods(&filter, last.as_ref(), 50)).await;
     }
     for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {
         let top = TopQuery {

@@ -63,6 +63,11 @@ pub fn fill(of: Partition) -> String {
              SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}) FROM generate_series(1, 100000) i"
         ),
         format!(
+            "INSERT INTO period_closures (tenant, meter, period_start, period_end, closed_at, lapsed, overage) \
+             SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}), to_timestamp({hour}), 0, 0 \
+             FROM generate_series(1, 90000) i"
+        ),
+        format!(
             "INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, version) \
              SELECT 'tenant-' || i, 'ocr.page', to_timestamp({period}), to_timestamp({hour}), 2, 1, 1 FROM generate_series(1, 100000) i"
         ),
