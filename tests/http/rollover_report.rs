@@ -10,8 +10,8 @@ use crate::support::app::*;
 
 const ROLLOVER: &str = "/v1/reports/rollover";
 
-/// A service after two months of `acme`, which has fifty pages a month, of which fifteen may roll over: 30 and then 50 of
-/// them were used, and 7 tokens without a quota in the first. The third month is open.
+/// A service after two months of `acme`, which has fifty pages a month, of which fifteen may roll over: 30 and then 50
+/// of them were used, and 7 tokens without a quota in the first. The third month is open.
 async fn after_two_months() -> TestApp {
     let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
     app.with_plan(json!([]), json!([quota_of("50").with("max_rollover", "15")])).await;
