@@ -219,6 +219,8 @@ impl Units {
     pub const ONE: Self = Self(1);
     /// The most.
     pub const MAX: Self = Self(UNITS_MAX);
+    /// Half of the most.
+    pub const HALF_MAX: Self = Self(UNITS_MAX / 2);
 
     /// The units, if they are 0 to [`UNITS_MAX`].
     pub fn new(value: i64) -> Option<Self> {

@@ -11,6 +11,7 @@ use super::ids::{MeterId, OperationId};
 use super::limit::{Class, Kind, Limit, OnGateFailure, Span};
 use super::limited::Limited;
 use super::period::{Window, WindowKind};
+use super::plan::QuotaMode;
 use super::policy::Level;
 use super::policy::intervals::OperationInterval;
 use super::reservation::{CounterField, CounterRef, PlaceCapacity};
@@ -52,7 +53,7 @@ pub enum Source {
     /// the one that applies.
     Limit(Arc<Limit>, Level),
     /// The plan's quota of the meter. The ledger keeps its capacity and restores it to the gate.
-    Quota,
+    Quota(QuotaMode),
     /// The least time between calls of an operation.
     Interval(OperationInterval),
 }
@@ -75,14 +76,22 @@ pub fn least_need(lines: &[(u8, i64)], amounts: &[Units]) -> i64 {
 impl Counter {
     /// Whether it is a quota's.
     pub fn is_quota(&self) -> bool {
-        matches!(self.source, Source::Quota)
+        matches!(self.source, Source::Quota(_))
+    }
+
+    /// What happens when the quota is used up; none for a limit.
+    pub fn quota_mode(&self) -> Option<QuotaMode> {
+        match self.source {
+            Source::Quota(mode) => Some(mode),
+            Source::Limit(..) | Source::Interval(_) => None,
+        }
     }
 
     /// The limit that it belongs to; none for a quota.
     pub fn limit(&self) -> Option<&Limit> {
         match &self.source {
             Source::Limit(limit, _) => Some(limit),
-            Source::Quota | Source::Interval(_) => None,
+            Source::Quota(_) | Source::Interval(_) => None,
         }
     }
 
@@ -98,7 +107,7 @@ impl Counter {
     pub fn name(&self) -> String {
         match &self.source {
             Source::Limit(limit, _) => limit.id.to_string(),
-            Source::Quota => format!("quota:{}", self.meter),
+            Source::Quota(_) => format!("quota:{}", self.meter),
             Source::Interval(of) => format!("interval:{}", of.operation),
         }
     }
@@ -112,7 +121,7 @@ impl Counter {
     pub fn level(&self) -> Level {
         match &self.source {
             Source::Limit(_, level) => *level,
-            Source::Quota => Level::Plan,
+            Source::Quota(_) => Level::Plan,
             Source::Interval(_) => Level::Default,
         }
     }
@@ -126,7 +135,7 @@ impl Counter {
     pub fn span(&self) -> Span {
         match &self.source {
             Source::Limit(limit, _) => limit.algorithm.span(),
-            Source::Quota => Span::Calendar(WindowKind::Period),
+            Source::Quota(_) => Span::Calendar(WindowKind::Period),
             Source::Interval(of) => of.interval.span(),
         }
     }
@@ -135,7 +144,7 @@ impl Counter {
     pub fn algorithm(&self) -> &'static str {
         let name = match &self.source {
             Source::Limit(limit, _) => limit.algorithm.name(),
-            Source::Quota => AlgorithmName::Calendar,
+            Source::Quota(_) => AlgorithmName::Calendar,
             Source::Interval(_) => AlgorithmName::Interval,
         };
         name.as_str()
@@ -223,8 +232,9 @@ impl Counter {
             }
             _ => self.parameters,
         };
+        let is_told = self.is_quota() && self.kind.refuses();
         let capacity =
-            if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.refuses_above()) };
+            if is_told { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.refuses_above()) };
         CounterRef {
             scope_index: self.scope_index,
             field: self.field,

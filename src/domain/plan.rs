@@ -16,7 +16,34 @@ pub enum QuotaMode {
     /// Refusal until the next period or a grant.
     #[default]
     Hard,
+    /// Nothing: what is used beyond it is measured, and answers carry a warning.
+    Soft,
+    /// Refusal until a grant: waiting does not help.
+    Prepaid,
+    /// Use goes on down to the overdraft; then refusal until a grant.
+    Overdraft,
 }
+
+impl QuotaMode {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hard => "hard",
+            Self::Soft => "soft",
+            Self::Prepaid => "prepaid",
+            Self::Overdraft => "overdraft",
+        }
+    }
+
+    /// Whether only a grant helps where it is used up.
+    pub fn needs_grant(self) -> bool {
+        matches!(self, Self::Prepaid | Self::Overdraft)
+    }
+}
+
+/// The overdraft of a quota that only measures: more than is ever used, and still less than a counter can have together
+/// with what the quota includes. By it a capacity at the gate is known as such a quota's.
+pub const MEASURED: Units = Units::HALF_MAX;
 
 /// A plan's allowance of a meter for each billing period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +60,10 @@ pub struct Quota {
     /// What happens when it is used up.
     #[serde(default)]
     pub mode: QuotaMode,
+    /// How far below zero it may go, for the mode `overdraft`. Left out where there is none: versions of the service
+    /// without overdrafts read that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdraft: Option<Amount>,
 }
 
 /// What a quota's period opens with: it stays as it is when the plan changes.
@@ -42,6 +73,8 @@ pub struct PeriodTerms {
     pub included: Units,
     /// How much of it goes on to the next period at most.
     pub max_rollover: Units,
+    /// How far below zero it may go; [`MEASURED`] where it only measures.
+    pub overdraft: Units,
 }
 
 /// A plan as it is stored.

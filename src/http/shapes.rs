@@ -339,7 +339,9 @@ fn warning(limit: &LimitAnswer, status: &LimitStatus) -> Option<WarningAnswer> {
     if status.would_refuse {
         return shadow_warning(limit, status);
     }
-    let (code, detail) = if status.is_exceeded {
+    let (code, detail) = if status.is_exceeded && status.counter.is_quota() {
+        ("overage", format!("more than {capacity} are used; what is beyond is counted as overage"))
+    } else if status.is_exceeded {
         ("over_limit", format!("more than {capacity} are used, which a hard limit would have refused"))
     } else if status.is_near() {
         ("near_limit", format!("{remaining} of {capacity} are left until {resets_at}"))

@@ -28,6 +28,8 @@ pub struct MeterBalance {
     pub accounts: Accounts,
     /// The included amount that the quota's period was opened with; none where it was not.
     pub included: Option<Decimal>,
+    /// How far below zero it may go; none where no quota's period was opened.
+    pub overdraft: Option<Decimal>,
 }
 
 impl MeterBalance {
@@ -170,6 +172,8 @@ struct Row {
     accounts: Vec<Decimal>,
     #[diesel(sql_type = Nullable<Numeric>)]
     included: Option<Decimal>,
+    #[diesel(sql_type = Nullable<Numeric>)]
+    overdraft: Option<Decimal>,
 }
 
 impl Row {
@@ -180,6 +184,7 @@ impl Row {
             period_ms: (self.period_start.timestamp_millis(), self.period_end.timestamp_millis()),
             accounts: self.accounts.try_into().map_err(|_| LedgerError::Damaged("a balance".into()))?,
             included: self.included,
+            overdraft: self.overdraft,
         })
     }
 }

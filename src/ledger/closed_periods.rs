@@ -70,6 +70,7 @@ impl Row {
                 period_ms: (self.period_start.timestamp_millis(), self.period_end.timestamp_millis()),
                 accounts: self.accounts.as_slice().try_into().map_err(|_| damaged())?,
                 included: None,
+                overdraft: None,
             },
             closed_at_ms: self.closed_at.timestamp_millis(),
         })

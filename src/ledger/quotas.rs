@@ -282,7 +282,8 @@ async fn insert(
             openings.iter().map(|o| i16::from(o.decimals.count())).collect::<Vec<_>>(),
         )
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.included))
-        .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover));
+        .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover))
+        .bind::<Array<Numeric>, _>(amounts(|terms| terms.overdraft));
     Ok(Prepared(insert).load(connection).await?)
 }
 

@@ -431,6 +431,7 @@ diesel::table! {
         opened_at -> Timestamptz,
         delivered_at -> Nullable<Timestamptz>,
         max_rollover -> Numeric,
+        overdraft -> Numeric,
     }
 }
 

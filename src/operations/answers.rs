@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rust_decimal::Decimal;
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
@@ -285,8 +284,17 @@ pub struct QuotaStatus {
     pub as_of_ms: i64,
     /// Its quotas and limits, and the limits of the subject asked for.
     pub limits: Vec<LimitStatus>,
-    /// What quotas got from the period before, by meter; part of their capacities.
-    pub rolled_in: BTreeMap<MeterId, Decimal>,
+    /// Parts of the quotas' capacities that the ledger tells apart, by meter.
+    pub parts: BTreeMap<MeterId, QuotaParts>,
+}
+
+/// What a quota's capacity has beside what was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QuotaParts {
+    /// What is from the period before.
+    pub rolled_in: Units,
+    /// How far below zero it may go.
+    pub overdraft: Units,
 }
 
 /// A page of a list, newest first.

@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use crate::domain::amount::Units;
 use crate::domain::counter::{Counter, need};
 use crate::domain::ids::Subject;
+use crate::domain::plan::{MEASURED, QuotaMode};
 use crate::domain::policy::Resolved;
 use crate::gate::CounterReading;
 
@@ -35,6 +36,12 @@ pub struct LimitStatus {
     pub would_refuse: bool,
 }
 
+/// Whether this capacity of the gate has room for more than is ever used, because its quota only measures. One that has
+/// become soft lately has not.
+fn is_measured(quota: &Counter, capacity: Units) -> bool {
+    quota.quota_mode() == Some(QuotaMode::Soft) && capacity >= MEASURED
+}
+
 impl LimitStatus {
     pub(super) fn new<T: Borrow<Subject>>(
         counter: Counter,
@@ -44,11 +51,13 @@ impl LimitStatus {
     ) -> Self {
         let CounterReading { consumed, reserved, room, .. } = *reading;
         let told_capacity = room.filter(|_| counter.is_quota());
-        // What counts without bound has more room at the gate than its capacity leaves.
-        let room = room.filter(|_| counter.kind.is_bounded());
         let capacity = told_capacity
             .and_then(|room| Units::new(room + consumed.get() + reserved.get()))
             .unwrap_or(counter.capacity);
+        let is_measured = is_measured(&counter, capacity);
+        // What counts without bound has more room at the gate than its capacity leaves.
+        let room = room.filter(|_| counter.kind.is_bounded() && !is_measured);
+        let capacity = if is_measured { capacity.saturating_sub(MEASURED) } else { capacity };
         let left = || counter.parameters.room(consumed.get(), reserved.get(), capacity.get());
         let subject: Option<&Subject> = counter.subject(subjects).map(T::borrow);
         let status = Self {

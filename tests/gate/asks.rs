@@ -8,6 +8,7 @@ use tollgate::domain::counter::{Counter, Source};
 use tollgate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind};
 use tollgate::domain::limit::{Class, Kind};
 use tollgate::domain::period::Window;
+use tollgate::domain::plan::QuotaMode;
 use tollgate::domain::policy::Level;
 use tollgate::domain::reservation::{CounterField, OnExcess, OnLate};
 use tollgate::gate::{ReserveMode, Totals};
@@ -171,7 +172,7 @@ pub fn day(capacity: i64) -> Counter {
 
 /// A quota, whose capacity is restored to the gate.
 pub fn quota(name: &[u8; 8]) -> Counter {
-    Counter { source: Source::Quota, ..limit(name, 0) }
+    Counter { source: Source::Quota(QuotaMode::default()), ..limit(name, 0) }
 }
 
 /// As a counter that, where it is missing, is not simply zero.

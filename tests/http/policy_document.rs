@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// The sections of the document and the schemas that they describe.
-const SECTIONS: [(&str, &str); 15] = [
+const SECTIONS: [(&str, &str); 16] = [
     ("PolicyFile", "PolicyFile"),
     ("Meter", "Meter"),
     ("Operation", "Operation"),
@@ -20,6 +20,7 @@ const SECTIONS: [(&str, &str); 15] = [
     ("Tenant", "TenantDocument"),
     ("SubjectPlan", "SubjectPlan"),
     ("Override", "Override"),
+    ("Ban", "Ban"),
     ("SubjectName", "SubjectName"),
 ];
 

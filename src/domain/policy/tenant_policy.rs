@@ -8,13 +8,13 @@ use super::counter::{CounterKey, CounterName, LimitSignature, Resets};
 use super::resolve::{COUNTERS_MAX, Level, Resolved, TooManyCounters};
 use super::snapshot::Policy;
 use crate::domain::algorithms::{Parameters, calendar};
-use crate::domain::amount::{Decimals, Units};
+use crate::domain::amount::{Amount, Decimals};
 use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
 use crate::domain::instant::Instant;
 use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::period::Windows;
-use crate::domain::plan::PlanDefinition;
+use crate::domain::plan::{MEASURED, PeriodTerms, PlanDefinition, QuotaMode};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 
 /// A tenant under one version of the policy.
@@ -37,8 +37,8 @@ pub struct TenantPolicy {
 
 #[derive(Debug)]
 struct QuotaRule {
-    included: Units,
-    max_rollover: Units,
+    mode: QuotaMode,
+    terms: PeriodTerms,
     decimals: Decimals,
     identity: CounterIdentity,
 }
@@ -119,9 +119,9 @@ impl TenantPolicy {
         if counters > COUNTERS_MAX { Err(TooManyCounters(counters)) } else { Ok(resolved) }
     }
 
-    /// How much of what is unused of the meter's quota goes on to the next period at most.
-    pub fn max_rollover(&self, meter: &MeterId) -> Units {
-        self.quotas.get(meter).map_or(Units::ZERO, |quota| quota.max_rollover)
+    /// What a period of the meter's quota opens with; none where there is no such quota.
+    pub fn period_terms(&self, meter: &MeterId) -> Option<PeriodTerms> {
+        self.quotas.get(meter).map(|quota| quota.terms)
     }
 
     /// The counters of every limit and quota that any work of the tenant and of `subjects` may meet at `at_ms`: a
@@ -284,15 +284,15 @@ impl QuotaRule {
         Counter {
             scope_index: 0,
             field: self.identity.field,
-            kind: Kind::Hard,
+            kind: if self.mode == QuotaMode::Soft { Kind::Soft } else { Kind::Hard },
             class: Class::Quota,
             lines: vec![(request.line, 1)],
-            capacity: self.included,
+            capacity: self.terms.included,
             parameters: Parameters::Calendar(calendar::Parameters { window: request.windows.period }),
             since_ms: self.identity.since_ms,
             meter: request.meter.clone(),
             decimals: self.decimals,
-            source: Source::Quota,
+            source: Source::Quota(self.mode),
         }
     }
 }
@@ -398,9 +398,13 @@ impl<'a> Sources<'a> {
             let decimals = self.decimals(&quota.meter);
             let shape = LimitSignature::of_quota(&quota.meter);
             let identity = CounterIdentity::new(&key, shape, 0, &self.policy.generations, resets);
-            let included = quota.included.floor_units(decimals);
-            let max_rollover = quota.max_rollover.map_or(Units::ZERO, |most| most.floor_units(decimals));
-            (quota.meter.clone(), QuotaRule { included, max_rollover, decimals, identity })
+            let units = |amount: Option<Amount>| amount.unwrap_or_default().floor_units(decimals);
+            let terms = PeriodTerms {
+                included: quota.included.floor_units(decimals),
+                max_rollover: units(quota.max_rollover),
+                overdraft: if quota.mode == QuotaMode::Soft { MEASURED } else { units(quota.overdraft) },
+            };
+            (quota.meter.clone(), QuotaRule { mode: quota.mode, terms, decimals, identity })
         });
         quotas.collect()
     }

@@ -17,7 +17,7 @@ use crate::domain::limit::{Class, Kind, Limit, Scope};
 use crate::domain::limited::Limited;
 use crate::domain::meter::{Meter, is_label};
 use crate::domain::operation::Operation;
-use crate::domain::plan::PlanDefinition;
+use crate::domain::plan::{MEASURED, PlanDefinition, Quota, QuotaMode};
 use crate::domain::price::{PRICES_MAX, Price, PriceKey, currency_of};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
 
@@ -151,20 +151,37 @@ impl<'a> Validator<'a> {
         errors.extend(repeated("/quotas", "/meter", plan.quotas.iter().map(|quota| &quota.meter)));
         for (index, quota) in plan.quotas.iter().enumerate() {
             let at = format!("/quotas/{index}");
-            let wrong = self.amount("/included", "/meter", &quota.meter, quota.included);
-            // An unknown meter is one error, not two.
-            let is_its = |error: &FieldError| error.pointer != "/meter";
-            let rollover =
-                quota.max_rollover.map(|most| self.amount("/max_rollover", "/meter", &quota.meter, most));
-            errors.extend(
-                wrong.into_iter().chain(rollover.flatten().filter(is_its)).map(|error| error.under(&at)),
-            );
-            if self.is_light(&quota.meter) {
-                let message = format!("the meter `{}` is not booked, so it can have no quota", quota.meter);
-                errors.push(FieldError::new(format!("{at}/meter"), message));
-            }
+            errors.extend(self.quota(quota).into_iter().map(|error| error.under(&at)));
         }
         errors.extend(self.prices(&plan.prices));
+        errors
+    }
+
+    fn quota(&self, quota: &Quota) -> Vec<FieldError> {
+        let Some(decimals) = self.definitions.decimals(&quota.meter) else {
+            return vec![FieldError::new("/meter", format!("no meter `{}`", quota.meter))];
+        };
+        let mut errors = Vec::new();
+        if self.is_light(&quota.meter) {
+            let message = format!("the meter `{}` is not booked, so it can have no quota", quota.meter);
+            errors.push(FieldError::new("/meter", message));
+        }
+        let optional = [("/max_rollover", quota.max_rollover), ("/overdraft", quota.overdraft)];
+        let named = optional.into_iter().filter_map(|(pointer, amount)| Some((pointer, amount?)));
+        for (pointer, amount) in [("/included", quota.included)].into_iter().chain(named) {
+            match amount.to_units(decimals) {
+                Ok(units) if quota.mode == QuotaMode::Soft && units > MEASURED => {
+                    let most = MEASURED.to_amount(decimals);
+                    let message = format!("must be at most {most}, because the quota only measures");
+                    errors.push(FieldError::new(pointer, message));
+                }
+                Ok(_) => {}
+                Err(error) => errors.push(FieldError::new(pointer, error.to_string())),
+            }
+        }
+        if quota.mode != QuotaMode::Overdraft && quota.overdraft.is_some_and(|amount| !amount.is_zero()) {
+            errors.push(FieldError::new("/overdraft", "is for a quota of mode `overdraft`"));
+        }
         errors
     }
 

@@ -12,6 +12,7 @@ use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{Epoch, MeterId, ReservationId, TenantId};
 use crate::domain::limit::{Class, Kind};
 use crate::domain::period::Window;
+use crate::domain::plan::QuotaMode;
 use crate::domain::reservation::{Body, CounterField, Head, Record, ReservationState};
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit};
@@ -64,7 +65,7 @@ fn limit() -> LimitStatus {
             since_ms: 0,
             meter: MeterId::parse("ocr.page").unwrap(),
             decimals: Decimals::default(),
-            source: Source::Quota,
+            source: Source::Quota(QuotaMode::default()),
         },
         subject: None,
         capacity,

@@ -1,20 +1,17 @@
 //! The shapes of reads: quotas, usage, entries, and comparisons of the gate with the books.
 
-use std::collections::BTreeMap;
-
-use rust_decimal::Decimal;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{LimitAnswer, SubjectAnswer, ack, amount};
-use crate::domain::amount::{Amount, Decimals, Units, signed_amount};
+use crate::domain::amount::{Decimals, Units, signed_amount};
 use crate::domain::checkpoint::{Difference, Figures};
 use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
 use crate::domain::movements::{Account, EntryFlags};
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{
-    ClosedPeriod, QuotaStatus, Ranked, Reconciliation, StoredEntry, UsageFigures,
+    ClosedPeriod, QuotaParts, QuotaStatus, Ranked, Reconciliation, StoredEntry, UsageFigures,
 };
 
 /// A quota of one meter.
@@ -22,7 +19,7 @@ use crate::operations::answers::{
 pub(in crate::http) struct QuotaLineAnswer {
     /// The meter.
     pub(in crate::http) meter: String,
-    /// `hard`.
+    /// `hard`, `soft`, `prepaid` or `overdraft`.
     pub(in crate::http) mode: String,
     /// The plan's included amount for the period.
     pub(in crate::http) included: String,
@@ -259,6 +256,7 @@ impl From<QuotaStatus> for QuotaAnswer {
     fn from(status: QuotaStatus) -> Self {
         let (quotas, limits): (Vec<_>, Vec<_>) =
             status.limits.iter().partition(|limit| limit.counter.is_quota());
+        let parts = |quota: &LimitStatus| status.parts.get(&quota.counter.meter).copied().unwrap_or_default();
         Self {
             tenant: status.tenant.to_string(),
             period: PeriodAnswer {
@@ -268,29 +266,28 @@ impl From<QuotaStatus> for QuotaAnswer {
             },
             source: ack(status.source).into(),
             as_of: rfc3339(status.as_of_ms),
-            quotas: quotas.into_iter().map(|quota| quota_line(quota, &status.rolled_in)).collect(),
+            quotas: quotas.into_iter().map(|quota| quota_line(quota, parts(quota))).collect(),
             limits: limits.into_iter().map(LimitAnswer::from).collect(),
         }
     }
 }
 
-fn quota_line(quota: &LimitStatus, rolled_in: &BTreeMap<MeterId, Decimal>) -> QuotaLineAnswer {
+fn quota_line(quota: &LimitStatus, parts: QuotaParts) -> QuotaLineAnswer {
     let write = |units: Units| amount(units, quota.counter.decimals);
-    let rolled_in = rolled_in.get(&quota.counter.meter).and_then(|amount| Amount::from_decimal(*amount).ok());
-    let rolled_in = rolled_in.map_or(Units::ZERO, |amount| amount.floor_units(quota.counter.decimals));
     let used = quota.consumed.checked_add(quota.reserved).unwrap_or(quota.consumed);
+    let allowed = quota.capacity.saturating_sub(parts.overdraft);
     QuotaLineAnswer {
         meter: quota.counter.meter.to_string(),
-        mode: "hard".into(),
+        mode: quota.counter.quota_mode().unwrap_or_default().as_str().into(),
         included: write(quota.counter.capacity),
-        granted: write(quota.capacity.saturating_sub(rolled_in)),
-        rolled_in: write(rolled_in),
+        granted: write(allowed.saturating_sub(parts.rolled_in)),
+        rolled_in: write(parts.rolled_in),
         adjusted: write(Units::ZERO),
         consumed: write(quota.consumed),
         reserved: write(quota.reserved),
         carried: write(Units::ZERO),
-        overage: write(used.saturating_sub(quota.capacity)),
-        overdraft: write(Units::ZERO),
+        overage: write(used.saturating_sub(allowed)),
+        overdraft: write(parts.overdraft),
         remaining: write(quota.capacity.saturating_sub(used)),
         resets_at: rfc3339(quota.resets_at_ms),
     }

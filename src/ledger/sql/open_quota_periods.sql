@@ -1,8 +1,8 @@
-INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, max_rollover, version)
-SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, w.max_rollover,
+INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, version)
+SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, w.max_rollover, w.overdraft,
     greatest(extract(epoch FROM w.period_start)::bigint, 1)
-FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[])
-    AS w(tenant, meter, period_start, period_end, decimals, included, max_rollover)
+FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[], $8::numeric[])
+    AS w(tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft)
 LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start
 ORDER BY w.tenant, w.meter
 ON CONFLICT DO NOTHING

@@ -10,6 +10,7 @@ use crate::domain::counter::{Counter, least_need, need};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
+use crate::domain::plan::QuotaMode;
 use crate::gate::CounterReading;
 use crate::operations::answers::{Cause, Refusal, RefusalCode, RefusedLimit};
 use crate::operations::limit_status::LimitStatus;
@@ -100,7 +101,10 @@ fn refused_by_one(
     let room = |reserved: i64| limit.counter.parameters.room(consumed, reserved, capacity);
     // What has less left than its figures say refuses by more than these.
     let held_only = reserved > 0 && least.get() <= room(0) && limit.remaining.get() == room(reserved).max(0);
+    let needs_grant = limit.counter.quota_mode().is_some_and(QuotaMode::needs_grant) && !held_only;
+    let wait_ms = wait_ms.filter(|_| !needs_grant);
     let code = match (wait_ms, limit.counter.class) {
+        _ if needs_grant => RefusalCode::BalanceExhausted,
         (None, _) => RefusalCode::ExceedsPlan,
         (Some(_), Class::Rate) => RefusalCode::RateLimited,
         (Some(_), Class::Quota) => RefusalCode::QuotaExceeded,
@@ -128,7 +132,10 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
     let (name, span) = (limit.counter.name(), limit.counter.span());
     let (needs, left, capacity) = (write(needed), write(limit.remaining), write(limit.capacity));
     let Some(wait_ms) = wait_ms else {
-        return format!("{name} needs {needs}, more than its whole capacity {capacity}");
+        return match limit.counter.quota_mode().is_some_and(QuotaMode::needs_grant) {
+            true => format!("{name} needs {needs} and has {left} of {capacity} left; only a grant helps"),
+            false => format!("{name} needs {needs}, more than its whole capacity {capacity}"),
+        };
     };
     if limit.counter.is_interval() {
         let (seconds, next) = (limit.window_seconds(), rfc3339(limit.resets_at_ms));

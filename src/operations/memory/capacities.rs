@@ -91,7 +91,8 @@ pub(super) fn at_gate(field: CounterField, booked: BookedCapacity) -> QuotaCapac
 
 /// What a period of this quota opens with, as policy has it now.
 pub(super) fn terms_of(entry: &TenantEntry, quota: &Counter) -> PeriodTerms {
-    PeriodTerms { included: quota.capacity, max_rollover: entry.policy.max_rollover(&quota.meter) }
+    let of_policy = entry.policy.period_terms(&quota.meter).unwrap_or_default();
+    PeriodTerms { included: quota.capacity, ..of_policy }
 }
 
 /// The tenant's quota of this meter, in the period of `at_ms`.

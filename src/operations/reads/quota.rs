@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use rust_decimal::Decimal;
 
 use super::Reads;
-use crate::domain::amount::Units;
+use crate::domain::amount::{Amount, Units};
 use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, Subject};
 use crate::domain::movements::Account;
+use crate::domain::plan::MEASURED;
 use crate::domain::policy::Resolved;
 use crate::domain::reservation::SubjectHash;
 use crate::gate::{Cold, CounterReading, PeekedCounters};
-use crate::operations::answers::QuotaStatus;
+use crate::operations::answers::{QuotaParts, QuotaStatus};
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::limit_status::limit_statuses;
 use crate::operations::memory::{Asks, cold_subjects};
@@ -32,33 +33,44 @@ impl Reads {
         }
         match self.quota_at_gate(&entry, request.subject.as_ref(), &mut at_ms).await {
             Ok((resolved, readings)) => {
-                let rolled_in = self.rolled_in(&entry, &resolved, at_ms).await.unwrap_or_default();
+                let parts = self.parts(&entry, &resolved, at_ms).await.unwrap_or_default();
                 let status = answer(&entry, resolved, request, readings, at_ms, Ack::Gate);
-                Ok(QuotaStatus { rolled_in, ..status })
+                Ok(QuotaStatus { parts, ..status })
             }
             Err(OperationError::GateUnavailable(_)) => self.quota_from_ledger(&entry, request, at_ms).await,
             Err(error) => Err(error),
         }
     }
 
-    /// What the period before has left over to each quota, where something may roll over. The gate has one figure for
-    /// all that a quota may use, so the ledger is asked.
-    async fn rolled_in(
+    /// The parts of each quota's capacity, for which the gate has one figure. The ledger is asked only where policy has
+    /// more than what was granted.
+    async fn parts(
         &self,
         entry: &TenantEntry,
         resolved: &Resolved,
         at_ms: i64,
-    ) -> Answer<BTreeMap<MeterId, Decimal>> {
-        let rolls =
-            |counter: &Counter| counter.is_quota() && entry.policy.max_rollover(&counter.meter) > Units::ZERO;
-        if !resolved.counters.iter().any(rolls) {
+    ) -> Answer<BTreeMap<MeterId, QuotaParts>> {
+        let quotas = || resolved.counters.iter().filter(|counter| counter.is_quota());
+        let has_parts = |quota: &Counter| {
+            let terms = entry.policy.period_terms(&quota.meter).unwrap_or_default();
+            terms.max_rollover > Units::ZERO || terms.overdraft > Units::ZERO
+        };
+        if !quotas().any(has_parts) {
             return Ok(BTreeMap::new());
         }
         let balances = self.core.ledger.balances_of(&entry.definition.id, at_ms).await?;
-        Ok(balances
-            .into_iter()
-            .map(|balance| (balance.meter.clone(), balance.of(Account::RolledIn)))
-            .collect())
+        let parts = |quota: &Counter| {
+            let balance = balances.iter().find(|balance| balance.meter == quota.meter)?;
+            let units = |amount: Decimal| {
+                Amount::from_decimal(amount).unwrap_or_default().floor_units(quota.decimals)
+            };
+            let overdraft = units(balance.overdraft.unwrap_or_default());
+            let rolled_in = units(balance.of(Account::RolledIn));
+            // What only measures has no bound, and none is shown.
+            let overdraft = if overdraft >= MEASURED { Units::ZERO } else { overdraft };
+            Some((quota.meter.clone(), QuotaParts { rolled_in, overdraft }))
+        };
+        Ok(quotas().filter_map(parts).collect())
     }
 
     /// The figures of the gate. `at_ms` moves to the gate's time where that is in other windows.
@@ -125,9 +137,9 @@ impl Reads {
     ) -> Answer<QuotaStatus> {
         let resolved = shown(entry, request.subject.as_ref(), at_ms);
         let readings = self.memory.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
-        let rolled_in = self.rolled_in(entry, &resolved, at_ms).await?;
+        let parts = self.parts(entry, &resolved, at_ms).await?;
         let status = answer(entry, resolved, request, readings, at_ms, Ack::Ledger);
-        Ok(QuotaStatus { rolled_in, ..status })
+        Ok(QuotaStatus { parts, ..status })
     }
 }
 
@@ -164,6 +176,6 @@ fn answer(
         source,
         as_of_ms: now_ms,
         limits: limit_statuses(resolved, request.subject.as_slice(), &readings, now_ms),
-        rolled_in: BTreeMap::new(),
+        parts: BTreeMap::new(),
     }
 }
