@@ -14,6 +14,7 @@ use tollgate::domain::ids::{
 };
 use tollgate::domain::limit::{Class, Kind};
 use tollgate::domain::period::Window;
+use tollgate::domain::plan::QuotaMode;
 use tollgate::domain::policy::Level;
 use tollgate::domain::reservation::{Body, BodyDetails, CounterField, LineRule, OnExcess, OnLate};
 use tollgate::gate::{
@@ -279,7 +280,7 @@ impl World {
             since_ms: 0,
             meter: MeterId::parse("ocr.page").unwrap(),
             decimals: Decimals::default(),
-            source: Source::Quota,
+            source: Source::Quota(QuotaMode::default()),
         }
     }
 }

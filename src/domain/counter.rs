@@ -232,9 +232,8 @@ impl Counter {
             }
             _ => self.parameters,
         };
-        let is_told = self.is_quota() && self.kind.refuses();
         let capacity =
-            if is_told { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.refuses_above()) };
+            if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.refuses_above()) };
         CounterRef {
             scope_index: self.scope_index,
             field: self.field,
