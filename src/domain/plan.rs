@@ -64,6 +64,33 @@ pub struct Quota {
     /// without overdrafts read that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft: Option<Amount>,
+    /// At which percentages of it its tenant gets a notice; 50, 80, 90 and 100 where they are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notices_percent: Option<Vec<u8>>,
+}
+
+impl Quota {
+    /// The thresholds of its notices.
+    pub fn thresholds(&self) -> Thresholds {
+        Thresholds::of(self.notices_percent.as_deref().unwrap_or(&[50, 80, 90, 100]))
+    }
+}
+
+/// Percentages from 1 to 100, each once: a bit for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Thresholds(u128);
+
+impl Thresholds {
+    /// These percentages; others than 1 to 100 are left out.
+    pub fn of(percents: &[u8]) -> Self {
+        let valid = percents.iter().filter(|percent| (1..=100).contains(*percent));
+        Self(valid.fold(0, |bits, percent| bits | 1 << *percent))
+    }
+
+    /// Each of them, the lowest first.
+    pub fn percents(self) -> Vec<i16> {
+        (1..=100).filter(|percent| self.0 >> percent & 1 == 1).collect()
+    }
 }
 
 /// What a quota's period opens with: it stays as it is when the plan changes.
@@ -75,6 +102,8 @@ pub struct PeriodTerms {
     pub max_rollover: Units,
     /// How far below zero it may go; [`MEASURED`] where it only measures.
     pub overdraft: Units,
+    /// At which percentages its tenant gets a notice.
+    pub thresholds: Thresholds,
 }
 
 /// A plan as it is stored.

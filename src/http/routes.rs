@@ -96,6 +96,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/usage", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/notices", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements/draft", Access::TenantRead),
     route(Method::GET, "/v1/reports/usage", Access::Report),
     route(Method::GET, "/v1/reports/entries", Access::Report),
@@ -179,6 +180,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(reports::report_leaked)
         .service(reports::report_rollover)
         .service(tenants::list_reservations)
+        .service(tenants::list_notices)
         .service(statements::draft_statement)
         .service(reports::report_usage)
         .service(reports::report_reconciliation)

@@ -2,6 +2,7 @@
 
 pub(super) mod check;
 pub(super) mod decision;
+mod notices;
 mod reports;
 mod statements;
 
@@ -20,6 +21,7 @@ use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{Cause, RefusedLimit, Reservation, Reserved, ReservedLine};
 use crate::operations::requests::Ack;
 
+pub(super) use notices::NoticeRow;
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
 pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, RolloverRow, TopRow, UsageRow};

@@ -7,11 +7,13 @@ use super::auth::TenantInPath;
 use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{QuotaAnswer, ReservationAnswer, UsageRow};
+use super::shapes::{NoticeRow, QuotaAnswer, ReservationAnswer, UsageRow};
 use super::state::State;
 use crate::domain::reservation::ReservationState;
 use crate::domain::usage::{Granularity, GroupBy};
-use crate::operations::requests::{QuotaRequest, ReservationsRequest, UsageRequest};
+use crate::operations::requests::{
+    NoticeFilter, NoticesRequest, QuotaRequest, ReservationsRequest, UsageRequest,
+};
 
 /// How usage may be cut in time.
 pub(super) const GRANULARITIES: &[(&str, Granularity)] =
@@ -26,6 +28,8 @@ const STATES: &[(&str, ReservationState)] = &[
     ("released", ReservationState::Released),
     ("expired", ReservationState::Expired),
 ];
+
+const NOTICE_STATES: &[(&str, bool)] = &[("raised", false), ("resolved", true)];
 
 /// What is left now of quotas and limits.
 #[utoipa::path(
@@ -139,4 +143,31 @@ pub(super) async fn list_reservations(
     let asked = ReservationsRequest { tenant: tenant.0, state: in_state, subject, meter, counted_by, page };
     let rows = state.read(state.operations.reads.list_reservations(asked)).await?;
     listing.answer(&state.cursor_key, rows.map(ReservationAnswer::from))
+}
+
+/// Thresholds of quotas that booked usage has reached, and forecasts that it runs out before its period ends.
+#[utoipa::path(
+    tag = "tenant",
+    params(
+        ("tenant" = String, Path, description = "The tenant."),
+        ("status" = Option<String>, Query, description = "`raised` for those that hold, `resolved` for those that do no longer."),
+        ("meter" = Option<String>, Query, description = "Only of this meter."),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((status = 200, description = "Notices, newest first.", body = List<NoticeRow>))
+)]
+#[get("/v1/tenants/{tenant}/notices")]
+pub(super) async fn list_notices(
+    state: web::Data<State>,
+    tenant: TenantInPath,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let (listing, page) = Listing::begin(&request, &mut query, &state.cursor_key, "")?;
+    let is_resolved = query.word("status", NOTICE_STATES)?;
+    let filter = NoticeFilter { tenant: tenant.0, meter: query.parsed("meter")?, is_resolved };
+    query.finish()?;
+    let rows = state.read(state.operations.reads.list_notices(NoticesRequest { filter, page })).await?;
+    listing.answer(&state.cursor_key, rows.map(NoticeRow::from))
 }

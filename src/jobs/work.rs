@@ -18,13 +18,23 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 7] =
-    [Job::Restore, Job::Periods, Job::Grants, Job::Close, Job::Partitions, Job::Keys, Job::Retention];
+pub(super) const ALL: [Job; 8] = [
+    Job::Restore,
+    Job::Periods,
+    Job::Grants,
+    Job::Close,
+    Job::Notices,
+    Job::Partitions,
+    Job::Keys,
+    Job::Retention,
+];
 
 const MINUTE_MS: i64 = 60_000;
 const MONTHS_AHEAD_MS: i64 = 62 * 24 * 60 * MINUTE_MS;
 /// How many times a run is tried while a server does not answer.
 const TRIES: usize = 5;
+/// Of how many quotas notices are raised in one transaction.
+const QUOTAS: usize = 2_000;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long sealing keys waits until everything that the gate had admitted when it began is booked.
 const BOOKS_WITHIN: Duration = Duration::from_secs(10);
@@ -36,6 +46,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Periods => PERIODS,
         Job::Grants => "grants",
         Job::Close => CLOSE,
+        Job::Notices => "notices",
         Job::Partitions => "partitions",
         Job::Keys => "keys",
         Job::Retention => "retention",
@@ -50,7 +61,7 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
 /// The next time at which the job is due. Missed times are not made good one by one.
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
-        Job::Restore | Job::Grants => MINUTE_MS,
+        Job::Restore | Job::Grants | Job::Notices => MINUTE_MS,
         Job::Periods | Job::Close => 5 * MINUTE_MS,
         Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
@@ -109,6 +120,10 @@ async fn once(
             let done = operations.periods.close(manner, options.close_grace).await?;
             let verb = if manner.dry_run { "would close" } else { "closed" };
             Ok(format!("{verb} {} periods; {} wait", done.closed, done.waiting))
+        }
+        Job::Notices => {
+            let done = ledger.raise_quota_notices(operations.now_ms(), QUOTAS).await?;
+            Ok(format!("raised {} notices and resolved {}", done.raised, done.resolved))
         }
         Job::Partitions => {
             let now_ms = operations.now_ms();

@@ -55,6 +55,7 @@ mod policy_write;
 mod prepared;
 pub mod quarantine;
 mod query;
+mod quota_notices;
 pub mod quotas;
 pub mod reconciliations;
 pub mod repeats;
@@ -109,6 +110,7 @@ pub use policy::{
     SharedChange, StoredObject, StoredPolicy, StoredTenant, TenantCursor, TenantSince, WrittenObject,
 };
 pub use quarantine::{QuarantineStatus, Quarantined};
+pub use quota_notices::{NoticeChanges, NoticeCursor, NoticeFilter, QuotaNotice};
 pub use quotas::QuotaCapacity;
 pub use reconciliations::{Reconciliation, ReconciliationCursor, ReconciliationFilter};
 pub use repeats::RepeatToUndo;

@@ -263,6 +263,12 @@ async fn lock_tenants(connection: &mut AsyncPgConnection, openings: &[Opening]) 
     Ok(())
 }
 
+/// As an array that Postgres reads: an array of arrays has to be rectangular.
+fn thresholds(opening: &Opening) -> String {
+    let percents = opening.terms.thresholds.percents();
+    format!("{{{}}}", percents.iter().map(i16::to_string).collect::<Vec<_>>().join(","))
+}
+
 /// The first version is the period's start in seconds, so later periods always have higher versions.
 async fn insert(
     connection: &mut AsyncPgConnection,
@@ -283,7 +289,8 @@ async fn insert(
         )
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.included))
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover))
-        .bind::<Array<Numeric>, _>(amounts(|terms| terms.overdraft));
+        .bind::<Array<Numeric>, _>(amounts(|terms| terms.overdraft))
+        .bind::<Array<Text>, _>(openings.iter().map(thresholds).collect::<Vec<_>>());
     Ok(Prepared(insert).load(connection).await?)
 }
 

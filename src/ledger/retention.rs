@@ -121,6 +121,12 @@ impl Ledger {
             .await
     }
 
+    /// Drops notices of quotas that were raised longer ago than this, at most `chunk` in one transaction. Returns how
+    /// many.
+    pub async fn drop_quota_notices(&self, days: i64, chunk: usize) -> Result<usize, LedgerError> {
+        self.drop_in_chunks(|| sql_query(include_str!("sql/drop_quota_notices.sql")), chunk, Some(days)).await
+    }
+
     /// Drops undone repeats of epochs that are over, at most `chunk` in one transaction. Returns how many.
     pub async fn drop_repeats(&self, chunk: usize) -> Result<usize, LedgerError> {
         self.drop_in_chunks(|| sql_query(include_str!("sql/drop_repeats.sql")), chunk, None).await

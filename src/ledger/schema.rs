@@ -420,6 +420,21 @@ diesel::table! {
 }
 
 diesel::table! {
+    quota_notices (tenant, meter, period_start, percent) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        period_end -> Timestamptz,
+        percent -> Int2,
+        consumed -> Numeric,
+        allowance -> Numeric,
+        runs_out_at -> Nullable<Timestamptz>,
+        raised_at -> Timestamptz,
+        resolved_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
     quota_periods (tenant, meter, period_start) {
         tenant -> Text,
         meter -> Text,
@@ -432,6 +447,7 @@ diesel::table! {
         delivered_at -> Nullable<Timestamptz>,
         max_rollover -> Numeric,
         overdraft -> Numeric,
+        notices_percent -> Array<Nullable<Int2>>,
     }
 }
 
@@ -602,6 +618,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     policy_objects,
     policy_version,
     quarantine,
+    quota_notices,
     quota_periods,
     reconciliations,
     repeats,

@@ -13,8 +13,8 @@ use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::requests::{Ack, Role};
 
 pub use crate::ledger::{
-    AuditRecord, ClosedPeriod, JobState, LastRun, Ranked, Reconciliation, StoredEntry, StoredGrant,
-    UsageFigures,
+    AuditRecord, ClosedPeriod, JobState, LastRun, QuotaNotice, Ranked, Reconciliation, StoredEntry,
+    StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 

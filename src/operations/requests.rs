@@ -16,7 +16,7 @@ use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
-pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner};
+pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,6 +259,15 @@ pub struct EntriesRequest {
 pub struct LeakedRequest {
     /// Which of them, and when they expired.
     pub filter: ExpiredFilter,
+    /// Which page.
+    pub page: Page,
+}
+
+/// Notices of a tenant's quotas.
+#[derive(Debug, Clone)]
+pub struct NoticesRequest {
+    /// Which of them.
+    pub filter: NoticeFilter,
     /// Which page.
     pub page: Page,
 }

@@ -227,6 +227,8 @@ label! {
         Grants = "grants",
         /// Periods that have ended are closed.
         Close = "close",
+        /// Thresholds and forecasts of quotas are raised and resolved.
+        Notices = "notices",
         /// Months of the entries are made ahead.
         Partitions = "partitions",
         /// Keys that were used are sealed into filters.

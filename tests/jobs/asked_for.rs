@@ -80,6 +80,9 @@ async fn the_command_line_runs_a_job_and_prints_what_it_ended_with() {
     let output = app.command(&[&["job", "list"], &given[..]].concat());
     let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["job"].as_str().unwrap()).collect();
-    assert_eq!(names, ["close", "grants", "keys", "partitions", "periods", "restore", "retention"]);
+    assert_eq!(
+        names,
+        ["close", "grants", "keys", "notices", "partitions", "periods", "restore", "retention"]
+    );
     app.finish().await;
 }

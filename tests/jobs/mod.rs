@@ -5,6 +5,7 @@ mod claims;
 mod close;
 mod instances;
 mod leap;
+mod notices;
 mod periods;
 mod restore;
 mod retention;

@@ -182,6 +182,11 @@ impl<'a> Validator<'a> {
         if quota.mode != QuotaMode::Overdraft && quota.overdraft.is_some_and(|amount| !amount.is_zero()) {
             errors.push(FieldError::new("/overdraft", "is for a quota of mode `overdraft`"));
         }
+        let percents = quota.notices_percent.as_deref().unwrap_or_default();
+        if let Some(at) = percents.iter().position(|percent| !(1..=100).contains(percent)) {
+            errors.push(FieldError::new(format!("/notices_percent/{at}"), "must be 1 to 100"));
+        }
+        errors.extend(repeated("/notices_percent", "", percents.iter()));
         errors
     }
 

@@ -39,6 +39,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "subject" => SubjectId::schema(),
         "kind" => SubjectKind::schema(),
         "from" | "to" => Instant::schema(),
+        "status" if pattern.ends_with("/notices") => text().enum_values(Some(["raised", "resolved"])).into(),
         "status" => ReservationState::schema(),
         "reservation" => uuid(),
         "limit" => page(),

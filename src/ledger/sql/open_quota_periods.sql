@@ -1,8 +1,8 @@
-INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, version)
-SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, w.max_rollover, w.overdraft,
+INSERT INTO quota_periods (tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, notices_percent, version)
+SELECT w.tenant, w.meter, w.period_start, coalesce(c.first_period_end, w.period_end), w.decimals, w.included, w.max_rollover, w.overdraft, w.notices_percent::smallint[],
     greatest(extract(epoch FROM w.period_start)::bigint, 1)
-FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[], $8::numeric[])
-    AS w(tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft)
+FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::numeric[], $7::numeric[], $8::numeric[], $9::text[])
+    AS w(tenant, meter, period_start, period_end, decimals, included, max_rollover, overdraft, notices_percent)
 LEFT JOIN calendars c ON c.tenant = w.tenant AND c.from_at = w.period_start
 ORDER BY w.tenant, w.meter
 ON CONFLICT DO NOTHING

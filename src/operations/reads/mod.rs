@@ -5,6 +5,7 @@ mod entries;
 mod health;
 mod leaked;
 mod lists;
+mod notices;
 mod quota;
 mod reconciliations;
 mod rollover;

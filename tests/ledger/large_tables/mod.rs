@@ -15,8 +15,8 @@ use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
-    ExpiredCursor, ExpiredFilter, Ledger, LedgerError, ReconciliationFilter, ReservationFilter, RestoreAsk,
-    TenantCursor, TopQuery, UsageQuery,
+    ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter, ReservationFilter,
+    RestoreAsk, TenantCursor, TopQuery, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -80,6 +80,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "open_next_periods",
             "periods_to_close",
             "close_periods",
+            "raise_quota_notices",
+            "drop_quota_notices",
             "note_delivered",
             "begin_grant",
             "forgo_grant",
@@ -388,6 +390,11 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
         });
         plans.of("closed_periods", ledger.closed_periods(&filter, last.as_ref(), 50)).await;
     }
+    let of_one = NoticeFilter { tenant: tenant("tenant-7"), meter: None, is_resolved: None };
+    let first = plans.of("quota_notices", ledger.quota_notices(&of_one, None, 50)).await;
+    let last = first.last().map(|last| (last.raised_at, last.meter.clone(), last.percent));
+    assert_eq!(first.len(), 50);
+    plans.of("quota_notices", ledger.quota_notices(&of_one, last.as_ref(), 50)).await;
     for (tenant, by) in [(None, Consumer::Tenant), (a_few_hours.tenant.clone(), Consumer::Subject)] {
         let top = TopQuery {
             meter: meter("ocr.page"),
