@@ -34,6 +34,7 @@ pub mod meter;
 pub mod money;
 pub mod movements;
 pub mod operation;
+pub mod pace;
 pub mod parked;
 pub mod period;
 pub mod plan;

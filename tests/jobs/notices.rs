@@ -94,6 +94,9 @@ async fn a_forecast_says_when_the_quota_is_used_up_and_is_resolved_when_the_pace
     // Twenty in five days: a hundred in twenty-five.
     assert_eq!((&row["kind"], &row["runs_out_at"]), (&json!("forecast"), &json!("2026-03-26T00:00:00Z")));
     assert!(row.get("percent").is_none(), "{row}");
+    let quota = app.quota().await;
+    let pace = ["burn_per_day", "runs_out_at"].map(|field| quota.text(&format!("/quotas/0/{field}")));
+    assert_eq!(pace, ["4", "2026-03-26T00:00:00Z"], "the quota answer says the same");
     app.move_clock("2026-03-07T04:48:00Z").await;
     assert_eq!(run(&app).await, changes(0, 1), "at this pace all of it lasts until the end");
     app.finish().await;

@@ -9,6 +9,7 @@ use crate::domain::checkpoint::{Difference, Figures};
 use crate::domain::ids::MeterId;
 use crate::domain::instant::rfc3339;
 use crate::domain::movements::{Account, EntryFlags};
+use crate::domain::pace::Pace;
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{
     ClosedPeriod, QuotaParts, QuotaStatus, Ranked, Reconciliation, StoredEntry, UsageFigures,
@@ -43,6 +44,11 @@ pub(in crate::http) struct QuotaLineAnswer {
     pub(in crate::http) remaining: String,
     /// When the period ends.
     pub(in crate::http) resets_at: String,
+    /// What is used in a day, from the period's start until now. Held units do not count.
+    pub(in crate::http) burn_per_day: String,
+    /// When it is used up at that pace, if that is before the period ends; absent before a tenth of it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) runs_out_at: Option<String>,
 }
 
 /// A billing period.
@@ -276,6 +282,9 @@ fn quota_line(quota: &LimitStatus, parts: QuotaParts) -> QuotaLineAnswer {
     let write = |units: Units| amount(units, quota.counter.decimals);
     let used = quota.consumed.checked_add(quota.reserved).unwrap_or(quota.consumed);
     let allowed = quota.capacity.saturating_sub(parts.overdraft);
+    let consumed = quota.consumed;
+    let pace = |period| Pace { period, at_ms: quota.as_of_ms, consumed, allowance: allowed };
+    let pace = quota.counter.window().map(pace);
     QuotaLineAnswer {
         meter: quota.counter.meter.to_string(),
         mode: quota.counter.quota_mode().unwrap_or_default().as_str().into(),
@@ -290,6 +299,8 @@ fn quota_line(quota: &LimitStatus, parts: QuotaParts) -> QuotaLineAnswer {
         overdraft: write(parts.overdraft),
         remaining: write(quota.capacity.saturating_sub(used)),
         resets_at: rfc3339(quota.resets_at_ms),
+        burn_per_day: write(pace.map_or(Units::ZERO, Pace::per_day)),
+        runs_out_at: pace.and_then(Pace::runs_out_at_ms).map(rfc3339),
     }
 }
 

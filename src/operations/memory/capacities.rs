@@ -1,5 +1,7 @@
 //! Capacities that have changed in the books: the gate gets them at once, or as soon as it can.
 
+use futures::{StreamExt, stream};
+
 use super::Memory;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, TenantId};
@@ -11,6 +13,8 @@ use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::policy_store::TenantEntry;
 
+/// To how many tenants capacities are sent at once: a cold one is restored, which takes a connection of the ledger.
+const SENT_AT_ONCE: usize = 4;
 /// How often a cold tenant is restored to tell it a capacity.
 const TRIES: usize = 3;
 
@@ -54,7 +58,7 @@ impl Memory {
         self.restore_cold_tenant(entry, epoch, last_id, self.core.gate_now_ms()).await
     }
 
-    /// Sends every capacity that the gate lacks, tenant by tenant. Returns how many it has now.
+    /// Sends every capacity that the gate lacks, a few tenants at once. Returns how many it has now.
     pub(in crate::operations) async fn send_untold_capacities(&self) -> Answer<u64> {
         const PAGE: usize = 500;
         let (mut told, mut after) = (0, None);
@@ -62,11 +66,16 @@ impl Memory {
             let page = self.core.ledger.untold_capacities(after.as_ref(), PAGE).await?;
             let Some((tenant, meter, _)) = page.last() else { return Ok(told) };
             after = Some((tenant.clone(), meter.clone()));
-            for (tenant, meter, version) in page {
-                match self.send_untold(&tenant, &meter, version).await {
+            let mut sending = stream::iter(page)
+                .map(async |(tenant, meter, version)| {
+                    self.send_untold(&tenant, &meter, version).await.map_err(|error| (tenant, error))
+                })
+                .buffer_unordered(SENT_AT_ONCE);
+            while let Some(sent) = sending.next().await {
+                match sent {
                     Ok(()) => told += 1,
-                    Err(error) if error.is_server_away() => return Err(error),
-                    Err(error) => {
+                    Err((_, error)) if error.is_server_away() => return Err(error),
+                    Err((tenant, error)) => {
                         let item = format!("tenant {tenant}");
                         self.core.damage.pass_over(Work::Capacity, &item, &error).await;
                     }
