@@ -33,22 +33,26 @@ pub(super) struct Candidate {
 /// How much goes on, and into which period.
 pub(super) type Rollover = (Amount, Window);
 
-/// What goes on of each of these periods, by tenant, meter and start; each tenant's meter is named once. Opens the next
-/// periods and raises the versions of their capacities. Nothing goes on where there is no next period that is open: the
-/// tenant has lost the quota, or that period is closed already.
+/// What goes on of each of these periods, by tenant, meter and start; each tenant's meter is named once. Raises the
+/// versions of the capacities into which something goes. Nothing goes on where there is no next period that is open:
+/// the tenant has lost the quota, or that period is closed already.
+///
+/// Opens the next period of each quota that may roll over, also where nothing does now. A period in which nothing is
+/// used would otherwise be open, and roll over, only if a job ran in time.
 pub(super) async fn prepare(
     connection: &mut AsyncPgConnection,
     partition: Partition,
-    candidates: Vec<Candidate>,
+    mut candidates: Vec<Candidate>,
     now_ms: i64,
 ) -> Result<HashMap<PeriodKey, Rollover>, LedgerError> {
-    let rolling = rolling(connection, candidates).await?;
-    if rolling.is_empty() {
+    candidates.retain(|candidate| candidate.max_rollover > Decimal::ZERO);
+    if candidates.is_empty() {
         return Ok(HashMap::new());
     }
-    capacities::lock_tenants(connection, rolling.iter().map(|(candidate, _)| &candidate.tenant)).await?;
-    let openings: Vec<_> = rolling.iter().filter_map(|(candidate, _)| candidate.opening(partition)).collect();
+    capacities::lock_tenants(connection, candidates.iter().map(|candidate| &candidate.tenant)).await?;
+    let openings: Vec<_> = candidates.iter().filter_map(|candidate| candidate.opening(partition)).collect();
     quotas::open_all(connection, partition, &openings).await?;
+    let rolling = rolling(connection, candidates).await?;
     let next = next_periods(connection, &rolling).await?;
     let mut prepared = HashMap::new();
     for (candidate, amount) in rolling {
@@ -79,8 +83,7 @@ async fn rolling(
     connection: &mut AsyncPgConnection,
     mut candidates: Vec<Candidate>,
 ) -> Result<Vec<(Candidate, Amount)>, LedgerError> {
-    candidates
-        .retain(|candidate| candidate.max_rollover > Decimal::ZERO && candidate.available > Decimal::ZERO);
+    candidates.retain(|candidate| candidate.available > Decimal::ZERO);
     if candidates.is_empty() {
         return Ok(Vec::new());
     }

@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rstest::rstest;
 use serde_json::{Value, json};
 use tollgate::app::Role;
 use tollgate::ledger::{Closed, Manner, VerifyOptions, verify};
 
+use crate::http::events::{event, send};
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 
@@ -226,6 +230,69 @@ async fn a_rollover_that_is_changed_is_found_and_named() {
         as_owner(&app.database, undo).await.unwrap();
     }
     app.finish().await;
+}
+
+/// What a year has in one month: pages of events and, in some months, of a grant with a priority.
+type Month = (u32, Option<(u32, u8)>);
+
+fn a_year(seed: u64) -> Vec<Month> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let grant = |random: &mut StdRng| (random.random_range(1..40), random.random_range(40..60));
+    (0..12)
+        .map(|_| {
+            let pages = if random.random_bool(0.2) { 0 } else { random.random_range(1..90) };
+            (pages, random.random_bool(0.5).then(|| grant(&mut random)))
+        })
+        .collect()
+}
+
+/// The books and the entries of closes after such a year, closed each month or, after ten months without a run, at its
+/// end.
+async fn books_of(year: &[Month], in_time: bool) -> [Vec<String>; 2] {
+    let app = at("2026-01-02T00:00:00Z", "25").await;
+    for (month, (amount, grant)) in (1..).zip(year) {
+        app.move_clock(&format!("2026-{month:02}-10T12:00:00Z")).await;
+        app.drained().await;
+        if in_time || month == 11 {
+            while run(&app).await.closed > 0 {}
+        }
+        if let Some((granted, priority)) = grant {
+            let (next_year, next) = (2026 + month / 12, month % 12 + 1);
+            let body = json!({
+                "tenant": "acme", "meter": "page", "amount": granted.to_string(), "kind": "promotional",
+                "priority": priority, "expires_at": format!("{next_year}-{next:02}-01T00:00:00Z")
+            });
+            app.post_keyed("/v1/admin/grants", &format!("grant-{month}"), body).await.expect(201);
+            app.drained().await;
+        }
+        if *amount > 0 {
+            send(&app, &event(&format!("event-{month}"), *amount, None)).await;
+        }
+        app.drained().await;
+        app.app().operations.grants.follow().await.unwrap();
+    }
+    app.move_clock("2027-01-10T12:00:00Z").await;
+    app.drained().await;
+    while run(&app).await.closed > 0 {}
+    app.drained().await;
+    let entries = "SELECT period_start AT TIME ZONE 'UTC' AS start, happened_at AT TIME ZONE 'UTC' AS at, credit, debit, \
+        amount::float8 AS a FROM entries WHERE class = 'period' ORDER BY 2, 1, 3, 4";
+    let books = [rows(&app.database, BOOKS).await, rows(&app.database, entries).await];
+    app.finish().await;
+    books
+}
+
+#[rstest]
+#[case(1)]
+#[case(6)]
+#[case(14)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_year_whose_closes_were_late_has_the_books_of_one_that_was_closed_in_time(#[case] seed: u64) {
+    let year = a_year(seed);
+    let (in_time, late) = tokio::join!(books_of(&year, true), books_of(&year, false));
+    assert_eq!(in_time[0].len(), 13, "each month, also without use, and the open one: {in_time:?}");
+    assert!(in_time[1].iter().any(|entry| entry.contains("rolled_in")), "{in_time:?}");
+    assert_eq!(late, in_time, "{year:?}");
 }
 
 #[tokio::test]
