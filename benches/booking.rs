@@ -99,6 +99,7 @@ impl Books {
             statement_timeout: wait,
             role: None,
             idempotency_horizon: Duration::from_secs(35 * 86_400),
+            close_grace: Duration::from_secs(3_600),
         };
         let url = options.url.clone();
         tokio::task::spawn_blocking(move || migrate(&url)).await.unwrap();

@@ -167,6 +167,7 @@ fn ledger_options(settings: &Settings) -> LedgerOptions {
         idempotency_horizon: Duration::from_secs(
             settings.ledger.idempotency_horizon_days.saturating_mul(86_400),
         ),
+        close_grace: Duration::from_secs(settings.ledger.close_grace_seconds),
     }
 }
 

@@ -4,11 +4,17 @@
 //! Everything follows from totals: from what a line held and had consumed before, and has after. The rise of the
 //! consumed total is taken from the hold, as far as the event ends it, and otherwise from what is available. Any other
 //! part of the hold that ends is returned.
+//!
+//! Once the period is closed, open holds have been carried over: what becomes of them is booked where they stand then.
+//! Other facts are corrections there. What returns of a carried hold is left to the job that closes periods, since how
+//! much of it is available again depends on what the period had left.
 
-use super::amount::Units;
+use super::amount::{Amount, Units};
 use super::entry::PostedLine;
 use super::event::{Change, Event};
-use super::movements::gate;
+use super::ids::MeterId;
+use super::movements::{Movement, gate};
+use super::open_periods::{OpenPeriods, UnknownCalendar};
 use super::period::Window;
 use super::reservation::{BodyDetails, Head, LineUnits, Record, ReservationState};
 
@@ -17,8 +23,23 @@ use super::reservation::{BodyDetails, Head, LineUnits, Record, ReservationState}
 pub struct Booking {
     /// The lines that move; none for an `extend`.
     pub lines: Vec<PostedLine>,
+    /// What returns of holds that were carried over; nothing of it is in `lines`.
+    pub returned: Vec<CarriedReturn>,
     /// The reservation's whole record after the event.
     pub after: Record,
+}
+
+/// A part of a hold that returns in a later period than its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarriedReturn {
+    /// The reservation's line, from 0.
+    pub line: u8,
+    /// Its meter.
+    pub meter: MeterId,
+    /// Where it stands.
+    pub period: Window,
+    /// How much, above zero.
+    pub amount: Amount,
 }
 
 /// Why an event cannot be booked and goes to quarantine.
@@ -47,6 +68,9 @@ pub enum BookError {
     /// An instant that the books cannot represent.
     #[error("an instant lies outside the years 1970 to 9999")]
     Instant,
+    /// Nothing says which period follows its closed one.
+    #[error(transparent)]
+    Calendar(#[from] UnknownCalendar),
     /// A reserve that consumes, or a usage that holds.
     #[error("a new reservation in state {0} is not what its event says")]
     WrongState(ReservationState),
@@ -59,10 +83,11 @@ pub fn is_bookable_instant(ms: i64) -> bool {
     (0..=LAST_INSTANT_MS).contains(&ms)
 }
 
-/// Books `event`, given the reservation's record as booked `before` it (none for a new one).
+/// Books `event`, given the reservation's record as booked `before` it (none for a new one), in its period or in the one
+/// of `open` where its units stand by then.
 ///
 /// Steps between may be missing: amounts are totals, so the next event makes the books right again.
-pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError> {
+pub fn book(event: &Event, before: Option<&Record>, open: &OpenPeriods) -> Result<Booking, BookError> {
     let (after, was) = match &event.change {
         Change::Reserve(record) => (begun(record, ReservationState::Reserved)?, None),
         Change::Usage(record) => (begun(record, ReservationState::Consumed)?, None),
@@ -76,13 +101,11 @@ pub fn book(event: &Event, before: Option<&Record>) -> Result<Booking, BookError
         }
     };
     check_instants(event, &after)?;
-    let is_usage = matches!(event.change, Change::Usage(_));
-    let lines = lines(&after, was, is_usage)?;
-    Ok(Booking { lines, after })
+    booking(event, after, was, open)
 }
 
 /// Books an event of a life that the books did not take: everything that it consumed beyond what is booked, as late.
-pub fn book_rise(event: &Event, before: &Record) -> Result<Booking, BookError> {
+pub fn book_rise(event: &Event, before: &Record, open: &OpenPeriods) -> Result<Booking, BookError> {
     let (head, booked) = (event.head(), &before.head);
     if before.units.len() != event.units().len() {
         return Err(BookError::OtherLines { booked: before.units.len(), found: event.units().len() });
@@ -101,8 +124,7 @@ pub fn book_rise(event: &Event, before: &Record) -> Result<Booking, BookError> {
         *line = LineUnits::new(line.held, line.consumed.max(now.consumed));
     }
     check_instants(event, &after)?;
-    let lines = lines(&after, Some(before), false)?;
-    Ok(Booking { lines, after })
+    booking(event, after, Some(before), open)
 }
 
 /// Whether these units have consumed more than `before`.
@@ -160,22 +182,67 @@ fn check_instants(event: &Event, after: &Record) -> Result<(), BookError> {
     if instants.into_iter().all(is_bookable_instant) { Ok(()) } else { Err(BookError::Instant) }
 }
 
-fn lines(after: &Record, was: Option<&Record>, is_usage: bool) -> Result<Vec<PostedLine>, BookError> {
-    (0..after.units.len()).map(|line| book_line(after, was, line, is_usage)).collect()
+fn booking(
+    event: &Event,
+    after: Record,
+    was: Option<&Record>,
+    open: &OpenPeriods,
+) -> Result<Booking, BookError> {
+    let is_usage = matches!(event.change, Change::Usage(_));
+    let (mut lines, mut returned) = (Vec::with_capacity(after.units.len()), Vec::new());
+    for (index, rule) in after.body.lines.iter().enumerate() {
+        let moves = line_moves(&after, was, index, is_usage)?;
+        let stands = open.stands_in(&after.body.tenant, &rule.meter, moves.period, event.gate_time_ms)?;
+        let (movements, returns) = moves.in_period(stands);
+        if !returns.is_zero() {
+            let (line, meter) = (number(index), rule.meter.clone());
+            returned.push(CarriedReturn { line, meter, period: stands, amount: returns });
+        }
+        lines.push(PostedLine {
+            meter: rule.meter.clone(),
+            movements: if after.head.degraded { gate::degraded(movements) } else { movements },
+            first_leg: 0,
+            begins_to_consume: moves.begins_to_consume,
+        });
+    }
+    Ok(Booking { lines, returned, after })
 }
 
-fn book_line(
+/// What an event moves of one line.
+struct LineMoves {
+    /// The reservation's own period.
+    period: Window,
+    /// As the gate sees them: in that period.
+    movements: Vec<Movement>,
+    /// Whether they are work without a hold, or after its end: facts for which a closed period takes a correction.
+    is_fact: bool,
+    begins_to_consume: bool,
+}
+
+impl LineMoves {
+    /// The movements where the units stand now, and what of them returns from a carried hold.
+    fn in_period(&self, stands: Window) -> (Vec<Movement>, Amount) {
+        let movements = self.movements.clone();
+        match self.is_fact {
+            _ if stands.start_ms == self.period.start_ms => (movements, Amount::ZERO),
+            true => gate::corrected(movements, stands),
+            false => gate::carried(movements, stands),
+        }
+    }
+}
+
+fn line_moves(
     after: &Record,
     was: Option<&Record>,
     line: usize,
     is_usage: bool,
-) -> Result<PostedLine, BookError> {
+) -> Result<LineMoves, BookError> {
     let (now, rule, head) = (after.units[line], &after.body.lines[line], &after.head);
     let before = was.map_or(LineUnits::new(now.held, Units::ZERO), |record| record.units[line]);
     let begins_wrong =
         was.is_none() && if is_usage { now.held > Units::ZERO } else { now.consumed > Units::ZERO };
     if now.consumed < before.consumed || now.held != before.held || begins_wrong {
-        return Err(BookError::Decreased(u8::try_from(line).unwrap_or(u8::MAX)));
+        return Err(BookError::Decreased(number(line)));
     }
     let amount = |units: Units| units.to_amount(rule.decimals);
     let held_before = was.map_or(Units::ZERO, |record| outstanding(record.head.state, before));
@@ -189,11 +256,13 @@ fn book_line(
         None => gate::usage(period, rise),
         Some(_) => gate::change(period, ended, rise),
     };
-    Ok(PostedLine {
-        meter: rule.meter.clone(),
-        movements: if head.degraded { gate::degraded(movements) } else { movements },
-        begins_to_consume: before.consumed == Units::ZERO && now.consumed > Units::ZERO,
-    })
+    let begins_to_consume = before.consumed == Units::ZERO && now.consumed > Units::ZERO;
+    Ok(LineMoves { period, movements, is_fact: is_usage || head.late, begins_to_consume })
+}
+
+/// A line's number; a reservation has few.
+fn number(line: usize) -> u8 {
+    u8::try_from(line).unwrap_or(u8::MAX)
 }
 
 fn period(record: &Record) -> Result<Window, BookError> {

@@ -9,6 +9,9 @@ use super::ids::{MeterId, ReservationId, TenantId};
 use super::movements::{Account, EntryClass, EntryFlags, Movement};
 use super::reservation::Record;
 
+/// The ordinal of the first movement of what returns of a carried hold: behind all that an event itself moves of a line.
+pub const RETURN_LEG: u8 = 16;
+
 /// The movements of one step of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Posting {
@@ -37,6 +40,8 @@ pub struct PostedLine {
     pub meter: MeterId,
     /// The movements, in order.
     pub movements: Vec<Movement>,
+    /// The ordinal of the first one: 0, unless other movements of the same step are booked before them.
+    pub first_leg: u8,
     /// Whether these movements are the line's first consumption, for the count of operations.
     pub begins_to_consume: bool,
 }
@@ -110,7 +115,8 @@ impl Posting {
         let mut entries = Vec::new();
         for (number, line) in self.lines.iter().enumerate() {
             for (leg, movement) in line.movements.iter().enumerate() {
-                entries.push(self.entry(number.try_into()?, leg.try_into()?, &line.meter, movement));
+                let leg = u8::try_from(usize::from(line.first_leg) + leg)?;
+                entries.push(self.entry(number.try_into()?, leg, &line.meter, movement));
             }
         }
         Ok(entries)

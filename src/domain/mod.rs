@@ -33,6 +33,7 @@ pub mod merged_change;
 pub mod meter;
 pub mod money;
 pub mod movements;
+pub mod open_periods;
 pub mod operation;
 pub mod pace;
 pub mod parked;

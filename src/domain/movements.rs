@@ -211,6 +211,18 @@ impl Movement {
         self.class == EntryClass::Usage && !self.flags.carried
     }
 
+    /// Whether it changes what may be reserved in its period, and no counter of the gate moved with it: the gate needs
+    /// a new capacity then.
+    pub fn changes_capacity(&self) -> bool {
+        !self.is_by_gate() && (self.credit == Account::Available || self.debit == Account::Available)
+    }
+
+    /// How much of a carried hold it consumes.
+    pub fn consumed_of_carried(&self) -> Decimal {
+        let of_hold = (self.credit, self.debit) == (Account::Reserved, Account::Consumed);
+        if of_hold && self.flags.carried { self.amount.decimal() } else { Decimal::ZERO }
+    }
+
     /// Moves its period's accounts: a credit raises a source and lowers a place, a debit the reverse. So the sum of
     /// the sources stays equal to the sum of the places.
     pub fn apply(&self, accounts: &mut Accounts) {

@@ -1,5 +1,7 @@
 //! Rollover: what of a closed period's quota goes on to the next period.
 
+use std::cmp::Ordering;
+
 use rust_decimal::Decimal;
 
 use super::amount::Amount;
@@ -19,21 +21,57 @@ pub struct ClosingQuota {
     pub rolled_in: Decimal,
     /// The grants of the period: they end with it.
     pub grants: Vec<Burnable>,
-    /// What was consumed of all of it.
+    /// What was consumed of all of it: without what was consumed of holds that the period before has paid for.
     pub consumed: Decimal,
-    /// What is available.
+    /// What is available; open holds are not.
     pub available: Decimal,
 }
 
+/// What of a closing period's included amount is unused, and what of the open holds is set against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unused {
+    /// The included amount's unburnt part, without the holds that are set against it.
+    pub included: Decimal,
+    /// What of the holds is set against the included amount.
+    pub held_of_included: Decimal,
+    /// What of them is set against what burns after it.
+    pub held_after: Decimal,
+}
+
 impl ClosingQuota {
-    /// What of the included amount is unburnt, at most what may go on, and never more than is available.
-    pub fn rolled_over(&self) -> Amount {
-        let included = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
+    /// What of the included amount is unused, once open holds are set against what is unburnt, in burn order.
+    pub fn unused(&self) -> Unused {
+        let place = BurnPlace::of_included((self.period.start_ms, self.period.end_ms));
         let mut burnables = self.grants.clone();
         burnables.push(Burnable::of_rolled_in(self.period, self.rolled_in));
-        let burnt = burn((included, self.included), &burnables, self.consumed);
-        let unburnt = self.included - burnt.get(&included).copied().unwrap_or_default();
-        Amount::from_decimal(unburnt.min(self.max_rollover).min(self.available)).unwrap_or(Amount::ZERO)
+        let burnt = burn((place, self.included), &burnables, self.consumed);
+        let ended = |at: &BurnPlace| burnables.iter().any(|other| other.place == *at && other.ends.is_some());
+        let amount = |at: &BurnPlace| {
+            burnables.iter().find(|other| other.place == *at).map_or(self.included, |other| other.amount)
+        };
+        let left = burnt.iter().filter(|(at, _)| !ended(at)).map(|(at, burnt)| (*at, amount(at) - *burnt));
+        let unburnt: Vec<(BurnPlace, Decimal)> = left.collect();
+        let all: Decimal = unburnt.iter().map(|(_, left)| *left).sum();
+        let mut held = (all - self.available.max(Decimal::ZERO)).clamp(Decimal::ZERO, all.max(Decimal::ZERO));
+        let mut unused = Unused::default();
+        for (at, left) in unburnt {
+            let set = held.min(left);
+            held -= set;
+            match at.cmp(&place) {
+                Ordering::Less => {}
+                Ordering::Equal => {
+                    (unused.included, unused.held_of_included) = (left - set, set);
+                }
+                Ordering::Greater => unused.held_after += set,
+            }
+        }
+        unused
+    }
+
+    /// What of the unused included amount goes on: at most what may.
+    pub fn rolled_over(&self) -> Amount {
+        let unused = self.unused().included.min(self.max_rollover).min(self.available);
+        Amount::from_decimal(unused).unwrap_or(Amount::ZERO)
     }
 }
 
@@ -71,6 +109,7 @@ mod tests {
     #[case::and_does_not_go_on_again(closing(50, 20, 60), 0)]
     #[case::not_even_where_nothing_was_used(closing(80, 20, 0), 50)]
     #[case::never_more_than_is_available(ClosingQuota { available: 5.into(), ..closing(50, 0, 10) }, 5)]
+    #[case::what_is_held_is_not_unused(ClosingQuota { available: 25.into(), ..closing(50, 0, 10) }, 25)]
     #[case::nothing_below_zero(ClosingQuota { available: (-5).into(), ..closing(50, 0, 10) }, 0)]
     fn what_goes_on(#[case] quota: ClosingQuota, #[case] expected: i64) {
         assert_eq!(quota.rolled_over().decimal(), Decimal::from(expected));
@@ -103,5 +142,21 @@ mod tests {
             ..closing(50, 0, consumed)
         };
         assert_eq!(quota.rolled_over().decimal(), Decimal::from(expected));
+    }
+
+    #[rstest]
+    #[case::nothing_is_held(0, (40, 0, 0))]
+    #[case::the_included_amount_is_held_first(15, (25, 15, 0))]
+    #[case::then_what_came_over(55, (0, 40, 15))]
+    #[case::more_than_there_is(90, (0, 40, 20))]
+    fn open_holds_are_set_against_what_is_unburnt_in_burn_order(
+        #[case] held: i64,
+        #[case] (included, held_of_included, held_after): (i64, i64, i64),
+    ) {
+        let of_period = closing(50, 20, 10);
+        let quota = ClosingQuota { available: of_period.available - Decimal::from(held), ..of_period };
+        let [included, held_of_included, held_after] =
+            [included, held_of_included, held_after].map(Decimal::from);
+        assert_eq!(quota.unused(), Unused { included, held_of_included, held_after });
     }
 }

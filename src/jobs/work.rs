@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::retention;
-use crate::ledger::jobs::{CLOSE, PERIODS, RESTORE};
+use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, RESTORE};
 use crate::ledger::{Ledger, Manner};
 use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Job;
@@ -44,7 +44,7 @@ pub(super) fn name(job: Job) -> &'static str {
     match job {
         Job::Restore => RESTORE,
         Job::Periods => PERIODS,
-        Job::Grants => "grants",
+        Job::Grants => GRANTS,
         Job::Close => CLOSE,
         Job::Notices => "notices",
         Job::Partitions => "partitions",

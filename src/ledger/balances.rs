@@ -53,6 +53,8 @@ struct BalanceChange {
     accounts: Accounts,
     /// What of it the gate did not do.
     beside_gate: Accounts,
+    /// What was consumed of holds that were carried into the period.
+    consumed_of_carried: Decimal,
 }
 
 impl BalanceChanges {
@@ -64,6 +66,7 @@ impl BalanceChanges {
                 let key = (posting.tenant.clone(), line.meter.clone(), period.start_ms);
                 let change = self.0.entry(key).or_insert_with(|| BalanceChange::in_period(period));
                 movement.apply(&mut change.accounts);
+                change.consumed_of_carried += movement.consumed_of_carried();
                 if !movement.is_by_gate() {
                     movement.apply(&mut change.beside_gate);
                 }
@@ -80,13 +83,14 @@ const COUNTED_BY_GATE: [Account; 2] = [Account::Reserved, Account::Consumed];
 impl BalanceChange {
     fn in_period(period: Window) -> Self {
         let (accounts, beside_gate) = (Accounts::default(), Accounts::default());
-        Self { period_end_ms: period.end_ms, accounts, beside_gate }
+        Self { period_end_ms: period.end_ms, accounts, beside_gate, consumed_of_carried: Decimal::ZERO }
     }
 
     fn is_of_events(&self) -> bool {
         let mut others = Account::ALL.into_iter().filter(|account| !OF_EVENTS.contains(account));
         others.all(|account| self.accounts[account.index()].is_zero())
             && COUNTED_BY_GATE.iter().all(|account| self.beside_gate[account.index()].is_zero())
+            && self.consumed_of_carried.is_zero()
     }
 }
 
@@ -156,6 +160,8 @@ async fn add_to_all_accounts(
         let beside = changes.values().map(|change| change.beside_gate[account.index()]);
         add = add.bind::<Array<Numeric>, _>(beside.collect::<Vec<Decimal>>());
     }
+    let of_carried = changes.values().map(|change| change.consumed_of_carried);
+    add = add.bind::<Array<Numeric>, _>(of_carried.collect::<Vec<Decimal>>());
     Prepared(add).execute(&mut connection).await?;
     Ok(())
 }
@@ -223,7 +229,7 @@ mod tests {
             operation: String::new(),
             hour_start_ms: 0,
             subjects: Vec::new(),
-            lines: vec![PostedLine { meter, movements, begins_to_consume: false }],
+            lines: vec![PostedLine { meter, movements, first_leg: 0, begins_to_consume: false }],
         };
         let mut changes = BalanceChanges::default();
         changes.add(&posting);
@@ -246,7 +252,7 @@ mod tests {
         let five = Amount::from_integer(5);
         let of_gate = [gate::reserve(PERIOD, five), gate::change(PERIOD, five, five)].concat();
         let (carried, _) = gate::carried(of_gate.clone(), NEXT);
-        let corrected = gate::corrected(gate::usage(PERIOD, five), NEXT);
+        let (corrected, _) = gate::corrected(gate::usage(PERIOD, five), NEXT);
         let beside = |movements| changed_by(movements).iter().map(|c| figures(&c.beside_gate)).next();
         let [none, five] = [0, 5].map(Decimal::from);
         assert_eq!(beside(of_gate.clone()), Some([none, none]));

@@ -1,5 +1,7 @@
-//! Closed periods: what is unused rolls over or lapses and overage is settled, once for each tenant, meter and period.
+//! Closed periods: open holds are carried over, what is unused rolls over or lapses and overage is settled, once for each
+//! tenant, meter and period.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use diesel::sql_types::{Array, BigInt, Bool, Interval, Nullable, Numeric, Text, Timestamptz};
@@ -8,17 +10,20 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
+use super::carried_holds::Carried;
 use super::columns::Milliseconds;
 use super::functions::interval;
 use super::grants::QuotaPeriod;
 use super::quotas::PeriodKey;
-use super::rollovers::{self, Candidate, Rollover};
-use super::{BEGIN_BOOKING, Ledger, LedgerError, cursors, instant, journal, number};
+use super::rollovers::{self, Candidate, Left};
+use super::{
+    BEGIN_BOOKING, Ledger, LedgerError, carried_holds, cursors, instant, journal, number, open_periods,
+};
 use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::Movement;
-use crate::domain::movements::close::{roll_over, settle};
+use crate::domain::movements::close::{carry_holds, roll_over, settle};
 use crate::domain::period::Window;
 
 /// A period of a tenant's meter that has ended.
@@ -30,8 +35,8 @@ pub struct EndedPeriod {
     pub meter: MeterId,
     /// Its instants.
     pub period: Window,
-    /// Whether something of it may go on to the next period.
-    pub may_roll_over: bool,
+    /// Whether something of its quota may go on to the next period, which has to be known then.
+    pub may_go_on: bool,
 }
 
 /// A period to be closed.
@@ -39,8 +44,8 @@ pub struct EndedPeriod {
 pub struct ClosingPeriod {
     /// Which one.
     pub ended: EndedPeriod,
-    /// The period after it by policy, to be opened if something rolls over into it; none where the tenant no longer has
-    /// such a quota.
+    /// The period after it by policy, to be opened if something goes on to it; none where the tenant no longer has such a
+    /// quota.
     pub next: Option<QuotaPeriod>,
 }
 
@@ -62,7 +67,7 @@ pub struct Closing {
 pub struct Closed {
     /// Periods that are closed now.
     pub closed: u64,
-    /// Periods that wait: for open holds, calls or grants.
+    /// Periods that wait: for calls, grants or the period before.
     pub waiting: u64,
 }
 
@@ -85,7 +90,7 @@ struct Ended {
     #[diesel(sql_type = Timestamptz)]
     period_end: Milliseconds,
     #[diesel(sql_type = Bool)]
-    may_roll_over: bool,
+    may_go_on: bool,
 }
 
 #[derive(QueryableByName)]
@@ -95,6 +100,8 @@ struct Standing {
     #[diesel(sql_type = Numeric)]
     available: Decimal,
     #[diesel(sql_type = Numeric)]
+    reserved: Decimal,
+    #[diesel(sql_type = Numeric)]
     consumed: Decimal,
     #[diesel(sql_type = Numeric)]
     rolled_in: Decimal,
@@ -102,6 +109,8 @@ struct Standing {
     included: Decimal,
     #[diesel(sql_type = Numeric)]
     max_rollover: Decimal,
+    #[diesel(sql_type = Bool)]
+    has_quota: bool,
     #[diesel(sql_type = Bool)]
     waits: bool,
 }
@@ -120,7 +129,18 @@ impl Standing {
             rolled_in: self.rolled_in,
             consumed: self.consumed,
             available: self.available,
+            has_holds: self.has_holds(),
         }
+    }
+
+    fn has_holds(&self) -> bool {
+        self.reserved > Decimal::ZERO
+    }
+}
+
+impl EndedPeriod {
+    fn key(&self) -> PeriodKey {
+        (self.tenant.clone(), self.meter.clone(), self.period.start_ms)
     }
 }
 
@@ -131,7 +151,7 @@ impl Ended {
 
     fn read(self) -> EndedPeriod {
         let period = Window { start_ms: self.period_start.0, end_ms: self.period_end.0 };
-        EndedPeriod { tenant: self.tenant, meter: self.meter, period, may_roll_over: self.may_roll_over }
+        EndedPeriod { tenant: self.tenant, meter: self.meter, period, may_go_on: self.may_go_on }
     }
 }
 
@@ -159,13 +179,14 @@ impl Ledger {
     }
 
     /// Closes these periods of one partition's tenants in one transaction; each tenant's meter is named once. Nothing
-    /// of the partition is booked meanwhile. Those that are closed already stay as they are.
+    /// of the partition is booked meanwhile. Those that are closed already stay as they are. Returns also the periods that
+    /// stay open because something of their quota goes on after all, and their next periods were not asked for.
     pub async fn close_periods(
         &self,
         partition: Partition,
         periods: &[ClosingPeriod],
         closing: Closing,
-    ) -> Result<Closed, LedgerError> {
+    ) -> Result<(Closed, Vec<EndedPeriod>), LedgerError> {
         let grace_ms = i64::try_from(closing.grace.as_millis()).unwrap_or(i64::MAX);
         let closed_at_ms = move |ended: &EndedPeriod| ended.period.end_ms.saturating_add(grace_ms);
         let booked_at = periods.iter().flat_map(|one| [one.ended.period.end_ms, closed_at_ms(&one.ended)]);
@@ -176,16 +197,31 @@ impl Ledger {
                 let (locked, _) = cursors::lock(connection, &[partition]).await?;
                 if !locked.iter().all(|cursor| cursor.settles(closing.after)) {
                     let waiting = u64::try_from(periods.len()).unwrap_or(u64::MAX);
-                    return Ok(Closed { waiting, ..Closed::default() });
+                    return Ok((Closed { waiting, ..Closed::default() }, Vec::new()));
                 }
-                let (waiting, ready): (Vec<_>, Vec<_>) =
-                    read(connection, &periods, closing.grace).await?.into_iter().partition(|row| row.waits);
+                if !closing.dry_run {
+                    let keys: Vec<_> = periods.iter().map(|one| one.ended.key()).collect();
+                    carried_holds::book_in(connection, partition, &keys, closing.now_ms).await?;
+                }
+                let standing = read(connection, &periods, closing.grace).await?;
+                let next = next_of_holds(connection, &standing).await?;
+                let waits =
+                    |row: &Standing| row.waits || (row.has_holds() && !next.contains_key(&row.ended.key()));
+                let (waiting, ready): (Vec<_>, Vec<_>) = standing.into_iter().partition(waits);
+                let goes_on = |row: &Standing| {
+                    let (tenant, meter, _) = row.ended.key();
+                    let is_it = |one: &&ClosingPeriod| one.ended.tenant == tenant && one.ended.meter == meter;
+                    let was_asked = periods.iter().find(is_it).is_some_and(|one| one.ended.may_go_on);
+                    row.has_holds() && row.has_quota && !was_asked
+                };
+                let (going_on, ready): (Vec<_>, Vec<_>) = ready.into_iter().partition(goes_on);
                 let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
                 let closed = Closed { closed: count(ready.len()), waiting: count(waiting.len()) };
                 if !closing.dry_run {
-                    close(connection, partition, &periods, ready, closing, closed_at_ms).await?;
+                    close(connection, partition, &periods, (ready, next), closing, closed_at_ms).await?;
                 }
-                Ok(closed)
+                let asked = |row: Standing| EndedPeriod { may_go_on: true, ..row.ended.read() };
+                Ok((closed, going_on.into_iter().map(asked).collect()))
             }
             .boxed()
         })
@@ -197,22 +233,44 @@ async fn close(
     connection: &mut AsyncPgConnection,
     partition: Partition,
     periods: &[ClosingPeriod],
-    ready: Vec<Standing>,
+    (ready, next): (Vec<Standing>, HashMap<PeriodKey, Window>),
     closing: Closing,
     closed_at_ms: impl Fn(&EndedPeriod) -> i64,
 ) -> Result<(), LedgerError> {
     let candidates = ready.iter().map(|row| row.candidate(periods)).collect();
-    let mut rollovers = rollovers::prepare(connection, partition, candidates, closing.now_ms).await?;
-    let closures: Vec<Closure> = ready
-        .into_iter()
-        .map(|row| {
-            let rollover = rollovers.remove(&row.ended.key());
-            Closure::of(row, rollover, &closed_at_ms)
-        })
-        .collect();
+    let mut left = rollovers::prepare(connection, partition, candidates, closing.now_ms).await?;
+    let closed = |row: Standing| {
+        let key = row.ended.key();
+        Closure::of(row, left.remove(&key), next.get(&key).copied(), &closed_at_ms)
+    };
+    let closures: Vec<Closure> = ready.into_iter().map(closed).collect();
     note(connection, &closures).await?;
-    let postings = closures.iter().map(|closure| closure.posting.clone()).collect();
+    let carried: Vec<_> = closures.iter().filter_map(|closure| closure.carried.clone()).collect();
+    carried_holds::note(connection, &carried).await?;
+    let postings = closures.into_iter().map(|closure| closure.posting).collect();
     journal::post_beside_outbox(connection, partition, postings).await
+}
+
+/// The periods to which open holds go: after theirs, the first that is not closed. None where the tenant's calendar
+/// cannot be read.
+async fn next_of_holds(
+    connection: &mut AsyncPgConnection,
+    standing: &[Standing],
+) -> Result<HashMap<PeriodKey, Window>, LedgerError> {
+    let held = || standing.iter().filter(|row| !row.waits && row.has_holds());
+    let asked: BTreeSet<PeriodKey> = held().map(|row| row.ended.key()).collect();
+    if asked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut open = open_periods::read(connection, &asked, None).await?;
+    open.closed.extend(asked.iter().cloned());
+    let next = held().filter_map(|row| {
+        let (tenant, meter, start_ms) = row.ended.key();
+        let period = Window { start_ms, end_ms: row.ended.period_end.0 };
+        let next = open.stands_in(&tenant, &meter, period, period.end_ms).ok()?;
+        (next != period).then_some(((tenant, meter, start_ms), next))
+    });
+    Ok(next.collect())
 }
 
 async fn read(
@@ -237,23 +295,43 @@ struct Closure {
     rolled: Decimal,
     lapsed: Decimal,
     overage: Decimal,
+    carried: Option<Carried>,
     posting: Posting,
 }
 
 impl Closure {
-    fn of(row: Standing, rollover: Option<Rollover>, closed_at_ms: impl Fn(&EndedPeriod) -> i64) -> Self {
-        let (available, ended) = (row.available, row.ended.read());
+    /// `next` is the period to which open holds go.
+    fn of(
+        row: Standing,
+        left: Option<Left>,
+        next: Option<Window>,
+        closed_at_ms: impl Fn(&EndedPeriod) -> i64,
+    ) -> Self {
+        let (available, held, ended) = (row.available, unused(row.reserved), row.ended.read());
         let closed_at_ms = closed_at_ms(&ended);
-        let rolled = rollover.map_or(Decimal::ZERO, |(amount, _)| amount.decimal());
-        let movements = match rollover {
-            Some((amount, next)) => roll_over(ended.period, next, unused(available), |_| amount),
-            None => settle(ended.period, available),
-        };
+        let charged = (-available).clamp(Decimal::ZERO, held.decimal());
+        let mut movements = next.map_or(Vec::new(), |next| carry_holds(ended.period, next, held, available));
+        let available = available + charged;
+        let rolled = left.as_ref().map_or(Amount::ZERO, |left| left.rolled);
+        movements.extend(match left.as_ref().and_then(|left| left.next) {
+            Some(next) if !rolled.is_zero() => roll_over(ended.period, next, unused(available), |_| rolled),
+            _ => settle(ended.period, available),
+        });
         Self {
             closed_at_ms,
-            rolled,
-            lapsed: unused(available).decimal() - rolled,
+            rolled: rolled.decimal(),
+            lapsed: unused(available).decimal() - rolled.decimal(),
             overage: (-available).max(Decimal::ZERO),
+            carried: next.map(|next| Carried {
+                tenant: ended.tenant.clone(),
+                meter: ended.meter.clone(),
+                start_ms: ended.period.start_ms,
+                next_start_ms: next.start_ms,
+                held,
+                charged,
+                unused: left.as_ref().map(|left| left.unused).unwrap_or_default(),
+                max_rollover: left.map(|left| left.max_rollover).unwrap_or_default(),
+            }),
             posting: posting(&ended, closed_at_ms, movements),
             ended,
         }
@@ -281,7 +359,7 @@ async fn note(connection: &mut AsyncPgConnection, closures: &[Closure]) -> Resul
 
 /// The entries say when the period was closed, so that the books do not depend on when they were booked.
 fn posting(ended: &EndedPeriod, closed_at_ms: i64, movements: Vec<Movement>) -> Posting {
-    let line = PostedLine { meter: ended.meter.clone(), movements, begins_to_consume: false };
+    let line = PostedLine { meter: ended.meter.clone(), movements, first_leg: 0, begins_to_consume: false };
     Posting {
         tenant: ended.tenant.clone(),
         operation_id: operation_id(ended),

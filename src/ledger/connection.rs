@@ -39,6 +39,8 @@ pub struct LedgerOptions {
     pub role: Option<String>,
     /// For so long after it was resolved, an operation is recognised by its key.
     pub idempotency_horizon: Duration,
+    /// How long after its end a period still takes what happened in it.
+    pub close_grace: Duration,
 }
 
 /// The server and the database that a URL names, without its secrets.
@@ -129,6 +131,11 @@ impl Ledger {
     /// How many ms after it was resolved an operation is recognised by its key.
     pub(crate) fn horizon_ms(&self) -> i64 {
         i64::try_from(self.shared.options.idempotency_horizon.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// How many ms after its end a period counts as closed.
+    pub(crate) fn close_grace_ms(&self) -> i64 {
+        i64::try_from(self.shared.options.close_grace.as_millis()).unwrap_or(i64::MAX)
     }
 
     /// How long one transaction may take.

@@ -383,7 +383,7 @@ pub(crate) fn posting(
     happened_at_ms: i64,
     movements: Vec<Movement>,
 ) -> Posting {
-    let line = PostedLine { meter: stored.meter.clone(), movements, begins_to_consume: false };
+    let line = PostedLine { meter: stored.meter.clone(), movements, first_leg: 0, begins_to_consume: false };
     Posting {
         tenant: stored.tenant.clone(),
         operation_id: stored.id.uuid(),

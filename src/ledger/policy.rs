@@ -363,7 +363,7 @@ async fn read_policy(connection: &mut AsyncPgConnection) -> Result<StoredPolicy,
     Ok(StoredPolicy { versions: read_versions(connection).await?, objects, generations })
 }
 
-async fn read_tenants(
+pub(crate) async fn read_tenants(
     connection: &mut AsyncPgConnection,
     ids: Vec<String>,
 ) -> Result<Vec<StoredTenant>, LedgerError> {

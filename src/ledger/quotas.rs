@@ -363,6 +363,7 @@ fn posting(opening: &Opening) -> Posting {
     let line = PostedLine {
         meter: opening.meter.clone(),
         movements: grants::grant(Window { start_ms, end_ms }, included),
+        first_leg: 0,
         begins_to_consume: false,
     };
     Posting {

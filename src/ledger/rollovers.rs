@@ -14,9 +14,9 @@ use super::{LedgerError, burnables, capacities, instant};
 use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, Partition, TenantId};
 use crate::domain::period::Window;
-use crate::domain::rollover::ClosingQuota;
+use crate::domain::rollover::{ClosingQuota, Unused};
 
-/// A quota's period that is about to be closed, and of which something may go on.
+/// A period that is about to be closed, and of which something may go on.
 pub(super) struct Candidate {
     pub(super) tenant: TenantId,
     pub(super) meter: MeterId,
@@ -28,40 +28,59 @@ pub(super) struct Candidate {
     pub(super) rolled_in: Decimal,
     pub(super) consumed: Decimal,
     pub(super) available: Decimal,
+    /// Whether holds are open in it: they go on in any case.
+    pub(super) has_holds: bool,
 }
 
-/// How much goes on, and into which period.
-pub(super) type Rollover = (Amount, Window);
+/// What a closing period leaves.
+pub(super) struct Left {
+    /// How much goes on; zero where nothing does.
+    pub(super) rolled: Amount,
+    /// The period that takes it; none where none is open in the books.
+    pub(super) next: Option<Window>,
+    /// What of the included amount is unused, and what of open holds is set against it.
+    pub(super) unused: Unused,
+    /// How much may go on at most; zero where no period takes it.
+    pub(super) max_rollover: Decimal,
+}
 
-/// What goes on of each of these periods, by tenant, meter and start; each tenant's meter is named once. Raises the
-/// versions of the capacities into which something goes. Nothing goes on where there is no next period that is open:
-/// the tenant has lost the quota, or that period is closed already.
+/// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once. Raises the versions
+/// of the capacities into which something goes. Nothing goes on where there is no next period that is open: the tenant
+/// has lost the quota, or that period is closed already.
 ///
-/// Opens the next period of each quota that may roll over, also where nothing does now. A period in which nothing is
-/// used would otherwise be open, and roll over, only if a job ran in time.
+/// Opens the next period of each quota that may roll over, also where nothing does now, and of each that has open holds.
+/// A period in which nothing is used would otherwise be open, and roll over, only if a job ran in time.
 pub(super) async fn prepare(
     connection: &mut AsyncPgConnection,
     partition: Partition,
     mut candidates: Vec<Candidate>,
     now_ms: i64,
-) -> Result<HashMap<PeriodKey, Rollover>, LedgerError> {
-    candidates.retain(|candidate| candidate.max_rollover > Decimal::ZERO);
+) -> Result<HashMap<PeriodKey, Left>, LedgerError> {
+    candidates.retain(|candidate| candidate.max_rollover > Decimal::ZERO || candidate.has_holds);
     if candidates.is_empty() {
         return Ok(HashMap::new());
     }
     capacities::lock_tenants(connection, candidates.iter().map(|candidate| &candidate.tenant)).await?;
     let openings: Vec<_> = candidates.iter().filter_map(|candidate| candidate.opening(partition)).collect();
     quotas::open_all(connection, partition, &openings).await?;
-    let rolling = rolling(connection, candidates).await?;
-    let next = next_periods(connection, &rolling).await?;
-    let mut prepared = HashMap::new();
-    for (candidate, amount) in rolling {
-        let Some(period) = next.get(&(candidate.tenant.clone(), candidate.meter.clone())) else { continue };
-        prepared.insert((candidate.tenant, candidate.meter, candidate.period.start_ms), (amount, *period));
+    candidates.retain(|candidate| candidate.available > Decimal::ZERO || candidate.has_holds);
+    let next = next_periods(connection, &candidates).await?;
+    let quotas = unused(connection, &candidates).await?;
+    let mut left = HashMap::new();
+    let mut raised = Vec::new();
+    for (candidate, quota) in candidates.iter().zip(quotas) {
+        let key = (candidate.tenant.clone(), candidate.meter.clone());
+        let next = next.get(&key).copied();
+        let rolled = if next.is_some() { quota.rolled_over() } else { Amount::ZERO };
+        if !rolled.is_zero() || candidate.has_holds {
+            raised.push((&candidate.tenant, &candidate.meter));
+        }
+        let max_rollover = next.map_or(Decimal::ZERO, |_| candidate.max_rollover);
+        let key = (key.0, key.1, candidate.period.start_ms);
+        left.insert(key, Left { rolled, next, unused: quota.unused(), max_rollover });
     }
-    let quotas: Vec<_> = prepared.keys().map(|(tenant, meter, _)| (tenant, meter)).collect();
-    capacities::raise_all_versions(connection, &quotas, now_ms).await?;
-    Ok(prepared)
+    capacities::raise_all_versions(connection, &raised, now_ms).await?;
+    Ok(left)
 }
 
 impl Candidate {
@@ -78,21 +97,20 @@ impl Candidate {
     }
 }
 
-/// Those of which something goes on, with how much.
-async fn rolling(
+/// The quotas of these periods with their grants, in the same order.
+async fn unused(
     connection: &mut AsyncPgConnection,
-    mut candidates: Vec<Candidate>,
-) -> Result<Vec<(Candidate, Amount)>, LedgerError> {
-    candidates.retain(|candidate| candidate.available > Decimal::ZERO);
+    candidates: &[Candidate],
+) -> Result<Vec<ClosingQuota>, LedgerError> {
     if candidates.is_empty() {
         return Ok(Vec::new());
     }
     let periods: Vec<_> =
         candidates.iter().map(|candidate| (&candidate.tenant, &candidate.meter, candidate.period)).collect();
     let mut grants = burnables::read(connection, &periods).await?;
-    let rolling = candidates.into_iter().filter_map(|candidate| {
+    let quota = |candidate: &Candidate| {
         let key = (candidate.tenant.clone(), candidate.meter.clone(), candidate.period.start_ms);
-        let quota = ClosingQuota {
+        ClosingQuota {
             period: candidate.period,
             included: candidate.included,
             max_rollover: candidate.max_rollover,
@@ -100,10 +118,9 @@ async fn rolling(
             grants: grants.remove(&key).unwrap_or_default(),
             consumed: candidate.consumed,
             available: candidate.available,
-        };
-        Some((candidate, quota.rolled_over())).filter(|(_, amount)| !amount.is_zero())
-    });
-    Ok(rolling.collect())
+        }
+    };
+    Ok(candidates.iter().map(quota).collect())
 }
 
 #[derive(QueryableByName)]
@@ -121,12 +138,12 @@ struct Row {
 /// The periods after these, where they are open in the books.
 async fn next_periods(
     connection: &mut AsyncPgConnection,
-    rolling: &[(Candidate, Amount)],
+    candidates: &[Candidate],
 ) -> Result<HashMap<(TenantId, MeterId), Window>, LedgerError> {
-    let starts = rolling.iter().map(|(candidate, _)| candidate.period.end_ms);
+    let starts = candidates.iter().map(|candidate| candidate.period.end_ms);
     let find = sql_query(include_str!("sql/next_open_periods.sql"))
-        .bind::<Array<Text>, _>(rolling.iter().map(|(candidate, _)| &candidate.tenant).collect::<Vec<_>>())
-        .bind::<Array<Text>, _>(rolling.iter().map(|(candidate, _)| &candidate.meter).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(candidates.iter().map(|candidate| &candidate.tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(candidates.iter().map(|candidate| &candidate.meter).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(starts)?);
     let rows: Vec<Row> = find.load(connection).await?;
     let next = |row: Row| {

@@ -56,6 +56,7 @@ diesel::table! {
         repaid -> Numeric,
         reserved_beside_gate -> Numeric,
         consumed_beside_gate -> Numeric,
+        consumed_of_carried -> Numeric,
     }
 }
 
@@ -84,6 +85,42 @@ diesel::table! {
         zone -> Text,
         anchor_day -> Int2,
         first_period_end -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    carried_holds (tenant, meter, period_start) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        next_start -> Timestamptz,
+        held -> Numeric,
+        charged -> Numeric,
+        held_after -> Numeric,
+        held_of_included -> Numeric,
+        unused -> Numeric,
+        max_rollover -> Numeric,
+        returned -> Numeric,
+    }
+}
+
+diesel::table! {
+    carried_returns (partition, epoch, sequence, line) {
+        partition -> Int2,
+        epoch -> Int8,
+        sequence -> Int8,
+        line -> Int2,
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        period_end -> Timestamptz,
+        amount -> Numeric,
+        reservation_id -> Uuid,
+        step -> Int8,
+        happened_at -> Timestamptz,
+        operation -> Text,
+        hour_at -> Timestamptz,
+        subjects -> Array<Nullable<Int8>>,
     }
 }
 
@@ -118,6 +155,7 @@ diesel::table! {
         sequence -> Int8,
         consumed -> Numeric,
         is_settled -> Bool,
+        consumed_of_carried -> Numeric,
     }
 }
 
@@ -370,6 +408,7 @@ diesel::table! {
         overage -> Numeric,
         booked_at -> Timestamptz,
         rolled -> Numeric,
+        is_final -> Bool,
     }
 }
 
@@ -592,6 +631,8 @@ diesel::allow_tables_to_appear_in_same_query!(
     batches,
     booked_keys,
     calendars,
+    carried_holds,
+    carried_returns,
     counter_generations,
     cursors,
     cuts,

@@ -1,5 +1,5 @@
-//! The close of periods: once a period's grace is over and everything in it is booked, what is unused rolls over or
-//! lapses, and what was used beyond the quota becomes overage.
+//! The close of periods: once a period's grace is over and everything in it is booked, open holds go over to the next
+//! one, what is unused rolls over or lapses, and what was used beyond the quota becomes overage.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -31,9 +31,10 @@ impl Periods {
         Self { core, memory }
     }
 
-    /// Closes every period that ended at least `grace` ago, the ones that ended first before the others. One with open
-    /// holds, calls that wait for the gate or grants that are not settled waits. A run may end anywhere: each chunk is
-    /// closed wholly or not at all, and a later run goes on.
+    /// Closes every period that ended at least `grace` ago, the ones that ended first before the others, and books what
+    /// has returned of carried holds. A period waits for calls that wait for the gate, for grants that are not settled and
+    /// for the period before it. A run may end anywhere: each chunk is closed wholly or not at all, and a later run goes
+    /// on.
     pub async fn close(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
         let now_ms = self.core.gate_now_ms();
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
@@ -65,6 +66,7 @@ impl Periods {
             }
         }
         if !manner.dry_run {
+            self.book_returns().await?;
             self.memory.send_untold_capacities().await?;
         }
         Ok(done)
@@ -104,14 +106,46 @@ impl Periods {
         let closing = Closing { after, grace, dry_run: manner.dry_run, now_ms: self.core.gate_now_ms() };
         let mut done = Closed::default();
         for chunk in chunks(periods) {
-            let mut closed = Vec::with_capacity(chunk.len());
-            for ended in chunk {
-                let next = if ended.may_roll_over { self.next_period(ended).await? } else { None };
-                closed.push(ClosingPeriod { ended: ended.clone(), next });
+            let (closed, going_on) = self.close_chunk(partition, chunk, closing).await?;
+            done.add(closed);
+            if !going_on.is_empty() {
+                done.add(self.close_chunk(partition, &going_on, closing).await?.0);
             }
-            done.add(self.core.ledger.close_periods(partition, &closed, closing).await?);
         }
         Ok(done)
+    }
+
+    /// Returns also the periods whose next ones have to be known.
+    async fn close_chunk(
+        &self,
+        partition: Partition,
+        chunk: &[EndedPeriod],
+        closing: Closing,
+    ) -> Answer<(Closed, Vec<EndedPeriod>)> {
+        let mut closed = Vec::with_capacity(chunk.len());
+        for ended in chunk {
+            let next = if ended.may_go_on { self.next_period(ended).await? } else { None };
+            closed.push(ClosingPeriod { ended: ended.clone(), next });
+        }
+        Ok(self.core.ledger.close_periods(partition, &closed, closing).await?)
+    }
+
+    /// Books what returned of holds that were carried over.
+    async fn book_returns(&self) -> Answer<()> {
+        for partition in self.core.ledger.partitions_with_returns().await? {
+            let now_ms = self.core.gate_now_ms();
+            loop {
+                match self.core.ledger.book_carried_returns(partition, now_ms).await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        self.unless_away(partition, 0, Err(error.into())).await?;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The period after this one by policy; none where the tenant has no such quota any more.

@@ -8,6 +8,7 @@ use futures::{FutureExt, try_join};
 use super::batch::{
     Arrival, LedgerState, OutboxMessage, Plan, event_hash, happened_at_ms, plan, subjects_of,
 };
+use super::carried::{raise_capacities, read_open_periods};
 use super::fail_point::{FailPoint, FailPoints};
 use super::judge::{CHECKPOINTS_MAX, judge};
 use super::outbox::OutboxEntry;
@@ -18,7 +19,8 @@ use crate::ledger::chain::{self, Chain, Heads};
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
-    cuts, gaps, journal, key_filters, losses, quarantine, reconciliations, repeats, reservations,
+    carried_holds, cuts, gaps, journal, key_filters, losses, quarantine, reconciliations, repeats,
+    reservations,
 };
 
 /// The next events of one partition.
@@ -161,8 +163,10 @@ async fn book_parts(
     let heads = chain::heads(connection, &chains);
     let (heads, known) = try_join!(heads, read_known(ledger, connection, &arrivals))?;
     let known = number_subjects(ledger, connection, &arrivals, known).await?;
+    let known = read_open_periods(ledger, connection, &arrivals, known).await?;
     let mut plan = plan(arrivals, known);
     plan.gaps = gaps;
+    raise_capacities(connection, &plan).await?;
     let booked = moves.iter().map(|step| (step.partition, step.to, step.event_hash)).collect();
     let mut applied = Applied {
         booked,
@@ -271,6 +275,7 @@ pub(super) async fn write(
         gaps::add(connection, &plan.gaps),
         repeats::add(connection, &plan.repeats),
         key_filters::add(connection, &plan.keys),
+        carried_holds::note_returns(connection, &plan.returned),
     )?;
     Ok(entries)
 }

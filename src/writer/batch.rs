@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::carried;
 use super::lives::{Meeting, meet};
 use super::outbox::OutboxEntry;
 use crate::domain::booking::{BookError, Booking, book, book_rise, is_bookable_instant};
@@ -12,7 +13,9 @@ use crate::domain::entry::Posting;
 use crate::domain::event::{self, Change, Event};
 use crate::domain::ids::{Epoch, OutboxId, Partition, ReservationId, TenantId};
 use crate::domain::key_filter::NOTED_AGAIN_AFTER_MS;
+use crate::domain::open_periods::OpenPeriods;
 use crate::domain::reservation::{Record, ReservationState};
+use crate::ledger::carried_holds::ReturnNote;
 use crate::ledger::gaps;
 use crate::ledger::quarantine::QuarantineEntry;
 use crate::ledger::repeats::Repeat;
@@ -144,7 +147,7 @@ impl Arrival {
     }
 
     /// The record with which a reservation begins.
-    fn begun(&self) -> Option<&Record> {
+    pub(super) fn begun(&self) -> Option<&Record> {
         match &self.event {
             Ok(OutboxMessage::Event(event)) => begun(event),
             _ => None,
@@ -182,6 +185,8 @@ pub(crate) struct LedgerState {
     /// Reservations whose row cannot be decoded.
     pub(crate) damaged: HashSet<ReservationId>,
     pub(crate) subjects: SubjectNumbers,
+    /// Which periods are closed, for reservations of periods that have ended.
+    pub(crate) open: OpenPeriods,
 }
 
 /// The subjects that the batch's entries will name. Those that share slots are named in none.
@@ -211,6 +216,8 @@ pub(crate) struct Plan {
     pub(crate) refused: Vec<QuarantineEntry>,
     pub(crate) repeats: Vec<Repeat>,
     pub(crate) gaps: Vec<gaps::Found>,
+    /// What returned of holds that were carried over.
+    pub(crate) returned: Vec<ReturnNote>,
 }
 
 /// A life that goes to the archive before its horizon, with its change planned in the same transaction.
@@ -321,11 +328,11 @@ impl Planner {
                 return Ok(Disposition::Repeat(before.body.tenant.clone()));
             }
             (Meeting::NewLife, _) => {
-                let booking = book(event, None).map_err(|error| error.to_string())?;
+                let booking = book(event, None, &self.known.open).map_err(|error| error.to_string())?;
                 return Ok(Disposition::NewLife(Box::new(booking)));
             }
-            (Meeting::Rise, Some(before)) => book_rise(event, before),
-            (_, before) => book(event, before),
+            (Meeting::Rise, Some(before)) => book_rise(event, before, &self.known.open),
+            (_, before) => book(event, before, &self.known.open),
         };
         Ok(Disposition::Bookable(Box::new(booking.map_err(|error| error.to_string())?)))
     }
@@ -339,9 +346,11 @@ impl Planner {
         is_another_life: bool,
     ) -> Result<(), String> {
         let subjects = self.numbers(&booking.after).ok_or("a subject has no number")?;
-        let Booking { lines, after } = booking;
+        let Booking { lines, returned, after } = booking;
         let posting = Posting::of_event(event, &after, lines, subjects.clone());
         let posting = posting.map_err(|error| error.to_string())?;
+        let note = |part| carried::return_note(partition, event, &posting, part);
+        self.plan.returned.extend(returned.into_iter().map(note));
         self.plan.postings.entry(partition).or_default().push(posting);
         self.change(event, after, subjects, is_another_life);
         Ok(())

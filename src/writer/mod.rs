@@ -7,6 +7,7 @@
 mod abandoned;
 mod apply;
 pub mod batch;
+mod carried;
 mod discard;
 mod fail_point;
 mod failure;

@@ -5,6 +5,7 @@ use futures::FutureExt;
 
 use super::apply::{number_subjects, read_known, write};
 use super::batch::{Arrival, plan};
+use super::carried::{raise_capacities, read_open_periods};
 use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::chain::{self, Chain};
 use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, quarantine};
@@ -42,10 +43,12 @@ async fn try_again(
     let arrivals: Vec<Arrival> =
         waiting.iter().map(|event| Arrival::new(partition, (event.outbox_id, event.event.clone()))).collect();
     let known = read_known(&ledger, connection, &arrivals).await?;
-    let mut known = number_subjects(&ledger, connection, &arrivals, known).await?;
+    let known = number_subjects(&ledger, connection, &arrivals, known).await?;
+    let mut known = read_open_periods(&ledger, connection, &arrivals, known).await?;
     known.waiting.clear();
     let mut plan = plan(arrivals, known);
     ledger.ensure_months_of(plan.instants_ms()).await?;
+    raise_capacities(connection, &plan).await?;
     let refused = std::mem::take(&mut plan.refused);
     for event in &waiting {
         let reason = refused.iter().find(|refused| refused.outbox_id == event.outbox_id);

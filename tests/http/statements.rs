@@ -177,7 +177,7 @@ async fn a_bill_too_large_to_be_written_names_its_meter() {
 }
 
 #[tokio::test]
-async fn a_draft_holds_the_use_of_its_own_period_alone() {
+async fn a_draft_holds_the_use_of_its_own_period_and_what_came_too_late_for_a_closed_one() {
     let each = |meter: &str| price(json!({ "meter": meter, "model": "per_unit", "unit": "1" }));
     let app = priced(json!([each("page"), each("token")])).await;
     app.define("plans/plan", json!({ "quotas": [quota_of("50")] })).await;
@@ -185,9 +185,10 @@ async fn a_draft_holds_the_use_of_its_own_period_alone() {
     let mut february = event("tokens", 7, Some("2026-02-20T10:00:00Z"));
     february["data"]["meter"] = json!("token");
     send(&app, &february).await;
+    app.drained().await;
     app.move_clock("2026-03-31T12:00:00Z").await;
     app.app().operations.memory.open_next_periods().await.unwrap();
-    assert_eq!(amounts(&draft(&app).await), ["3.00", "0.00"], "April's quota is open already");
+    assert_eq!(amounts(&draft(&app).await), ["3.00", "7.00"], "April's quota is open already");
     app.move_clock("2026-04-01T00:00:00Z").await;
     app.use_pages("b", 4).await.expect(201);
     assert_eq!(amounts(&draft(&app).await), ["4.00", "0.00"]);

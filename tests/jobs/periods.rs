@@ -33,7 +33,7 @@ async fn delivered(app: &TestApp) {
 async fn the_turn_of_a_month_needs_no_ledger() {
     let app = at("2026-03-30T20:00:00Z").await;
     assert_eq!(use_pages(&app, "a", "45").await, 201);
-    let hold = pages("5").lasting(7200);
+    let hold = pages("5").lasting(5400);
     app.move_clock("2026-03-31T23:00:00Z").await;
     let id = app.held(hold).await;
     delivered(&app).await;
@@ -43,7 +43,7 @@ async fn the_turn_of_a_month_needs_no_ledger() {
     // With the filters of a day ago each key would be asked of the ledger.
     app.app().operations.memory.key_filters.seal_keys(Duration::from_secs(30)).await.unwrap();
     app.database.close().await;
-    app.move_clock("2026-04-01T02:00:00Z").await;
+    app.move_clock("2026-04-01T00:45:00Z").await;
     assert_eq!(use_pages(&app, "c", "30").await, 201);
     assert_eq!(use_pages(&app, "d", "20").await, 201);
     assert_eq!(use_pages(&app, "e", "1").await, 429, "the new period has fifty and no more");

@@ -112,29 +112,6 @@ async fn months_without_a_run_and_without_use_end_as_if_each_had_been_closed_in_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_period_waits_for_the_one_before_that_may_roll_over_into_it() {
-    let app = at("2026-03-31T23:30:00Z", "50").await;
-    let id = app.held(pages("20").lasting(86_400)).await;
-    app.move_clock("2026-04-10T12:00:00Z").await;
-    used(&app, "april", "5").await;
-    app.move_clock("2026-05-02T12:00:00Z").await;
-    used(&app, "may", "5").await;
-    app.drained().await;
-    assert_eq!(run(&app).await, closed(0, 2), "nobody has given back the hold of March");
-    app.consume(&id, "20").await.expect(200);
-    app.drained().await;
-    assert_eq!(run(&app).await, closed(2, 0));
-    app.drained().await;
-    let books = [
-        "2026-03-01T00:00:00 50 0 0 20 30 0",
-        "2026-04-01T00:00:00 50 30 0 5 45 30",
-        "2026-05-01T00:00:00 50 45 90 5 0 0",
-    ];
-    assert_eq!(rows(&app.database, BOOKS).await, books);
-    app.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn nothing_goes_on_where_the_tenant_has_lost_the_quota_and_a_new_bound_holds_from_the_next_period_on() {
     let app = at("2026-03-10T12:00:00Z", "50").await;
     used(&app, "march", "30").await;

@@ -49,6 +49,7 @@ pub fn options(database: &TestDatabase) -> LedgerOptions {
         statement_timeout: Duration::from_secs(20),
         role: Some("tollgate_service".into()),
         idempotency_horizon: Duration::from_secs(35 * 86_400),
+        close_grace: Duration::from_secs(3_600),
     }
 }
 

@@ -1,9 +1,12 @@
 use super::*;
 use crate::domain::amount::Decimals;
 use crate::domain::ids::{Epoch, MeterId, OutboxId, ReservationId, TenantId};
-use crate::domain::movements::{Account, Accounts, Movement};
+use crate::domain::movements::{Account, Accounts, EntryClass, Movement};
+use crate::domain::period::{AnchorDay, Calendar, Zone};
 use crate::domain::reservation::{Body, LineRule, OnExcess, OnLate};
 use proptest::prelude::*;
+
+static ALWAYS_OPEN: std::sync::LazyLock<OpenPeriods> = std::sync::LazyLock::new(OpenPeriods::default);
 
 fn units(value: i64) -> Units {
     Units::new(value).unwrap()
@@ -82,7 +85,7 @@ fn expire(before: &Record) -> Change {
 }
 
 fn lines(change: Change, before: Option<&Record>) -> Vec<String> {
-    let booking = book(&event(change), before).unwrap();
+    let booking = book(&event(change), before, &ALWAYS_OPEN).unwrap();
     let text = |movement: &Movement| {
         let flags = movement.flags;
         let flags = [(flags.excess, " excess"), (flags.late, " late"), (flags.degraded, " degraded")];
@@ -141,7 +144,7 @@ fn a_capped_consume_books_what_was_charged_and_keeps_the_rest() {
     let (head, mut charged) = to(&before, ReservationState::Consumed, &[12]);
     charged[0].uncharged = units(5);
     let change = Change::Consume { is_final: true, head, units: charged };
-    let booking = book(&event(change.clone()), Some(&before)).unwrap();
+    let booking = book(&event(change.clone()), Some(&before), &ALWAYS_OPEN).unwrap();
     assert_eq!(booking.after.units[0].uncharged, units(5));
     assert_eq!(lines(change, Some(&before)), ["reserved > consumed 10", "available > consumed 2 excess"]);
 }
@@ -186,11 +189,11 @@ fn late_parts_are_charged_by_the_rise_of_their_totals_and_stay_expired() {
     ] {
         let change = consume(&now, &[total], is_final);
         assert_eq!(lines(change.clone(), Some(&now)), expected);
-        now = book(&event(change), Some(&now)).unwrap().after;
+        now = book(&event(change), Some(&now), &ALWAYS_OPEN).unwrap().after;
     }
     assert_eq!(now.head.state, ReservationState::Consumed);
     assert_eq!(
-        book(&event(consume(&now, &[16], true)), Some(&now)).unwrap_err(),
+        book(&event(consume(&now, &[16], true)), Some(&now), &ALWAYS_OPEN).unwrap_err(),
         BookError::Resolved(ReservationState::Consumed)
     );
 }
@@ -200,11 +203,11 @@ fn only_a_consume_changes_what_has_expired() {
     let expired = record(&[(10, 4)], ReservationState::Expired);
     let resolved = BookError::Resolved(ReservationState::Expired);
     for change in [release(&expired, &[5]), expire(&expired)] {
-        assert_eq!(book(&event(change), Some(&expired)).unwrap_err(), resolved);
+        assert_eq!(book(&event(change), Some(&expired), &ALWAYS_OPEN).unwrap_err(), resolved);
     }
     let (head, units) = to(&expired, OPEN, &[5]);
     let opened = Change::Consume { is_final: false, head, units };
-    assert_eq!(book(&event(opened), Some(&expired)).unwrap_err(), resolved);
+    assert_eq!(book(&event(opened), Some(&expired), &ALWAYS_OPEN).unwrap_err(), resolved);
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn a_line_counts_as_an_operation_when_it_consumes_for_the_first_time(
     #[case] expected: &[bool],
 ) {
     let before = record(&[(10, before), (10, 0)], OPEN);
-    let booking = book(&event(consume(&before, totals, true)), Some(&before)).unwrap();
+    let booking = book(&event(consume(&before, totals, true)), Some(&before), &ALWAYS_OPEN).unwrap();
     let begins: Vec<bool> = booking.lines.iter().map(|line| line.begins_to_consume).collect();
     assert_eq!(begins, expected);
 }
@@ -253,7 +256,9 @@ fn a_line_counts_as_an_operation_when_it_consumes_for_the_first_time(
 fn an_extend_books_nothing_but_the_row_learns_the_expiry() {
     let before = record(&[(10, 0)], OPEN);
     let head = Head { step: 2, expires_at_ms: 90_000, ..before.head };
-    let booking = book(&event(Change::Extend { head, units: before.units.clone() }), Some(&before)).unwrap();
+    let booking =
+        book(&event(Change::Extend { head, units: before.units.clone() }), Some(&before), &ALWAYS_OPEN)
+            .unwrap();
     assert!(booking.lines.iter().all(|line| line.movements.is_empty()));
     assert_eq!(booking.after.head.expires_at_ms, 90_000);
 }
@@ -265,7 +270,7 @@ fn what_cannot_be_right_is_not_booked() {
     let mut bare = record(&[(10, 0)], OPEN);
     bare.body.rest = None;
     let other_hold = record(&[(11, 4)], OPEN);
-    let refused = |change, before| book(&event(change), before).unwrap_err();
+    let refused = |change, before| book(&event(change), before, &ALWAYS_OPEN).unwrap_err();
     assert_eq!(refused(consume(&open, &[5], true), None), BookError::UnknownReservation);
     assert_eq!(refused(consume(&open, &[3], false), Some(&open)), BookError::Decreased(0));
     assert_eq!(refused(consume(&other_hold, &[5], false), Some(&open)), BookError::Decreased(0));
@@ -287,6 +292,65 @@ fn what_cannot_be_right_is_not_booked() {
     assert_eq!(refused(Change::Release { head, units: two }, Some(&open)), lines);
     let head = Head { expires_at_ms: i64::MAX, ..head };
     assert_eq!(refused(Change::Extend { head, units: open.units.clone() }, Some(&open)), BookError::Instant);
+}
+
+/// What an event of the first of April, 1970, books for a reservation of January: its entries and what returns. January
+/// was closed an hour after its end, February likewise; March takes facts until one o'clock.
+fn in_april(change: Change, before: Option<&Record>) -> (Vec<String>, Vec<String>) {
+    let calendar = Calendar { zone: Zone::parse("UTC").unwrap(), anchor_day: AnchorDay::default() };
+    let calendars = [(TenantId::parse("acme").unwrap(), calendar.into())].into();
+    let open = OpenPeriods { grace_ms: Some(3_600_000), calendars, closed: Default::default() };
+    const DAY_MS: i64 = 86_400_000;
+    let event = Event { gate_time_ms: 90 * DAY_MS + 1_000, ..event(change) };
+    let booking = book(&event, before, &open).unwrap();
+    let day = |ms: i64| ms / DAY_MS;
+    let text = |movement: &Movement| {
+        let accounts = [movement.credit, movement.debit].map(Account::as_str).join(" > ");
+        let carried = if movement.flags.carried { " carried" } else { "" };
+        let correction = if movement.class == EntryClass::Correction { " correction" } else { "" };
+        format!("{} {accounts} {}{carried}{correction}", day(movement.period.start_ms), movement.amount)
+    };
+    let entries = booking.lines.iter().flat_map(|line| &line.movements).map(text).collect();
+    let returned =
+        |part: &CarriedReturn| format!("{} line {} {}", day(part.period.start_ms), part.line, part.amount);
+    (entries, booking.returned.iter().map(returned).collect())
+}
+
+/// A record of January.
+fn of_january(lines: &[(i64, i64)], state: ReservationState) -> Record {
+    let mut record = record(lines, state);
+    record.body.rest.as_mut().unwrap().period_ms = (0, 31 * 86_400_000);
+    record
+}
+
+#[test]
+fn after_its_periods_close_a_hold_is_booked_where_it_was_carried_to() {
+    let before = of_january(&[(10, 2), (5, 0)], OPEN);
+    let (entries, returned) = in_april(consume(&before, &[14, 3], true), Some(&before));
+    let expected = [
+        "59 reserved > consumed 8 carried",
+        "59 available > consumed 4 carried",
+        "59 reserved > consumed 3 carried",
+    ];
+    assert_eq!(entries, expected, "March is the sixtieth day and still takes facts");
+    assert_eq!(returned, ["59 line 1 2"]);
+    let (entries, returned) = in_april(expire(&before), Some(&before));
+    assert_eq!((entries.len(), returned), (0, vec!["59 line 0 8".to_owned(), "59 line 1 5".to_owned()]));
+}
+
+#[test]
+fn after_its_periods_close_work_without_a_hold_is_a_correction_in_the_open_one() {
+    let usage = of_january(&[(0, 10)], ReservationState::Consumed);
+    let (entries, _) = in_april(Change::Usage(usage), None);
+    assert_eq!(entries, ["59 available > consumed 10 correction"]);
+    let expired = of_january(&[(10, 4)], ReservationState::Expired);
+    let (entries, returned) = in_april(consume(&expired, &[9], true), Some(&expired));
+    assert_eq!((entries, returned.len()), (vec!["59 available > consumed 5 correction".to_owned()], 0));
+    // The expiry's own event was lost.
+    let held = of_january(&[(10, 4)], OPEN);
+    let (entries, returned) = in_april(consume(&expired, &[9], true), Some(&held));
+    assert_eq!(entries, ["59 available > consumed 5 correction"]);
+    assert_eq!(returned, ["59 line 0 6"]);
 }
 
 /// One thing that may happen to a reservation.
@@ -338,7 +402,7 @@ proptest! {
             if is_lost && index != last {
                 continue;
             }
-            let booking = book(&event(change), before.map(|()| &booked)).unwrap();
+            let booking = book(&event(change), before.map(|()| &booked), &ALWAYS_OPEN).unwrap();
             for (line, accounts) in booking.lines.iter().zip(&mut accounts) {
                 line.movements.iter().for_each(|movement| movement.apply(accounts));
             }

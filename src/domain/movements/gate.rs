@@ -46,22 +46,30 @@ pub fn degraded(mut movements: Vec<Movement>) -> Vec<Movement> {
 /// The same movements for a reservation whose hold was carried to the period `next`, and how much of the hold returns.
 /// Where the returned part goes depends on what its grant may keep ([`super::close::return_carried`]).
 pub fn carried(movements: Vec<Movement>, next: Window) -> (Vec<Movement>, Amount) {
-    let is_return = |movement: &Movement| (movement.credit, movement.debit) == (Reserved, Available);
-    let (returned, mut moved): (Vec<_>, Vec<_>) = movements.into_iter().partition(is_return);
+    let (mut moved, returned) = without_return(movements);
     for movement in &mut moved {
         movement.period = next;
         movement.flags.carried = true;
     }
-    (moved, returned.first().map_or(Amount::ZERO, |movement| movement.amount))
+    (moved, returned)
 }
 
-/// The same movements for a closed period: booked in the tenant's open one, as a correction.
-pub fn corrected(mut movements: Vec<Movement>, open: Window) -> Vec<Movement> {
-    for movement in &mut movements {
+/// The same movements for a closed period: booked in the tenant's open one, as a correction. What they return of a hold
+/// is returned apart, as for [`carried`].
+pub fn corrected(movements: Vec<Movement>, open: Window) -> (Vec<Movement>, Amount) {
+    let (mut moved, returned) = without_return(movements);
+    for movement in &mut moved {
         movement.period = open;
         movement.class = EntryClass::Correction;
     }
-    movements
+    (moved, returned)
+}
+
+/// The movements but for what they return of a hold, and how much that is.
+fn without_return(movements: Vec<Movement>) -> (Vec<Movement>, Amount) {
+    let is_return = |movement: &Movement| (movement.credit, movement.debit) == (Reserved, Available);
+    let (returned, moved): (Vec<_>, Vec<_>) = movements.into_iter().partition(is_return);
+    (moved, returned.first().map_or(Amount::ZERO, |movement| movement.amount))
 }
 
 fn usage_of(period: Window, credit: Account, debit: Account, amount: Amount) -> Option<Movement> {

@@ -187,7 +187,7 @@ fn a_carried_hold_that_returns_is_available_as_far_as_its_grant_would_have_rolle
 
 #[test]
 fn a_fact_for_a_closed_period_is_the_same_movement_in_the_open_one_as_a_correction() {
-    let corrected = |movements| text(EntryClass::Correction, &gate::corrected(movements, Q));
+    let corrected = |movements| text(EntryClass::Correction, &gate::corrected(movements, Q).0);
     assert_eq!(corrected(gate::usage(P, of(5))), ["Q available > consumed 5"]);
     assert_eq!(corrected(gate::late_consume(P, of(0), of(5))), ["Q available > consumed 5 late"]);
 }
@@ -256,7 +256,7 @@ fn any_movements() -> impl Strategy<Value = Vec<Movement>> {
             3 => gate::usage(p, a),
             4 => gate::degraded(gate::change(p, a, b)),
             5 => gate::carried(gate::change(p, a, b), q).0,
-            6 => gate::corrected(gate::change(p, a, b), q),
+            6 => gate::corrected(gate::change(p, a, b), q).0,
             7 => grant(p, a),
             8 => expire(p, a),
             9 => void(p, a),

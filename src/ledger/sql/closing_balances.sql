@@ -1,10 +1,11 @@
--- The figures of the periods that are not closed yet, and whether one has to wait: for open holds, for calls that were
--- taken while the gate was away, for grants that are not settled, or for the period before, which may roll over into
--- it.
-SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.consumed, b.rolled_in,
+-- The figures of the periods that are not closed yet, and whether one has to wait: for calls that were taken while the
+-- gate was away, for grants that are not settled, or for the period before, from which holds and unused quota come. What
+-- was consumed of those holds has burnt nothing of this period.
+SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.rolled_in,
+    b.consumed - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
-    coalesce(q.max_rollover > 0, false) AS may_roll_over,
-    b.reserved <> 0
+    coalesce(q.max_rollover > 0, false) AS may_go_on, q.tenant IS NOT NULL AS has_quota,
+    b.reserved < 0
     OR EXISTS (
         SELECT FROM parked p
         WHERE p.tenant = b.tenant AND p.state = 'waiting' AND p.taken_at < b.period_end + $4::interval
@@ -21,9 +22,8 @@ SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.consumed,
             ORDER BY e.period_start DESC
             LIMIT 1
         ) before
-        JOIN quota_periods t USING (tenant, meter, period_start)
         LEFT JOIN period_closures k USING (tenant, meter, period_start)
-        WHERE t.max_rollover > 0 AND k.tenant IS NULL
+        WHERE k.tenant IS NULL
     ) AS waits
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS w(tenant, meter, period_start)
 JOIN balances b USING (tenant, meter, period_start)

@@ -8,7 +8,8 @@ WITH closed AS (
             sum(amount) FILTER (WHERE debit = 'rolled_out') AS rolled,
             sum(amount) FILTER (WHERE credit = 'overage') AS overage
         FROM entries
-        WHERE tenant = ANY($1) AND class = 'period' AND credit <> 'rolled_in'
+        WHERE tenant = ANY($1) AND class = 'period' AND NOT carried
+            AND (debit IN ('lapsed', 'rolled_out', 'carried_out') OR credit = 'overage')
         GROUP BY 1, 2, 3
     ) e USING (tenant, meter, period_start)
 )

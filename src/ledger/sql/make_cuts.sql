@@ -3,8 +3,9 @@ WITH due AS (
     WHERE partition = $1 AND due_at <= $2 AND (epoch, sequence) < ($3, $4)
     RETURNING tenant, grant_id, is_end, meter, period_start
 )
-INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, is_settled)
-SELECT d.tenant, d.grant_id, d.is_end, d.meter, d.period_start, $3, $4, coalesce(b.consumed, 0), false
+INSERT INTO cuts (tenant, grant_id, is_end, meter, period_start, epoch, sequence, consumed, consumed_of_carried, is_settled)
+SELECT d.tenant, d.grant_id, d.is_end, d.meter, d.period_start, $3, $4, coalesce(b.consumed, 0),
+    coalesce(b.consumed_of_carried, 0), false
 FROM due d
 LEFT JOIN balances b USING (tenant, meter, period_start)
 ON CONFLICT DO NOTHING

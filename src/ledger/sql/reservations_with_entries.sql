@@ -1,4 +1,5 @@
--- Each reservation's rows, one for each life, beside the sums of its entries, line by line.
+-- Each reservation's rows, one for each life, beside the sums of its entries, line by line. What has returned of a hold
+-- that was carried over counts as returned before the job has booked it.
 SELECT id, tenant, r.states, r.records, e.lines, e.reserved, e.consumed
 FROM (
     SELECT id, tenant, array_agg(state) AS states, array_agg(record) AS records
@@ -15,8 +16,13 @@ FULL JOIN (
         SELECT operation_id AS id, tenant, line,
             sum(CASE 'reserved' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS reserved,
             sum(CASE 'consumed' WHEN debit::text THEN amount WHEN credit::text THEN -amount ELSE 0 END)::numeric(28, 9) AS consumed
-        FROM entries
-        WHERE tenant = ANY($1) AND class = 'usage'
+        FROM (
+            SELECT operation_id, tenant, line, debit, credit, amount FROM entries
+            WHERE tenant = ANY($1)
+                AND (class = 'usage' OR (class = 'correction' AND credit = 'available') OR (class = 'period' AND carried))
+            UNION ALL
+            SELECT reservation_id, tenant, line, 'available', 'reserved', amount FROM carried_returns WHERE tenant = ANY($1)
+        ) moved
         GROUP BY 1, 2, 3
     ) l
     GROUP BY 1, 2
