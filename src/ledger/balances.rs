@@ -30,12 +30,32 @@ pub struct MeterBalance {
     pub included: Option<Decimal>,
     /// How far below zero it may go; none where no quota's period was opened.
     pub overdraft: Option<Decimal>,
+    /// What no counter of the gate has.
+    pub beside_gate: BesideGate,
+}
+
+/// What is held and was consumed in a period that no counter of the gate has: of holds that were carried into it, and by
+/// facts that came after their own period was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BesideGate {
+    /// What is held.
+    pub reserved: Decimal,
+    /// What was consumed.
+    pub consumed: Decimal,
+    /// What of that was consumed of carried holds.
+    pub of_carried: Decimal,
 }
 
 impl MeterBalance {
     /// The amount of an account.
     pub fn of(&self, account: Account) -> Decimal {
         self.accounts[account.index()]
+    }
+
+    /// What was consumed of this period's quota that no counter of the gate has. The period before has paid for the holds
+    /// that came from it.
+    pub fn consumed_beside_gate(&self) -> Decimal {
+        self.beside_gate.consumed - self.beside_gate.of_carried.min(self.of(Account::CarriedIn))
     }
 }
 
@@ -180,6 +200,12 @@ struct Row {
     included: Option<Decimal>,
     #[diesel(sql_type = Nullable<Numeric>)]
     overdraft: Option<Decimal>,
+    #[diesel(sql_type = Numeric)]
+    reserved_beside_gate: Decimal,
+    #[diesel(sql_type = Numeric)]
+    consumed_beside_gate: Decimal,
+    #[diesel(sql_type = Numeric)]
+    consumed_of_carried: Decimal,
 }
 
 impl Row {
@@ -191,6 +217,11 @@ impl Row {
             accounts: self.accounts.try_into().map_err(|_| LedgerError::Damaged("a balance".into()))?,
             included: self.included,
             overdraft: self.overdraft,
+            beside_gate: BesideGate {
+                reserved: self.reserved_beside_gate,
+                consumed: self.consumed_beside_gate,
+                of_carried: self.consumed_of_carried,
+            },
         })
     }
 }

@@ -5,7 +5,7 @@ use diesel::sql_types::{Array, BigInt, Nullable, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use rust_decimal::Decimal;
 
-use super::balances::MeterBalance;
+use super::balances::{BesideGate, MeterBalance};
 use super::{Ledger, LedgerError, instant, number};
 use crate::domain::ids::{MeterId, TenantId};
 
@@ -71,6 +71,7 @@ impl Row {
                 accounts: self.accounts.as_slice().try_into().map_err(|_| damaged())?,
                 included: None,
                 overdraft: None,
+                beside_gate: BesideGate::default(),
             },
             closed_at_ms: self.closed_at.timestamp_millis(),
         })

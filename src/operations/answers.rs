@@ -295,6 +295,10 @@ pub struct QuotaParts {
     pub rolled_in: Units,
     /// How far below zero it may go.
     pub overdraft: Units,
+    /// What is held of holds that the period before has left open.
+    pub carried: Units,
+    /// What was consumed of it that the gate does not count: facts that came after their period was closed.
+    pub consumed_beside_gate: Units,
 }
 
 /// A page of a list, newest first.

@@ -84,12 +84,16 @@ async fn holds_that_pushed_a_period_over_its_quota_are_charged_to_the_next_until
     app.move_clock("2026-04-01T02:00:00Z").await;
     assert_eq!(run(&app).await, Closed { closed: 1, waiting: 0 });
     assert_eq!(rows(&app.database, BOOKS).await, ["03 0 0 45 0 0 0 5", "04 35 20 0 0 0 5 0"]);
-    assert_eq!(app.quota().await.text("/quotas/0/remaining"), "35", "the gate has it at once");
+    let figures = async || {
+        let quota = app.quota().await;
+        ["consumed", "carried", "remaining"].map(|field| quota.text(&format!("/quotas/0/{field}")).to_owned())
+    };
+    assert_eq!(figures().await, ["0", "20", "35"], "the gate has it at once");
     app.consume(&open, "8").await.expect(200);
     app.drained().await;
     run(&app).await;
     assert_eq!(rows(&app.database, BOOKS).await[1], "04 47 0 8 0 0 5 0", "three of the eight are April's");
-    assert_eq!(app.quota().await.text("/quotas/0/remaining"), "47");
+    assert_eq!(figures().await, ["3", "0", "47"]);
     app.use_pages("all", "47").await.expect(201);
     assert_eq!(app.use_pages("more", "1").await.status, 429);
     app.finish().await;
@@ -151,6 +155,9 @@ async fn work_of_a_closed_period_is_a_correction_in_the_open_one_with_both_dates
     let usage = "SELECT consumed::float8 AS c FROM usage_hourly WHERE subject = 0 ORDER BY hour_at";
     assert_eq!(rows(&app.database, usage).await, ["8", "8", "10", "5"], "in the hours in which it was done");
     app.app().operations.grants.follow().await.unwrap();
+    let quota = app.quota().await;
+    let figures = ["granted", "consumed", "remaining"].map(|field| quota.text(&format!("/quotas/0/{field}")));
+    assert_eq!(figures, ["50", "20", "30"]);
     assert_eq!(app.use_pages("more", "31").await.status, 429, "the gate has the lower capacity");
     app.use_pages("all", "30").await.expect(201);
     app.finish().await;

@@ -30,11 +30,11 @@ pub(in crate::http) struct QuotaLineAnswer {
     pub(in crate::http) rolled_in: String,
     /// Corrections of the allowance.
     pub(in crate::http) adjusted: String,
-    /// Used up.
+    /// Used up, also by facts that came after their own period was closed.
     pub(in crate::http) consumed: String,
     /// Held by running work.
     pub(in crate::http) reserved: String,
-    /// Carried from an earlier period's holds.
+    /// Held by work that the period before has left open. It has paid for it, unless it was over its quota.
     pub(in crate::http) carried: String,
     /// Used beyond the allowance.
     pub(in crate::http) overage: String,
@@ -281,8 +281,11 @@ impl From<QuotaStatus> for QuotaAnswer {
 fn quota_line(quota: &LimitStatus, parts: QuotaParts) -> QuotaLineAnswer {
     let write = |units: Units| amount(units, quota.counter.decimals);
     let used = quota.consumed.checked_add(quota.reserved).unwrap_or(quota.consumed);
-    let allowed = quota.capacity.saturating_sub(parts.overdraft);
-    let consumed = quota.consumed;
+    let late = parts.consumed_beside_gate;
+    let with_late = |units: Units| units.checked_add(late).unwrap_or(units);
+    // The gate's capacity is less by what it does not count.
+    let allowed = with_late(quota.capacity.saturating_sub(parts.overdraft));
+    let (used, consumed) = (with_late(used), with_late(quota.consumed));
     let pace = |period| Pace { period, at_ms: quota.as_of_ms, consumed, allowance: allowed };
     let pace = quota.counter.window().map(pace);
     QuotaLineAnswer {
@@ -292,12 +295,12 @@ fn quota_line(quota: &LimitStatus, parts: QuotaParts) -> QuotaLineAnswer {
         granted: write(allowed.saturating_sub(parts.rolled_in)),
         rolled_in: write(parts.rolled_in),
         adjusted: write(Units::ZERO),
-        consumed: write(quota.consumed),
+        consumed: write(consumed),
         reserved: write(quota.reserved),
-        carried: write(Units::ZERO),
+        carried: write(parts.carried),
         overage: write(used.saturating_sub(allowed)),
         overdraft: write(parts.overdraft),
-        remaining: write(quota.capacity.saturating_sub(used)),
+        remaining: write(with_late(quota.capacity).saturating_sub(used)),
         resets_at: rfc3339(quota.resets_at_ms),
         burn_per_day: write(pace.map_or(Units::ZERO, Pace::per_day)),
         runs_out_at: pace.and_then(Pace::runs_out_at_ms).map(rfc3339),

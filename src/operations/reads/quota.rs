@@ -6,7 +6,6 @@ use rust_decimal::Decimal;
 
 use super::Reads;
 use crate::domain::amount::{Amount, Units};
-use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, Subject};
 use crate::domain::movements::Account;
 use crate::domain::plan::MEASURED;
@@ -15,7 +14,7 @@ use crate::domain::reservation::SubjectHash;
 use crate::gate::{Cold, CounterReading, PeekedCounters};
 use crate::operations::answers::{QuotaParts, QuotaStatus};
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::limit_status::limit_statuses;
+use crate::operations::limit_status::{LimitStatus, limit_statuses};
 use crate::operations::memory::{Asks, cold_subjects};
 use crate::operations::policy_store::TenantEntry;
 use crate::operations::requests::{Ack, QuotaRequest};
@@ -33,8 +32,8 @@ impl Reads {
         }
         match self.quota_at_gate(&entry, request.subject.as_ref(), &mut at_ms).await {
             Ok((resolved, readings)) => {
-                let parts = self.parts(&entry, &resolved, at_ms).await.unwrap_or_default();
                 let status = answer(&entry, resolved, request, readings, at_ms, Ack::Gate);
+                let parts = self.parts(&entry, &status).await.unwrap_or_default();
                 Ok(QuotaStatus { parts, ..status })
             }
             Err(OperationError::GateUnavailable(_)) => self.quota_from_ledger(&entry, request, at_ms).await,
@@ -42,33 +41,46 @@ impl Reads {
         }
     }
 
-    /// The parts of each quota's capacity, for which the gate has one figure. The ledger is asked only where policy has
-    /// more than what was granted.
+    /// The parts of each quota's capacity, for which the gate has one figure, and what the gate does not count. The ledger
+    /// is asked only where there can be such parts: where policy has them, where the gate has another capacity than
+    /// policy, and while holds of the period before may be open.
     async fn parts(
         &self,
         entry: &TenantEntry,
-        resolved: &Resolved,
-        at_ms: i64,
+        status: &QuotaStatus,
     ) -> Answer<BTreeMap<MeterId, QuotaParts>> {
-        let quotas = || resolved.counters.iter().filter(|counter| counter.is_quota());
-        let has_parts = |quota: &Counter| {
-            let terms = entry.policy.period_terms(&quota.meter).unwrap_or_default();
-            terms.max_rollover > Units::ZERO || terms.overdraft > Units::ZERO
+        let quotas = || status.limits.iter().filter(|limit| limit.counter.is_quota());
+        let policy = self.core.policy.current();
+        let has_parts = |quota: &LimitStatus| {
+            let meter = &quota.counter.meter;
+            let terms = entry.policy.period_terms(meter).unwrap_or_default();
+            let life_seconds = policy.meter(meter).map_or(0, |meter| meter.max_life_seconds);
+            let open_until_ms = status.period.start_ms.saturating_add(i64::from(life_seconds) * 1_000);
+            terms.max_rollover > Units::ZERO
+                || terms.overdraft > Units::ZERO
+                || quota.capacity != quota.counter.capacity
+                || status.as_of_ms < open_until_ms
         };
         if !quotas().any(has_parts) {
             return Ok(BTreeMap::new());
         }
-        let balances = self.core.ledger.balances_of(&entry.definition.id, at_ms).await?;
-        let parts = |quota: &Counter| {
-            let balance = balances.iter().find(|balance| balance.meter == quota.meter)?;
+        let balances = self.core.ledger.balances_of(&entry.definition.id, status.as_of_ms).await?;
+        let parts = |quota: &LimitStatus| {
+            let counter = &quota.counter;
+            let balance = balances.iter().find(|balance| balance.meter == counter.meter)?;
             let units = |amount: Decimal| {
-                Amount::from_decimal(amount).unwrap_or_default().floor_units(quota.decimals)
+                Amount::from_decimal(amount).unwrap_or_default().floor_units(counter.decimals)
             };
             let overdraft = units(balance.overdraft.unwrap_or_default());
-            let rolled_in = units(balance.of(Account::RolledIn));
             // What only measures has no bound, and none is shown.
             let overdraft = if overdraft >= MEASURED { Units::ZERO } else { overdraft };
-            Some((quota.meter.clone(), QuotaParts { rolled_in, overdraft }))
+            let parts = QuotaParts {
+                rolled_in: units(balance.of(Account::RolledIn)),
+                overdraft,
+                carried: units(balance.beside_gate.reserved),
+                consumed_beside_gate: units(balance.consumed_beside_gate()),
+            };
+            Some((counter.meter.clone(), parts))
         };
         Ok(quotas().filter_map(parts).collect())
     }
@@ -137,8 +149,8 @@ impl Reads {
     ) -> Answer<QuotaStatus> {
         let resolved = shown(entry, request.subject.as_ref(), at_ms);
         let readings = self.memory.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
-        let parts = self.parts(entry, &resolved, at_ms).await?;
         let status = answer(entry, resolved, request, readings, at_ms, Ack::Ledger);
+        let parts = self.parts(entry, &status).await?;
         Ok(QuotaStatus { parts, ..status })
     }
 }

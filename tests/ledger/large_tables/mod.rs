@@ -80,6 +80,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "open_next_periods",
             "periods_to_close",
             "close_periods",
+            "partitions_with_returns",
+            "book_carried_returns",
             "raise_quota_notices",
             "drop_quota_notices",
             "note_delivered",
