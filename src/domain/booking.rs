@@ -1,13 +1,13 @@
-//! Booking: the only mapping from a gate event to movements. It depends on the event and on what was booked before for
-//! the same reservation, never on a balance.
+//! Booking: the only mapping from a gate event to movements. It depends on the event and on what was booked before
+//! for the same reservation, never on a balance.
 //!
 //! Everything follows from totals: from what a line held and had consumed before, and has after. The rise of the
-//! consumed total is taken from the hold, as far as the event ends it, and otherwise from what is available. Any other
-//! part of the hold that ends is returned.
+//! consumed total is taken from the hold, as far as the event ends it, and otherwise from what is available. Any
+//! other part of the hold that ends is returned.
 //!
-//! Once the period is closed, open holds have been carried over: what becomes of them is booked where they stand then.
-//! Other facts are corrections there. What returns of a carried hold is left to the job that closes periods, since how
-//! much of it is available again depends on what the period had left.
+//! Once the period is closed, open holds have been carried over: what becomes of them is booked where they stand
+//! then. Other facts are corrections there. What returns of a carried hold is left to the job that closes periods,
+//! since how much of it is available again depends on what the period had left.
 
 use super::amount::{Amount, Units};
 use super::entry::PostedLine;
@@ -83,8 +83,8 @@ pub fn is_bookable_instant(ms: i64) -> bool {
     (0..=LAST_INSTANT_MS).contains(&ms)
 }
 
-/// Books `event`, given the reservation's record as booked `before` it (none for a new one), in its period or in the one
-/// of `open` where its units stand by then.
+/// Books `event`, given the reservation's record as booked `before` it (none for a new one), in its period or in the
+/// one of `open` where its units stand by then.
 ///
 /// Steps between may be missing: amounts are totals, so the next event makes the books right again.
 pub fn book(event: &Event, before: Option<&Record>, open: &OpenPeriods) -> Result<Booking, BookError> {

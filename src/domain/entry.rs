@@ -9,7 +9,8 @@ use super::ids::{MeterId, ReservationId, TenantId};
 use super::movements::{Account, EntryClass, EntryFlags, Movement};
 use super::reservation::Record;
 
-/// The ordinal of the first movement of what returns of a carried hold: behind all that an event itself moves of a line.
+/// The ordinal of the first movement of what returns of a carried hold: behind all that an event itself moves of a
+/// line.
 pub const RETURN_LEG: u8 = 16;
 
 /// The movements of one step of an operation.
@@ -84,8 +85,8 @@ pub struct Entry {
 }
 
 impl Posting {
-    /// The movements of an event: its `lines`, with the reservation's record `after` it. `subjects` are the numbers of
-    /// the record's subjects, in its order.
+    /// The movements of an event: its `lines`, with the reservation's record `after` it. `subjects` are the numbers
+    /// of the record's subjects, in its order.
     pub fn of_event(
         event: &Event,
         after: &Record,

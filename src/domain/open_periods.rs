@@ -20,7 +20,7 @@ pub struct OpenPeriods {
     pub closed: HashSet<(TenantId, MeterId, i64)>,
 }
 
-/// The tenant's calendar is not known, so no period after a closed one can be told.
+/// The tenant's calendar is not known, so nothing says which period follows a closed one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("its period is closed, and the calendar of {0} is not known")]
 pub struct UnknownCalendar(TenantId);

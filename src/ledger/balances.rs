@@ -34,8 +34,8 @@ pub struct MeterBalance {
     pub beside_gate: BesideGate,
 }
 
-/// What is held and was consumed in a period that no counter of the gate has: of holds that were carried into it, and by
-/// facts that came after their own period was closed.
+/// What is held and was consumed in a period that no counter of the gate has: of holds that were carried into it, and
+/// by facts that came after their own period was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BesideGate {
     /// What is held.
@@ -52,8 +52,8 @@ impl MeterBalance {
         self.accounts[account.index()]
     }
 
-    /// What was consumed of this period's quota that no counter of the gate has. The period before has paid for the holds
-    /// that came from it.
+    /// What was consumed of this period's quota that no counter of the gate has. The period before has paid for the
+    /// holds that came from it.
     pub fn consumed_beside_gate(&self) -> Decimal {
         self.beside_gate.consumed - self.beside_gate.of_carried.min(self.of(Account::CarriedIn))
     }

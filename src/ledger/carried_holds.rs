@@ -244,8 +244,8 @@ impl Ledger {
         self.load(query).await
     }
 
-    /// Books what returned of carried holds in a partition, as far as their periods are closed; `now_ms` is the service's
-    /// time. Returns how many returns it has booked, none once nothing is left to do.
+    /// Books what returned of carried holds in a partition, as far as their periods are closed; `now_ms` is the
+    /// service's time. Returns how many returns it has booked, none once nothing is left to do.
     pub async fn book_carried_returns(
         &self,
         partition: Partition,
@@ -352,4 +352,58 @@ async fn keep(
         .execute(connection)
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::movements::{Account, Accounts};
+
+    const PERIOD: Window = Window { start_ms: 0, end_ms: 1_000 };
+
+    /// Of forty that were carried: ten are charged, five were set against what came over, fifteen against the included
+    /// amount, of which four more were unused, and the rest against a grant.
+    fn origin(max_rollover: i64) -> Origin {
+        Origin {
+            tenant: TenantId::parse("acme").unwrap(),
+            meter: MeterId::parse("page").unwrap(),
+            next_start: Milliseconds(0),
+            waits: false,
+            charged: 10.into(),
+            held_after: 5.into(),
+            held_of_included: 15.into(),
+            unused: 4.into(),
+            max_rollover: max_rollover.into(),
+            returned: Decimal::ZERO,
+        }
+    }
+
+    /// What is available again and what lapses, part by part.
+    fn returns(mut origin: Origin, parts: &[u64]) -> Vec<(i64, i64)> {
+        let take = |part: &u64| {
+            let mut accounts = Accounts::default();
+            let movements = origin.take(PERIOD, Amount::from_integer(*part));
+            movements.iter().for_each(|movement| movement.apply(&mut accounts));
+            let of = |account: Account| i64::try_from(accounts[account.index()]).unwrap();
+            assert_eq!(-of(Account::Reserved), i64::try_from(*part).unwrap());
+            (of(Account::Available), of(Account::Lapsed))
+        };
+        parts.iter().map(take).collect()
+    }
+
+    #[rstest::rstest]
+    #[case::what_is_charged_first(100, &[6, 4], &[(6, 0), (4, 0)])]
+    #[case::then_what_burns_last_and_lapses(100, &[13, 2], &[(10, 3), (0, 2)])]
+    #[case::then_the_included_amount_which_goes_on(100, &[15, 15], &[(10, 5), (15, 0)])]
+    #[case::as_far_as_it_may_beside_what_was_unused(12, &[15, 5, 10], &[(10, 5), (5, 0), (3, 7)])]
+    #[case::then_what_burns_first_and_lapses(100, &[30, 10], &[(25, 5), (0, 10)])]
+    #[case::nothing_goes_on(0, &[40], &[(10, 30)])]
+    #[case::all_at_once(12, &[40], &[(18, 22)])]
+    fn what_returns_of_carried_holds(
+        #[case] max_rollover: i64,
+        #[case] parts: &[u64],
+        #[case] expected: &[(i64, i64)],
+    ) {
+        assert_eq!(returns(origin(max_rollover), parts), expected);
+    }
 }

@@ -1,5 +1,5 @@
-//! Closed periods: open holds are carried over, what is unused rolls over or lapses and overage is settled, once for each
-//! tenant, meter and period.
+//! Closed periods: open holds are carried over, what is unused rolls over or lapses and overage is settled, once for
+//! each tenant, meter and period.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -44,8 +44,8 @@ pub struct EndedPeriod {
 pub struct ClosingPeriod {
     /// Which one.
     pub ended: EndedPeriod,
-    /// The period after it by policy, to be opened if something goes on to it; none where the tenant no longer has such a
-    /// quota.
+    /// The period after it by policy, to be opened if something goes on to it; none where the tenant no longer has
+    /// such a quota.
     pub next: Option<QuotaPeriod>,
 }
 
@@ -156,8 +156,8 @@ impl Ended {
 }
 
 impl Ledger {
-    /// Periods that ended by `ended_by_ms` (unix ms) and are not closed: the ones that ended first come first; at most
-    /// `limit`, after `after`.
+    /// Periods that ended by `ended_by_ms` (unix ms) and are not closed: the ones that ended first come first; at
+    /// most `limit`, after `after`.
     pub async fn periods_to_close(
         &self,
         ended_by_ms: i64,
@@ -179,8 +179,8 @@ impl Ledger {
     }
 
     /// Closes these periods of one partition's tenants in one transaction; each tenant's meter is named once. Nothing
-    /// of the partition is booked meanwhile. Those that are closed already stay as they are. Returns also the periods that
-    /// stay open because something of their quota goes on after all, and their next periods were not asked for.
+    /// of the partition is booked meanwhile. Those that are closed already stay as they are. Returns also the periods
+    /// that stay open because something of their quota goes on after all, and their next periods were not asked for.
     pub async fn close_periods(
         &self,
         partition: Partition,

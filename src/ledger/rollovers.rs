@@ -21,7 +21,8 @@ pub(super) struct Candidate {
     pub(super) tenant: TenantId,
     pub(super) meter: MeterId,
     pub(super) period: Window,
-    /// The period after it by policy, to be opened unless it is open; none where the tenant has no such quota any more.
+    /// The period after it by policy, to be opened unless it is open; none where the tenant has no such quota any
+    /// more.
     pub(super) next: Option<QuotaPeriod>,
     pub(super) included: Decimal,
     pub(super) max_rollover: Decimal,
@@ -44,12 +45,12 @@ pub(super) struct Left {
     pub(super) max_rollover: Decimal,
 }
 
-/// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once. Raises the versions
-/// of the capacities into which something goes. Nothing goes on where there is no next period that is open: the tenant
-/// has lost the quota, or that period is closed already.
+/// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once. Raises the
+/// versions of the capacities into which something goes. Nothing goes on where there is no next period that is open:
+/// the tenant has lost the quota, or that period is closed already.
 ///
-/// Opens the next period of each quota that may roll over, also where nothing does now, and of each that has open holds.
-/// A period in which nothing is used would otherwise be open, and roll over, only if a job ran in time.
+/// Opens the next period of each quota that may roll over, also where nothing does now, and of each that has open
+/// holds. A period in which nothing is used would otherwise be open, and roll over, only if a job ran in time.
 pub(super) async fn prepare(
     connection: &mut AsyncPgConnection,
     partition: Partition,

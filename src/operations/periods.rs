@@ -31,10 +31,10 @@ impl Periods {
         Self { core, memory }
     }
 
-    /// Closes every period that ended at least `grace` ago, the ones that ended first before the others, and books what
-    /// has returned of carried holds. A period waits for calls that wait for the gate, for grants that are not settled and
-    /// for the period before it. A run may end anywhere: each chunk is closed wholly or not at all, and a later run goes
-    /// on.
+    /// Closes every period that ended at least `grace` ago, the ones that ended first before the others, and books
+    /// what has returned of carried holds. A period waits for calls that wait for the gate, for grants that are not
+    /// settled and for the period before it. A run may end anywhere: each chunk is closed wholly or not at all, and a
+    /// later run goes on.
     pub async fn close(&self, manner: Manner, grace: Duration) -> Answer<Closed> {
         let now_ms = self.core.gate_now_ms();
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
@@ -72,8 +72,8 @@ impl Periods {
         Ok(done)
     }
 
-    /// Appends a boundary that says that the instant is passed, unless this run has one, and waits until it is booked.
-    /// Returns its place; none where the gate's clock is before the instant.
+    /// Appends a boundary that says that the instant is passed, unless this run has one, and waits until it is
+    /// booked. Returns its place; none where the gate's clock is before the instant.
     async fn pass(
         &self,
         partition: Partition,
@@ -172,8 +172,8 @@ impl Periods {
     }
 }
 
-/// Parts of at most [`CHUNK`] periods that name each tenant's meter once: what one of its periods rolls over has to be
-/// booked before the next one is closed.
+/// Parts of at most [`CHUNK`] periods that name each tenant's meter once: what one of its periods rolls over has to
+/// be booked before the next one is closed.
 fn chunks(periods: &[EndedPeriod]) -> Vec<&[EndedPeriod]> {
     let (mut chunks, mut named, mut from) = (Vec::new(), HashSet::new(), 0);
     for (at, ended) in periods.iter().enumerate() {

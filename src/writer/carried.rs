@@ -14,7 +14,8 @@ use crate::domain::reservation::Record;
 use crate::ledger::carried_holds::{ReturnNote, changed_capacities};
 use crate::ledger::{Ledger, LedgerError, capacities, jobs, notices, open_periods};
 
-/// Adds which periods are closed, where an event came after the end of its reservation's period. Seldom asks the ledger.
+/// Adds which periods are closed, where an event came after the end of its reservation's period. Seldom asks the
+/// ledger.
 pub(super) async fn read_open_periods(
     ledger: &Ledger,
     connection: &mut AsyncPgConnection,
@@ -80,8 +81,8 @@ pub(super) fn return_note(
     }
 }
 
-/// Raises the versions of capacities that the plan changes beside what the gate counted, and has them sent to it. Comes
-/// before the plan is written: whoever changes a capacity locks the tenant first.
+/// Raises the versions of capacities that the plan changes beside what the gate counted, and has them sent to it.
+/// Comes before the plan is written: every transaction that changes a capacity locks the tenant first.
 pub(super) async fn raise_capacities(
     connection: &mut AsyncPgConnection,
     plan: &Plan,

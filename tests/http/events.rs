@@ -132,7 +132,7 @@ async fn an_event_comes_structured_in_a_batch_or_binary_and_is_recorded_once() {
 }
 
 #[tokio::test]
-async fn an_event_from_the_past_is_booked_in_its_own_hour_and_period_and_counts_in_no_window_of_now() {
+async fn an_event_from_the_past_is_booked_in_its_own_hour_and_counts_in_no_window_of_now() {
     // 11:30 in Berlin; the month began two days ago.
     let app = in_berlin_at("2026-03-03T10:30:00Z").await;
     app.use_pages("now", 1).await.expect(201);
@@ -149,13 +149,13 @@ async fn an_event_from_the_past_is_booked_in_its_own_hour_and_period_and_counts_
         (&late["happened_at"], &late["period_start"], &late["credit"], &late["debit"]),
         (
             &json!("2026-02-27T14:20:00.123Z"),
-            &json!("2026-01-31T23:00:00Z"),
+            &json!("2026-02-28T23:00:00Z"),
             &json!("available"),
             &json!("consumed")
         ),
-        "{late}"
+        "February is closed: {late}"
     );
-    assert_eq!(late["flags"], json!([]));
+    assert_eq!((&late["class"], &late["flags"]), (&json!("correction"), &json!([])));
     app.finish().await;
 }
 

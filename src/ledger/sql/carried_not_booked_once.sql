@@ -1,5 +1,5 @@
--- Holds that a close carried over: what left the period is what entered the next one, and what returned of them is booked.
--- And closed periods in which something is available or held again.
+-- Holds that a close carried over: what left the period is what entered the next one, and what returned of them is
+-- booked. And closed periods in which something is available or held again.
 WITH carried AS (
     SELECT tenant, meter, next_start AS period_start, sum(held - charged) AS held, sum(returned) AS returned
     FROM carried_holds WHERE tenant = ANY($1)

@@ -1,5 +1,5 @@
--- For periods in which carried holds stand: the last close that carried some there, and whether the period before is not
--- closed yet. What no close carried there was held there from the beginning: all of it is available again.
+-- For periods in which carried holds stand: the last close that carried some there, and whether the period before is
+-- not closed yet. What no close carried there was held there from the beginning: all of it is available again.
 SELECT w.tenant, w.meter, w.period_start AS next_start,
     coalesce(before.is_open, false) AS waits,
     coalesce(h.charged, 999999999999999999) AS charged,

@@ -26,7 +26,8 @@ impl Reads {
         let entry = found
             .ok_or_else(|| OperationError::NotFound(format!("there is no tenant {}", request.tenant)))?;
         let mut at_ms = self.core.clock.now_ms();
-        // Its figures include parked calls, so those are delivered first; where they cannot be, the read still answers.
+        // Its figures include parked calls, so those are delivered first; where they cannot be, the read still
+        // answers.
         if matches!(self.outage.parked_first(&request.tenant).await, Ok(Some(_))) {
             return self.quota_from_ledger(&entry, request, at_ms).await;
         }
@@ -41,9 +42,9 @@ impl Reads {
         }
     }
 
-    /// The parts of each quota's capacity, for which the gate has one figure, and what the gate does not count. The ledger
-    /// is asked only where there can be such parts: where policy has them, where the gate has another capacity than
-    /// policy, and while holds of the period before may be open.
+    /// The parts of each quota's capacity, for which the gate has one figure, and what the gate does not count. The
+    /// ledger is asked only where there can be such parts: where policy has them, where the gate has another capacity
+    /// than policy, and while holds of the period before may be open.
     async fn parts(
         &self,
         entry: &TenantEntry,
@@ -118,8 +119,8 @@ impl Reads {
         }
     }
 
-    /// Restores what a read found cold. Returns whether anything was written to the gate: a subject of which the ledger
-    /// has nothing is not.
+    /// Restores what a read found cold. Returns whether anything was written to the gate: a subject of which the
+    /// ledger has nothing is not.
     async fn restore_to_read(
         &self,
         entry: &TenantEntry,
