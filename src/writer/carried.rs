@@ -35,6 +35,11 @@ fn ended_periods(
     arrivals: &[Arrival],
     records: &HashMap<ReservationId, Record>,
 ) -> BTreeSet<(TenantId, MeterId, i64)> {
+    let all = arrivals.iter().filter_map(Arrival::begun).chain(records.values());
+    let first_end_ms = all.filter_map(|record| record.body.rest.as_ref()).map(|rest| rest.period_ms.1).min();
+    if first_end_ms.is_none_or(|end_ms| latest_ms(arrivals) < end_ms) {
+        return BTreeSet::new();
+    }
     let mut begun: HashMap<ReservationId, Vec<&Record>> = HashMap::new();
     for arrival in arrivals {
         if let (Some(id), Some(record)) = (arrival.reservation(), arrival.begun()) {
@@ -55,6 +60,15 @@ fn ended_periods(
         }
     }
     ended
+}
+
+/// The latest gate time of these events (unix ms).
+fn latest_ms(arrivals: &[Arrival]) -> i64 {
+    let times = arrivals.iter().filter_map(|arrival| match &arrival.event {
+        Ok(OutboxMessage::Event(event)) => Some(event.gate_time_ms),
+        _ => None,
+    });
+    times.max().unwrap_or(i64::MIN)
 }
 
 /// What the job that closes periods has to book of an event.

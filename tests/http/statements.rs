@@ -212,9 +212,9 @@ async fn what_the_quota_includes_is_no_overage_when_events_are_the_first_of_thei
 }
 
 #[tokio::test]
-async fn an_event_opens_the_quota_of_an_earlier_period_in_which_nothing_was_used() {
-    let app = priced(json!([])).await;
-    app.define("plans/plan", json!({ "quotas": [quota_of("50")] })).await;
+async fn an_event_opens_the_quota_of_an_earlier_period_that_is_not_closed_and_in_which_nothing_was_used() {
+    let app = an_app().at("2026-03-01T00:59:59Z").without_jobs().start().await;
+    app.with_plan(json!([]), json!([quota_of("50")])).await;
     send(&app, &event("late", 10, Some("2026-02-20T10:00:00Z"))).await;
     app.drained().await;
     let entries = app.get("/v1/tenants/acme/entries").await.expect(200);

@@ -59,7 +59,7 @@ impl Calls {
             self.admission.may_record()?;
             let at_ms = happened_by(request, now_ms);
             let (resolved, record, lives) = self.event_record(entry, request, &prepared, at_ms)?;
-            self.memory.open_periods_of(entry, &resolved).await?;
+            self.memory.open_periods_of(entry, &resolved, now_ms).await?;
             let lives = self.memory.lives_now(entry, &record, &lives);
             let epoch = self.core.gate.epoch(entry.partition).unwrap_or_default();
             // What the ledger said holds for the epoch in which it was asked.

@@ -1,5 +1,6 @@
 //! Quota periods that this instance knows to be open, so that work of a past time asks the ledger once for each.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use moka::sync::Cache;
@@ -7,6 +8,8 @@ use moka::sync::Cache;
 use super::Memory;
 use crate::domain::counter::Counter;
 use crate::domain::ids::{MeterId, TenantId};
+use crate::domain::open_periods::OpenPeriods;
+use crate::domain::period::Window;
 use crate::domain::policy::Resolved;
 use crate::operations::error::Answer;
 use crate::operations::policy_store::TenantEntry;
@@ -40,19 +43,47 @@ fn key(tenant: &TenantId, quota: &Counter) -> (TenantId, MeterId, i64) {
 }
 
 impl Memory {
-    /// Opens the periods of these quotas that are not known to be open. Work that no quota refuses does not ask for its
-    /// capacity, and what is used of a period that is not open would be overage from the first unit on.
+    /// Opens the periods in which work of these quotas is booked that is accepted at `now_ms`, as far as they are not
+    /// known to be open: their own, or those that are open by then where they are closed. Work that no quota refuses
+    /// does not ask for its capacity, and what is used of a period that is not open would be overage from the first
+    /// unit on.
     ///
     /// Errors: the ledger does not answer.
     pub(in crate::operations) async fn open_periods_of(
         &self,
         entry: &TenantEntry,
         resolved: &Resolved,
+        now_ms: i64,
     ) -> Answer<()> {
         let tenant = &entry.definition.id;
-        for quota in resolved.quotas().filter(|quota| !self.opened.knows(tenant, quota)) {
+        let is_closed = |quota: &&Counter| self.stands_in(entry, quota, now_ms) != quota.window();
+        let (closed, open): (Vec<_>, Vec<_>) = resolved.quotas().partition(is_closed);
+        for quota in open.into_iter().filter(|quota| !self.opened.knows(tenant, quota)) {
             self.open_period(entry, quota).await?;
         }
+        for quota in closed {
+            let Some(period) = self.stands_in(entry, quota, now_ms) else { continue };
+            let later = entry.tenant_counters(period.start_ms);
+            let is_same = |later: &&Counter| later.meter == quota.meter && !self.opened.knows(tenant, later);
+            if let Some(quota) = later.quotas().find(is_same) {
+                self.open_period(entry, quota).await?;
+            }
+        }
         Ok(())
+    }
+
+    /// The period that takes what is booked at `now_ms` of the quota's own one.
+    fn stands_in(&self, entry: &TenantEntry, quota: &Counter, now_ms: i64) -> Option<Window> {
+        let (tenant, period, grace_ms) =
+            (&entry.definition.id, quota.window()?, self.core.ledger.close_grace_ms());
+        if now_ms < period.end_ms.saturating_add(grace_ms) {
+            return Some(period);
+        }
+        let open = OpenPeriods {
+            grace_ms: Some(grace_ms),
+            calendars: HashMap::from([(tenant.clone(), entry.calendars.clone())]),
+            closed: HashSet::new(),
+        };
+        open.stands_in(tenant, &quota.meter, period, now_ms).ok()
     }
 }
