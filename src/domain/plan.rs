@@ -64,9 +64,17 @@ pub struct Quota {
     /// without overdrafts read that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft: Option<Amount>,
+    /// Whether the next period pays, out of what it includes, for what was used beyond the quota. Left out where it
+    /// does not: versions of the service that do not know it read that.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub preserve_overage: bool,
     /// At which percentages of it its tenant gets a notice; 50, 80, 90 and 100 where they are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notices_percent: Option<Vec<u8>>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Quota {
@@ -102,6 +110,8 @@ pub struct PeriodTerms {
     pub max_rollover: Units,
     /// How far below zero it may go; [`MEASURED`] where it only measures.
     pub overdraft: Units,
+    /// Whether the next period pays for what is used beyond it.
+    pub preserve_overage: bool,
     /// At which percentages its tenant gets a notice.
     pub thresholds: Thresholds,
 }

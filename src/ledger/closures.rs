@@ -23,7 +23,7 @@ use crate::domain::amount::Amount;
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::movements::Movement;
-use crate::domain::movements::close::{carry_holds, roll_over, settle};
+use crate::domain::movements::close::{carry_holds, repay_overage, roll_over, settle};
 use crate::domain::period::Window;
 
 /// A period of a tenant's meter that has ended.
@@ -110,6 +110,8 @@ struct Standing {
     #[diesel(sql_type = Numeric)]
     max_rollover: Decimal,
     #[diesel(sql_type = Bool)]
+    preserve_overage: bool,
+    #[diesel(sql_type = Bool)]
     has_quota: bool,
     #[diesel(sql_type = Bool)]
     waits: bool,
@@ -130,7 +132,18 @@ impl Standing {
             consumed: self.consumed,
             available: self.available,
             has_holds: self.has_holds(),
+            preserved: if self.preserve_overage { self.overage() } else { Decimal::ZERO },
         }
+    }
+
+    /// What the open holds have pushed it over its quota: they are charged to the next period.
+    fn charged(&self) -> Decimal {
+        (-self.available).clamp(Decimal::ZERO, self.reserved.max(Decimal::ZERO))
+    }
+
+    /// What was used beyond it.
+    fn overage(&self) -> Decimal {
+        (-self.available - self.charged()).max(Decimal::ZERO)
     }
 
     fn has_holds(&self) -> bool {
@@ -295,6 +308,7 @@ struct Closure {
     rolled: Decimal,
     lapsed: Decimal,
     overage: Decimal,
+    repaid: Decimal,
     carried: Option<Carried>,
     posting: Posting,
 }
@@ -307,9 +321,9 @@ impl Closure {
         next: Option<Window>,
         closed_at_ms: impl Fn(&EndedPeriod) -> i64,
     ) -> Self {
+        let (charged, overage) = (row.charged(), row.overage());
         let (available, held, ended) = (row.available, unused(row.reserved), row.ended.read());
         let closed_at_ms = closed_at_ms(&ended);
-        let charged = (-available).clamp(Decimal::ZERO, held.decimal());
         let mut movements = next.map_or(Vec::new(), |next| carry_holds(ended.period, next, held, available));
         let available = available + charged;
         let rolled = left.as_ref().map_or(Amount::ZERO, |left| left.rolled);
@@ -317,11 +331,16 @@ impl Closure {
             Some(next) if !rolled.is_zero() => roll_over(ended.period, next, unused(available), |_| rolled),
             _ => settle(ended.period, available),
         });
+        let repaid = left.as_ref().map_or(Decimal::ZERO, |left| left.repaid);
+        if let Some(next) = left.as_ref().and_then(|left| left.next) {
+            movements.extend(repay_overage(next, unused(overage), unused(repaid)));
+        }
         Self {
             closed_at_ms,
             rolled: rolled.decimal(),
             lapsed: unused(available).decimal() - rolled.decimal(),
-            overage: (-available).max(Decimal::ZERO),
+            overage,
+            repaid,
             carried: next.map(|next| Carried {
                 tenant: ended.tenant.clone(),
                 meter: ended.meter.clone(),
@@ -352,7 +371,8 @@ async fn note(connection: &mut AsyncPgConnection, closures: &[Closure]) -> Resul
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(closures.iter().map(|one| one.closed_at_ms))?)
         .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.lapsed).collect::<Vec<_>>())
         .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.overage).collect::<Vec<_>>())
-        .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.rolled).collect::<Vec<_>>());
+        .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.rolled).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(closures.iter().map(|closure| closure.repaid).collect::<Vec<_>>());
     note.execute(connection).await?;
     Ok(())
 }

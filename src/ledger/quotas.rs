@@ -290,7 +290,8 @@ async fn insert(
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.included))
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover))
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.overdraft))
-        .bind::<Array<Text>, _>(openings.iter().map(thresholds).collect::<Vec<_>>());
+        .bind::<Array<Text>, _>(openings.iter().map(thresholds).collect::<Vec<_>>())
+        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.preserve_overage).collect::<Vec<_>>());
     Ok(Prepared(insert).load(connection).await?)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use diesel::sql_types::{Array, Text, Timestamptz};
+use diesel::sql_types::{Array, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use rust_decimal::Decimal;
@@ -31,6 +31,8 @@ pub(super) struct Candidate {
     pub(super) available: Decimal,
     /// Whether holds are open in it: they go on in any case.
     pub(super) has_holds: bool,
+    /// What was used beyond it and the next period pays for, as far as it can.
+    pub(super) preserved: Decimal,
 }
 
 /// What a closing period leaves.
@@ -43,6 +45,8 @@ pub(super) struct Left {
     pub(super) unused: Unused,
     /// How much may go on at most; zero where no period takes it.
     pub(super) max_rollover: Decimal,
+    /// How much of the overage the next period pays for: at most what it includes.
+    pub(super) repaid: Decimal,
 }
 
 /// What each of these periods leaves, by tenant, meter and start; each tenant's meter is named once. Raises the
@@ -57,14 +61,14 @@ pub(super) async fn prepare(
     mut candidates: Vec<Candidate>,
     now_ms: i64,
 ) -> Result<HashMap<PeriodKey, Left>, LedgerError> {
-    candidates.retain(|candidate| candidate.max_rollover > Decimal::ZERO || candidate.has_holds);
+    candidates.retain(|candidate| candidate.max_rollover > Decimal::ZERO || candidate.goes_on_anyway());
     if candidates.is_empty() {
         return Ok(HashMap::new());
     }
     capacities::lock_tenants(connection, candidates.iter().map(|candidate| &candidate.tenant)).await?;
     let openings: Vec<_> = candidates.iter().filter_map(|candidate| candidate.opening(partition)).collect();
     quotas::open_all(connection, partition, &openings).await?;
-    candidates.retain(|candidate| candidate.available > Decimal::ZERO || candidate.has_holds);
+    candidates.retain(|candidate| candidate.available > Decimal::ZERO || candidate.goes_on_anyway());
     let next = next_periods(connection, &candidates).await?;
     let quotas = unused(connection, &candidates).await?;
     let mut left = HashMap::new();
@@ -73,18 +77,24 @@ pub(super) async fn prepare(
         let key = (candidate.tenant.clone(), candidate.meter.clone());
         let next = next.get(&key).copied();
         let rolled = if next.is_some() { quota.rolled_over() } else { Amount::ZERO };
-        if !rolled.is_zero() || candidate.has_holds {
+        let repaid = next.map_or(Decimal::ZERO, |(_, included)| candidate.preserved.min(included));
+        if !rolled.is_zero() || candidate.goes_on_anyway() {
             raised.push((&candidate.tenant, &candidate.meter));
         }
         let max_rollover = next.map_or(Decimal::ZERO, |_| candidate.max_rollover);
         let key = (key.0, key.1, candidate.period.start_ms);
-        left.insert(key, Left { rolled, next, unused: quota.unused(), max_rollover });
+        let next = next.map(|(period, _)| period);
+        left.insert(key, Left { rolled, next, unused: quota.unused(), max_rollover, repaid });
     }
     capacities::raise_all_versions(connection, &raised, now_ms).await?;
     Ok(left)
 }
 
 impl Candidate {
+    fn goes_on_anyway(&self) -> bool {
+        self.has_holds || self.preserved > Decimal::ZERO
+    }
+
     fn opening(&self, partition: Partition) -> Option<Opening> {
         let next = self.next.as_ref().filter(|next| next.period_ms.0 == self.period.end_ms)?;
         Some(Opening {
@@ -134,13 +144,15 @@ struct Row {
     period_start: Milliseconds,
     #[diesel(sql_type = Timestamptz)]
     period_end: Milliseconds,
+    #[diesel(sql_type = Numeric)]
+    included: Decimal,
 }
 
-/// The periods after these, where they are open in the books.
+/// The periods after these, where they are open in the books, and what they include.
 async fn next_periods(
     connection: &mut AsyncPgConnection,
     candidates: &[Candidate],
-) -> Result<HashMap<(TenantId, MeterId), Window>, LedgerError> {
+) -> Result<HashMap<(TenantId, MeterId), (Window, Decimal)>, LedgerError> {
     let starts = candidates.iter().map(|candidate| candidate.period.end_ms);
     let find = sql_query(include_str!("sql/next_open_periods.sql"))
         .bind::<Array<Text>, _>(candidates.iter().map(|candidate| &candidate.tenant).collect::<Vec<_>>())
@@ -149,7 +161,7 @@ async fn next_periods(
     let rows: Vec<Row> = find.load(connection).await?;
     let next = |row: Row| {
         let period = Window { start_ms: row.period_start.0, end_ms: row.period_end.0 };
-        ((row.tenant, row.meter), period)
+        ((row.tenant, row.meter), (period, row.included))
     };
     Ok(rows.into_iter().map(next).collect())
 }

@@ -409,6 +409,7 @@ diesel::table! {
         booked_at -> Timestamptz,
         rolled -> Numeric,
         is_final -> Bool,
+        paid_by_next -> Numeric,
     }
 }
 
@@ -487,6 +488,7 @@ diesel::table! {
         max_rollover -> Numeric,
         overdraft -> Numeric,
         notices_percent -> Array<Nullable<Int2>>,
+        preserve_overage -> Bool,
     }
 }
 

@@ -299,7 +299,7 @@ fn a_year(seed: u64) -> Vec<Turn> {
 /// The books and the entries of such months, closed at every turn or, after six months without a run, at the end.
 async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 3] {
     let app = an_app().at("2026-01-02T00:00:00Z").without_jobs().start().await;
-    let quota = fifty().with("max_rollover", "25").with("mode", "soft");
+    let quota = fifty().with("max_rollover", "25").with("mode", "soft").with("preserve_overage", true);
     app.with_plan(json!([]), json!([quota])).await;
     for (month, (held_pages, end, used, late)) in (1..).zip(year) {
         let next = month + 1;
@@ -342,7 +342,8 @@ async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 3] {
     run(&app).await;
     let entries = "SELECT period_start AT TIME ZONE 'UTC' AS start, happened_at AT TIME ZONE 'UTC' AS at, class, credit, debit, \
         carried, amount::float8 AS a FROM entries ORDER BY 1, 2, 3, 4, 5, 7";
-    let sums = "SELECT sum(granted)::float8 AS g, sum(rolled_in)::float8 AS i, sum(rolled_out)::float8 AS o FROM balances";
+    let sums = "SELECT sum(granted)::float8 AS g, sum(rolled_in)::float8 AS i, sum(rolled_out)::float8 AS o, \
+        sum(repaid)::float8 AS r FROM balances";
     let mut books = Vec::new();
     for query in [BOOKS, entries, sums] {
         books.push(rows(&app.database, query).await);

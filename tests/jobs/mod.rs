@@ -7,6 +7,7 @@ mod close;
 mod instances;
 mod leap;
 mod notices;
+mod overage;
 mod periods;
 mod restore;
 mod retention;

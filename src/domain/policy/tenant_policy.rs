@@ -403,6 +403,7 @@ impl<'a> Sources<'a> {
                 included: quota.included.floor_units(decimals),
                 max_rollover: units(quota.max_rollover),
                 overdraft: if quota.mode == QuotaMode::Soft { MEASURED } else { units(quota.overdraft) },
+                preserve_overage: quota.preserve_overage,
                 thresholds: quota.thresholds(),
             };
             (quota.meter.clone(), QuotaRule { mode: quota.mode, terms, decimals, identity })

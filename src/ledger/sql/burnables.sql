@@ -1,10 +1,10 @@
 -- The grants of these periods, with their cuts. What was consumed of holds that were carried into the period burns
--- nothing of it.
+-- nothing of it; what it repaid to the one before has burnt from its start on.
 SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.effective_at, g.expires_at, g.created_at,
     b.epoch AS begin_epoch, b.sequence AS begin_sequence,
-    b.consumed - least(b.consumed_of_carried, s.carried_in) AS begin_consumed,
+    b.consumed + s.repaid - least(b.consumed_of_carried, s.carried_in) AS begin_consumed,
     e.epoch AS end_epoch, e.sequence AS end_sequence,
-    e.consumed - least(e.consumed_of_carried, s.carried_in) AS end_consumed
+    e.consumed + s.repaid - least(e.consumed_of_carried, s.carried_in) AS end_consumed
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS w(tenant, meter, period_start, period_end)
 JOIN grants g ON g.tenant = w.tenant AND g.meter = w.meter
     AND g.effective_at >= w.period_start AND g.effective_at < w.period_end

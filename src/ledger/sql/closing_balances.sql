@@ -1,10 +1,11 @@
 -- The figures of the periods that are not closed yet, and whether one has to wait: for calls that were taken while
 -- the gate was away, for grants that are not settled, or for the period before, from which holds and unused quota
--- come. What was consumed of those holds has burnt nothing of this period.
+-- come. What was consumed of those holds has burnt nothing of this period; what it repaid has.
 SELECT b.tenant, b.meter, b.period_start, b.period_end, b.available, b.reserved, b.rolled_in,
-    b.consumed - least(b.consumed_of_carried, b.carried_in) AS consumed,
+    b.consumed + b.repaid - least(b.consumed_of_carried, b.carried_in) AS consumed,
     coalesce(q.included, 0) AS included, coalesce(q.max_rollover, 0) AS max_rollover,
-    coalesce(q.max_rollover > 0, false) AS may_go_on, q.tenant IS NOT NULL AS has_quota,
+    coalesce(q.max_rollover > 0 OR q.preserve_overage, false) AS may_go_on,
+    coalesce(q.preserve_overage, false) AS preserve_overage, q.tenant IS NOT NULL AS has_quota,
     b.reserved < 0
     OR EXISTS (
         SELECT FROM parked p

@@ -1,4 +1,4 @@
-SELECT b.tenant, b.meter, b.period_start, b.period_end, coalesce(q.max_rollover > 0, false) AS may_go_on
+SELECT b.tenant, b.meter, b.period_start, b.period_end, coalesce(q.max_rollover > 0 OR q.preserve_overage, false) AS may_go_on
 FROM balances b
 LEFT JOIN period_closures c USING (tenant, meter, period_start)
 LEFT JOIN quota_periods q USING (tenant, meter, period_start)
