@@ -9,6 +9,8 @@
 //! then. Other facts are corrections there. What returns of a carried hold is left to the job that closes periods,
 //! since how much of it is available again depends on what the period had left.
 
+use rust_decimal::Decimal;
+
 use super::amount::{Amount, Units};
 use super::entry::PostedLine;
 use super::event::{Change, Event};
@@ -25,8 +27,23 @@ pub struct Booking {
     pub lines: Vec<PostedLine>,
     /// What returns of holds that were carried over; nothing of it is in `lines`.
     pub returned: Vec<CarriedReturn>,
+    /// What was consumed for closed periods, by lines; it is in `lines` too.
+    pub corrections: Vec<Correction>,
     /// The reservation's whole record after the event.
     pub after: Record,
+}
+
+/// What was consumed for a closed period and is booked in a later one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Correction {
+    /// Its meter.
+    pub meter: MeterId,
+    /// The closed period.
+    pub period: Window,
+    /// Where it is booked.
+    pub booked_in: Window,
+    /// How much, above zero.
+    pub consumed: Amount,
 }
 
 /// A part of a hold that returns in a later period than its own.
@@ -190,6 +207,7 @@ fn booking(
 ) -> Result<Booking, BookError> {
     let is_usage = matches!(event.change, Change::Usage(_));
     let (mut lines, mut returned) = (Vec::with_capacity(after.units.len()), Vec::new());
+    let mut corrections = Vec::new();
     for (index, rule) in after.body.lines.iter().enumerate() {
         let moves = line_moves(&after, was, index, is_usage)?;
         let stands = open.stands_in(&after.body.tenant, &rule.meter, moves.period, event.gate_time_ms)?;
@@ -198,6 +216,7 @@ fn booking(
             let (line, meter) = (number(index), rule.meter.clone());
             returned.push(CarriedReturn { line, meter, period: stands, amount: returns });
         }
+        corrections.extend(moves.correction(&rule.meter, stands));
         lines.push(PostedLine {
             meter: rule.meter.clone(),
             movements: if after.head.degraded { gate::degraded(movements) } else { movements },
@@ -205,7 +224,7 @@ fn booking(
             begins_to_consume: moves.begins_to_consume,
         });
     }
-    Ok(Booking { lines, returned, after })
+    Ok(Booking { lines, returned, corrections, after })
 }
 
 /// What an event moves of one line.
@@ -228,6 +247,16 @@ impl LineMoves {
             true => gate::corrected(movements, stands),
             false => gate::carried(movements, stands),
         }
+    }
+
+    /// What they correct of their own period, where the units stand in another one.
+    fn correction(&self, meter: &MeterId, stands: Window) -> Option<Correction> {
+        let is_elsewhere = stands.start_ms != self.period.start_ms;
+        let consumed: Decimal = self.movements.iter().filter_map(Movement::consumed).sum();
+        let consumed = Amount::from_decimal(consumed).unwrap_or_default();
+        let (meter, period, booked_in) = (meter.clone(), self.period, stands);
+        let correction = || Correction { meter, period, booked_in, consumed };
+        (self.is_fact && is_elsewhere && !consumed.is_zero()).then(correction)
     }
 }
 

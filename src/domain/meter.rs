@@ -7,6 +7,9 @@ use super::field_error::FieldError;
 use super::ids::MeterId;
 use super::reservation::{OnExcess, OnLate};
 
+/// Money is booked under this and the code of its currency; no meter's name begins with it.
+pub const MONEY_PREFIX: &str = "money:";
+
 /// The longest a reservation may ask to be held at once: a day, in seconds.
 pub const TTL_SECONDS_MAX: u32 = 86_400;
 /// How long a hold may be asked to live: 1 second to a day.
@@ -106,6 +109,9 @@ impl Meter {
     /// Everything that is wrong with the meter by itself.
     pub fn errors(&self) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        if self.id.as_str().starts_with(MONEY_PREFIX) {
+            errors.push(FieldError::new("/id", "must not begin with `money:`: money is booked under it"));
+        }
         if !is_label(&self.unit, 64) {
             errors.push(FieldError::new("/unit", "must be 1 to 64 characters without control characters"));
         }

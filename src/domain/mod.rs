@@ -47,6 +47,7 @@ pub mod reservation;
 pub mod resolution;
 pub mod rollout;
 pub mod rollover;
+pub mod statement;
 pub mod tenant;
 pub mod trial;
 pub mod usage;

@@ -64,6 +64,16 @@ impl Currency {
         Money(Decimal::new(minor_units, u32::from(self.decimals)))
     }
 
+    /// An amount of it with any sign, whatever zeros the decimal ends with.
+    ///
+    /// # Errors
+    /// It has more decimals than the currency, or is too large.
+    pub fn signed_money(self, decimal: Decimal) -> Result<Money, InvalidMoney> {
+        let mut scaled = decimal;
+        scaled.rescale(u32::from(self.decimals));
+        if scaled == decimal { Money::try_from(scaled) } else { Err(InvalidMoney) }
+    }
+
     /// An amount of it.
     ///
     /// # Errors
@@ -147,6 +157,11 @@ impl Money {
     /// Whether it is nothing.
     pub fn is_zero(self) -> bool {
         self.0.is_zero()
+    }
+
+    /// Whether it is owed back.
+    pub fn is_negative(self) -> bool {
+        self.minor_units() < 0
     }
 
     /// The sum of two amounts of one currency; none where it is too large, or their currencies have other decimals.

@@ -26,18 +26,21 @@
 //! | carried hold returned | Q: reserved → available, reserved → lapsed | [`close::return_carried`] |
 //! | usage was wrong, P open | consumed → available; available → consumed | [`corrections::in_open_period`] |
 //! | usage was wrong, P closed | Q: consumed → adjusted, adjusted → consumed | [`corrections::in_closed_period`] |
+//! | a line of a statement | revenue → receivable; receivable → revenue for one below zero | [`money::statement_line`] |
+//! | a line of a credit note | the same, a correction | [`money::note_line`] |
 
 pub mod close;
 pub mod corrections;
 pub mod gate;
 pub mod grants;
+pub mod money;
 
 use rust_decimal::Decimal;
 
 use super::amount::Amount;
 use super::period::Window;
 
-/// An account of a tenant's books for one meter and period.
+/// An account of a tenant's books: for one meter and period, or for a currency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// Source: included amounts and grants.
@@ -66,11 +69,17 @@ pub enum Account {
     CarriedOut,
     /// Place: overage of the period before, paid from this one.
     Repaid,
+    /// Money: what the tenant owes.
+    Receivable,
+    /// Money: what was earned.
+    Revenue,
 }
 
 impl Account {
-    /// Every account: sources first, then places.
-    pub const ALL: [Self; 13] = [
+    /// The accounts of money.
+    pub const OF_MONEY: [Self; 2] = [Self::Receivable, Self::Revenue];
+    /// The accounts of units: sources first, then places.
+    pub const OF_UNITS: [Self; 13] = [
         Self::Granted,
         Self::RolledIn,
         Self::CarriedIn,
@@ -91,7 +100,7 @@ impl Account {
         matches!(self, Self::Granted | Self::RolledIn | Self::CarriedIn | Self::Overage | Self::Adjusted)
     }
 
-    /// Its place in [`Self::ALL`].
+    /// The place of an account of units in [`Self::OF_UNITS`].
     pub fn index(self) -> usize {
         self as usize
     }
@@ -112,12 +121,14 @@ impl Account {
             Self::RolledOut => "rolled_out",
             Self::CarriedOut => "carried_out",
             Self::Repaid => "repaid",
+            Self::Receivable => "receivable",
+            Self::Revenue => "revenue",
         }
     }
 
     /// The account with this word.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|account| account.as_str() == word)
+        Self::OF_UNITS.into_iter().chain(Self::OF_MONEY).find(|account| account.as_str() == word)
     }
 }
 
@@ -166,7 +177,7 @@ pub struct EntryFlags {
     pub degraded: bool,
 }
 
-/// The amounts of a meter's accounts in one period, by [`Account::index`].
+/// The amounts of a meter's accounts in one period, by [`Account::index`]: units, never money.
 pub type Accounts = [Decimal; 13];
 
 /// Units of one meter and period that leave one account and enter another.
@@ -223,12 +234,21 @@ impl Movement {
         if of_hold && self.flags.carried { self.amount.decimal() } else { Decimal::ZERO }
     }
 
+    /// Whether it moves units, not money.
+    pub fn is_of_units(&self) -> bool {
+        !Account::OF_MONEY.contains(&self.credit)
+    }
+
     /// Moves its period's accounts: a credit raises a source and lowers a place, a debit the reverse. So the sum of
-    /// the sources stays equal to the sum of the places.
+    /// the sources stays equal to the sum of the places. Money moves none of them.
     pub fn apply(&self, accounts: &mut Accounts) {
         let signed = |raises: bool| if raises { self.amount.decimal() } else { -self.amount.decimal() };
-        accounts[self.credit.index()] += signed(self.credit.is_source());
-        accounts[self.debit.index()] += signed(!self.debit.is_source());
+        let (credited, debited) = (signed(self.credit.is_source()), signed(!self.debit.is_source()));
+        for (account, amount) in [(self.credit, credited), (self.debit, debited)] {
+            if let Some(stands) = accounts.get_mut(account.index()) {
+                *stands += amount;
+            }
+        }
     }
 
     /// By how much it raises what is consumed, negative where it lowers it; none where it does neither.

@@ -2,7 +2,8 @@
 //! after it that is not.
 //!
 //! A period is closed from its end and the grace on, by the gate time of what happens and not by when a job ran. The
-//! closures that are booked count too: a period that was closed stays closed, whatever the grace is now.
+//! closures that are booked count too, and so do statements: a period that was closed or billed stays closed, whatever
+//! the grace is now.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,6 +19,9 @@ pub struct OpenPeriods {
     pub calendars: HashMap<TenantId, Calendars>,
     /// Periods that are closed, by tenant, meter and start (unix ms).
     pub closed: HashSet<(TenantId, MeterId, i64)>,
+    /// Up to when tenants are billed (unix ms): a period of theirs that was billed is closed, also for meters that were
+    /// not used in it.
+    pub billed_until_ms: HashMap<TenantId, i64>,
 }
 
 /// The tenant's calendar is not known, so nothing says which period follows a closed one.
@@ -49,7 +53,8 @@ impl OpenPeriods {
 
     fn is_closed(&self, tenant: &TenantId, meter: &MeterId, period: Window, at_ms: i64) -> bool {
         let by_time = self.grace_ms.is_some_and(|grace_ms| at_ms >= period.end_ms.saturating_add(grace_ms));
-        by_time || self.closed.contains(&(tenant.clone(), meter.clone(), period.start_ms))
+        let is_billed = self.billed_until_ms.get(tenant).is_some_and(|until_ms| period.end_ms <= *until_ms);
+        by_time || is_billed || self.closed.contains(&(tenant.clone(), meter.clone(), period.start_ms))
     }
 }
 
@@ -71,7 +76,7 @@ mod tests {
     fn in_utc() -> OpenPeriods {
         let calendar = Calendar { zone: Zone::parse("UTC").unwrap(), anchor_day: AnchorDay::default() };
         let calendars = HashMap::from([(names().0, calendar.into())]);
-        OpenPeriods { grace_ms: Some(HOUR_MS), calendars, closed: HashSet::new() }
+        OpenPeriods { grace_ms: Some(HOUR_MS), calendars, ..OpenPeriods::default() }
     }
 
     /// The start of the period in which a unit of March stands.
@@ -101,6 +106,16 @@ mod tests {
         let other = (tenant, MeterId::parse("token").unwrap(), at("2026-03-01T00:00:00Z"));
         open.closed = HashSet::from([other]);
         assert_eq!(stands(&open, "2026-03-31T00:00:00Z"), at("2026-03-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn what_was_billed_is_closed_for_every_meter() {
+        let mut open = in_utc();
+        let end_ms = at("2026-04-01T00:00:00Z");
+        open.billed_until_ms.insert(names().0, end_ms - 1);
+        assert_eq!(stands(&open, "2026-03-31T00:00:00Z"), at("2026-03-01T00:00:00Z"));
+        open.billed_until_ms.insert(names().0, end_ms);
+        assert_eq!(stands(&open, "2026-03-31T00:00:00Z"), end_ms);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub enum RatingError {
 }
 
 /// What was used of a meter in a period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Used {
     /// All units that the period is charged for.
     pub consumed: Amount,

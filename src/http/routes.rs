@@ -97,7 +97,10 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tenants/{tenant}/entries", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/reservations", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/notices", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/statements", Access::TenantRead),
     route(Method::GET, "/v1/tenants/{tenant}/statements/draft", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/statements/{number}", Access::TenantRead),
+    route(Method::GET, "/v1/tenants/{tenant}/statements/{number}/credit-notes", Access::TenantRead),
     route(Method::GET, "/v1/reports/usage", Access::Report),
     route(Method::GET, "/v1/reports/entries", Access::Report),
     route(Method::GET, "/v1/reports/top", Access::Report),
@@ -182,6 +185,9 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(tenants::list_reservations)
         .service(tenants::list_notices)
         .service(statements::draft_statement)
+        .service(statements::list_statements)
+        .service(statements::list_credit_notes)
+        .service(statements::read_statement)
         .service(reports::report_usage)
         .service(reports::report_reconciliation)
         .service(admin_policy_file::apply_policy)

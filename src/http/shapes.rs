@@ -25,7 +25,7 @@ pub(super) use notices::NoticeRow;
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
 pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, RolloverRow, TopRow, UsageRow};
-pub(super) use statements::{DraftStatementAnswer, StatementLineAnswer, TierAnswer};
+pub(super) use statements::{StatementAnswer, StatementLineAnswer, StatementRow, TierAnswer};
 
 /// A limit as an answer shows it.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::retention;
-use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, RESTORE};
+use crate::ledger::jobs::{CLOSE, GRANTS, PERIODS, RESTORE, STATEMENTS};
 use crate::ledger::{Ledger, Manner};
 use crate::operations::{Answer, Operations};
 use crate::telemetry::labels::Job;
@@ -18,11 +18,12 @@ pub struct JobOptions {
 }
 
 /// Every job.
-pub(super) const ALL: [Job; 8] = [
+pub(super) const ALL: [Job; 9] = [
     Job::Restore,
     Job::Periods,
     Job::Grants,
     Job::Close,
+    Job::Statements,
     Job::Notices,
     Job::Partitions,
     Job::Keys,
@@ -46,6 +47,7 @@ pub(super) fn name(job: Job) -> &'static str {
         Job::Periods => PERIODS,
         Job::Grants => GRANTS,
         Job::Close => CLOSE,
+        Job::Statements => STATEMENTS,
         Job::Notices => "notices",
         Job::Partitions => "partitions",
         Job::Keys => "keys",
@@ -62,7 +64,7 @@ pub(super) fn of_name(found: &str) -> Option<Job> {
 pub(super) fn next_tick_ms(job: Job, now_ms: i64) -> i64 {
     let every_ms = match job {
         Job::Restore | Job::Grants | Job::Notices => MINUTE_MS,
-        Job::Periods | Job::Close => 5 * MINUTE_MS,
+        Job::Periods | Job::Close | Job::Statements => 5 * MINUTE_MS,
         Job::Partitions | Job::Keys | Job::Retention => 60 * MINUTE_MS,
     };
     (now_ms.div_euclid(every_ms) + 1).saturating_mul(every_ms)
@@ -120,6 +122,15 @@ async fn once(
             let done = operations.periods.close(manner, options.close_grace).await?;
             let verb = if manner.dry_run { "would close" } else { "closed" };
             Ok(format!("{verb} {} periods; {} wait", done.closed, done.waiting))
+        }
+        Job::Statements => {
+            let done = operations.statements.issue(manner, options.close_grace).await?;
+            let verb = if manner.dry_run { "would issue" } else { "issued" };
+            let (statements, notes) = (done.statements, done.notes);
+            let (waiting, failed) = (done.waiting, done.failed.len());
+            Ok(format!(
+                "{verb} {statements} statements and {notes} credit notes; {waiting} periods wait, {failed} failed"
+            ))
         }
         Job::Notices => {
             let done = ledger.raise_quota_notices(operations.now_ms(), QUOTAS).await?;

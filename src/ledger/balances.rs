@@ -81,7 +81,7 @@ impl BalanceChanges {
     /// Adds what a posting moves, in any periods.
     pub(crate) fn add(&mut self, posting: &Posting) {
         for line in &posting.lines {
-            for movement in &line.movements {
+            for movement in line.movements.iter().filter(|movement| movement.is_of_units()) {
                 let period = movement.period();
                 let key = (posting.tenant.clone(), line.meter.clone(), period.start_ms);
                 let change = self.0.entry(key).or_insert_with(|| BalanceChange::in_period(period));
@@ -107,7 +107,7 @@ impl BalanceChange {
     }
 
     fn is_of_events(&self) -> bool {
-        let mut others = Account::ALL.into_iter().filter(|account| !OF_EVENTS.contains(account));
+        let mut others = Account::OF_UNITS.into_iter().filter(|account| !OF_EVENTS.contains(account));
         others.all(|account| self.accounts[account.index()].is_zero())
             && COUNTED_BY_GATE.iter().all(|account| self.beside_gate[account.index()].is_zero())
             && self.consumed_of_carried.is_zero()
@@ -172,7 +172,7 @@ async fn add_to_all_accounts(
         .bind::<Array<Text>, _>(changes.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(changes.keys().map(|key| key.2))?)
         .bind::<Array<Timestamptz>, _>(instant::all_from_ms(ends_ms)?);
-    for account in Account::ALL {
+    for account in Account::OF_UNITS {
         let column: Vec<Decimal> = changes.values().map(|change| change.accounts[account.index()]).collect();
         add = add.bind::<Array<Numeric>, _>(column);
     }

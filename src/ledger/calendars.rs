@@ -8,7 +8,7 @@ use futures::FutureExt;
 
 use super::policy::has_booked;
 use super::schema::{balances, calendars, quota_periods, tenants};
-use super::{Ledger, LedgerError, instant, jobs, notices};
+use super::{Ledger, LedgerError, billing, instant, jobs, notices};
 use crate::domain::ids::TenantId;
 use crate::domain::period::{Calendars, WindowKind};
 
@@ -46,7 +46,7 @@ pub(crate) async fn put(
         None if has_booked(connection, change.tenant.as_str()).await? => {
             Err(LedgerError::Busy(format!("{} was booked on for the first time", change.tenant)))
         }
-        None => Ok(()),
+        None => billing::look_again(connection, &change.tenant).await,
         Some(calendars) => {
             insert(connection, &change.tenant, calendars).await?;
             let end_ms = calendars.window(WindowKind::Period, change.next_start_ms).end_ms;

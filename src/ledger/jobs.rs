@@ -22,6 +22,8 @@ use super::{BEGIN, Ledger, LedgerError, audit, instant, notices};
 pub const RESTORE: &str = "restore";
 /// The job that closes periods.
 pub const CLOSE: &str = "close";
+/// The job that issues statements.
+pub const STATEMENTS: &str = "statements";
 /// The job that books grants and sends capacities to the gate.
 pub const GRANTS: &str = "grants";
 /// The job that opens the next periods.

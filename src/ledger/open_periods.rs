@@ -8,7 +8,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use super::columns::Milliseconds;
 use super::quotas::PeriodKey;
-use super::{LedgerError, instant, policy};
+use super::{LedgerError, billing, instant, policy};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::open_periods::OpenPeriods;
 use crate::domain::period::Calendars;
@@ -46,5 +46,7 @@ pub(crate) async fn read(
     let rows: Vec<Row> = find.load(connection).await?;
     let closed: HashSet<PeriodKey> =
         rows.into_iter().map(|row| (row.tenant, row.meter, row.period_start.0)).collect();
-    Ok(OpenPeriods { grace_ms, calendars, closed })
+    let billed: BTreeSet<&TenantId> = asked.iter().map(|(tenant, ..)| tenant).collect();
+    let billed_until_ms = billing::until_ms(connection, billed).await?;
+    Ok(OpenPeriods { grace_ms, calendars, closed, billed_until_ms })
 }

@@ -1,52 +1,57 @@
-//! What a tenant used in one period, from the books: a statement is made of it.
+//! What tenants used in periods, from the books: statements are made of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
+use diesel::sql_types::{Array, Bool, Numeric, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use rust_decimal::Decimal;
 
-use super::schema::balances;
-use super::{BEGIN_LOOK_UP, Ledger, LedgerError, currencies, cursors, instant};
+use super::columns::Milliseconds;
+use super::corrections::{self, StoredCorrection, TenantPeriod};
+use super::{BEGIN_LOOK_UP, Ledger, LedgerError, billing, currencies, cursors, instant};
+use crate::domain::amount::Amount;
 use crate::domain::ids::{MeterId, OutboxId, Partition, TenantId};
 use crate::domain::money::Currency;
 use crate::domain::movements::{Account, Accounts};
+use crate::domain::period::Calendars;
 use crate::domain::rating::Used;
+use crate::domain::statement::LateUse;
 
 /// What a tenant used in one period, as of one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeriodUse {
     /// The last event of its partition that is in these figures.
     pub cursor: OutboxId,
-    /// By meter.
+    /// By meter; without what is billed with an earlier period.
     pub used: BTreeMap<MeterId, Used>,
     /// The currency of the period; none where the tenant's definition alone says it.
     pub currency: Option<Currency>,
 }
 
 impl Ledger {
-    /// What a tenant used in the period that starts at `start_ms` (unix ms), in one snapshot.
+    /// What a tenant with these calendars used in the period that starts at `start_ms` (unix ms), in one snapshot.
     pub async fn period_use(
         &self,
         partition: Partition,
         tenant: &TenantId,
+        calendars: &Calendars,
         start_ms: i64,
     ) -> Result<PeriodUse, LedgerError> {
-        let tenant = tenant.to_string();
+        let (tenant, calendars) = (tenant.clone(), calendars.clone());
         self.transact(BEGIN_LOOK_UP, move |connection| {
             async move {
                 let start = instant::from_ms(start_ms)?;
                 let cursor = cursors::read(connection, partition).await?;
-                let currency = currencies::at(connection, &tenant, start).await?;
-                let rows: Vec<Row> = balances::table
-                    .filter(balances::tenant.eq(&tenant))
-                    .filter(balances::period_start.eq(start))
-                    .select(Row::as_select())
-                    .load(connection)
-                    .await?;
-                let used = rows.into_iter().map(Row::read).collect::<Result<_, _>>()?;
-                Ok(PeriodUse { cursor, used, currency })
+                let currency = currencies::at(connection, tenant.as_str(), start).await?;
+                let begun_at_ms = billing::begun_at_ms(connection, tenant.as_str(), &calendars).await?;
+                let key = (tenant, start_ms);
+                let asked = BTreeSet::from([key.clone()]);
+                let mut found = read(connection, &asked).await?.remove(&key).unwrap_or_default();
+                let late = corrections::booked_in(connection, &asked).await?.remove(&key).unwrap_or_default();
+                leave_out(&mut found.used, &late, begun_at_ms.unwrap_or(start_ms));
+                Ok(PeriodUse { cursor, used: found.used, currency })
             }
             .boxed()
         })
@@ -54,20 +59,37 @@ impl Ledger {
     }
 }
 
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = balances, check_for_backend(diesel::pg::Pg))]
+/// What the books say of a tenant's period.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct BookedUse {
+    /// By meter; with what is billed with an earlier period.
+    pub(super) used: BTreeMap<MeterId, Used>,
+    /// Whether all of its meters are closed.
+    pub(super) is_open: bool,
+}
+
+#[derive(QueryableByName)]
 struct Row {
-    meter: String,
+    #[diesel(sql_type = Text)]
+    tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    period_start: Milliseconds,
+    #[diesel(sql_type = Numeric)]
     available: Decimal,
+    #[diesel(sql_type = Numeric)]
     reserved: Decimal,
+    #[diesel(sql_type = Numeric)]
     consumed: Decimal,
+    #[diesel(sql_type = Numeric)]
     overage: Decimal,
+    #[diesel(sql_type = Bool)]
+    is_closed: bool,
 }
 
 impl Row {
-    fn read(self) -> Result<(MeterId, Used), LedgerError> {
-        let damaged = || LedgerError::Damaged(format!("the balance of {}", self.meter));
-        let meter = MeterId::parse(&self.meter).map_err(|_| damaged())?;
+    fn used(&self) -> Result<Used, LedgerError> {
         let mut accounts = Accounts::default();
         for (account, stands) in [
             (Account::Available, self.available),
@@ -77,6 +99,46 @@ impl Row {
         ] {
             accounts[account.index()] = stands;
         }
-        Ok((meter, Used::of(&accounts).map_err(|_| damaged())?))
+        Used::of(&accounts).map_err(|_| LedgerError::Damaged(format!("the balance of {}", self.meter)))
     }
+}
+
+/// What the books say of these periods; one without a balance is left out. What the next period has paid of overage is
+/// none.
+pub(super) async fn read(
+    connection: &mut AsyncPgConnection,
+    periods: &BTreeSet<TenantPeriod>,
+) -> Result<HashMap<TenantPeriod, BookedUse>, LedgerError> {
+    let starts = instant::all_from_ms(periods.iter().map(|(_, start_ms)| *start_ms))?;
+    let read = sql_query(include_str!("sql/used_in_periods.sql"))
+        .bind::<Array<Text>, _>(periods.iter().map(|(tenant, _)| tenant).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(starts);
+    let rows: Vec<Row> = read.load(connection).await?;
+    let mut found: HashMap<TenantPeriod, BookedUse> = HashMap::new();
+    for row in rows {
+        let used = row.used()?;
+        let period = found.entry((row.tenant, row.period_start.0)).or_default();
+        period.is_open |= !row.is_closed;
+        period.used.insert(row.meter, used);
+    }
+    Ok(found)
+}
+
+/// Takes from `used` what corrections say of closed periods that were billed: those from `begun_at_ms` (unix ms) on. A
+/// note to their statement bills it.
+pub(super) fn leave_out(
+    used: &mut BTreeMap<MeterId, Used>,
+    corrections: &[StoredCorrection],
+    begun_at_ms: i64,
+) {
+    for part in corrections.iter().filter(|part| part.period_start.0 >= begun_at_ms) {
+        if let Some(of_meter) = used.get_mut(&part.meter) {
+            *of_meter = late(part).taken_from(*of_meter);
+        }
+    }
+}
+
+/// What a stored correction says of its closed period, but for what had lapsed there.
+pub(super) fn late(part: &StoredCorrection) -> LateUse {
+    LateUse { consumed: Amount::from_decimal(part.consumed).unwrap_or_default(), lapsed: Amount::ZERO }
 }

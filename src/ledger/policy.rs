@@ -215,6 +215,8 @@ pub struct PolicyWrite {
     pub currencies: Vec<CurrencyChange>,
     /// Who asks, for the audit log.
     pub actor: String,
+    /// By the service's clock (unix ms): from when on the new versions hold.
+    pub at_ms: i64,
 }
 
 /// An object after a change.

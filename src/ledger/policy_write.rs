@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::sql_query;
-use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, SmallInt, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, SmallInt, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use super::policy::{has_booked, is_meter_booked, read_versions, tenants_since};
 use super::schema::{policy_objects, policy_version, tenants};
 use super::{
     BEGIN, Conflict, Expected, Generation, Ledger, LedgerError, Notice, PolicyAction, PolicyChange,
-    PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, calendars, currencies, notices,
-    number,
+    PolicyVersions, PolicyWrite, PolicyWritten, TenantSince, WrittenObject, billing, calendars, currencies,
+    instant, notices, number,
 };
 use crate::domain::ids::Partition;
 use crate::domain::policy::diff::DefinitionKind;
@@ -98,7 +98,8 @@ async fn put(
         }
         put_objects(connection, changes, &written).await?;
         put_tenants(connection, changes, &written, partitions).await?;
-        note(connection, changes, &written, version, &write.actor).await?;
+        billing::begin(connection, new_tenants(&written), write.at_ms).await?;
+        note(connection, changes, &written, version, &write).await?;
         notices::tell_all(connection, written.iter().map(notice).collect()).await?;
         objects.extend(written);
     }
@@ -112,6 +113,11 @@ async fn put(
         currencies::put(connection, change).await?;
     }
     Ok(PolicyWritten { version, objects })
+}
+
+fn new_tenants(written: &[WrittenObject]) -> impl Iterator<Item = &str> {
+    let is_new = |object: &&WrittenObject| object.created && object.kind == DefinitionKind::Tenant;
+    written.iter().filter(is_new).map(|object| object.id.as_str())
 }
 
 fn notice(object: &WrittenObject) -> Notice {
@@ -235,7 +241,7 @@ async fn note(
     changes: &[PolicyChange],
     written: &[WrittenObject],
     policy_version: u64,
-    actor: &str,
+    write: &PolicyWrite,
 ) -> Result<(), LedgerError> {
     let definitions: Vec<Option<&Value>> = changes
         .iter()
@@ -251,7 +257,8 @@ async fn note(
         .bind::<Array<BigInt>, _>(versions)
         .bind::<Array<Nullable<Jsonb>>, _>(definitions)
         .bind::<BigInt, _>(number::signed(policy_version))
-        .bind::<Text, _>(actor)
+        .bind::<Text, _>(&write.actor)
+        .bind::<Timestamptz, _>(instant::from_ms(write.at_ms)?)
         .execute(connection)
         .await?;
     Ok(())
@@ -269,6 +276,7 @@ async fn delete(connection: &mut AsyncPgConnection, change: &PolicyChange) -> Re
     if change.kind == DefinitionKind::Tenant {
         calendars::delete(connection, &change.id).await?;
         currencies::delete(connection, &change.id).await?;
+        billing::delete(connection, &change.id).await?;
         diesel::delete(tenants::table.filter(tenants::id.eq(&change.id))).execute(connection).await?;
     } else {
         let object = policy_objects::table.find((change.kind.as_str(), &change.id));

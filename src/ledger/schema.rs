@@ -72,6 +72,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    billing (tenant) {
+        tenant -> Text,
+        billed_until -> Timestamptz,
+        begun_at -> Nullable<Timestamptz>,
+        next_end -> Timestamptz,
+    }
+}
+
+diesel::table! {
     booked_keys (number) {
         number -> Int8,
         ids -> Bytea,
@@ -121,6 +130,16 @@ diesel::table! {
         operation -> Text,
         hour_at -> Timestamptz,
         subjects -> Array<Nullable<Int8>>,
+    }
+}
+
+diesel::table! {
+    corrections (tenant, booked_in, meter, period_start) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        booked_in -> Timestamptz,
+        consumed -> Numeric,
     }
 }
 
@@ -421,6 +440,7 @@ diesel::table! {
         policy_version -> Int8,
         definition -> Nullable<Jsonb>,
         changed_at -> Timestamptz,
+        effective_at -> Nullable<Timestamptz>,
     }
 }
 
@@ -575,6 +595,23 @@ diesel::table! {
 }
 
 diesel::table! {
+    statements (tenant, number) {
+        tenant -> Text,
+        number -> Int8,
+        corrects -> Nullable<Int8>,
+        period_start -> Timestamptz,
+        period_end -> Timestamptz,
+        currency -> Text,
+        total -> Numeric,
+        issued_at -> Timestamptz,
+        operation_id -> Uuid,
+        document -> Text,
+        hash -> Bytea,
+        booked_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     subjects (tenant, number) {
         tenant -> Text,
         number -> Int8,
@@ -631,10 +668,12 @@ diesel::allow_tables_to_appear_in_same_query!(
     audit_log,
     balances,
     batches,
+    billing,
     booked_keys,
     calendars,
     carried_holds,
     carried_returns,
+    corrections,
     counter_generations,
     cursors,
     cuts,
@@ -667,6 +706,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     repeats,
     reservations,
     reservations_archive,
+    statements,
     subjects,
     tenant_currencies,
     tenants,

@@ -1,22 +1,24 @@
 //! What the verbs answer: amounts in units, instants in unix milliseconds. Callers decide how to write them.
 
+mod statement;
+
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
 use crate::domain::amount::{Amount, Decimals, Units};
-use crate::domain::ids::{MeterId, OperationId, OutboxId, PlanId, ReservationId, Subject, TenantId};
+use crate::domain::ids::{MeterId, OperationId, ReservationId, Subject, TenantId};
 use crate::domain::period::Window;
 use crate::domain::policy::diff::Change;
-use crate::domain::rating::Bill;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::requests::{Ack, Role};
 
 pub use crate::ledger::{
-    AuditRecord, ClosedPeriod, JobState, LastRun, QuotaNotice, Ranked, Reconciliation, StoredEntry,
-    StoredGrant, UsageFigures,
+    AuditRecord, ClosedPeriod, JobState, LastRun, ListedStatement, QuotaNotice, Ranked, Reconciliation,
+    StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
+pub use statement::{IssuedAs, StatementDetails, StatementLine};
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -421,29 +423,6 @@ pub struct KeyDetails {
     pub revoked_at_ms: Option<i64>,
     /// The whole key, shown once, when it is created.
     pub key: Option<String>,
-}
-
-/// What a period costs so far.
-#[derive(Debug, Clone)]
-pub struct DraftStatement {
-    /// Who pays.
-    pub tenant: TenantId,
-    /// The plan whose prices hold, unless the tenant has its own.
-    pub plan: Option<PlanId>,
-    /// The version of the policy that it was read under.
-    pub policy_version: u64,
-    /// The period.
-    pub period: Window,
-    /// In which zone it is cut.
-    pub zone: String,
-    /// The bill; none where nothing has a price, so that there is no currency.
-    pub bill: Option<Bill>,
-    /// The meters that were used and have prices, of which none holds for the period.
-    pub unpriced: Vec<MeterId>,
-    /// When the books were read (unix ms).
-    pub as_of_ms: i64,
-    /// The last event of the tenant's outbox that was booked then.
-    pub as_of_event: OutboxId,
 }
 
 /// A grant as it is now.

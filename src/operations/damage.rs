@@ -31,6 +31,8 @@ pub enum Work {
     Capacity,
     /// Closing periods.
     Close,
+    /// Issuing a statement.
+    Statement,
     /// Comparing a tenant with the books.
     Comparison,
     /// Repairing a drift.
@@ -49,6 +51,7 @@ impl Work {
             Self::NextPeriod => "next period",
             Self::Capacity => "capacity",
             Self::Close => "close",
+            Self::Statement => "statement",
             Self::Comparison => "comparison",
             Self::Repair => "repair",
             Self::Undo => "undo",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::ledger::Manner;
-use crate::ledger::jobs::CLOSE;
+use crate::ledger::jobs::{CLOSE, STATEMENTS};
 use crate::operations::answers::JobState;
 use crate::operations::core::Core;
 use crate::operations::error::{Answer, FieldError, OperationError};
@@ -48,7 +48,7 @@ impl Jobs {
                 errors.push(FieldError::new(pointer, message));
             }
         };
-        if name == CLOSE {
+        if [CLOSE, STATEMENTS].contains(&name) {
             let is_ahead = manner.as_of_ms.is_some_and(|at_ms| at_ms > self.core.gate_now_ms());
             refuse("/at", is_ahead, "must not be in the future");
         } else {

@@ -1,10 +1,11 @@
 //! The verbs: what the product does, in groups. Callers and jobs call these and nothing below.
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
-//! after it: `progress`, `core`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`, `periods`, `outage`,
-//! `calls`, `reconcile`, `reads`, `jobs`.
+//! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`,
+//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
 
 pub mod answers;
+mod boundaries;
 mod calls;
 mod change_feed;
 mod core;
@@ -27,6 +28,7 @@ mod progress;
 mod reads;
 mod reconcile;
 pub mod requests;
+mod statements;
 
 use std::sync::Arc;
 
@@ -50,6 +52,7 @@ pub use progress::Positions;
 pub use reads::{EntryExport, Health, Readiness, Reads};
 pub use reconcile::{CheckpointTaken, GateCheck, Reconcile, TenantsPage};
 pub use requests::INSTALLATION;
+pub use statements::Statements;
 
 use self::core::Core;
 use crate::clock::Clock;
@@ -80,6 +83,8 @@ pub struct Operations {
     pub grants: GrantVerbs,
     /// The close of periods.
     pub periods: Periods,
+    /// The issue of statements.
+    pub statements: Statements,
     /// Work while the gate is away.
     pub outage: Arc<Outage>,
     /// The comparison of the gate with the books.
@@ -147,6 +152,7 @@ impl Operations {
             reads: Reads::new(core.clone(), memory.clone(), outage.clone(), ids),
             grants: GrantVerbs::new(core.clone(), memory.clone()),
             periods: Periods::new(core.clone(), memory.clone()),
+            statements: Statements::new(core.clone()),
             health: Health::new(core.clone()),
             jobs: Jobs::new(core.clone()),
             damage: core.damage.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::{Closed, Closing, ClosingPeriod, EndedPeriod, Manner, QuotaPeriod};
+use crate::operations::boundaries::Boundaries;
 use crate::operations::core::Core;
 use crate::operations::damage::Work;
 use crate::operations::error::{Answer, OperationError};
@@ -22,9 +23,6 @@ pub struct Periods {
     core: Arc<Core>,
     memory: Arc<Memory>,
 }
-
-/// Boundaries of this run: by partition, up to which instant (unix ms) and where.
-type Boundaries = BTreeMap<Partition, (i64, OutboxId)>;
 
 impl Periods {
     pub(super) fn new(core: Arc<Core>, memory: Arc<Memory>) -> Self {
@@ -43,7 +41,8 @@ impl Periods {
         if !manner.dry_run {
             self.memory.settle_grants(None).await?;
         }
-        let (mut done, mut after, mut boundaries) = (Closed::default(), None, Boundaries::new());
+        let (mut done, mut after) = (Closed::default(), None);
+        let mut boundaries = Boundaries::new(&self.core);
         loop {
             let page = self.core.ledger.periods_to_close(ended_by_ms, after.as_ref(), PAGE).await?;
             after = page.last().cloned();
@@ -56,7 +55,7 @@ impl Periods {
             for (partition, periods) in by_partition {
                 let place = match manner.dry_run {
                     true => Ok(Some(OutboxId::default())),
-                    false => self.pass(partition, instant_ms, &mut boundaries).await,
+                    false => boundaries.pass(partition, instant_ms).await,
                 };
                 let closed = match place {
                     Ok(place) => self.close_chunks(partition, &periods, place, manner, grace).await,
@@ -70,28 +69,6 @@ impl Periods {
             self.memory.send_untold_capacities().await?;
         }
         Ok(done)
-    }
-
-    /// Appends a boundary that says that the instant is passed, unless this run has one, and waits until it is
-    /// booked. Returns its place; none where the gate's clock is before the instant.
-    async fn pass(
-        &self,
-        partition: Partition,
-        instant_ms: i64,
-        boundaries: &mut Boundaries,
-    ) -> Answer<Option<OutboxId>> {
-        if let Some((passed_ms, place)) = boundaries.get(&partition)
-            && *passed_ms >= instant_ms
-        {
-            return Ok(Some(*place));
-        }
-        let now_ms = self.core.script_now();
-        let Some(place) = self.core.gate.append_boundary(partition, instant_ms, now_ms).await? else {
-            return Ok(None);
-        };
-        self.core.progress.catch_up(partition, place).await?;
-        boundaries.insert(partition, (instant_ms, place));
-        Ok(Some(place))
     }
 
     async fn close_chunks(

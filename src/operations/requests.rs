@@ -263,6 +263,17 @@ pub struct LeakedRequest {
     pub page: Page,
 }
 
+/// A tenant's issued statements and credit notes.
+#[derive(Debug, Clone)]
+pub struct StatementsRequest {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Only the notes to the statement of this number.
+    pub corrects: Option<u64>,
+    /// Which page.
+    pub page: Page,
+}
+
 /// Notices of a tenant's quotas.
 #[derive(Debug, Clone)]
 pub struct NoticesRequest {

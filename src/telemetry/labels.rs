@@ -227,6 +227,8 @@ label! {
         Grants = "grants",
         /// Periods that have ended are closed.
         Close = "close",
+        /// Statements of closed periods are issued.
+        Statements = "statements",
         /// Thresholds and forecasts of quotas are raised and resolved.
         Notices = "notices",
         /// Months of the entries are made ahead.

@@ -16,6 +16,7 @@ use crate::domain::boundary::is_boundary;
 use crate::domain::checkpoint::{Checkpoint, is_checkpoint};
 use crate::domain::ids::{OutboxId, Partition, ReservationId};
 use crate::ledger::chain::{self, Chain, Heads};
+use crate::ledger::corrections;
 use crate::ledger::cursors::{self, CursorMove};
 use crate::ledger::{BEGIN_BOOKING, Conflict, Ledger, LedgerError, Reconciliation};
 use crate::ledger::{
@@ -276,6 +277,7 @@ pub(super) async fn write(
         repeats::add(connection, &plan.repeats),
         key_filters::add(connection, &plan.keys),
         carried_holds::note_returns(connection, &plan.returned),
+        corrections::add(connection, &plan.corrections),
     )?;
     Ok(entries)
 }

@@ -16,6 +16,7 @@ use crate::domain::key_filter::NOTED_AGAIN_AFTER_MS;
 use crate::domain::open_periods::OpenPeriods;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::ledger::carried_holds::ReturnNote;
+use crate::ledger::corrections::Corrections;
 use crate::ledger::gaps;
 use crate::ledger::quarantine::QuarantineEntry;
 use crate::ledger::repeats::Repeat;
@@ -218,6 +219,8 @@ pub(crate) struct Plan {
     pub(crate) gaps: Vec<gaps::Found>,
     /// What returned of holds that were carried over.
     pub(crate) returned: Vec<ReturnNote>,
+    /// What was consumed for closed periods.
+    pub(crate) corrections: Corrections,
 }
 
 /// A life that goes to the archive before its horizon, with its change planned in the same transaction.
@@ -346,11 +349,12 @@ impl Planner {
         is_another_life: bool,
     ) -> Result<(), String> {
         let subjects = self.numbers(&booking.after).ok_or("a subject has no number")?;
-        let Booking { lines, returned, after } = booking;
+        let Booking { lines, returned, corrections, after } = booking;
         let posting = Posting::of_event(event, &after, lines, subjects.clone());
         let posting = posting.map_err(|error| error.to_string())?;
         let note = |part| carried::return_note(partition, event, &posting, part);
         self.plan.returned.extend(returned.into_iter().map(note));
+        corrections.into_iter().for_each(|part| self.plan.corrections.add(&posting.tenant, part));
         self.plan.postings.entry(partition).or_default().push(posting);
         self.change(event, after, subjects, is_another_life);
         Ok(())

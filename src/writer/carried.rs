@@ -23,6 +23,28 @@ pub(super) async fn read_open_periods(
     known: LedgerState,
 ) -> Result<LedgerState, LedgerError> {
     let ended = ended_periods(arrivals, &known.records);
+    add_open_periods(ledger, connection, ended, known).await
+}
+
+/// Adds which periods of all these arrivals are closed: they are booked later than the gate's time says, so that their
+/// periods may have been closed or billed meanwhile.
+pub(super) async fn read_all_open_periods(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    arrivals: &[Arrival],
+    known: LedgerState,
+) -> Result<LedgerState, LedgerError> {
+    let all = arrivals.iter().filter_map(Arrival::begun).chain(known.records.values());
+    let all = all.flat_map(periods_of).collect();
+    add_open_periods(ledger, connection, all, known).await
+}
+
+async fn add_open_periods(
+    ledger: &Ledger,
+    connection: &mut AsyncPgConnection,
+    ended: BTreeSet<(TenantId, MeterId, i64)>,
+    known: LedgerState,
+) -> Result<LedgerState, LedgerError> {
     if ended.is_empty() {
         return Ok(known);
     }
@@ -51,15 +73,20 @@ fn ended_periods(
         let Ok(OutboxMessage::Event(event)) = &arrival.event else { continue };
         let lives = begun.get(&event.reservation).into_iter().flatten().copied();
         for record in lives.chain(records.get(&event.reservation)) {
-            let Some(rest) = record.body.rest.as_ref().filter(|rest| event.gate_time_ms >= rest.period_ms.1)
-            else {
-                continue;
-            };
-            let key = |meter: &MeterId| (record.body.tenant.clone(), meter.clone(), rest.period_ms.0);
-            ended.extend(record.body.lines.iter().map(|line| key(&line.meter)));
+            let has_ended = |end_ms: i64| event.gate_time_ms >= end_ms;
+            if record.body.rest.as_ref().is_some_and(|rest| has_ended(rest.period_ms.1)) {
+                ended.extend(periods_of(record));
+            }
         }
     }
     ended
+}
+
+/// The periods of a reservation's lines, by tenant, meter and start.
+fn periods_of(record: &Record) -> impl Iterator<Item = (TenantId, MeterId, i64)> {
+    let start_ms = record.body.rest.as_ref().map(|rest| rest.period_ms.0);
+    let lines = record.body.lines.iter();
+    lines.filter_map(move |line| Some((record.body.tenant.clone(), line.meter.clone(), start_ms?)))
 }
 
 /// The latest gate time of these events (unix ms).

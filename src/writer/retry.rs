@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use super::apply::{number_subjects, read_known, write};
 use super::batch::{Arrival, plan};
-use super::carried::{raise_capacities, read_open_periods};
+use super::carried::{raise_capacities, read_all_open_periods};
 use crate::domain::ids::{OutboxId, Partition};
 use crate::ledger::chain::{self, Chain};
 use crate::ledger::{BEGIN_BOOKING, Ledger, LedgerError, cursors, quarantine};
@@ -44,7 +44,7 @@ async fn try_again(
         waiting.iter().map(|event| Arrival::new(partition, (event.outbox_id, event.event.clone()))).collect();
     let known = read_known(&ledger, connection, &arrivals).await?;
     let known = number_subjects(&ledger, connection, &arrivals, known).await?;
-    let mut known = read_open_periods(&ledger, connection, &arrivals, known).await?;
+    let mut known = read_all_open_periods(&ledger, connection, &arrivals, known).await?;
     known.waiting.clear();
     let mut plan = plan(arrivals, known);
     ledger.ensure_months_of(plan.instants_ms()).await?;

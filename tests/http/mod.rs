@@ -56,7 +56,7 @@ mod sliding_counter;
 mod sliding_log;
 mod state_table;
 mod statement_files;
-mod statements;
+pub mod statements;
 mod subjects;
 mod tenants;
 mod token_bucket;

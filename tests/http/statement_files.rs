@@ -66,21 +66,22 @@ async fn a_draft_is_also_shaped_as_focus() {
     assert_eq!(table.header("content-disposition"), "attachment; filename=\"acme-draft-focus.csv\"");
     let lines: Vec<&str> = table.body.as_str().unwrap().split("\r\n").collect();
     let (version, event) = (&statement["policy_version"], statement["as_of_event"].as_str().unwrap());
-    let as_of = lines[1].rsplit(',').nth(1).unwrap();
+    let as_of = lines[1].rsplit(',').nth(3).unwrap();
     let (start, end) = ("2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z");
     let expected = [
         "BillingAccountId,BillingCurrency,BillingPeriodStart,BillingPeriodEnd,ChargePeriodStart,ChargePeriodEnd,\
          ChargeCategory,ChargeClass,ChargeDescription,ChargeFrequency,BilledCost,EffectiveCost,ContractedCost,\
          ContractedUnitPrice,PricingCategory,PricingQuantity,PricingUnit,ConsumedQuantity,ConsumedUnit,SkuId,SkuMeter,\
-         SkuPriceId,x_PriceModel,x_UnitPrice,x_StatementStatus,x_PlanId,x_PolicyVersion,x_AsOf,x_AsOfEvent"
+         SkuPriceId,x_PriceModel,x_UnitPrice,x_StatementStatus,x_PlanId,x_PolicyVersion,x_AsOf,x_AsOfEvent,\
+         x_StatementNumber,x_CorrectsStatement"
             .to_owned(),
         format!(
             "acme,EUR,{start},{end},{start},{end},Purchase,,Flat price of page (base),Recurring,19.90,19.90,19.90,19.9,\
-             Standard,1,period,,,page/base,page,page/base/2026-01-01,flat,19.9,draft,plan,{version},{as_of},{event}"
+             Standard,1,period,,,page/base,page,page/base/2026-01-01,flat,19.9,draft,plan,{version},{as_of},{event},,"
         ),
         format!(
             "acme,EUR,{start},{end},{start},{end},Usage,,Use of page (pages),Usage-Based,27.50,27.50,27.50,,Standard,\
-             1500,page,2000,page,page/pages,page,page/pages/2026-01-01,graduated,,draft,plan,{version},{as_of},{event}"
+             1500,page,2000,page,page/pages,page,page/pages/2026-01-01,graduated,,draft,plan,{version},{as_of},{event},,"
         ),
         String::new(),
     ];

@@ -12,3 +12,4 @@ mod periods;
 mod restore;
 mod retention;
 mod rollover;
+mod statements;

@@ -29,6 +29,7 @@ fn write(changes: Vec<PolicyChange>) -> PolicyWrite {
         generations: Vec::new(),
         calendars: Vec::new(),
         actor: "anna".into(),
+        at_ms: 0,
     }
 }
 

@@ -241,6 +241,36 @@ async fn events_in_quarantine_are_booked_in_order_once_they_can_be() {
     assert_eq!(ledger.reservation(work.id).await.unwrap().unwrap().state, ReservationState::Consumed);
 }
 
+const CLOSED: &str = "INSERT INTO period_closures (tenant, meter, period_start, period_end, closed_at, lapsed, overage, is_final) \
+     VALUES ('acme', 'ocr.page', '2025-12-01Z', '2026-01-01Z', '2026-01-01 01:00Z', 0, 0, true)";
+const BILLED: &str = "INSERT INTO billing (tenant, billed_until, begun_at, next_end) \
+     VALUES ('acme', '2026-01-01Z', '2025-12-01Z', '2026-02-01Z')";
+
+#[rstest::rstest]
+#[case::closed(CLOSED)]
+#[case::billed(BILLED)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_out_of_quarantine_leaves_a_period_as_it_was_closed_and_billed(#[case] meanwhile: &str) {
+    let (database, ledger) = ledger().await;
+    let acme = tenant("acme");
+    let mut work = Work::new(&acme, "job-1", &[("ocr.page", 600)]);
+    let (reserve, consume) = (work.reserve(), work.consume(&[200], true));
+    book(&ledger, &acme, "1-0", vec![consume]).await.unwrap();
+    let reserve: String = reserve.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = format!(
+        "UPDATE quarantine SET sequence = sequence + 10; \
+         INSERT INTO quarantine (partition, epoch, sequence, reservation_id, event, reason) \
+         SELECT partition, 1, 0, reservation_id, '\\x{reserve}', 'found again' FROM quarantine LIMIT 1; \
+         INSERT INTO tenants (id, partition, version, definition) VALUES ('acme', {}, 1, '{{\"id\": \"acme\"}}'); {meanwhile}",
+        partition(&acme).number()
+    );
+    crate::ledger::as_owner(&database, &found).await.unwrap();
+    let retried = retry(&ledger, partition(&acme), at("1-10")).await.unwrap();
+    assert_eq!((retried.resolved, retried.waiting), (2, 0), "{:?}", ledger.quarantined(true, None, 10).await);
+    let months = "SELECT DISTINCT to_char(period_start AT TIME ZONE 'UTC', 'YYYY-MM') AS month FROM entries";
+    assert_eq!(rows(&database, months).await, ["2026-01"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undecodable_event_goes_to_quarantine_and_the_partition_goes_on() {
     let (database, ledger) = ledger().await;

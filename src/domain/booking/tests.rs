@@ -299,7 +299,7 @@ fn what_cannot_be_right_is_not_booked() {
 fn in_april(change: Change, before: Option<&Record>) -> (Vec<String>, Vec<String>) {
     let calendar = Calendar { zone: Zone::parse("UTC").unwrap(), anchor_day: AnchorDay::default() };
     let calendars = [(TenantId::parse("acme").unwrap(), calendar.into())].into();
-    let open = OpenPeriods { grace_ms: Some(3_600_000), calendars, closed: Default::default() };
+    let open = OpenPeriods { grace_ms: Some(3_600_000), calendars, ..OpenPeriods::default() };
     const DAY_MS: i64 = 86_400_000;
     let event = Event { gate_time_ms: 90 * DAY_MS + 1_000, ..event(change) };
     let booking = book(&event, before, &open).unwrap();
@@ -411,7 +411,7 @@ proptest! {
         prop_assert_eq!(&booked.units, &now.units);
         for (line, accounts) in now.units.iter().zip(accounts) {
             let stands = |account: Account| accounts[account.index()];
-            let (sources, places): (Vec<_>, Vec<_>) = Account::ALL.into_iter().partition(|account| account.is_source());
+            let (sources, places): (Vec<_>, Vec<_>) = Account::OF_UNITS.into_iter().partition(|account| account.is_source());
             let sum = |accounts: Vec<Account>| accounts.into_iter().map(stands).sum::<rust_decimal::Decimal>();
             prop_assert_eq!(sum(sources), sum(places));
             let open = now.head.state == OPEN;

@@ -36,7 +36,7 @@ const NONE: [&str; 0] = [];
 
 #[test]
 fn accounts_and_classes_are_read_by_the_words_that_they_write() {
-    for (index, account) in Account::ALL.into_iter().enumerate() {
+    for (index, account) in Account::OF_UNITS.into_iter().enumerate() {
         assert_eq!(account.index(), index);
         assert_eq!(Account::from_word(account.as_str()), Some(account));
     }
@@ -238,7 +238,7 @@ impl Books {
     }
 
     fn sum(&self, index: usize, of_sources: bool) -> Decimal {
-        let accounts = Account::ALL.into_iter().filter(|account| account.is_source() == of_sources);
+        let accounts = Account::OF_UNITS.into_iter().filter(|account| account.is_source() == of_sources);
         accounts.map(|account| self.of(index, account)).sum()
     }
 }

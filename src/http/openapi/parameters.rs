@@ -42,10 +42,14 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "status" if pattern.ends_with("/notices") => text().enum_values(Some(["raised", "resolved"])).into(),
         "status" => ReservationState::schema(),
         "reservation" => uuid(),
+        "number" => {
+            let number = ObjectBuilder::new().schema_type(Type::Integer);
+            number.minimum(Some(1)).maximum(Some(i64::MAX)).into()
+        }
         "limit" => page(),
         "cursor" => text().pattern(Some(CURSOR)).into(),
         "state" => text().enum_values(Some(["clean", "drift", "repaired", "refused"])).into(),
-        "format" if pattern.ends_with("/statements/draft") => {
+        "format" if pattern.contains("/statements/") => {
             text().enum_values(Some(["json", "csv", "xlsx", "focus", "html"])).into()
         }
         "format" => text().enum_values(Some(["json", "csv", "xlsx"])).into(),

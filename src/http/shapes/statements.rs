@@ -1,12 +1,13 @@
-//! The shapes of statements: what a period costs, line by line.
+//! The shapes of statements and credit notes: what a period costs, line by line.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::reports::PeriodAnswer;
 use crate::domain::instant::rfc3339;
-use crate::domain::rating::{Line, TierPart, UsageLine};
-use crate::operations::answers::DraftStatement;
+use crate::domain::money::Currency;
+use crate::domain::rating::{Line, LineKey, NoteLine, TierPart, UsageLine};
+use crate::operations::answers::{ListedStatement, StatementDetails, StatementLine};
 
 /// The units of a line that one tier prices.
 #[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
@@ -78,22 +79,37 @@ pub(in crate::http) struct StatementLineAnswer {
     /// Minimum commitment: the commitment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) commitment: Option<String>,
-    /// What it costs, with all decimals of the currency.
+    /// A credit note's: what was billed for it so far, by the statement and earlier notes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) billed: Option<String>,
+    /// A credit note's: what is right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) corrected: Option<String>,
+    /// What it costs, with all decimals of the currency; a credit note's: the difference.
     pub(in crate::http) amount: String,
 }
 
-/// The answer to `GET /v1/tenants/{t}/statements/draft`.
+/// The answer to `GET /v1/tenants/{t}/statements/draft` and `GET /v1/tenants/{t}/statements/{number}`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(in crate::http) struct DraftStatementAnswer {
+pub(in crate::http) struct StatementAnswer {
     /// Who pays.
     pub(in crate::http) tenant: String,
-    /// `draft`: it changes with what is booked, until the period is closed.
+    /// `draft`: it changes with what is booked, until the period is closed. `issued`: it never changes.
     pub(in crate::http) status: &'static str,
+    /// `statement` or `credit_note`.
+    pub(in crate::http) document: &'static str,
+    /// Issued: its number among the tenant's, from 1 without gaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) number: Option<u64>,
+    /// Credit notes: the number of the statement that it corrects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) corrects: Option<u64>,
     /// The tenant's plan.
     pub(in crate::http) plan: Option<String>,
-    /// The version of the policy whose prices these are.
-    pub(in crate::http) policy_version: u64,
-    /// The open billing period.
+    /// Drafts: the version of the policy whose prices these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) policy_version: Option<u64>,
+    /// The billing period.
     pub(in crate::http) period: PeriodAnswer,
     /// The currency of all amounts; null where nothing has a price.
     pub(in crate::http) currency: Option<&'static str>,
@@ -103,10 +119,67 @@ pub(in crate::http) struct DraftStatementAnswer {
     pub(in crate::http) unpriced: Vec<String>,
     /// The sum of the lines.
     pub(in crate::http) total: String,
-    /// When the books were read.
-    pub(in crate::http) as_of: String,
-    /// The last event of the tenant's outbox that was booked then: epoch and number.
-    pub(in crate::http) as_of_event: String,
+    /// Drafts: when the books were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) as_of: Option<String>,
+    /// Drafts: the last event of the tenant's outbox that was booked then: epoch and number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) as_of_event: Option<String>,
+    /// Issued: from when on it holds, the end of a period and its grace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) issued_at: Option<String>,
+    /// Issued: the hash of it and of all the tenant's statements before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) hash: Option<String>,
+}
+
+/// An issued statement or credit note, as lists show it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct StatementRow {
+    /// Its number among the tenant's, from 1 without gaps.
+    number: u64,
+    /// `statement` or `credit_note`.
+    document: &'static str,
+    /// Credit notes: the number of the statement that it corrects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corrects: Option<u64>,
+    /// The start of its billing period.
+    period_start: String,
+    /// The end of its billing period.
+    period_end: String,
+    /// The currency of its total.
+    currency: &'static str,
+    /// Its total, below zero where it is owed back.
+    total: String,
+    /// From when on it holds.
+    issued_at: String,
+    /// The hash of it and of all the tenant's statements before.
+    hash: String,
+}
+
+impl From<ListedStatement> for StatementRow {
+    fn from(listed: ListedStatement) -> Self {
+        Self {
+            number: listed.number,
+            document: document(listed.corrects.is_some()),
+            corrects: listed.corrects,
+            period_start: rfc3339(listed.period.start_ms),
+            period_end: rfc3339(listed.period.end_ms),
+            total: listed.total.to_string(),
+            currency: listed.currency.code(),
+            issued_at: rfc3339(listed.issued_at_ms),
+            hash: hex(&listed.hash),
+        }
+    }
+}
+
+/// The word for a statement, or for a note that corrects one.
+fn document(is_note: bool) -> &'static str {
+    if is_note { "credit_note" } else { "statement" }
+}
+
+fn hex(hash: &[u8; 32]) -> String {
+    blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 
 impl From<&TierPart> for TierAnswer {
@@ -174,26 +247,57 @@ impl From<&Line> for StatementLineAnswer {
     }
 }
 
-impl From<&DraftStatement> for DraftStatementAnswer {
-    fn from(draft: &DraftStatement) -> Self {
-        let bill = draft.bill.as_ref();
-        let lines = bill.iter().flat_map(|bill| bill.lines());
-        Self {
-            tenant: draft.tenant.to_string(),
-            status: "draft",
-            plan: draft.plan.as_ref().map(ToString::to_string),
-            policy_version: draft.policy_version,
-            period: PeriodAnswer {
-                start: rfc3339(draft.period.start_ms),
-                end: rfc3339(draft.period.end_ms),
-                time_zone: draft.zone.clone(),
+impl From<&NoteLine> for StatementLineAnswer {
+    fn from(line: &NoteLine) -> Self {
+        let changed = Self {
+            billed: Some(line.billed.to_string()),
+            corrected: Some(line.corrected.to_string()),
+            amount: line.amount.to_string(),
+            ..Self::default()
+        };
+        match &line.key {
+            LineKey::Usage { meter, price } => Self {
+                kind: "usage",
+                meter: Some(meter.to_string()),
+                price: price.as_ref().map(ToString::to_string),
+                ..changed
             },
-            currency: bill.map(|bill| bill.currency().code()),
-            lines: lines.map(StatementLineAnswer::from).collect(),
-            unpriced: draft.unpriced.iter().map(ToString::to_string).collect(),
-            total: bill.map_or_else(|| "0".to_owned(), |bill| bill.total().to_string()),
-            as_of: rfc3339(draft.as_of_ms),
-            as_of_event: draft.as_of_event.to_string(),
+            LineKey::Discount { id } => Self { kind: "discount", id: Some(id.to_string()), ..changed },
+            LineKey::MinimumCommitment => Self { kind: "minimum_commitment", ..changed },
+            LineKey::Tax { code } => Self { kind: "tax", id: Some(code.to_string()), ..changed },
+        }
+    }
+}
+
+impl From<&StatementDetails> for StatementAnswer {
+    fn from(details: &StatementDetails) -> Self {
+        let issued = details.issued.as_ref();
+        let line = |line: &StatementLine| match line {
+            StatementLine::Billed(line) => line.into(),
+            StatementLine::Corrected(line) => line.into(),
+        };
+        let at = rfc3339(details.as_of_ms);
+        Self {
+            tenant: details.tenant.to_string(),
+            status: if issued.is_some() { "issued" } else { "draft" },
+            document: document(issued.is_some_and(|issued| issued.corrects.is_some())),
+            number: issued.map(|issued| issued.number),
+            corrects: issued.and_then(|issued| issued.corrects),
+            plan: details.plan.as_ref().map(ToString::to_string),
+            policy_version: details.policy_version,
+            period: PeriodAnswer {
+                start: rfc3339(details.period.start_ms),
+                end: rfc3339(details.period.end_ms),
+                time_zone: details.zone.clone(),
+            },
+            currency: details.currency.map(Currency::code),
+            lines: details.lines.iter().map(line).collect(),
+            unpriced: details.unpriced.iter().map(ToString::to_string).collect(),
+            total: details.total.map_or_else(|| "0".to_owned(), |total| total.to_string()),
+            as_of: issued.is_none().then(|| at.clone()),
+            as_of_event: details.as_of_event.map(|event| event.to_string()),
+            issued_at: issued.map(|_| at),
+            hash: issued.map(|issued| hex(&issued.hash)),
         }
     }
 }

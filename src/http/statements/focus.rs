@@ -3,14 +3,14 @@
 
 use rust_decimal::Decimal;
 
-use super::wording::described;
+use super::wording::{corrected, described};
 use crate::domain::instant::rfc3339;
 use crate::domain::price::PriceModel;
-use crate::domain::rating::{Line, UsageLine};
+use crate::domain::rating::{Line, LineKey, NoteLine, UsageLine};
 use crate::http::cell::Cell;
-use crate::operations::answers::DraftStatement;
+use crate::operations::answers::{StatementDetails, StatementLine};
 
-pub(super) const COLUMNS: [&str; 29] = [
+pub(super) const COLUMNS: [&str; 31] = [
     "BillingAccountId",
     "BillingCurrency",
     "BillingPeriodStart",
@@ -40,15 +40,17 @@ pub(super) const COLUMNS: [&str; 29] = [
     "x_PolicyVersion",
     "x_AsOf",
     "x_AsOfEvent",
+    "x_StatementNumber",
+    "x_CorrectsStatement",
 ];
 
 /// A row for each line, in their order; the costs add up to the total.
-pub(super) fn rows(draft: &DraftStatement) -> Vec<Vec<Cell>> {
-    let Some(bill) = &draft.bill else { return Vec::new() };
+pub(super) fn rows(draft: &StatementDetails) -> Vec<Vec<Cell>> {
+    let issued = draft.issued.as_ref();
     let (start, end) = (rfc3339(draft.period.start_ms), rfc3339(draft.period.end_ms));
     let of_bill = [
         Cell::text(Some(&draft.tenant)),
-        Cell::text(Some(bill.currency())),
+        Cell::text(draft.currency),
         Cell::text(Some(&start)),
         Cell::text(Some(&end)),
         // A line is for the whole period: its tiers and minimum belong to no part of it.
@@ -56,14 +58,45 @@ pub(super) fn rows(draft: &DraftStatement) -> Vec<Vec<Cell>> {
         Cell::text(Some(&end)),
     ];
     let of_books = [
-        Cell::text(Some("draft")),
+        Cell::text(Some(if issued.is_some() { "issued" } else { "draft" })),
         Cell::text(draft.plan.as_ref()),
-        Cell::number(Some(draft.policy_version)),
+        Cell::number(draft.policy_version),
         Cell::text(Some(rfc3339(draft.as_of_ms))),
-        Cell::text(Some(&draft.as_of_event)),
+        Cell::text(draft.as_of_event),
+        Cell::number(issued.map(|issued| issued.number)),
+        Cell::number(issued.and_then(|issued| issued.corrects)),
     ];
-    let row = |line| of_bill.iter().cloned().chain(charge(line)).chain(of_books.iter().cloned()).collect();
-    bill.lines().iter().map(row).collect()
+    let cells = |line: &StatementLine| match line {
+        StatementLine::Billed(line) => charge(line),
+        StatementLine::Corrected(line) => correction(line),
+    };
+    let row = |line| of_bill.iter().cloned().chain(cells(line)).chain(of_books.iter().cloned()).collect();
+    draft.lines.iter().map(row).collect()
+}
+
+/// The cells from `ChargeCategory` to `x_UnitPrice` of a credit note's line.
+fn correction(line: &NoteLine) -> Vec<Cell> {
+    let (category, meter) = match &line.key {
+        LineKey::Usage { meter, .. } => ("Usage", Some(meter)),
+        LineKey::Discount { .. } => ("Credit", None),
+        LineKey::MinimumCommitment => ("Adjustment", None),
+        LineKey::Tax { .. } => ("Tax", None),
+    };
+    let amount = Cell::number(Some(line.amount));
+    let mut cells = vec![
+        Cell::text(Some(category)),
+        Cell::text(Some("Correction")),
+        Cell::text(Some(corrected(line))),
+        Cell::text(Some("One-Time")),
+        amount.clone(),
+        amount.clone(),
+        amount,
+    ];
+    // The difference has no unit price; what it is for is the meter.
+    cells.resize(cells.len() + 7, Cell::Empty);
+    cells.push(Cell::text(meter));
+    cells.resize(cells.len() + 3, Cell::Empty);
+    cells
 }
 
 /// The cells from `ChargeCategory` to `x_UnitPrice`.

@@ -1,9 +1,9 @@
 //! A statement as a table with a row for each line. It has no total: the rows add up to it.
 
 use crate::http::cell::Cell;
-use crate::http::shapes::{DraftStatementAnswer, StatementLineAnswer, TierAnswer};
+use crate::http::shapes::{StatementAnswer, StatementLineAnswer, TierAnswer};
 
-pub(super) const COLUMNS: [&str; 27] = [
+pub(super) const COLUMNS: [&str; 33] = [
     "tenant",
     "period_start",
     "period_end",
@@ -31,21 +31,27 @@ pub(super) const COLUMNS: [&str; 27] = [
     "plan",
     "policy_version",
     "as_of_event",
+    "document",
+    "number",
+    "corrects",
+    "issued_at",
+    "billed",
+    "corrected",
 ];
 
 /// The rows, in the order of the lines.
-pub(super) fn rows(draft: &DraftStatementAnswer) -> Vec<Vec<Cell>> {
+pub(super) fn rows(draft: &StatementAnswer) -> Vec<Vec<Cell>> {
     draft.lines.iter().map(|line| row(draft, line)).collect()
 }
 
-fn row(draft: &DraftStatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
+fn row(draft: &StatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
     let tiers: Vec<_> =
         line.tiers.iter().map(|TierAnswer { quantity, unit, .. }| format!("{quantity} x {unit}")).collect();
     vec![
         Cell::text(Some(&draft.tenant)),
         Cell::text(Some(&draft.period.start)),
         Cell::text(Some(&draft.period.end)),
-        Cell::text(Some(&draft.as_of)),
+        Cell::text(draft.as_of.as_ref()),
         Cell::text(draft.currency),
         Cell::text(Some(line.kind)),
         Cell::text(line.meter.as_ref()),
@@ -67,7 +73,13 @@ fn row(draft: &DraftStatementAnswer, line: &StatementLineAnswer) -> Vec<Cell> {
         Cell::number(line.commitment.as_ref()),
         Cell::number(Some(&line.amount)),
         Cell::text(draft.plan.as_ref()),
-        Cell::number(Some(&draft.policy_version)),
-        Cell::text(Some(&draft.as_of_event)),
+        Cell::number(draft.policy_version),
+        Cell::text(draft.as_of_event.as_ref()),
+        Cell::text(Some(draft.document)),
+        Cell::number(draft.number),
+        Cell::number(draft.corrects),
+        Cell::text(draft.issued_at.as_ref()),
+        Cell::number(line.billed.as_ref()),
+        Cell::number(line.corrected.as_ref()),
     ]
 }

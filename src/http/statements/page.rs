@@ -4,12 +4,12 @@ use actix_web::HttpResponse;
 use actix_web::http::header::CONTENT_SECURITY_POLICY;
 use askama::Template;
 
-use super::wording::described;
+use super::wording::{corrected, described};
 use crate::domain::price::PriceModel;
 use crate::domain::rating::{Line, UsageLine};
 use crate::http::problem::{Code, Problem};
-use crate::http::shapes::{DraftStatementAnswer, TierAnswer};
-use crate::operations::answers::DraftStatement;
+use crate::http::shapes::{StatementAnswer, TierAnswer};
+use crate::operations::answers::{StatementDetails, StatementLine};
 
 /// Only the page's own style applies.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
@@ -18,8 +18,16 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 #[derive(Template)]
 #[template(path = "statement.html")]
 struct Page<'a> {
-    draft: &'a DraftStatementAnswer,
+    draft: &'a StatementAnswer,
     lines: Vec<PageLine<'a>>,
+}
+
+impl Page<'_> {
+    /// What it is, with its number.
+    fn title(&self) -> String {
+        let name = if self.draft.corrects.is_some() { "Credit note" } else { "Statement" };
+        self.draft.number.map_or_else(|| name.to_owned(), |number| format!("{name} {number}"))
+    }
 }
 
 /// A line as people read it.
@@ -32,8 +40,8 @@ struct PageLine<'a> {
     tiers: &'a [TierAnswer],
 }
 
-/// The page of a draft, whose `answer` is the same in the words of JSON.
-pub(super) fn answer(draft: &DraftStatement, answer: &DraftStatementAnswer) -> Result<HttpResponse, Problem> {
+/// The page of a statement, whose `answer` is the same in the words of JSON.
+pub(super) fn answer(draft: &StatementDetails, answer: &StatementAnswer) -> Result<HttpResponse, Problem> {
     let page = page(draft, answer).map_err(|fault| {
         tracing::error!(%fault, "a page could not be written");
         Problem::new(Code::Internal, "The service failed to answer; the fault has been logged.")
@@ -44,9 +52,17 @@ pub(super) fn answer(draft: &DraftStatement, answer: &DraftStatementAnswer) -> R
         .body(page))
 }
 
-pub(super) fn page(draft: &DraftStatement, answer: &DraftStatementAnswer) -> Result<String, askama::Error> {
-    let lines = draft.bill.iter().flat_map(|bill| bill.lines());
-    let lines = lines.zip(&answer.lines).map(|(line, written)| {
+pub(super) fn page(draft: &StatementDetails, answer: &StatementAnswer) -> Result<String, askama::Error> {
+    let lines = draft.lines.iter().zip(&answer.lines).map(|(line, written)| {
+        let (amount, tiers) = (written.amount.as_str(), written.tiers.as_slice());
+        let line = match line {
+            StatementLine::Billed(line) => line,
+            StatementLine::Corrected(line) => {
+                let notes = vec![format!("billed: {}, right: {}", line.billed, line.corrected)];
+                let (quantity, price) = (String::new(), String::new());
+                return PageLine { what: corrected(line), notes, quantity, price, amount, tiers };
+            }
+        };
         let (quantity, price, notes) = match line {
             Line::Usage(usage) => priced(usage),
             Line::Discount { percent, base, .. } => {
@@ -55,7 +71,6 @@ pub(super) fn page(draft: &DraftStatement, answer: &DraftStatementAnswer) -> Res
             Line::MinimumCommitment { .. } => (String::new(), String::new(), Vec::new()),
             Line::Tax { percent, base, .. } => (String::new(), format!("{percent} %"), of(base)),
         };
-        let (amount, tiers) = (written.amount.as_str(), written.tiers.as_slice());
         PageLine { what: described(line), notes, quantity, price, amount, tiers }
     });
     Page { draft: answer, lines: lines.collect() }.render()

@@ -13,7 +13,7 @@ use crate::domain::period::Window;
 use crate::domain::price::{Price, in_force};
 use crate::domain::rating::{Cart, Discount, Reduction, Tax, Terms, Used, bill};
 use crate::http::cell::Cell;
-use crate::operations::answers::DraftStatement;
+use crate::operations::answers::{StatementDetails, StatementLine};
 
 fn parsed<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -26,7 +26,7 @@ fn price(changes: Value) -> Price {
 }
 
 /// A draft of March with a line of each model and kind, after so many pages.
-pub(super) fn a_draft(pages: &str) -> DraftStatement {
+pub(super) fn a_draft(pages: &str) -> StatementDetails {
     let prices = [
         price(json!({ "id": "a", "model": "per_unit", "unit": "0.015", "included": "1" })),
         price(json!({ "id": "b", "model": "package", "unit": "5", "package_size": "100" })),
@@ -47,21 +47,24 @@ pub(super) fn a_draft(pages: &str) -> DraftStatement {
     };
     let prices = in_force(&[], &prices, currency, start);
     let bill = bill(&Cart { currency, start, prices, used: &used, terms: &terms }).unwrap();
-    DraftStatement {
+    StatementDetails {
         tenant: TenantId::parse("acme").unwrap(),
         plan: None,
-        policy_version: 7,
+        policy_version: Some(7),
         period: Window { start_ms: 1_772_323_200_000, end_ms: 1_775_001_600_000 },
         zone: "UTC".to_owned(),
-        bill: Some(bill),
+        currency: Some(currency),
+        lines: bill.lines().iter().cloned().map(StatementLine::Billed).collect(),
+        total: Some(bill.total()),
         unpriced: vec![MeterId::parse("token").unwrap()],
         as_of_ms: 1_773_144_000_000,
-        as_of_event: "1-9".parse().unwrap(),
+        as_of_event: Some("1-9".parse().unwrap()),
+        issued: None,
     }
 }
 
-fn total(draft: &DraftStatement) -> Decimal {
-    draft.bill.as_ref().unwrap().total().decimal()
+fn total(draft: &StatementDetails) -> Decimal {
+    draft.total.unwrap().decimal()
 }
 
 /// The cells of one column, from rows with this header.
@@ -98,7 +101,7 @@ fn the_lines_of_each_table_add_up_to_the_total() {
     // The last bill has more digits than a float holds.
     for pages in ["0", "57", "1234567.25", "999999999999999"] {
         let draft = a_draft(pages);
-        let answer = DraftStatementAnswer::from(&draft);
+        let answer = StatementAnswer::from(&draft);
         let focus = focus::rows(&draft);
         let sum = |cells: Vec<&Cell>| {
             texts(&cells).iter().map(|text| text.parse::<Decimal>().unwrap()).sum::<Decimal>()
@@ -137,7 +140,7 @@ fn a_charge_of_focus_has_a_unit_price_only_where_its_cost_is_the_product() {
 
 #[test]
 fn names_are_texts_in_every_table_whatever_they_look_like() {
-    let mut draft = DraftStatementAnswer::from(&a_draft("57"));
+    let mut draft = StatementAnswer::from(&a_draft("57"));
     let name = "=HYPERLINK(1)";
     draft.tenant = name.to_owned();
     draft.lines[0].meter = Some(name.to_owned());
@@ -167,7 +170,7 @@ fn names_are_texts_in_every_table_whatever_they_look_like() {
 
 #[test]
 fn a_workbook_names_every_meter_without_a_price_however_many_they_are() {
-    let mut draft = DraftStatementAnswer::from(&a_draft("57"));
+    let mut draft = StatementAnswer::from(&a_draft("57"));
     draft.unpriced = (0..1_000).map(|number| format!("{number:064}")).collect();
     let book = body(xlsx::answer("x", 0, &workbook::sheets(&draft)).unwrap());
     let rows = sheet(&book, "Statement");
@@ -179,7 +182,7 @@ fn a_workbook_names_every_meter_without_a_price_however_many_they_are() {
 #[test]
 fn a_page_shows_every_line_and_tier_and_the_total() {
     let draft = a_draft("57");
-    let answer = DraftStatementAnswer::from(&draft);
+    let answer = StatementAnswer::from(&draft);
     let page = page::page(&draft, &answer).unwrap();
     assert_eq!(page.matches("<tr class=\"line\">").count(), answer.lines.len());
     let tiers: usize = answer.lines.iter().map(|line| line.tiers.len()).sum();
@@ -203,7 +206,7 @@ fn a_page_shows_every_line_and_tier_and_the_total() {
 #[test]
 fn no_name_becomes_markup_on_a_page() {
     let draft = a_draft("57");
-    let mut answer = DraftStatementAnswer::from(&draft);
+    let mut answer = StatementAnswer::from(&draft);
     let name = "<script>alert(1)</script>&\"'";
     answer.tenant = name.to_owned();
     answer.plan = Some(name.to_owned());

@@ -2,11 +2,11 @@
 
 use super::lines;
 use crate::http::cell::Cell;
-use crate::http::shapes::DraftStatementAnswer;
+use crate::http::shapes::StatementAnswer;
 use crate::http::xlsx::Sheet;
 
 /// The sheets of a statement's workbook.
-pub(super) fn sheets(draft: &DraftStatementAnswer) -> [Sheet; 2] {
+pub(super) fn sheets(draft: &StatementAnswer) -> [Sheet; 2] {
     // A row for each: a cell has room for 32,767 characters.
     let unpriced = draft.unpriced.iter().map(|meter| ("unpriced", Cell::text(Some(meter))));
     let fields = [
@@ -18,9 +18,14 @@ pub(super) fn sheets(draft: &DraftStatementAnswer) -> [Sheet; 2] {
         ("plan", Cell::text(draft.plan.as_ref())),
         ("currency", Cell::text(draft.currency)),
         ("total", Cell::number(Some(&draft.total))),
-        ("policy_version", Cell::number(Some(draft.policy_version))),
-        ("as_of", Cell::text(Some(&draft.as_of))),
-        ("as_of_event", Cell::text(Some(&draft.as_of_event))),
+        ("policy_version", Cell::number(draft.policy_version)),
+        ("as_of", Cell::text(draft.as_of.as_ref())),
+        ("as_of_event", Cell::text(draft.as_of_event.as_ref())),
+        ("document", Cell::text(Some(draft.document))),
+        ("number", Cell::number(draft.number)),
+        ("corrects", Cell::number(draft.corrects)),
+        ("issued_at", Cell::text(draft.issued_at.as_ref())),
+        ("hash", Cell::text(draft.hash.as_ref())),
     ];
     [
         Sheet {

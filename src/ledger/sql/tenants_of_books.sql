@@ -7,6 +7,7 @@ WITH RECURSIVE t AS (
         (SELECT tenant FROM balances WHERE tenant > t.tenant ORDER BY tenant LIMIT 1),
         (SELECT tenant FROM usage_hourly WHERE tenant > t.tenant ORDER BY tenant LIMIT 1),
         (SELECT tenant FROM quota_periods WHERE tenant > t.tenant ORDER BY tenant LIMIT 1),
+        (SELECT tenant FROM statements WHERE tenant > t.tenant ORDER BY tenant LIMIT 1),
         (SELECT tenant FROM grants WHERE tenant > t.tenant ORDER BY tenant LIMIT 1),
         (SELECT tenant FROM reservations WHERE tenant > t.tenant ORDER BY tenant LIMIT 1),
         (SELECT tenant FROM reservations_archive WHERE tenant > t.tenant ORDER BY tenant LIMIT 1)

@@ -8,7 +8,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use super::part::Part;
 use super::{Check, FAULTS_MAX, Fault};
 use crate::ledger::schema::{
-    balances, cursors, entries, grants, period_closures, quota_periods, usage_hourly,
+    balances, corrections, cursors, entries, grants, period_closures, quota_periods, statements, usage_hourly,
 };
 use crate::ledger::{LedgerError, number};
 
@@ -46,6 +46,10 @@ pub(super) async fn check(
         .count()
         .get_result(connection)
         .await?;
+    let late =
+        corrections::table.filter(corrections::tenant.eq_any(tenants)).count().get_result(connection).await?;
+    let issued =
+        statements::table.filter(statements::tenant.eq_any(tenants)).count().get_result(connection).await?;
     let checks = [
         ("entries are sane", booked, sql_query(include_str!("../sql/unsound_entries.sql"))),
         ("the identity holds", stand, sql_query(include_str!("../sql/unbalanced_balances.sql"))),
@@ -56,6 +60,12 @@ pub(super) async fn check(
         ("grants gave back once", granted, sql_query(include_str!("../sql/grants_not_settled_once.sql"))),
         ("periods were closed once", closed, sql_query(include_str!("../sql/closures_not_booked_once.sql"))),
         ("closed periods are empty", closed, sql_query(include_str!("../sql/carried_not_booked_once.sql"))),
+        (
+            "corrections follow from entries",
+            late,
+            sql_query(include_str!("../sql/differing_corrections.sql")),
+        ),
+        ("statements say what was used", issued, sql_query(include_str!("../sql/differing_statements.sql"))),
     ];
     let mut done = Vec::new();
     for (name, checked, faults) in checks {

@@ -7,6 +7,7 @@ mod chains;
 mod figures;
 mod part;
 mod reservations;
+mod statements;
 
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
@@ -154,6 +155,7 @@ async fn run(
 ) -> Result<Vec<Check>, LedgerError> {
     let mut checks = figures::check(connection, part, options.rebuild).await?;
     checks.push(reservations::check(connection, part).await?);
+    checks.push(statements::check(connection, part).await?);
     checks.push(chains::check(ledger, connection, part).await?);
     checks.push(figures::check_positions(connection, part).await?);
     Ok(checks)

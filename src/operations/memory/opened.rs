@@ -1,6 +1,6 @@
 //! Quota periods that this instance knows to be open, so that work of a past time asks the ledger once for each.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use moka::sync::Cache;
@@ -82,7 +82,7 @@ impl Memory {
         let open = OpenPeriods {
             grace_ms: Some(grace_ms),
             calendars: HashMap::from([(tenant.clone(), entry.calendars.clone())]),
-            closed: HashSet::new(),
+            ..OpenPeriods::default()
         };
         open.stands_in(tenant, &quota.meter, period, now_ms).ok()
     }

@@ -356,6 +356,7 @@ impl Draft {
             calendars: self.edit.tenants().iter().filter_map(|id| self.calendar_change(id)).collect(),
             currencies: self.edit.tenants().iter().filter_map(|id| self.currency_change(id)).collect(),
             actor: std::mem::take(&mut self.actor),
+            at_ms: self.now_ms,
         };
         let settled = self.settled();
         if self.agreed.is_some_and(|agreed| agreed != digest(&settled.changes)) {

@@ -1,59 +1,98 @@
 //! Statements: what a tenant's period costs.
 
 use super::Reads;
-use crate::domain::civil_date::CivilDate;
-use crate::domain::ids::{MeterId, TenantId};
-use crate::domain::price::{currency_of, in_force, is_unpriced};
-use crate::domain::rating::{Bill, Cart, RatingError, Terms, Used, bill};
-use crate::ledger::PeriodUse;
-use crate::operations::answers::DraftStatement;
+use crate::domain::ids::TenantId;
+use crate::domain::period::Window;
+use crate::domain::rating::RatingError;
+use crate::domain::statement::{Content, PricedBy, StatementError, price_period};
+use crate::ledger::{IssuedStatement, ListedStatement};
+use crate::operations::answers::{IssuedAs, Rows, StatementDetails, StatementLine};
 use crate::operations::error::{Answer, OperationError};
-use crate::operations::policy_store::TenantEntry;
+use crate::operations::requests::StatementsRequest;
 
 impl Reads {
     /// What the open period costs so far, from what is booked of it.
-    pub async fn draft_statement(&self, tenant: TenantId) -> Answer<DraftStatement> {
+    pub async fn draft_statement(&self, tenant: TenantId) -> Answer<StatementDetails> {
         let entry = self.known(&tenant).await?;
         let as_of_ms = self.core.clock.now_ms();
         let period = entry.windows(as_of_ms).period;
-        let found = self.core.ledger.period_use(entry.partition, &tenant, period.start_ms).await?;
+        let books = &self.core.ledger;
+        let found = books.period_use(entry.partition, &tenant, &entry.calendars, period.start_ms).await?;
         let calendar = entry.calendars.at(period.start_ms);
-        let (bill, unpriced) = rated(&entry, calendar.date(period.start_ms), &found)?;
-        Ok(DraftStatement {
+        let by = PricedBy {
+            own: &entry.definition.prices,
+            plan: entry.plan_prices(),
+            currency: found.currency.or(entry.definition.currency),
+            start: calendar.date(period.start_ms),
+        };
+        let priced = price_period(by, &found.used).map_err(|error| match error {
+            StatementError::Rating(RatingError::TooLarge(_)) => OperationError::field("", error.to_string()),
+            other => OperationError::Internal(other.to_string()),
+        })?;
+        let lines = priced.iter().flat_map(|priced| priced.bill.lines());
+        Ok(StatementDetails {
             tenant,
             plan: entry.definition.plan.clone(),
-            policy_version: entry.policy.version,
+            policy_version: Some(entry.policy.version),
             period,
             zone: calendar.zone.name().to_owned(),
-            bill,
-            unpriced,
+            currency: priced.as_ref().map(|priced| priced.bill.currency()),
+            lines: lines.cloned().map(StatementLine::Billed).collect(),
+            total: priced.as_ref().map(|priced| priced.bill.total()),
+            unpriced: priced.map(|priced| priced.unpriced).unwrap_or_default(),
             as_of_ms,
-            as_of_event: found.cursor,
+            as_of_event: Some(found.cursor),
+            issued: None,
         })
+    }
+
+    /// A tenant's issued statements and notes, newest first.
+    pub async fn list_statements(&self, request: StatementsRequest) -> Answer<Rows<ListedStatement>> {
+        self.known(&request.tenant).await?;
+        if let Some(corrects) = request.corrects {
+            self.issued(&request.tenant, corrects).await?;
+        }
+        let below = request.page.after.as_deref().map(str::parse).transpose();
+        let below = below.map_err(|_| OperationError::bad_cursor())?;
+        let limit = request.page.rows_max();
+        let (tenant, corrects) = (&request.tenant, request.corrects);
+        let found = self.core.ledger.statements(tenant, corrects, below, limit + 1).await?;
+        Ok(Rows::page(found, limit, |listed| listed.number.to_string()))
+    }
+
+    /// A tenant's statement or credit note of this number.
+    pub async fn read_statement(&self, tenant: TenantId, number: u64) -> Answer<StatementDetails> {
+        self.known(&tenant).await?;
+        Ok(self.issued(&tenant, number).await?.into())
+    }
+
+    async fn issued(&self, tenant: &TenantId, number: u64) -> Answer<IssuedStatement> {
+        let found = self.core.ledger.statement(tenant, number).await?;
+        found.ok_or_else(|| OperationError::NotFound(format!("{tenant} has no statement {number}")))
     }
 }
 
-/// What was used, at the prices of the tenant and its plan that hold for a period with this first day; and the meters
-/// that were used and have prices, of which none holds.
-///
-/// Errors: an amount is too large.
-fn rated(entry: &TenantEntry, start: CivilDate, found: &PeriodUse) -> Answer<(Option<Bill>, Vec<MeterId>)> {
-    let (own, plan) = (entry.definition.prices.as_slice(), entry.plan_prices());
-    let asked = found.currency.or(entry.definition.currency);
-    // Policy refuses prices in several currencies where none is asked for.
-    let currency = currency_of(asked, own.iter().chain(plan)).map_err(|several| {
-        OperationError::Internal(format!("{} pays in none of {several:?}", entry.definition.id))
-    })?;
-    let Some(currency) = currency else { return Ok((None, Vec::new())) };
-    let prices = in_force(own, plan, currency, start);
-    let all: Vec<_> = own.iter().chain(plan).collect();
-    let is_used = |used: &Used| !used.consumed.is_zero();
-    let used = found.used.iter().filter(|(_, used)| is_used(used)).map(|(meter, _)| meter);
-    let unpriced = used.filter(|meter| is_unpriced(meter, &all, &prices)).cloned().collect();
-    let cart = Cart { currency, start, prices, used: &found.used, terms: &Terms::default() };
-    let bill = bill(&cart).map_err(|error| match error {
-        RatingError::TooLarge(_) => OperationError::field("", error.to_string()),
-        other => OperationError::Internal(other.to_string()),
-    })?;
-    Ok((Some(bill), unpriced))
+impl From<IssuedStatement> for StatementDetails {
+    fn from(issued: IssuedStatement) -> Self {
+        let IssuedStatement { document, hash } = issued;
+        let (number, corrects) = (document.number, document.corrects());
+        let lines = match document.content {
+            Content::Statement { lines } => lines.into_iter().map(StatementLine::Billed).collect(),
+            Content::CreditNote { lines, .. } => lines.into_iter().map(StatementLine::Corrected).collect(),
+        };
+        Self {
+            tenant: document.tenant,
+            plan: document.plan,
+            policy_version: None,
+            period: Window { start_ms: document.period_start_ms, end_ms: document.period_end_ms },
+            zone: document.zone,
+            currency: Some(document.currency),
+            lines,
+            total: Some(document.total),
+            unpriced: document.unpriced,
+            as_of_ms: document.issued_at_ms,
+            as_of_event: None,
+            issued: Some(IssuedAs { number, corrects, hash }),
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::fs;
 use tollgate::domain::amount::Decimals;
 use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{OutboxId, ReservationId, TenantId};
+use tollgate::domain::period::{Calendar, Calendars};
 use tollgate::domain::reservation::ReservationState;
 use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::decisions::DecisionCursor;
@@ -80,6 +81,8 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "open_next_periods",
             "periods_to_close",
             "close_periods",
+            "periods_to_bill",
+            "issue_statements",
             "partitions_with_returns",
             "book_carried_returns",
             "raise_quota_notices",
@@ -357,7 +360,12 @@ async fn lists(ledger: &Ledger, plans: &mut Plans, id: ReservationId) {
 async fn reports(ledger: &Ledger, plans: &mut Plans) {
     let acme = tenant("acme");
     plans.of("balances_of", ledger.balances_of(&acme, HOUR_MS)).await;
-    plans.of("period_use", ledger.period_use(partition(&acme), &acme, PERIOD_START_MS)).await;
+    let calendars = Calendars::of(Vec::new(), Calendar::default());
+    plans.of("period_use", ledger.period_use(partition(&acme), &acme, &calendars, PERIOD_START_MS)).await;
+    for corrects in [None, Some(7)] {
+        plans.of("statements", ledger.statements(&acme, corrects, Some(900), 50)).await;
+    }
+    plans.of("statement", ledger.statement(&acme, 7)).await;
     let a_few_hours = UsageQuery {
         tenant: Some(acme.clone()),
         meter: Some(meter("ocr.page")),

@@ -1,0 +1,102 @@
+//! Statements: what a tenant owes for a closed period, and the notes that correct it.
+//!
+//! A document says everything that it was worked out from, so that it can be worked out again: the prices, what was
+//! used, and its lines. Documents of a tenant are numbered without gaps, and each one's hash covers the one before.
+
+mod document;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::amount::Amount;
+use super::civil_date::CivilDate;
+use super::ids::MeterId;
+use super::money::Currency;
+use super::price::{Price, currency_of, in_force, is_unpriced};
+use super::rating::{Bill, Cart, RatingError, Terms, Used, bill};
+
+pub use document::{Content, Document, DocumentHash};
+
+/// Why a period cannot be billed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StatementError {
+    /// What is used cannot be rated.
+    #[error(transparent)]
+    Rating(#[from] RatingError),
+    /// Only a statement is corrected by a note.
+    #[error("it is a credit note, which no other note corrects")]
+    NoStatement,
+    /// The prices are in several currencies, and none is asked for. Policy refuses such prices.
+    #[error("prices are in several currencies and none is chosen: {0:?}")]
+    Currencies(BTreeSet<Currency>),
+}
+
+/// What a period is priced by.
+#[derive(Debug, Clone, Copy)]
+pub struct PricedBy<'a> {
+    /// The tenant's own prices.
+    pub own: &'a [Price],
+    /// Its plan's.
+    pub plan: &'a [Price],
+    /// The currency that was asked for.
+    pub currency: Option<Currency>,
+    /// The day on which the period starts.
+    pub start: CivilDate,
+}
+
+/// A priced period.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Priced {
+    /// What it costs.
+    pub bill: Bill,
+    /// The prices in force.
+    pub prices: Vec<Price>,
+    /// The meters that were used and have prices, of which none holds.
+    pub unpriced: Vec<MeterId>,
+}
+
+/// What was `used` in a period at the prices that hold for it; none where nothing has a price.
+///
+/// # Errors
+/// It cannot be rated, or not in one currency.
+pub fn price_period(
+    by: PricedBy<'_>,
+    used: &BTreeMap<MeterId, Used>,
+) -> Result<Option<Priced>, StatementError> {
+    let all: Vec<&Price> = by.own.iter().chain(by.plan).collect();
+    let currency = currency_of(by.currency, all.iter().copied()).map_err(StatementError::Currencies)?;
+    let Some(currency) = currency else { return Ok(None) };
+    let prices = in_force(by.own, by.plan, currency, by.start);
+    let is_used = |used: &Used| !used.consumed.is_zero();
+    let meters = used.iter().filter(|(_, used)| is_used(used)).map(|(meter, _)| meter);
+    let unpriced = meters.filter(|meter| is_unpriced(meter, &all, &prices)).cloned().collect();
+    let kept = prices.iter().map(|price| (*price).clone()).collect();
+    let cart = Cart { currency, start: by.start, prices, used, terms: &Terms::default() };
+    Ok(Some(Priced { bill: bill(&cart)?, prices: kept, unpriced }))
+}
+
+/// What corrections say of a meter's use in a closed period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LateUse {
+    /// What was consumed and booked later.
+    pub consumed: Amount,
+    /// What had lapsed of the period's quota: so much of it is no overage.
+    pub lapsed: Amount,
+}
+
+impl LateUse {
+    /// What was used in all.
+    pub fn added_to(self, used: Used) -> Used {
+        let beyond = self.consumed.saturating_sub(self.lapsed);
+        Used { consumed: used.consumed.plus(self.consumed), overage: used.overage.plus(beyond) }
+    }
+
+    /// What was used but for what is billed with an earlier period.
+    pub fn taken_from(self, used: Used) -> Used {
+        Used {
+            consumed: used.consumed.saturating_sub(self.consumed),
+            overage: used.overage.saturating_sub(self.consumed),
+        }
+    }
+}

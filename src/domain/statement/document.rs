@@ -1,0 +1,141 @@
+//! A statement or credit note as it is kept.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::StatementError;
+use crate::domain::civil_date::CivilDate;
+use crate::domain::ids::{MeterId, PlanId, TenantId};
+use crate::domain::money::{Currency, Money};
+use crate::domain::price::Price;
+use crate::domain::rating::{Bill, Cart, CreditNote, Line, NoteLine, Terms, Used, bill, credit_note};
+
+/// The hash of a document and of all of the tenant's before it.
+pub type DocumentHash = [u8; 32];
+
+/// What a document says is owed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Content {
+    /// The lines of a period.
+    Statement {
+        /// The lines, in order.
+        lines: Vec<Line>,
+    },
+    /// What corrected quantities change of a statement and its earlier notes.
+    CreditNote {
+        /// The statement's number.
+        corrects: u64,
+        /// The lines that change.
+        lines: Vec<NoteLine>,
+    },
+}
+
+/// A statement or a credit note. Once issued it never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// Who pays.
+    pub tenant: TenantId,
+    /// Its number among the tenant's documents, from 1.
+    pub number: u64,
+    /// The plan at the end of the period.
+    pub plan: Option<PlanId>,
+    /// The start of the period (unix ms).
+    pub period_start_ms: i64,
+    /// The end of the period (unix ms).
+    pub period_end_ms: i64,
+    /// The zone in which the period is cut.
+    pub zone: String,
+    /// The day on which the period starts.
+    pub start: CivilDate,
+    /// The currency of all amounts.
+    pub currency: Currency,
+    /// The prices in force.
+    pub prices: Vec<Price>,
+    /// What was used; for a note, all that is known by now.
+    pub used: BTreeMap<MeterId, Used>,
+    /// The meters that were used and have prices, of which none holds.
+    pub unpriced: Vec<MeterId>,
+    /// The lines.
+    #[serde(flatten)]
+    pub content: Content,
+    /// The sum of the lines.
+    pub total: Money,
+    /// From when on it holds (unix ms): the end of a period and its grace, whenever it was written.
+    pub issued_at_ms: i64,
+}
+
+impl Document {
+    /// The number of the statement that it corrects; none for a statement.
+    pub fn corrects(&self) -> Option<u64> {
+        match &self.content {
+            Content::Statement { .. } => None,
+            Content::CreditNote { corrects, .. } => Some(*corrects),
+        }
+    }
+
+    /// What its lines cost, in their order.
+    pub fn amounts(&self) -> Vec<Money> {
+        match &self.content {
+            Content::Statement { lines } => lines.iter().map(Line::amount).collect(),
+            Content::CreditNote { lines, .. } => lines.iter().map(|line| line.amount).collect(),
+        }
+    }
+
+    /// The hash of the text in which it is kept, and of the document before; zeros before the first.
+    pub fn hash(text: &str, previous: &DocumentHash) -> DocumentHash {
+        let mut hasher = blake3::Hasher::new_derive_key("tollgate statement v1");
+        hasher.update(previous);
+        hasher.update(text.as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
+    /// The note that makes this statement and its `earlier` notes the bill of what was `used`; none where they are it.
+    ///
+    /// # Errors
+    /// It cannot be rated, or this is no statement.
+    pub fn corrected(
+        &self,
+        earlier: &[Self],
+        used: &BTreeMap<MeterId, Used>,
+    ) -> Result<Option<CreditNote>, StatementError> {
+        let Content::Statement { lines } = &self.content else { return Err(StatementError::NoStatement) };
+        let original = Bill::of(self.currency, lines.clone())?;
+        let earlier: Vec<CreditNote> = earlier.iter().filter_map(Self::as_note).collect();
+        let note = credit_note(&original, &earlier, &self.rated(used)?)?;
+        Ok(Some(note).filter(|note| !note.lines.is_empty()))
+    }
+
+    /// Whether its lines and total are what its prices make of what was used. For a note: `original` is the statement
+    /// that it corrects, and `earlier` are that one's notes before.
+    ///
+    /// # Errors
+    /// It cannot be rated.
+    pub fn recomputes(&self, original: Option<&Self>, earlier: &[Self]) -> Result<bool, StatementError> {
+        match (&self.content, original) {
+            (Content::Statement { lines }, _) => {
+                let bill = self.rated(&self.used)?;
+                Ok(bill.lines() == lines && bill.total() == self.total)
+            }
+            (Content::CreditNote { lines, .. }, Some(original)) => {
+                let note = original.corrected(earlier, &self.used)?;
+                Ok(note.is_some_and(|note| note.lines == *lines && note.total == self.total))
+            }
+            (Content::CreditNote { .. }, None) => Ok(false),
+        }
+    }
+
+    fn rated(&self, used: &BTreeMap<MeterId, Used>) -> Result<Bill, StatementError> {
+        let prices = self.prices.iter().collect();
+        let (currency, start) = (self.currency, self.start);
+        Ok(bill(&Cart { currency, start, prices, used, terms: &Terms::default() })?)
+    }
+
+    fn as_note(&self) -> Option<CreditNote> {
+        match &self.content {
+            Content::Statement { .. } => None,
+            Content::CreditNote { lines, .. } => Some(CreditNote { lines: lines.clone(), total: self.total }),
+        }
+    }
+}

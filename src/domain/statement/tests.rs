@@ -1,0 +1,143 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::domain::ids::TenantId;
+use crate::domain::rating::{Line, NoteLine};
+
+fn amount(text: &str) -> Amount {
+    Amount::parse(text).unwrap()
+}
+
+fn used(consumed: &str, overage: &str) -> BTreeMap<MeterId, Used> {
+    let used = Used { consumed: amount(consumed), overage: amount(overage) };
+    BTreeMap::from([(MeterId::parse("page").unwrap(), used)])
+}
+
+fn prices() -> Vec<Price> {
+    let tiers = json!([{ "up_to": "100", "unit": "0.02" }, { "unit": "0.01" }]);
+    let price = json!({
+        "meter": "page", "currency": "EUR", "effective_from": "2026-01-01", "model": "graduated", "tiers": tiers
+    });
+    vec![serde_json::from_value(price).unwrap()]
+}
+
+fn priced_by(own: &[Price], currency: Option<&str>) -> Result<Option<Priced>, StatementError> {
+    let currency = currency.map(|code| Currency::parse(code).unwrap());
+    let start = "2026-03-01".parse().unwrap();
+    price_period(PricedBy { own, plan: &[], currency, start }, &used("150", "0"))
+}
+
+/// The statement of March, number 1.
+fn statement(consumed: &str) -> Document {
+    let by = PricedBy { own: &prices(), plan: &[], currency: None, start: "2026-03-01".parse().unwrap() };
+    let used = used(consumed, "0");
+    let priced = price_period(by, &used).unwrap().unwrap();
+    Document {
+        tenant: TenantId::parse("acme").unwrap(),
+        number: 1,
+        plan: None,
+        period_start_ms: 1_772_323_200_000,
+        period_end_ms: 1_775_001_600_000,
+        zone: "UTC".to_owned(),
+        start: by.start,
+        currency: priced.bill.currency(),
+        prices: priced.prices,
+        used,
+        unpriced: priced.unpriced,
+        total: priced.bill.total(),
+        content: Content::Statement { lines: priced.bill.lines().to_vec() },
+        issued_at_ms: 1_775_005_200_000,
+    }
+}
+
+/// The note, with this number, that corrects a statement and its earlier notes to what was used.
+fn note(number: u64, statement: &Document, earlier: &[Document], consumed: &str) -> Option<Document> {
+    let used = used(consumed, "0");
+    let note = statement.corrected(earlier, &used).unwrap()?;
+    let content = Content::CreditNote { corrects: statement.number, lines: note.lines };
+    Some(Document { number, used, total: note.total, content, ..statement.clone() })
+}
+
+fn totals(documents: &[&Document]) -> String {
+    documents.iter().map(|document| document.total.decimal()).sum::<rust_decimal::Decimal>().to_string()
+}
+
+#[test]
+fn a_statement_and_its_notes_add_up_to_the_bill_of_what_was_used_in_all() {
+    let first = statement("90");
+    assert_eq!(first.total.to_string(), "1.80");
+    let second = note(2, &first, &[], "120").unwrap();
+    assert_eq!((second.total.to_string(), second.corrects()), ("0.40".to_owned(), Some(1)));
+    let third = note(3, &first, std::slice::from_ref(&second), "110").unwrap();
+    assert_eq!(third.total.to_string(), "-0.10", "too much was billed");
+    assert_eq!(totals(&[&first, &second, &third]), totals(&[&statement("110")]));
+    assert_eq!(note(4, &first, &[second, third], "110"), None, "nothing is left to correct");
+}
+
+#[test]
+fn a_document_is_worked_out_again_from_what_it_says() {
+    let first = statement("90");
+    let second = note(2, &first, &[], "120").unwrap();
+    assert!(first.recomputes(None, &[]).unwrap());
+    assert!(second.recomputes(Some(&first), &[]).unwrap());
+    assert!(!second.recomputes(None, &[]).unwrap(), "its statement is gone");
+    let text = serde_json::to_string(&second).unwrap();
+    assert_eq!(serde_json::from_str::<Document>(&text).unwrap(), second);
+    let cheaper = text.replace("\"120\"", "\"119\"");
+    let changed: Document = serde_json::from_str(&cheaper).unwrap();
+    assert!(!changed.recomputes(Some(&first), &[]).unwrap());
+    let mut dearer = first.clone();
+    dearer.total = first.currency.money(181);
+    assert!(!dearer.recomputes(None, &[]).unwrap());
+}
+
+#[test]
+fn the_hash_of_a_document_covers_those_before_it() {
+    let [first, other] = ["a", "b"].map(|text| Document::hash(text, &[0; 32]));
+    assert_ne!(first, other);
+    assert_ne!(Document::hash("c", &first), Document::hash("c", &other));
+}
+
+#[test]
+fn a_note_corrects_a_statement_and_no_note() {
+    let first = statement("90");
+    let second = note(2, &first, &[], "120").unwrap();
+    assert_eq!(second.corrected(&[], &used("1", "0")), Err(StatementError::NoStatement));
+}
+
+#[rstest::rstest]
+#[case::what_had_lapsed_is_no_overage("10", "4", "14", "0")]
+#[case::what_goes_beyond_it_is("10", "2", "14", "2")]
+#[case::all_of_it_where_nothing_had_lapsed("10", "0", "14", "4")]
+fn late_use_is_added_to_the_period_in_which_it_belongs(
+    #[case] before: &str,
+    #[case] lapsed: &str,
+    #[case] consumed: &str,
+    #[case] overage: &str,
+) {
+    let late = LateUse { consumed: amount("4"), lapsed: amount(lapsed) };
+    let was = Used { consumed: amount(before), overage: Amount::ZERO };
+    assert_eq!(late.added_to(was), Used { consumed: amount(consumed), overage: amount(overage) });
+}
+
+#[test]
+fn late_use_is_taken_from_the_period_in_which_it_is_booked() {
+    let late = LateUse { consumed: amount("4"), lapsed: Amount::ZERO };
+    let was = Used { consumed: amount("10"), overage: amount("3") };
+    assert_eq!(late.taken_from(was), Used { consumed: amount("6"), overage: Amount::ZERO });
+}
+
+#[test]
+fn without_prices_there_is_no_currency_and_with_several_one_must_be_chosen() {
+    assert_eq!(priced_by(&[], None), Ok(None));
+    let mut several = prices();
+    several.push(Price { currency: Currency::parse("JPY").unwrap(), ..several[0].clone() });
+    assert!(matches!(priced_by(&several, None), Err(StatementError::Currencies(_))));
+    let chosen = priced_by(&several, Some("EUR")).unwrap().unwrap();
+    assert_eq!(chosen.bill.total().to_string(), "2.50");
+    assert!(matches!(chosen.bill.lines(), [Line::Usage(_)]));
+    let changes = statement("90").corrected(&[], &used("91", "0")).unwrap().unwrap();
+    assert!(matches!(changes.lines.as_slice(), [NoteLine { .. }]));
+}

@@ -1,0 +1,122 @@
+//! What was consumed for closed periods and is booked in later ones: summed up by both, moved with the entries.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use diesel::query_builder::SqlQuery;
+use diesel::sql_types::{Array, Numeric, Text, Timestamptz};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use rust_decimal::Decimal;
+
+use super::columns::Milliseconds;
+use super::{LedgerError, instant};
+use crate::domain::booking::Correction;
+use crate::domain::ids::{MeterId, TenantId};
+
+/// The key of a sum: the starts (unix ms) are those of the closed period and of the one in which it is booked.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    tenant: TenantId,
+    booked_in_ms: i64,
+    meter: MeterId,
+    start_ms: i64,
+}
+
+/// What was consumed, by period.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Corrections(BTreeMap<Key, Decimal>);
+
+impl Corrections {
+    /// Adds one of this tenant.
+    pub(crate) fn add(&mut self, tenant: &TenantId, part: Correction) {
+        let key = Key {
+            tenant: tenant.clone(),
+            booked_in_ms: part.booked_in.start_ms,
+            meter: part.meter,
+            start_ms: part.period.start_ms,
+        };
+        *self.0.entry(key).or_default() += part.consumed.decimal();
+    }
+}
+
+/// Adds them to the sums, in order of their keys.
+pub(crate) async fn add(mut connection: &AsyncPgConnection, sums: &Corrections) -> Result<(), LedgerError> {
+    if sums.0.is_empty() {
+        return Ok(());
+    }
+    let keys = || sums.0.keys();
+    sql_query(include_str!("sql/add_corrections.sql"))
+        .bind::<Array<Text>, _>(keys().map(|key| &key.tenant).collect::<Vec<_>>())
+        .bind::<Array<Text>, _>(keys().map(|key| &key.meter).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.start_ms))?)
+        .bind::<Array<Timestamptz>, _>(instant::all_from_ms(keys().map(|key| key.booked_in_ms))?)
+        .bind::<Array<Numeric>, _>(sums.0.values().collect::<Vec<_>>())
+        .execute(&mut connection)
+        .await?;
+    Ok(())
+}
+
+/// A sum as it is stored.
+#[derive(Debug, QueryableByName)]
+pub(super) struct StoredCorrection {
+    #[diesel(sql_type = Text)]
+    pub(super) tenant: TenantId,
+    #[diesel(sql_type = Text)]
+    pub(super) meter: MeterId,
+    #[diesel(sql_type = Timestamptz)]
+    pub(super) period_start: Milliseconds,
+    #[diesel(sql_type = Timestamptz)]
+    pub(super) booked_in: Milliseconds,
+    #[diesel(sql_type = Numeric)]
+    pub(super) consumed: Decimal,
+    /// What had lapsed of the closed period's quota.
+    #[diesel(sql_type = Numeric)]
+    pub(super) lapsed: Decimal,
+}
+
+/// A tenant and the start of a period (unix ms).
+pub(super) type TenantPeriod = (TenantId, i64);
+
+/// What is booked in these periods for closed ones, by tenant.
+pub(super) async fn booked_in(
+    connection: &mut AsyncPgConnection,
+    periods: &BTreeSet<TenantPeriod>,
+) -> Result<HashMap<TenantPeriod, Vec<StoredCorrection>>, LedgerError> {
+    let rows = read(connection, sql_query(include_str!("sql/corrections_booked_in.sql")), periods).await?;
+    Ok(grouped(rows, |row| (row.tenant.clone(), row.booked_in.0)))
+}
+
+/// All that was booked later for these closed periods, by tenant and period.
+pub(super) async fn of_periods(
+    connection: &mut AsyncPgConnection,
+    periods: &BTreeSet<TenantPeriod>,
+) -> Result<HashMap<TenantPeriod, Vec<StoredCorrection>>, LedgerError> {
+    let rows = read(connection, sql_query(include_str!("sql/corrections_of_periods.sql")), periods).await?;
+    Ok(grouped(rows, |row| (row.tenant.clone(), row.period_start.0)))
+}
+
+async fn read(
+    connection: &mut AsyncPgConnection,
+    query: SqlQuery,
+    periods: &BTreeSet<TenantPeriod>,
+) -> Result<Vec<StoredCorrection>, LedgerError> {
+    if periods.is_empty() {
+        return Ok(Vec::new());
+    }
+    let starts = instant::all_from_ms(periods.iter().map(|(_, start_ms)| *start_ms))?;
+    let read = query
+        .bind::<Array<Text>, _>(periods.iter().map(|(tenant, _)| tenant).collect::<Vec<_>>())
+        .bind::<Array<Timestamptz>, _>(starts);
+    Ok(read.load(connection).await?)
+}
+
+fn grouped(
+    rows: Vec<StoredCorrection>,
+    key: impl Fn(&StoredCorrection) -> TenantPeriod,
+) -> HashMap<TenantPeriod, Vec<StoredCorrection>> {
+    let mut found: HashMap<TenantPeriod, Vec<StoredCorrection>> = HashMap::new();
+    for row in rows {
+        found.entry(key(&row)).or_default().push(row);
+    }
+    found
+}

@@ -1,0 +1,105 @@
+//! Works statements and credit notes out again, and compares them with their entries and with one another.
+
+use diesel::sql_types::{Array, BigInt, Binary, Nullable, Numeric, Text};
+use diesel::{QueryableByName, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use futures::TryStreamExt;
+use rust_decimal::Decimal;
+
+use super::part::Part;
+use super::{Check, Fault};
+use crate::domain::statement::{Document, DocumentHash};
+use crate::ledger::LedgerError;
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Text)]
+    tenant: String,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    number: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    corrects: Option<i64>,
+    #[diesel(sql_type = Nullable<Text>)]
+    currency: Option<String>,
+    #[diesel(sql_type = Nullable<Numeric>)]
+    total: Option<Decimal>,
+    #[diesel(sql_type = Nullable<Text>)]
+    document: Option<String>,
+    #[diesel(sql_type = Nullable<Binary>)]
+    hash: Option<Vec<u8>>,
+    #[diesel(sql_type = Numeric)]
+    receivable: Decimal,
+}
+
+/// Every document of these tenants has its number, its hash, its entries, and the lines that its prices make.
+pub(super) async fn check(connection: &mut AsyncPgConnection, part: &Part) -> Result<Check, LedgerError> {
+    let mut check = Check::of("statements add up");
+    let query =
+        sql_query(include_str!("../sql/statements_with_entries.sql")).bind::<Array<Text>, _>(&part.tenants);
+    let mut rows = query.load_stream::<Row>(connection).await?;
+    let mut read = Read::default();
+    while let Some(row) = rows.try_next().await? {
+        check.checked += 1;
+        if read.tenant != row.tenant {
+            read = Read { tenant: row.tenant.clone(), ..Read::default() };
+        }
+        let named = row.number.map_or_else(|| "money".to_owned(), |number| format!("statement {number}"));
+        if let Err(detail) = read.judge(&row) {
+            check.fault(Fault::new(format!("{named} of {}", row.tenant), detail));
+        }
+    }
+    Ok(check)
+}
+
+/// The documents of one tenant that have been read.
+#[derive(Default)]
+struct Read {
+    tenant: String,
+    last: i64,
+    hash: DocumentHash,
+    documents: Vec<Document>,
+}
+
+impl Read {
+    fn judge(&mut self, row: &Row) -> Result<(), String> {
+        let (Some(number), Some(text), Some(total)) = (row.number, &row.document, row.total) else {
+            return Err(format!("{} is receivable without a statement", row.receivable.normalize()));
+        };
+        let (before, previous) = (std::mem::replace(&mut self.last, number), self.hash);
+        let stored = row.hash.as_deref().and_then(|hash| hash.try_into().ok());
+        self.hash = stored.unwrap_or_default();
+        let is_its = Document::hash(text, &previous) == self.hash;
+        let document: Document = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let corrected = document.corrects();
+        let original =
+            corrected.and_then(|corrects| self.documents.iter().find(|earlier| earlier.number == corrects));
+        let notes: Vec<Document> = self
+            .documents
+            .iter()
+            .filter(|earlier| corrected.is_some() && earlier.corrects() == corrected)
+            .cloned()
+            .collect();
+        let recomputes = document.recomputes(original, &notes).map_err(|error| error.to_string())?;
+        let says_the_same = i64::try_from(document.number) == Ok(number)
+            && corrected.map(i64::try_from) == row.corrects.map(Ok)
+            && document.tenant.as_str() == row.tenant
+            && row.currency.as_deref() == Some(document.currency.code())
+            && document.total.decimal() == total;
+        self.documents.push(document);
+        for (holds, fault) in [
+            (number == before + 1, "its number does not follow the one before"),
+            (is_its, "its text has changed: the hash is another"),
+            (says_the_same, "its row and its text differ"),
+            (recomputes, "its lines are not what its prices make of what was used"),
+        ] {
+            if !holds {
+                return Err(fault.to_owned());
+            }
+        }
+        let receivable = row.receivable.normalize();
+        if receivable != total.normalize() {
+            return Err(format!("its total is {}, by entries {receivable}", total.normalize()));
+        }
+        Ok(())
+    }
+}
