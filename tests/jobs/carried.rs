@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tollgate::ledger::{Closed, Manner, VerifyOptions, verify};
 
 use crate::http::events::{event, send};
+use crate::http::statements::price;
 use crate::ledger::{as_owner, rows};
 use crate::support::app::*;
 use crate::support::wait::wait_for;
@@ -296,11 +297,27 @@ fn a_year(seed: u64) -> Vec<Turn> {
     (0..8).map(|_| turn(&mut random)).collect()
 }
 
-/// The books and the entries of such months, closed at every turn or, after six months without a run, at the end.
-async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 3] {
+/// Prices of this unit: all that is used costs, in tiers, and what is beyond the quota costs more.
+fn prices(unit: u64) -> Value {
+    let tiers = json!([{ "up_to": "30", "unit": format!("0.{unit}7") }, { "unit": format!("0.0{unit}") }]);
+    let used = price(json!({ "id": "used", "model": "graduated", "tiers": tiers }));
+    let beyond = json!({ "id": "beyond", "model": "per_unit", "unit": "0.333", "charge_on": "overage", "included": "3" });
+    json!([used, price(beyond)])
+}
+
+/// Closes and bills what is due.
+async fn settle(app: &TestApp) {
+    while run(app).await.closed > 0 {}
+    app.app().operations.statements.issue(Manner::default(), GRACE).await.unwrap();
+}
+
+/// The books, entries and statements of such months, closed and billed at every turn or, after six months without a
+/// run, at the end.
+async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 4] {
     let app = an_app().at("2026-01-02T00:00:00Z").without_jobs().start().await;
     let quota = fifty().with("max_rollover", "25").with("mode", "soft").with("preserve_overage", true);
     app.with_plan(json!([]), json!([quota])).await;
+    app.define("plans/plan", json!({ "prices": prices(1) })).await;
     for (month, (held_pages, end, used, late)) in (1..).zip(year) {
         let next = month + 1;
         let last_day = if month == 2 {
@@ -312,13 +329,16 @@ async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 3] {
         };
         app.move_clock(&format!("2026-{month:02}-{last_day}T23:30:00Z")).await;
         if in_time || month == 7 {
-            while run(&app).await.closed > 0 {}
+            settle(&app).await;
         }
         let id = held(&app, &held_pages.to_string()).await;
         app.drained().await;
         app.move_clock(&format!("2026-{next:02}-01T{end}Z")).await;
         if in_time && held_pages % 2 == 0 {
-            while run(&app).await.closed > 0 {}
+            settle(&app).await;
+        }
+        if month % 3 == 0 {
+            app.define("plans/plan", json!({ "prices": prices(month) })).await;
         }
         let answer = match used {
             Some(amount) => app.consume(&id, &amount.to_string()).await,
@@ -328,7 +348,7 @@ async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 3] {
         app.drained().await;
         app.move_clock(&format!("2026-{next:02}-11T12:00:00Z")).await;
         if in_time {
-            while run(&app).await.closed > 0 {}
+            settle(&app).await;
         }
         if *late > 0 {
             let time = format!("2026-{month:02}-20T12:00:00Z");
@@ -338,14 +358,15 @@ async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 3] {
         app.drained().await;
     }
     app.move_clock("2026-10-10T12:00:00Z").await;
-    while run(&app).await.closed > 0 {}
+    settle(&app).await;
     run(&app).await;
     let entries = "SELECT period_start AT TIME ZONE 'UTC' AS start, happened_at AT TIME ZONE 'UTC' AS at, class, credit, debit, \
         carried, amount::float8 AS a FROM entries ORDER BY 1, 2, 3, 4, 5, 7";
     let sums = "SELECT sum(granted)::float8 AS g, sum(rolled_in)::float8 AS i, sum(rolled_out)::float8 AS o, \
         sum(repaid)::float8 AS r FROM balances";
     let mut books = Vec::new();
-    for query in [BOOKS, entries, sums] {
+    let documents = "SELECT number, corrects, document FROM statements ORDER BY number";
+    for query in [BOOKS, entries, sums, documents] {
         books.push(rows(&app.database, query).await);
     }
     app.finish().await;
@@ -357,10 +378,13 @@ async fn books_of(year: &[Turn], in_time: bool) -> [Vec<String>; 3] {
 #[case(2)]
 #[case(3)]
 #[tokio::test(flavor = "multi_thread")]
-async fn months_with_holds_over_their_ends_have_the_same_books_whenever_they_are_closed(#[case] seed: u64) {
+async fn months_with_holds_over_their_ends_have_the_same_books_and_statements_whenever_they_are_closed(
+    #[case] seed: u64,
+) {
     let year = a_year(seed);
     let (in_time, late) = tokio::join!(books_of(&year, true), books_of(&year, false));
     assert!(in_time[1].iter().any(|entry| entry.contains("carried_in")), "{in_time:?}");
     assert!(in_time[1].iter().any(|entry| entry.contains("correction")), "{in_time:?}");
+    assert!(in_time[3].len() > 10, "statements and notes: {in_time:?}");
     assert_eq!(late, in_time, "{year:?}");
 }

@@ -316,6 +316,32 @@ async fn a_bill_that_is_too_large_holds_up_its_own_tenant_and_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn runs_at_once_issue_each_statement_once() {
+    let app = in_march(json!([per_page("1")])).await;
+    let other = app.another_instance().await;
+    for tenant in 0..20 {
+        app.define(&format!("tenants/t{tenant}"), json!({ "plan": "plan" })).await;
+        app.post_keyed(USAGE, &format!("u{tenant}"), pages(tenant + 1).of(format!("t{tenant}")))
+            .await
+            .expect(201);
+    }
+    app.move_clock("2026-06-02T12:00:00Z").await;
+    app.drained().await;
+    while app.app().operations.periods.close(Manner::default(), GRACE).await.unwrap().closed > 0 {}
+    let issue = |of: &tollgate::app::App| {
+        let operations = of.operations.clone();
+        async move { operations.statements.issue(Manner::default(), GRACE).await.unwrap() }
+    };
+    let (one, two) = tokio::join!(issue(app.app()), issue(&other));
+    assert_eq!(one.billed + two.billed, 21 * 3);
+    let issued =
+        "SELECT count(*) AS n, count(DISTINCT (tenant, period_start)) AS d, max(number) AS m FROM statements";
+    assert_eq!(rows(&app.database, issued).await, ["63 63 3"]);
+    other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_job_is_run_from_the_command_line_as_of_an_instant_and_dry() {
     let app = in_march(json!([per_page("1")])).await;
     app.use_pages("a", 7).await.expect(201);
