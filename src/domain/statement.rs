@@ -81,14 +81,14 @@ pub fn price_period(
 pub struct LateUse {
     /// What was consumed and booked later.
     pub consumed: Amount,
-    /// What had lapsed of the period's quota: so much of it is no overage.
-    pub lapsed: Amount,
+    /// What was unused of the period's quota: so much of it is no overage.
+    pub unused: Amount,
 }
 
 impl LateUse {
     /// What was used in all.
     pub fn added_to(self, used: Used) -> Used {
-        let beyond = self.consumed.saturating_sub(self.lapsed);
+        let beyond = self.consumed.saturating_sub(self.unused);
         Used { consumed: used.consumed.plus(self.consumed), overage: used.overage.plus(beyond) }
     }
 

@@ -69,9 +69,9 @@ pub(super) struct StoredCorrection {
     pub(super) booked_in: Milliseconds,
     #[diesel(sql_type = Numeric)]
     pub(super) consumed: Decimal,
-    /// What had lapsed of the closed period's quota.
+    /// What was unused of the closed period's quota: it lapsed or rolled over.
     #[diesel(sql_type = Numeric)]
-    pub(super) lapsed: Decimal,
+    pub(super) unused: Decimal,
 }
 
 /// A tenant and the start of a period (unix ms).

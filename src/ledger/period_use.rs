@@ -138,7 +138,7 @@ pub(super) fn leave_out(
     }
 }
 
-/// What a stored correction says of its closed period, but for what had lapsed there.
+/// What a stored correction says of its closed period, but for what was unused there.
 pub(super) fn late(part: &StoredCorrection) -> LateUse {
-    LateUse { consumed: Amount::from_decimal(part.consumed).unwrap_or_default(), lapsed: Amount::ZERO }
+    LateUse { consumed: Amount::from_decimal(part.consumed).unwrap_or_default(), unused: Amount::ZERO }
 }

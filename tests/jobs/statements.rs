@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use tollgate::ledger::{Issued, Manner, VerifyOptions, verify};
 
@@ -121,11 +122,16 @@ async fn what_is_booked_later_for_a_billed_period_is_in_a_note_and_not_in_the_ne
     app.finish().await;
 }
 
+#[rstest]
+#[case::what_lapsed("0")]
+#[case::what_rolled_over("50")]
+#[case::both("2")]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lapsed_pays_for_late_use_before_it_is_overage() {
+async fn what_was_unused_pays_for_late_use_before_it_is_overage(#[case] max_rollover: &str) {
     let beyond = price(json!({ "model": "per_unit", "unit": "1", "charge_on": "overage" }));
     let app = in_march(json!([beyond])).await;
-    app.define("plans/plan", json!({ "quotas": [quota_of("50").with("mode", "soft")] })).await;
+    let quota = quota_of("50").with("mode", "soft").with("max_rollover", max_rollover);
+    app.define("plans/plan", json!({ "quotas": [quota] })).await;
     app.use_pages("march", 45).await.expect(201);
     app.move_clock("2026-04-02T12:00:00Z").await;
     run(&app).await;
@@ -134,7 +140,7 @@ async fn what_lapsed_pays_for_late_use_before_it_is_overage() {
     app.move_clock("2026-05-02T12:00:00Z").await;
     run(&app).await;
     let issued = rows(&app.database, ISSUED).await;
-    assert_eq!(issued, ["1 2026-03 0", "2 2026-04 0", "3 1 2026-03 3"], "five of the eight had lapsed");
+    assert_eq!(issued, ["1 2026-03 0", "2 2026-04 0", "3 1 2026-03 3"], "five of the eight were unused");
     app.finish().await;
 }
 

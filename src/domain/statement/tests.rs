@@ -108,23 +108,23 @@ fn a_note_corrects_a_statement_and_no_note() {
 }
 
 #[rstest::rstest]
-#[case::what_had_lapsed_is_no_overage("10", "4", "14", "0")]
+#[case::what_was_unused_is_no_overage("10", "4", "14", "0")]
 #[case::what_goes_beyond_it_is("10", "2", "14", "2")]
-#[case::all_of_it_where_nothing_had_lapsed("10", "0", "14", "4")]
+#[case::all_of_it_where_nothing_was_unused("10", "0", "14", "4")]
 fn late_use_is_added_to_the_period_in_which_it_belongs(
     #[case] before: &str,
-    #[case] lapsed: &str,
+    #[case] unused: &str,
     #[case] consumed: &str,
     #[case] overage: &str,
 ) {
-    let late = LateUse { consumed: amount("4"), lapsed: amount(lapsed) };
+    let late = LateUse { consumed: amount("4"), unused: amount(unused) };
     let was = Used { consumed: amount(before), overage: Amount::ZERO };
     assert_eq!(late.added_to(was), Used { consumed: amount(consumed), overage: amount(overage) });
 }
 
 #[test]
 fn late_use_is_taken_from_the_period_in_which_it_is_booked() {
-    let late = LateUse { consumed: amount("4"), lapsed: Amount::ZERO };
+    let late = LateUse { consumed: amount("4"), unused: Amount::ZERO };
     let was = Used { consumed: amount("10"), overage: amount("3") };
     assert_eq!(late.taken_from(was), Used { consumed: amount("6"), overage: Amount::ZERO });
 }

@@ -154,7 +154,7 @@ impl Books {
             if part.booked_in.0 <= due.period.start_ms {
                 let sum = late_use.entry(part.meter.clone()).or_default();
                 sum.consumed = sum.consumed.plus(late(part).consumed);
-                sum.lapsed = Amount::from_decimal(part.lapsed).unwrap_or_default();
+                sum.unused = Amount::from_decimal(part.unused).unwrap_or_default();
             }
         }
         let mut used = statement.used.clone();
