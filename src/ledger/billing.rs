@@ -86,6 +86,20 @@ impl Row {
 }
 
 impl Ledger {
+    /// Begins to look at tenants that would never be billed otherwise, at `now_ms` (unix ms) of the service's clock.
+    /// Returns how many.
+    pub async fn begin_billing(&self, now_ms: i64) -> Result<usize, LedgerError> {
+        let now = instant::from_ms(now_ms)?;
+        self.transact(BEGIN, move |connection| {
+            async move {
+                let begin = sql_query(include_str!("sql/begin_billing.sql")).bind::<Timestamptz, _>(now);
+                Ok(begin.execute(connection).await?)
+            }
+            .boxed()
+        })
+        .await
+    }
+
     /// Periods that ended by `ended_by_ms` (unix ms) and are not billed, one for each tenant, after `after`. Looks
     /// at no more than `limit` tenants.
     pub async fn periods_to_bill(

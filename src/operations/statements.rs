@@ -34,6 +34,9 @@ impl Statements {
         let as_of_ms = manner.as_of_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
         let ended_by_ms = as_of_ms.saturating_sub(grace_ms).max(0);
+        if !manner.dry_run {
+            self.core.ledger.begin_billing(now_ms).await?;
+        }
         let mut boundaries = Boundaries::new(&self.core);
         let mut done = Issued::default();
         loop {

@@ -322,6 +322,17 @@ async fn a_bill_that_is_too_large_holds_up_its_own_tenant_and_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_an_older_version_made_is_billed_too() {
+    let app = in_march(json!([per_page("1")])).await;
+    app.use_pages("a", 7).await.expect(201);
+    as_owner(&app.database, "DELETE FROM billing").await.unwrap();
+    app.move_clock("2026-04-02T12:00:00Z").await;
+    run(&app).await;
+    assert_eq!(rows(&app.database, ISSUED).await, ["1 2026-03 7"]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn runs_at_once_issue_each_statement_once() {
     let app = in_march(json!([per_page("1")])).await;
     let other = app.another_instance().await;

@@ -81,6 +81,7 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
             "open_next_periods",
             "periods_to_close",
             "close_periods",
+            "begin_billing",
             "periods_to_bill",
             "issue_statements",
             "partitions_with_returns",
