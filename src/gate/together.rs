@@ -98,7 +98,11 @@ impl Gate {
         let Ok(together) = TOGETHER.try_with(Arc::clone) else { return Ok(None) };
         let (heard, hears) = oneshot::channel();
         match together.add(company, Waiting { packed, heard }) {
-            CALLS_MAX => self.send_together(company, together.take(company)).await,
+            CALLS_MAX => {
+                self.send_together(company, together.take(company)).await;
+                // Those before it go first, where the rest is sent alone.
+                tokio::task::yield_now().await;
+            }
             1 => {
                 let sender = Sender(&together, company);
                 // The other calls of the same work are added meanwhile.
