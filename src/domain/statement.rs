@@ -18,6 +18,19 @@ use super::rating::{Bill, Cart, RatingError, Terms, Used, bill};
 
 pub use document::{Content, Document, DocumentHash};
 
+/// What revenue is added up by, beside its currency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RevenueGroup {
+    /// The day on which a billing period starts.
+    Period,
+    /// Who pays.
+    Tenant,
+    /// The plan at the end of the period.
+    Plan,
+    /// The meter that a line is about.
+    Meter,
+}
+
 /// Why a period cannot be billed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatementError {

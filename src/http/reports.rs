@@ -7,16 +7,17 @@ use super::auth::Caller;
 use super::list::{FORMAT_PARAMETER, Listing};
 use super::problem::Problem;
 use super::query::Query;
-use super::shapes::{ReconciliationRow, ReservationAnswer, RolloverRow, TopRow, UsageRow};
+use super::shapes::{ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, TopRow, UsageRow};
 use super::state::State;
 use super::tenants::GRANULARITIES;
 use crate::domain::checkpoint::ReconciliationState;
 use crate::domain::ids::MeterId;
 use crate::domain::period::Zone;
+use crate::domain::statement::RevenueGroup;
 use crate::domain::usage::{Consumer, GroupBy};
 use crate::operations::requests::{
-    ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest, RolloverRequest, TopRequest,
-    UsageRequest,
+    ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest, RevenueRequest, RolloverRequest,
+    TopRequest, UsageRequest,
 };
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -32,6 +33,13 @@ const CONSUMERS: &[(&str, Consumer)] = &[
     ("subject", Consumer::Subject),
     ("operation", Consumer::Operation),
     ("plan", Consumer::Plan),
+];
+
+const REVENUE_GROUPS: &[(&str, RevenueGroup)] = &[
+    ("period", RevenueGroup::Period),
+    ("tenant", RevenueGroup::Tenant),
+    ("plan", RevenueGroup::Plan),
+    ("meter", RevenueGroup::Meter),
 ];
 
 const STATES: &[(&str, ReconciliationState)] = &[
@@ -217,6 +225,47 @@ pub(super) async fn report_rollover(
     query.finish()?;
     let rows = state.read(state.operations.reads.rollovers(RolloverRequest { filter, page })).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(RolloverRow::from)).await
+}
+
+/// What issued statements and credit notes say is owed, added up by currency; a key bound to a tenant sees its own.
+#[utoipa::path(
+    tag = "reports",
+    params(
+        ("tenant" = Option<String>, Query, description = "Only this tenant's."),
+        ("from" = Option<String>, Query, description = "Of billing periods that start from here on; RFC 3339, inclusive."),
+        ("to" = Option<String>, Query, description = "Of billing periods that start before; RFC 3339, exclusive."),
+        ("group_by" = Option<String>, Query, description = "`period`, `tenant`, `plan`, `meter`, separated by commas."),
+        ("format" = Option<String>, Query, description = FORMAT_PARAMETER),
+        ("limit" = Option<u32>, Query, description = "Rows of a page, 1 to 1000; 100 if absent."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before."),
+    ),
+    responses((
+        status = 200,
+        description = "Revenue, the latest period first, then by currency and group.",
+        content(
+            (List<RevenueRow> = "application/json"),
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet")
+        )
+    ))
+)]
+#[get("/v1/reports/revenue")]
+pub(super) async fn report_revenue(
+    state: web::Data<State>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request)?;
+    let bound = caller.bound();
+    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
+    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let (from_ms, to_ms) = query.span_ms()?;
+    let group_by = query.words("group_by", REVENUE_GROUPS)?;
+    query.finish()?;
+    let asked = RevenueRequest { tenant, from_ms, to_ms, group_by, page };
+    let rows = state.read(state.operations.reads.revenue(asked)).await?;
+    listing.answer_or_file(&state.cursor_key, rows.map(RevenueRow::from)).await
 }
 
 /// Comparisons of the gate's counters with the books: every difference, and each tenant's latest clean comparison.

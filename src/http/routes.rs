@@ -106,6 +106,7 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/reports/top", Access::Report),
     route(Method::GET, "/v1/reports/leaked", Access::Report),
     route(Method::GET, "/v1/reports/rollover", Access::Report),
+    route(Method::GET, "/v1/reports/revenue", Access::Report),
     route(Method::GET, "/v1/reports/reconciliation", Access::Report),
     route(Method::POST, "/v1/admin/policy", Access::Admin),
     route(Method::POST, "/v1/admin/policy/test", Access::Admin),
@@ -182,6 +183,7 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(reports::report_top)
         .service(reports::report_leaked)
         .service(reports::report_rollover)
+        .service(reports::report_revenue)
         .service(tenants::list_reservations)
         .service(tenants::list_notices)
         .service(statements::draft_statement)

@@ -24,7 +24,9 @@ use crate::operations::requests::Ack;
 pub(super) use notices::NoticeRow;
 #[cfg(test)]
 pub(super) use reports::{DifferenceAnswer, FiguresAnswer};
-pub(super) use reports::{EntryRow, QuotaAnswer, ReconciliationRow, RolloverRow, TopRow, UsageRow};
+pub(super) use reports::{
+    EntryRow, QuotaAnswer, ReconciliationRow, RevenueRow, RolloverRow, TopRow, UsageRow,
+};
 pub(super) use statements::{StatementAnswer, StatementLineAnswer, StatementRow, TierAnswer};
 
 /// A limit as an answer shows it.

@@ -2,7 +2,7 @@
 
 use super::cell::Cell;
 use super::shapes::{
-    EntryRow, ReconciliationRow, ReservationAnswer, RolloverRow, SubjectAnswer, TopRow, UsageRow,
+    EntryRow, ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, SubjectAnswer, TopRow, UsageRow,
 };
 
 /// A row of a list that can also be a file.
@@ -111,6 +111,26 @@ impl TableRow for RolloverRow {
         ];
         let names = names.into_iter().map(|name| Cell::text(Some(name)));
         vec![names.chain(amounts.into_iter().map(|amount| Cell::number(Some(amount)))).collect()]
+    }
+}
+
+impl TableRow for RevenueRow {
+    const FILE: &'static str = "revenue";
+    const COLUMNS: &'static [&'static str] =
+        &["period", "tenant", "plan", "meter", "currency", "billed", "corrected", "revenue", "documents"];
+
+    fn table_rows(&self) -> Vec<Vec<Cell>> {
+        vec![vec![
+            Cell::text(self.period.as_ref()),
+            Cell::text(self.tenant.as_ref()),
+            Cell::text(self.plan.as_ref()),
+            Cell::text(self.meter.as_ref()),
+            Cell::text(Some(self.currency)),
+            Cell::number(Some(&self.billed)),
+            Cell::number(Some(&self.corrected)),
+            Cell::number(Some(&self.revenue)),
+            Cell::number(Some(self.documents)),
+        ]]
     }
 }
 

@@ -67,6 +67,7 @@ pub mod repeats;
 mod reservation_list;
 pub mod reservations;
 mod retention;
+mod revenue;
 mod rollovers;
 #[allow(missing_docs, unreachable_pub, reason = "diesel print-schema writes it")]
 mod schema;
@@ -124,6 +125,7 @@ pub use reconciliations::{Reconciliation, ReconciliationCursor, ReconciliationFi
 pub use repeats::RepeatToUndo;
 pub use reservation_list::{ListedReservation, ReservationCursor, ReservationFilter};
 pub use reservations::ReservationRow;
+pub use revenue::{Revenue, RevenueCursor, RevenueQuery};
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
 pub use statements::{IssuedStatement, ListedStatement};
 pub use top::{Ranked, TopQuery};

@@ -15,7 +15,7 @@ use crate::operations::requests::{Ack, Role};
 
 pub use crate::ledger::{
     AuditRecord, ClosedPeriod, JobState, LastRun, ListedStatement, QuotaNotice, Ranked, Reconciliation,
-    StoredEntry, StoredGrant, UsageFigures,
+    Revenue, StoredEntry, StoredGrant, UsageFigures,
 };
 pub use crate::operations::limit_status::LimitStatus;
 pub use statement::{IssuedAs, StatementDetails, StatementLine};

@@ -56,7 +56,7 @@ async fn what_is_not_served_is_404_and_a_wrong_method_405() {
         (Method::POST, "/v1/adjustments"),
         (Method::POST, "/v1/adjustments"),
         (Method::GET, "/v1/tenants/acme/statements"),
-        (Method::GET, "/v1/reports/revenue"),
+        (Method::GET, "/v1/reports/adjustments"),
         (Method::GET, "/v1/reservations/a/b/c"),
         (Method::GET, "/v1/admin/plans/"),
         (Method::GET, "/%76%31/admin/plans"),

@@ -51,6 +51,7 @@ mod repeats;
 mod reports;
 mod reservations;
 mod retries;
+mod revenue_report;
 mod rollover_report;
 mod sliding_counter;
 mod sliding_log;

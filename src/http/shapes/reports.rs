@@ -12,7 +12,7 @@ use crate::domain::movements::{Account, EntryFlags};
 use crate::domain::pace::Pace;
 use crate::operations::answers::LimitStatus;
 use crate::operations::answers::{
-    ClosedPeriod, QuotaParts, QuotaStatus, Ranked, Reconciliation, StoredEntry, UsageFigures,
+    ClosedPeriod, QuotaParts, QuotaStatus, Ranked, Reconciliation, Revenue, StoredEntry, UsageFigures,
 };
 
 /// A quota of one meter.
@@ -172,6 +172,33 @@ pub(in crate::http) struct RolloverRow {
     pub(in crate::http) carried_out: String,
     /// Overage of the period before, taken from this one.
     pub(in crate::http) repaid: String,
+}
+
+/// What issued statements and credit notes say is owed, by currency and the groups asked for.
+#[derive(Debug, Clone, Serialize, ToSchema, PartialEq, Eq)]
+pub(in crate::http) struct RevenueRow {
+    /// The day on which the billing period starts, in the tenant's zone, if grouped by period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) period: Option<String>,
+    /// Who pays, if grouped by tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) tenant: Option<String>,
+    /// The plan at the end of the period, if grouped by plan; empty for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) plan: Option<String>,
+    /// The meter, if grouped by meter; absent where a line is about no meter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::http) meter: Option<String>,
+    /// The currency of the amounts.
+    pub(in crate::http) currency: &'static str,
+    /// By statements.
+    pub(in crate::http) billed: String,
+    /// By credit notes, below zero where it is owed back.
+    pub(in crate::http) corrected: String,
+    /// Both.
+    pub(in crate::http) revenue: String,
+    /// How many statements and credit notes have lines in it.
+    pub(in crate::http) documents: i64,
 }
 
 /// A comparison of the gate with the ledger.
@@ -362,6 +389,22 @@ impl From<ClosedPeriod> for RolloverRow {
             rolled_out: of(Account::RolledOut),
             carried_out: of(Account::CarriedOut),
             repaid: of(Account::Repaid),
+        }
+    }
+}
+
+impl From<Revenue> for RevenueRow {
+    fn from(row: Revenue) -> Self {
+        Self {
+            period: row.period,
+            tenant: row.tenant.map(|tenant| tenant.to_string()),
+            plan: row.plan,
+            meter: row.meter.map(|meter| meter.to_string()),
+            currency: row.currency.code(),
+            billed: row.billed.to_string(),
+            corrected: row.corrected.to_string(),
+            revenue: row.revenue.to_string(),
+            documents: number(row.documents),
         }
     }
 }

@@ -8,6 +8,7 @@ mod lists;
 mod notices;
 mod quota;
 mod reconciliations;
+mod revenue;
 mod rollover;
 mod statements;
 

@@ -12,12 +12,13 @@ use tollgate::domain::chain::Chain;
 use tollgate::domain::ids::{OutboxId, ReservationId, TenantId};
 use tollgate::domain::period::{Calendar, Calendars};
 use tollgate::domain::reservation::ReservationState;
+use tollgate::domain::statement::RevenueGroup;
 use tollgate::domain::usage::{Consumer, Granularity};
 use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
     ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, TenantCursor, TopQuery, UsageQuery,
+    RestoreAsk, RevenueQuery, TenantCursor, TopQuery, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -367,6 +368,12 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
         plans.of("statements", ledger.statements(&acme, corrects, Some(900), 50)).await;
     }
     plans.of("statement", ledger.statement(&acme, 7)).await;
+    let groups = vec![RevenueGroup::Period, RevenueGroup::Tenant, RevenueGroup::Plan, RevenueGroup::Meter];
+    let of_a_month = (None, Some(PERIOD_START_MS), Some(PERIOD_END_MS));
+    for (tenant, from_ms, to_ms) in [(Some(acme.clone()), None, None), of_a_month] {
+        let query = RevenueQuery { tenant, from_ms, to_ms, group_by: groups.clone(), after: None, limit: 50 };
+        plans.of("revenue", ledger.revenue(&query)).await;
+    }
     let a_few_hours = UsageQuery {
         tenant: Some(acme.clone()),
         meter: Some(meter("ocr.page")),

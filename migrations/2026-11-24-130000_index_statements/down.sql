@@ -1,0 +1,1 @@
+DROP INDEX statements_by_period;

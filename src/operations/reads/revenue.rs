@@ -1,0 +1,33 @@
+//! What issued statements and credit notes say is owed.
+
+use super::Reads;
+use crate::ledger::{Revenue, RevenueCursor, RevenueQuery};
+use crate::operations::answers::Rows;
+use crate::operations::error::{Answer, OperationError};
+use crate::operations::requests::RevenueRequest;
+
+impl Reads {
+    /// Revenue by currency and the groups asked for, the latest period first.
+    pub async fn revenue(&self, request: RevenueRequest) -> Answer<Rows<Revenue>> {
+        if let Some(tenant) = &request.tenant {
+            self.known(tenant).await?;
+        }
+        let limit = request.page.rows_max();
+        let query = RevenueQuery {
+            tenant: request.tenant,
+            from_ms: request.from_ms,
+            to_ms: request.to_ms,
+            group_by: request.group_by,
+            after: request.page.after.as_deref().map(place).transpose()?,
+            limit: limit + 1,
+        };
+        let (rows, as_of_ms) = self.core.ledger.revenue(&query).await?;
+        let page = Rows::page(rows, limit, |row| format!("{}:{}", row.place.period, row.place.group));
+        Ok(Rows { as_of_ms: Some(as_of_ms), ..page })
+    }
+}
+
+fn place(text: &str) -> Answer<RevenueCursor> {
+    let (period, group) = text.split_once(':').ok_or_else(OperationError::bad_cursor)?;
+    Ok(RevenueCursor { period: period.to_owned(), group: group.to_owned() })
+}
