@@ -1,6 +1,7 @@
 //! Work that time triggers: jobs claimed from rows, what they do, and the sweep after a leap.
 
 mod asked_for;
+mod billed_trace;
 mod carried;
 mod claims;
 mod close;

@@ -1,0 +1,97 @@
+//! A recorded trace of model calls, billed: nothing of it is lost or billed twice.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate::cli::{Trace, TraceFacts, tenant_number};
+use tollgate::ledger::{Manner, VerifyOptions, verify};
+
+use crate::cli::example;
+use crate::http::statements::price;
+use crate::support::app::*;
+
+const TENANTS: u16 = 10;
+const METERS: [&str; 3] = ["llm.request", "llm.input_token", "llm.output_token"];
+
+/// Cents, half to even, of so many millionths of a euro.
+fn cents(micro: u64) -> u64 {
+    let (whole, rest) = (micro / 10_000, micro % 10_000);
+    whole + u64::from(rest > 5_000 || (rest == 5_000 && whole % 2 == 1))
+}
+
+/// What each meter's units cost, in cents: as the prices of the plan, counted another way.
+fn owed([requests, input, output]: [u64; 3]) -> u64 {
+    let tiered = |units: u64, up_to: u64, first: u64, then: u64| {
+        units.min(up_to) * first + units.saturating_sub(up_to) * then
+    };
+    cents(requests * 100)
+        + cents(tiered(input, 20_000, 300, 100))
+        + cents(tiered(output, 1_000, 2_000, 1_200))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_billed_on_graduated_prices_adds_up_to_the_trace() {
+    let app = an_app().at("2026-03-10T12:00:00Z").without_jobs().start().await;
+    for meter in METERS {
+        app.define(&format!("meters/{meter}"), json!({ "unit": "unit", "without_limit": "unlimited" })).await;
+    }
+    let tiers =
+        |up_to: &str, first: &str, then: &str| json!([{ "up_to": up_to, "unit": first }, { "unit": then }]);
+    let graduated =
+        |meter: &str, tiers| price(json!({ "meter": meter, "model": "graduated", "tiers": tiers }));
+    let prices = json!([
+        price(json!({ "meter": METERS[0], "model": "per_unit", "unit": "0.0001" })),
+        graduated(METERS[1], tiers("20000", "0.0003", "0.0001")),
+        graduated(METERS[2], tiers("1000", "0.002", "0.0012")),
+    ]);
+    app.define("plans/ai", json!({ "prices": prices })).await;
+    let path = example("trace.csv");
+    let facts = TraceFacts::survey(&path).unwrap();
+    let mut used: BTreeMap<String, [u64; 3]> = BTreeMap::new();
+    for row in Trace::open(&path).unwrap() {
+        let row = row.unwrap();
+        let tenant = format!("model-{}", tenant_number(&facts.hash, row.number, TENANTS));
+        if !used.contains_key(&tenant) {
+            app.define(&format!("tenants/{tenant}"), json!({ "plan": "ai" })).await;
+        }
+        let amounts = [1, row.input_tokens, row.output_tokens];
+        let lines: Vec<_> = METERS
+            .iter()
+            .zip(amounts)
+            .filter(|(_, amount)| *amount > 0)
+            .map(|(meter, amount)| json!({ "meter": meter, "amount": amount }))
+            .collect();
+        let work = json!({ "tenant": tenant, "lines": lines });
+        for _ in 0..2 {
+            app.post_keyed(USAGE, &format!("row-{}", row.number), work.clone()).await;
+        }
+        let sums = used.entry(tenant).or_default();
+        sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
+    }
+    app.move_clock("2026-04-10T00:00:00Z").await;
+    app.drained().await;
+    let grace = Duration::from_secs(3600);
+    app.app().operations.periods.close(Manner::default(), grace).await.unwrap();
+    let issued = app.app().operations.statements.issue(Manner::default(), grace).await.unwrap();
+    assert_eq!((issued.statements, issued.failed), (u64::from(TENANTS), Vec::new()));
+    let mut billed = [0; 3];
+    for (tenant, sums) in &used {
+        let statement = app.get(&format!("/v1/tenants/{tenant}/statements/1")).await.expect(200).body;
+        let quantity = |meter: &str| -> u64 {
+            let lines = statement["lines"].as_array().unwrap().iter();
+            let of_meter = lines.filter(|line| line["meter"] == meter);
+            of_meter.map(|line| line["quantity"].as_str().unwrap().parse::<u64>().unwrap()).sum()
+        };
+        let quantities = METERS.map(quantity);
+        assert_eq!(&quantities, sums, "{tenant}");
+        let cents = owed(*sums);
+        assert_eq!(statement["total"], format!("{}.{:02}", cents / 100, cents % 100), "{statement}");
+        billed.iter_mut().zip(quantities).for_each(|(sum, quantity)| *sum += quantity);
+    }
+    assert_eq!(billed, [facts.rows, facts.input_tokens, facts.output_tokens]);
+    app.drained().await;
+    let report = verify(&app.app().ledger, VerifyOptions::default()).await.unwrap();
+    assert!(report.checks.iter().all(|check| check.faults.is_empty()), "{:?}", report.checks);
+    app.finish().await;
+}
