@@ -8,7 +8,7 @@ use super::answer::List;
 use super::auth::{Caller, TenantInPath};
 use super::cell::Cell;
 use super::csv;
-use super::list::Listing;
+use super::list::{Listing, ReportQuery};
 use super::problem::Problem;
 use super::query::Query;
 use super::shapes::EntryRow;
@@ -97,11 +97,7 @@ pub(super) async fn report_entries(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let bound = caller.bound();
-    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
-    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let meter = query.parsed("meter")?;
     query.finish()?;

@@ -1,17 +1,19 @@
 //! Lists: the page asked for, and the page answered with its signed cursor; or the whole list as a file.
 
-use actix_web::HttpRequest;
-use actix_web::HttpResponse;
+use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 
 use super::answer::{List, json};
+use super::auth::Caller;
 use super::cell::Cell;
 use super::csv;
 use super::cursor::CursorKey;
 use super::problem::Problem;
 use super::query::Query;
+use super::state::State;
 use super::tables::TableRow;
 use super::xlsx::{self, Sheet};
+use crate::domain::ids::TenantId;
 use crate::domain::instant::rfc3339;
 use crate::operations::answers::Rows;
 use crate::operations::requests::Page;
@@ -29,6 +31,28 @@ const FORMATS: &[(&str, Format)] = &[("json", Format::Json), ("csv", Format::Csv
 /// What `format` means for a list.
 pub(super) const FORMAT_PARAMETER: &str = "`json`, in pages; `csv` or `xlsx` (a workbook), a file of all rows, at most \
      10000, without `limit` and `cursor`. `json` if absent.";
+
+/// What every report over tenants is asked with.
+pub(super) struct ReportQuery {
+    /// The parameters that are left: the report's own.
+    pub(super) query: Query,
+    pub(super) listing: Listing,
+    pub(super) page: Page,
+    /// Only this tenant: that of the key, if it is bound to one.
+    pub(super) tenant: Option<TenantId>,
+}
+
+impl ReportQuery {
+    /// Takes what all reports have in common. A cursor is good for keys of the same tenant only.
+    pub(super) fn of(request: &HttpRequest, state: &State, caller: &Caller) -> Result<Self, Problem> {
+        let mut query = Query::of(request)?;
+        let bound = caller.bound();
+        let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
+        let (listing, page) = Listing::begin_or_file(request, &mut query, &state.cursor_key, view)?;
+        let tenant = caller.tenant(query.parsed("tenant")?)?;
+        Ok(Self { query, listing, page, tenant })
+    }
+}
 
 /// Identifies the list of a page: its path, its filters and its view.
 pub(super) struct Listing {

@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use super::answer::List;
 use super::auth::Caller;
-use super::list::{FORMAT_PARAMETER, Listing};
+use super::list::{FORMAT_PARAMETER, ReportQuery};
 use super::problem::Problem;
 use super::query::Query;
 use super::shapes::{ReconciliationRow, ReservationAnswer, RevenueRow, RolloverRow, TopRow, UsageRow};
@@ -16,8 +16,8 @@ use crate::domain::period::Zone;
 use crate::domain::statement::RevenueGroup;
 use crate::domain::usage::{Consumer, GroupBy};
 use crate::operations::requests::{
-    ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest, RevenueRequest, RolloverRequest,
-    TopRequest, UsageRequest,
+    ClosedFilter, ExpiredFilter, LeakedRequest, ReconciliationsRequest, RevenueFilter, RevenueRequest,
+    RolloverRequest, TopRequest, UsageRequest,
 };
 
 const GROUPS: &[(&str, GroupBy)] = &[
@@ -80,11 +80,7 @@ pub(super) async fn report_usage(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let bound = caller.bound();
-    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
-    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let asked = UsageRequest {
         from_ms,
@@ -130,11 +126,7 @@ pub(super) async fn report_top(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let bound = caller.bound();
-    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
-    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let by = query.word("by", CONSUMERS)?.unwrap_or(Consumer::Tenant);
     let meter: Option<MeterId> = query.parsed("meter")?;
@@ -174,11 +166,7 @@ pub(super) async fn report_leaked(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let bound = caller.bound();
-    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
-    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let filter = ExpiredFilter { tenant, meter: query.parsed("meter")?, from_ms, to_ms };
     query.finish()?;
@@ -215,11 +203,7 @@ pub(super) async fn report_rollover(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let bound = caller.bound();
-    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
-    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let filter = ClosedFilter { tenant, meter: query.parsed("meter")?, from_ms, to_ms };
     query.finish()?;
@@ -255,16 +239,12 @@ pub(super) async fn report_revenue(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let bound = caller.bound();
-    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
-    let tenant = caller.tenant(query.parsed("tenant")?)?;
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
     let (from_ms, to_ms) = query.span_ms()?;
     let group_by = query.words("group_by", REVENUE_GROUPS)?;
     query.finish()?;
-    let asked = RevenueRequest { tenant, from_ms, to_ms, group_by, page };
-    let rows = state.read(state.operations.reads.revenue(asked)).await?;
+    let filter = RevenueFilter { tenant, from_ms, to_ms, group_by };
+    let rows = state.read(state.operations.reads.revenue(RevenueRequest { filter, page })).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(RevenueRow::from)).await
 }
 
@@ -294,15 +274,8 @@ pub(super) async fn report_reconciliation(
     caller: Caller,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let mut query = Query::of(&request)?;
-    let bound = caller.bound();
-    let view = bound.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
-    let (listing, page) = Listing::begin_or_file(&request, &mut query, &state.cursor_key, view)?;
-    let asked = ReconciliationsRequest {
-        tenant: caller.tenant(query.parsed("tenant")?)?,
-        state: query.word("state", STATES)?,
-        page,
-    };
+    let ReportQuery { mut query, listing, page, tenant } = ReportQuery::of(&request, &state, &caller)?;
+    let asked = ReconciliationsRequest { tenant, state: query.word("state", STATES)?, page };
     query.finish()?;
     let rows = state.read(state.operations.reads.list_reconciliations(asked)).await?;
     listing.answer_or_file(&state.cursor_key, rows.map(ReconciliationRow::from)).await

@@ -125,7 +125,7 @@ pub use reconciliations::{Reconciliation, ReconciliationCursor, ReconciliationFi
 pub use repeats::RepeatToUndo;
 pub use reservation_list::{ListedReservation, ReservationCursor, ReservationFilter};
 pub use reservations::ReservationRow;
-pub use revenue::{Revenue, RevenueCursor, RevenueQuery};
+pub use revenue::{Revenue, RevenueCursor, RevenueFilter};
 pub use snapshot::{CounterAsk, QuotaState, RestoreAsk, TenantSnapshot};
 pub use statements::{IssuedStatement, ListedStatement};
 pub use top::{Ranked, TopQuery};

@@ -14,8 +14,8 @@ use crate::domain::money::{Currency, Money};
 use crate::domain::statement::RevenueGroup;
 
 /// Which revenue to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RevenueQuery {
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RevenueFilter {
     /// Only this tenant's; none for all.
     pub tenant: Option<TenantId>,
     /// Only of periods that start at or after this instant (unix ms).
@@ -24,10 +24,6 @@ pub struct RevenueQuery {
     pub to_ms: Option<i64>,
     /// The groups to distinguish, beside currencies.
     pub group_by: Vec<RevenueGroup>,
-    /// After this place.
-    pub after: Option<RevenueCursor>,
-    /// At most this many.
-    pub limit: usize,
 }
 
 /// A place in a list of revenue: the latest period first, then by currency and the other groups.
@@ -110,22 +106,28 @@ impl Row {
 }
 
 impl Ledger {
-    /// Revenue by currency and the groups asked for, and when that was read (the database's clock, unix ms).
-    pub async fn revenue(&self, query: &RevenueQuery) -> Result<(Vec<Revenue>, i64), LedgerError> {
+    /// Revenue by currency and the groups asked for, at most `limit` rows, after `after`; and when that was read (the
+    /// database's clock, unix ms).
+    pub async fn revenue(
+        &self,
+        filter: &RevenueFilter,
+        after: Option<&RevenueCursor>,
+        limit: usize,
+    ) -> Result<(Vec<Revenue>, i64), LedgerError> {
         let (from, to) = (
-            query.from_ms.map(instant::from_ms).transpose()?,
-            query.to_ms.map(instant::from_ms).transpose()?,
+            filter.from_ms.map(instant::from_ms).transpose()?,
+            filter.to_ms.map(instant::from_ms).transpose()?,
         );
-        let is_asked = |group: RevenueGroup| query.group_by.contains(&group);
+        let is_asked = |group: RevenueGroup| filter.group_by.contains(&group);
         let (rows, now) = self
             .read(|connection| {
                 let question = sql_query(include_str!("sql/revenue.sql"))
-                    .bind::<Nullable<Text>, _>(query.tenant.as_ref().map(ToString::to_string))
+                    .bind::<Nullable<Text>, _>(filter.tenant.as_ref().map(ToString::to_string))
                     .bind::<Nullable<Timestamptz>, _>(from)
                     .bind::<Nullable<Timestamptz>, _>(to)
-                    .bind::<Nullable<Text>, _>(query.after.as_ref().map(|place| place.period.clone()))
-                    .bind::<Nullable<Text>, _>(query.after.as_ref().map(|place| place.group.clone()))
-                    .bind::<BigInt, _>(number::limit(query.limit))
+                    .bind::<Nullable<Text>, _>(after.map(|place| place.period.clone()))
+                    .bind::<Nullable<Text>, _>(after.map(|place| place.group.clone()))
+                    .bind::<BigInt, _>(number::limit(limit))
                     .bind::<Bool, _>(is_asked(RevenueGroup::Period))
                     .bind::<Bool, _>(is_asked(RevenueGroup::Tenant))
                     .bind::<Bool, _>(is_asked(RevenueGroup::Plan))
@@ -137,7 +139,7 @@ impl Ledger {
                 .boxed()
             })
             .await?;
-        let rows = rows.into_iter().map(|row| row.read(&query.group_by)).collect::<Result<_, _>>()?;
+        let rows = rows.into_iter().map(|row| row.read(&filter.group_by)).collect::<Result<_, _>>()?;
         Ok((rows, now.timestamp_millis()))
     }
 }

@@ -14,10 +14,9 @@ use crate::domain::policy::document::PolicyFile;
 use crate::domain::policy::edit::Prune;
 use crate::domain::reservation::ReservationState;
 use crate::domain::resolution::Totals;
-use crate::domain::statement::RevenueGroup;
 use crate::domain::usage::{Consumer, Granularity, GroupBy};
 
-pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter};
+pub use crate::ledger::{AuditFilter, ClosedFilter, ExpiredFilter, Manner, NoticeFilter, RevenueFilter};
 
 /// What is to be done: a named operation with its attributes, or amounts of meters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -296,14 +295,8 @@ pub struct RolloverRequest {
 /// What issued statements and notes say is owed.
 #[derive(Debug, Clone)]
 pub struct RevenueRequest {
-    /// Only this tenant's.
-    pub tenant: Option<TenantId>,
-    /// Only of periods that start at or after this instant (unix ms).
-    pub from_ms: Option<i64>,
-    /// Only of periods that start before it (unix ms).
-    pub to_ms: Option<i64>,
-    /// The groups to distinguish, beside currencies.
-    pub group_by: Vec<RevenueGroup>,
+    /// Which of it, by which groups.
+    pub filter: RevenueFilter,
     /// Which page.
     pub page: Page,
 }

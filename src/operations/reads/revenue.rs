@@ -1,7 +1,7 @@
 //! What issued statements and credit notes say is owed.
 
 use super::Reads;
-use crate::ledger::{Revenue, RevenueCursor, RevenueQuery};
+use crate::ledger::{Revenue, RevenueCursor};
 use crate::operations::answers::Rows;
 use crate::operations::error::{Answer, OperationError};
 use crate::operations::requests::RevenueRequest;
@@ -9,19 +9,12 @@ use crate::operations::requests::RevenueRequest;
 impl Reads {
     /// Revenue by currency and the groups asked for, the latest period first.
     pub async fn revenue(&self, request: RevenueRequest) -> Answer<Rows<Revenue>> {
-        if let Some(tenant) = &request.tenant {
+        if let Some(tenant) = &request.filter.tenant {
             self.known(tenant).await?;
         }
+        let after = request.page.after.as_deref().map(place).transpose()?;
         let limit = request.page.rows_max();
-        let query = RevenueQuery {
-            tenant: request.tenant,
-            from_ms: request.from_ms,
-            to_ms: request.to_ms,
-            group_by: request.group_by,
-            after: request.page.after.as_deref().map(place).transpose()?,
-            limit: limit + 1,
-        };
-        let (rows, as_of_ms) = self.core.ledger.revenue(&query).await?;
+        let (rows, as_of_ms) = self.core.ledger.revenue(&request.filter, after.as_ref(), limit + 1).await?;
         let page = Rows::page(rows, limit, |row| format!("{}:{}", row.place.period, row.place.group));
         Ok(Rows { as_of_ms: Some(as_of_ms), ..page })
     }

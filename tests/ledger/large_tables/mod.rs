@@ -18,7 +18,7 @@ use tollgate::ledger::decisions::DecisionCursor;
 use tollgate::ledger::{
     AuditFilter, AwaitedEvent, ClosedCursor, ClosedFilter, CounterAsk, EntryFilter, EntryPlace,
     ExpiredCursor, ExpiredFilter, Ledger, LedgerError, NoticeFilter, ReconciliationFilter, ReservationFilter,
-    RestoreAsk, RevenueQuery, TenantCursor, TopQuery, UsageQuery,
+    RestoreAsk, RevenueFilter, TenantCursor, TopQuery, UsageQuery,
 };
 use uuid::Uuid;
 
@@ -371,8 +371,8 @@ async fn reports(ledger: &Ledger, plans: &mut Plans) {
     let groups = vec![RevenueGroup::Period, RevenueGroup::Tenant, RevenueGroup::Plan, RevenueGroup::Meter];
     let of_a_month = (None, Some(PERIOD_START_MS), Some(PERIOD_END_MS));
     for (tenant, from_ms, to_ms) in [(Some(acme.clone()), None, None), of_a_month] {
-        let query = RevenueQuery { tenant, from_ms, to_ms, group_by: groups.clone(), after: None, limit: 50 };
-        plans.of("revenue", ledger.revenue(&query)).await;
+        let filter = RevenueFilter { tenant, from_ms, to_ms, group_by: groups.clone() };
+        plans.of("revenue", ledger.revenue(&filter, None, 50)).await;
     }
     let a_few_hours = UsageQuery {
         tenant: Some(acme.clone()),
