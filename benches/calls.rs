@@ -32,6 +32,13 @@ pub async fn use_up(caller: &mut Caller, tenant: &str, ack: &str, key: &str) {
     caller.must("POST", "/v1/usage", &body, &[201]).await;
 }
 
+/// Counts under a limit of the gate's own, without a reservation.
+pub async fn check(caller: &mut Caller, tenant: &str) {
+    let body = format!(r#"{{"tenant":"{tenant}","operation":"asked"}}"#);
+    let answer = caller.must("POST", "/v1/ratelimit/check", &body, &[200]).await;
+    assert!(answer.contains(r#""allowed":true"#), "it is admitted: {answer}");
+}
+
 /// Reserves for many tenants in one call.
 pub async fn reserve_batch(caller: &mut Caller, key: u64, tenants: impl Iterator<Item = String>) {
     let items: Vec<String> = tenants

@@ -4,8 +4,8 @@ use super::figures::{Figure, Figures};
 
 use Bound::{AtLeast, AtMost};
 use Measure::{
-    Behind, CostRatio, High, HighRatio, JobCost, Median, Rate, RateRatio, RedisCost, RedisCostRatio,
-    ServiceCost, ServiceCostRatio,
+    Behind, CostRatio, DecidingCostRatio, High, HighRatio, JobCost, Median, Rate, RateRatio, RedisCost,
+    RedisCostRatio, ServiceCost, ServiceCostRatio,
 };
 
 /// What is read off the figures.
@@ -24,6 +24,8 @@ enum Measure {
     RedisCost(&'static str),
     /// Redis's processor time of one row by another's.
     RedisCostRatio(&'static str, &'static str),
+    /// Processor time of service and Redis together, of one row by another's.
+    DecidingCostRatio(&'static str, &'static str),
     /// Processor time of service, Redis and Postgres together, in µs.
     JobCost(&'static str),
     /// Processor time of all three together, of one row by another's.
@@ -58,6 +60,8 @@ const RESERVE_BEFORE: &str = "build before: reserve, 3 limits";
 const RESERVE_NOW: &str = "this build: reserve, 3 limits";
 const JOB_BEFORE: &str = "build before: job";
 const JOB_NOW: &str = "this build: job";
+const ONE_LIMIT: &str = "service: reserve, 1 limit, one tenant";
+const CHECK: &str = "service: check, 1 limit, one tenant";
 const REPLAY: &str = "replay: jobs of a trace";
 
 /// Each target: the figure's name, where it is read, and where it should be.
@@ -93,6 +97,13 @@ const GOALS: &[(&str, Measure, Bound)] = &[
         RedisCostRatio("check: 1 window", "check: yardstick"),
         AtMost(0.6),
     ),
+    (
+        "a check to a reserve, 1 limit: CPU of service and Redis",
+        DecidingCostRatio(CHECK, ONE_LIMIT),
+        AtMost(0.65),
+    ),
+    ("the same, calls a second", RateRatio(CHECK, ONE_LIMIT), AtLeast(1.5)),
+    ("the same, p99", HighRatio(CHECK, ONE_LIMIT), AtMost(1.0)),
     ("CPU of one finished job, µs: all processes", JobCost(JOB), AtMost(110.0)),
     ("one caller, p50 in ms", Median(ONE_CALLER), AtMost(0.20)),
     ("one caller, p99 in ms", High(ONE_CALLER), AtMost(0.40)),
@@ -115,7 +126,7 @@ const GOALS: &[(&str, Measure, Bound)] = &[
     ("many tenants to few", RateRatio("service: reserve, 3 limits, many tenants", RESERVE), AtLeast(0.9)),
     (
         "1 limit to 16, over HTTP",
-        RateRatio("service: reserve, 1 limit, one tenant", "service: reserve, 16 limits, one tenant"),
+        RateRatio(ONE_LIMIT, "service: reserve, 16 limits, one tenant"),
         AtMost(3.0),
     ),
     (
@@ -124,6 +135,39 @@ const GOALS: &[(&str, Measure, Bound)] = &[
             "gate alone: reserve, 16 limits, pipelined",
             "gate alone: reserve, 1 limit, pipelined",
         ),
+        AtMost(3.0),
+    ),
+    (
+        "the same, fixed_window",
+        RedisCostRatio("algorithms: reserve, 16 × fixed_window", "algorithms: reserve, 1 × fixed_window"),
+        AtMost(3.0),
+    ),
+    (
+        "the same, sliding_log",
+        RedisCostRatio("algorithms: reserve, 16 × sliding_log", "algorithms: reserve, 1 × sliding_log"),
+        AtMost(3.0),
+    ),
+    (
+        "the same, sliding_counter",
+        RedisCostRatio(
+            "algorithms: reserve, 16 × sliding_counter",
+            "algorithms: reserve, 1 × sliding_counter",
+        ),
+        AtMost(3.0),
+    ),
+    (
+        "the same, token_bucket",
+        RedisCostRatio("algorithms: reserve, 16 × token_bucket", "algorithms: reserve, 1 × token_bucket"),
+        AtMost(3.0),
+    ),
+    (
+        "the same, leaky_bucket",
+        RedisCostRatio("algorithms: reserve, 16 × leaky_bucket", "algorithms: reserve, 1 × leaky_bucket"),
+        AtMost(3.0),
+    ),
+    (
+        "the same, concurrency",
+        RedisCostRatio("algorithms: reserve, 16 × concurrency", "algorithms: reserve, 1 × concurrency"),
         AtMost(3.0),
     ),
     ("one hot tenant to spread out", RateRatio("service: job, one hot tenant", JOB), AtLeast(0.9)),
@@ -154,6 +198,7 @@ impl Measure {
         let latency = |name: &str, at: usize| Some(figures.get(name)?.latency_us?[at] as f64 / 1000.0);
         let cost = |name: &str, part: usize| Some(figures.get(name)?.cpu_us?[part]);
         let whole = |name: &str| figures.get(name)?.cpu_us.map(|parts| parts.iter().sum::<f64>());
+        let deciding = |name: &str| figures.get(name)?.cpu_us.map(|[service, redis, _]| service + redis);
         let rate = |name: &str| figures.get(name).map(|figure| figure.rate);
         match self {
             Rate(name) => rate(name),
@@ -163,6 +208,7 @@ impl Measure {
             ServiceCost(name) => cost(name, 0),
             RedisCost(name) => cost(name, 1),
             RedisCostRatio(of, to) => Some(cost(of, 1)? / cost(to, 1)?),
+            DecidingCostRatio(of, to) => Some(deciding(of)? / deciding(to)?),
             JobCost(name) => whole(name),
             CostRatio(of, to) => Some(whole(of)? / whole(to)?),
             ServiceCostRatio(of, to) => Some(cost(of, 0)? / cost(to, 0)?),

@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench bench -- [--seconds 5] [--callers 32] [--tenants 1000] [--more-tenants 20000] [--events 200000]
 //!     [--year-of-entries 300000] [--history 0] [--trace FILE] [--before COMMAND]
-//!     [--only gate|'plain path'|check|ledger|booking|service|writer|replay|builds] [--no-write]
+//!     [--only gate|'plain path'|algorithms|check|ledger|booking|service|writer|replay|builds] [--no-write]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench that cannot go on ends")]
@@ -17,6 +17,7 @@
     reason = "rates and ratios, never amounts"
 )]
 
+mod algorithms;
 mod booking;
 mod books;
 mod builds;
@@ -115,6 +116,9 @@ async fn run(options: &Options) -> figures::Figures {
     }
     if options.wants("plain path") {
         plain_path::measure(options, &mut figures).await;
+    }
+    if options.wants("algorithms") {
+        algorithms::measure(options, &mut figures).await;
     }
     if options.wants("check") {
         checks::measure(options, &mut figures).await;

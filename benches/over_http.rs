@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::books;
-use super::calls::{finish, read_quota, reserve, reserve_batch, tenant_of, use_up};
+use super::calls::{check, finish, read_quota, reserve, reserve_batch, tenant_of, use_up};
 use super::figures::{Figure, Figures};
 use super::load::{Caller, Load};
 use super::service::Service;
@@ -55,6 +55,11 @@ impl Measuring<'_> {
             let name = format!("service: reserve, {name}, one tenant");
             figures.add(self.service.measure(&name, self.load, 1, work).await);
         }
+        let work = |mut caller: Caller, _| async move {
+            check(&mut caller, "one-limit").await;
+            caller
+        };
+        figures.add(self.service.measure("service: check, 1 limit, one tenant", self.load, 1, work).await);
     }
 
     async fn jobs(&self, figures: &mut Figures) {

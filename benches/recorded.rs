@@ -86,8 +86,23 @@ fn replace(word: &mut [u8], old: &[u8], new: &[u8]) {
     }
 }
 
-/// Empties the Redis behind `url`, and records a reserve and a consume of a tenant under so many limits.
+/// Empties the Redis behind `url`, and records a reserve and a consume of a tenant under so many calendar limits.
 pub async fn record(url: &str, socket: &Path, limits: usize, has_quota: bool) -> Recorded {
+    record_under(url, socket, Under { limits, has_quota, parameters: None }).await
+}
+
+/// What a tenant's work falls under.
+pub struct Under {
+    /// So many limits.
+    pub limits: usize,
+    /// Whether it has a quota too.
+    pub has_quota: bool,
+    /// How the limits count, where it is not by the calendar.
+    pub parameters: Option<Parameters>,
+}
+
+/// The same with what the tenant's work falls under.
+pub async fn record_under(url: &str, socket: &Path, under: Under) -> Recorded {
     redis::cmd("FLUSHALL").exec(&mut redis::Client::open(url).unwrap().get_connection().unwrap()).unwrap();
     let gate = Gate::connect(gate_options(url)).await.expect("the gate connects");
     let run_id = gate.run_id().await.unwrap();
@@ -96,7 +111,7 @@ pub async fn record(url: &str, socket: &Path, limits: usize, has_quota: bool) ->
     let partition = gate.partition_of(&tenant);
     gate.set_epoch(partition, Epoch(1));
     gate.adopt(partition, Epoch(1), 0, None).await.unwrap();
-    let world = World { gate, partition, tenant, limits, has_quota };
+    let world = World::new(gate, partition, tenant, under);
     world.warm_up().await;
     let mut monitor = Monitor::of(socket);
     let id = world.reserve("a").await;
@@ -121,18 +136,18 @@ pub async fn record_check(url: &str, socket: &Path, parameters: Parameters, coun
     let partition = gate.partition_of(&tenant);
     gate.set_epoch(partition, Epoch(1));
     gate.adopt(partition, Epoch(1), 0, None).await.unwrap();
-    let world = World { gate, partition, tenant, limits: count, has_quota: false };
-    let counter = |number| Counter { parameters, ..world.counter(number, world.window()) };
-    let counters: Vec<_> = (0..count).map(counter).collect();
+    let under = Under { limits: count, has_quota: false, parameters: Some(parameters) };
+    let world = World::new(gate, partition, tenant, under);
+    let counters: Vec<_> = (0..count).map(|number| world.counter(number, world.window)).collect();
     let amounts = [Units::new(1).unwrap()];
     let ask = CheckAsk {
         tenant: &world.tenant,
         subjects: &[],
         amounts: &amounts,
         counters: &counters,
-        valid: world.window(),
+        valid: world.window,
         // So that no round has to let it live longer.
-        needed_until_ms: world.window().1,
+        needed_until_ms: world.window.1,
         peeks: false,
     };
     world.gate.check(partition, std::slice::from_ref(&ask), false, None).await.unwrap();
@@ -165,16 +180,17 @@ struct World {
     gate: Gate,
     partition: Partition,
     tenant: TenantId,
-    limits: usize,
-    has_quota: bool,
+    under: Under,
+    /// The window of every counter: a later one would make the calls before it stale.
+    window: (i64, i64),
 }
 
 const DAY_MS: i64 = 86_400_000;
 
 impl World {
-    fn window(&self) -> (i64, i64) {
-        let now_ms = self.gate.redis_time_ms();
-        (now_ms - DAY_MS, now_ms + DAY_MS)
+    fn new(gate: Gate, partition: Partition, tenant: TenantId, under: Under) -> Self {
+        let now_ms = gate.redis_time_ms();
+        Self { gate, partition, tenant, under, window: (now_ms - DAY_MS, now_ms + DAY_MS) }
     }
 
     async fn warm_up(&self) {
@@ -183,7 +199,7 @@ impl World {
             version: 1,
             parts: vec![(0, Units::new(1_000_000_000_000).unwrap())],
             bounds_ms: Vec::new(),
-            until_ms: self.window().1,
+            until_ms: self.window.1,
         };
         let warm = WarmState { capacities: vec![capacity], ..WarmState::default() };
         let page = RestorePage {
@@ -199,10 +215,10 @@ impl World {
     }
 
     async fn reserve(&self, key: &str) -> ReservationId {
-        let window = self.window();
-        let counters: Vec<_> = (0..self.limits)
+        let window = self.window;
+        let counters: Vec<_> = (0..self.under.limits)
             .map(|number| self.counter(number, window))
-            .chain(self.has_quota.then(|| self.quota(window)))
+            .chain(self.under.has_quota.then(|| self.quota(window)))
             .collect();
         let body = Body {
             fingerprint: tollgate::domain::fingerprint::Fingerprint([1; 16]),
@@ -264,7 +280,9 @@ impl World {
             serde_json::json!({ "id": "limit", "meter": "ocr.page", "window": "day", "capacity": "1" });
         let limit = serde_json::from_value(definition).unwrap();
         let source = Source::Limit(Arc::new(limit), Level::Tenant);
-        Counter { field: CounterField(name), source, ..self.quota(window) }
+        let quota = self.quota(window);
+        let parameters = self.under.parameters.unwrap_or(quota.parameters);
+        Counter { field: CounterField(name), source, parameters, ..quota }
     }
 
     fn quota(&self, window: (i64, i64)) -> Counter {

@@ -104,13 +104,22 @@ impl Service {
             caller.must("PUT", path, &body.to_string(), &[200, 201]).await;
         };
         put("/v1/admin/meters/page", json!({ "unit": "page", "without_limit": "unlimited" })).await;
+        put(
+            "/v1/admin/meters/call",
+            json!({ "unit": "call", "booked": false, "without_limit": "unlimited" }),
+        )
+        .await;
+        put("/v1/admin/operations/asked", json!({ "costs": [{ "meter": "call", "base": "1" }] })).await;
         let windows = ["hour", "day", "month", "week"];
         let limits = |count: usize| -> Vec<Value> {
             let one = |number: usize| json!({ "id": format!("limit-{number}"), "meter": "page", "algorithm": "calendar", "window": windows[number % 4], "capacity": "1000000000000" });
             (0..count).map(one).collect()
         };
+        let of_calls = json!({ "id": "calls", "meter": "call", "algorithm": "calendar", "window": "hour", "capacity": "1000000000000" });
         for count in [1, 3, 16] {
-            put(&format!("/v1/admin/plans/limits-{count}"), json!({ "limits": limits(count) })).await;
+            let mut limits = limits(count);
+            limits.push(of_calls.clone());
+            put(&format!("/v1/admin/plans/limits-{count}"), json!({ "limits": limits })).await;
         }
         let quota = json!([{ "meter": "page", "included": "1000000000000", "mode": "hard" }]);
         put("/v1/admin/plans/quota", json!({ "limits": limits(3), "quotas": quota })).await;
