@@ -7,7 +7,7 @@ use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::operations::damage::Damage;
 use crate::operations::instance::Instance;
-use crate::operations::load::{CurrentLoad, GateTimes};
+use crate::operations::load_level::{CurrentLoad, GateTimes};
 use crate::operations::policy_store::PolicyStore;
 use crate::operations::progress::BookingProgress;
 use crate::telemetry::Metrics;

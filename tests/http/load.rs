@@ -49,7 +49,7 @@ async fn a_pushed_load_scales_the_limits_that_ask_for_it_and_every_answer_says_s
     let refused = app.post(RESERVATIONS, pages(2)).await;
     refused.is_problem(429, "rate_limited");
     assert_eq!(shown(&refused.body["refused_by"][0]), ["7", "1", "0.75"]);
-    assert_eq!(refused.header("retry-after"), "43200", "until the day is over");
+    assert_eq!(refused.header("retry-after"), "60", "until the hold that stands in the way ends");
     assert_eq!(refused.body["refused_by"].as_array().unwrap().len(), 1);
     app.put(&format!("{LOAD}/ocr-workers"), at("0.8", 3_600)).await.expect(200);
     let quota = app.get(HOUR).await.expect(200);
@@ -194,5 +194,18 @@ async fn what_is_paid_for_is_never_scaled() {
     app.put("/v1/admin/limits/day", scaled_day_of("10")).await.expect(201);
     let read = app.get("/v1/admin/limits/day").await.expect(200);
     assert_eq!(read.body["load_scaled"], json!(true));
+    app.finish().await;
+}
+
+#[tokio::test]
+async fn an_instance_measures_its_own_load() {
+    let app = an_app().with("load.measured", true).start().await;
+    let measured = async || {
+        let metrics = app.client().get(format!("{}/metrics", app.ops_url())).send().await.unwrap();
+        let metrics = metrics.text().await.unwrap();
+        let load = metrics.lines().find_map(|line| line.strip_prefix("tollgate_load_factor ")).unwrap();
+        (load != "0.0" && load.parse::<f64>().unwrap() <= 1.0).then_some(())
+    };
+    wait_for("processors that are busy with this test", Duration::from_secs(60), measured).await;
     app.finish().await;
 }

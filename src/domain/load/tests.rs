@@ -115,7 +115,7 @@ proptest! {
                     prop_assert!(level >= of_step);
                     heavy_at_ms[place] = now_ms;
                 }
-                // Whoever was above the upper bound stays while the load was not below the lower one.
+                // A level stays while the load was not below its lower bound.
                 if load >= below && steps.level() < of_step {
                     prop_assert!(heavy_at_ms[place] <= now_ms - CALM_MS);
                 }
