@@ -13,6 +13,7 @@ use tollgate::domain::ids::{
     Epoch, IdempotencyKey, MeterId, OutboxId, Partition, ReservationId, ReservationIds, TenantId,
 };
 use tollgate::domain::limit::{Class, Kind};
+use tollgate::domain::load::LoadLevel;
 use tollgate::domain::period::Window;
 use tollgate::domain::plan::QuotaMode;
 use tollgate::domain::policy::Level;
@@ -294,6 +295,7 @@ impl World {
             class: Class::Rate,
             lines: vec![(0, 1)],
             capacity: Units::new(1_000_000_000_000).unwrap(),
+            load: LoadLevel::Full,
             parameters: Parameters::Calendar(calendar::Parameters { window }),
             since_ms: 0,
             meter: MeterId::parse("ocr.page").unwrap(),

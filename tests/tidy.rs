@@ -72,6 +72,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "damage",
     "policy_store",
     "progress",
+    "load_level",
     "core",
     "boundaries",
     "decisions",
@@ -87,6 +88,7 @@ const OPERATIONS_FROM_BELOW: &[&str] = &[
     "reconcile",
     "reads",
     "jobs",
+    "load",
     "Operations",
     "change_feed",
 ];

@@ -291,6 +291,7 @@ impl App {
         let poll_every = Duration::from_millis(settings.policy.poll_ms);
         app.spawn(follow_changes(app.operations.clone(), url, poll_every, app.stopping()));
         app.spawn(jobs::watch_gate(app.operations.clone(), app.stopping()));
+        app.spawn(jobs::follow_load(app.operations.clone(), settings.load.measured, app.stopping()));
         app.operations.memory.key_filters.load_key_filters().await;
         app.spawn(app.operations.memory.key_filters.clone().follow_key_filters(app.stopping()));
         app.spawn(watch_losses(app.operations.memory.losses.clone(), app.stopping()));

@@ -10,6 +10,7 @@ use super::factor::Factor;
 use super::ids::{MeterId, OperationId};
 use super::limit::{Class, Kind, Limit, OnGateFailure, Span};
 use super::limited::Limited;
+use super::load::LoadLevel;
 use super::period::{Window, WindowKind};
 use super::plan::QuotaMode;
 use super::policy::Level;
@@ -34,6 +35,8 @@ pub struct Counter {
     pub lines: Vec<(u8, i64)>,
     /// A limit's capacity, overrides included; what a quota includes in each period.
     pub capacity: Units,
+    /// By how much the load scales the capacity for new work.
+    pub load: LoadLevel,
     /// The parameters by which it counts now.
     pub parameters: Parameters,
     /// When it was created (unix ms): a window that began later started at zero.
@@ -166,14 +169,24 @@ impl Counter {
         !self.kind.refuses() || self.is_interval() || self.limit().is_some_and(allows)
     }
 
-    /// Above how much it refuses: its capacity, or what no counter goes beyond.
+    /// Its capacity for new work, as the load scales it.
+    pub fn scaled_capacity(&self) -> Units {
+        self.load.scale(self.capacity)
+    }
+
+    /// Whether only the load stands in the way of so much.
+    pub fn fits_without_load(&self, need: Units) -> bool {
+        self.scaled_capacity() < need && need <= self.capacity
+    }
+
+    /// Above how much it refuses new work: its capacity, or what no counter goes beyond.
     pub fn refuses_above(&self) -> Units {
-        if self.kind.refuses() { self.capacity } else { Units::MAX }
+        if self.kind.refuses() { self.scaled_capacity() } else { Units::MAX }
     }
 
     /// Up to how much it counts new work: its capacity, or what no counter goes beyond.
     pub fn counts_up_to(&self) -> Units {
-        if self.kind.is_bounded() { self.capacity } else { Units::MAX }
+        if self.kind.is_bounded() { self.scaled_capacity() } else { Units::MAX }
     }
 
     /// The index of the request's subject that it counts; none for the whole tenant.
@@ -232,8 +245,10 @@ impl Counter {
             }
             _ => self.parameters,
         };
+        // The load holds new work back; what work that was admitted may use, it does not cut.
+        let without_load = if self.kind.refuses() { self.capacity } else { Units::MAX };
         let capacity =
-            if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(self.refuses_above()) };
+            if self.is_quota() { PlaceCapacity::Quota } else { PlaceCapacity::Limit(without_load) };
         CounterRef {
             scope_index: self.scope_index,
             field: self.field,

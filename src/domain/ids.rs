@@ -130,6 +130,10 @@ text_id!(
     BanId, is_name, InvalidId::Name
 );
 text_id!(
+    /// A part of the installation whose load is pushed: `ocr-workers`.
+    LoadName, is_name, InvalidId::Name
+);
+text_id!(
     /// One of several prices of a meter: `base`.
     PriceId, is_name, InvalidId::Name
 );

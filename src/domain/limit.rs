@@ -245,6 +245,8 @@ pub struct Limit {
     pub class: Class,
     /// To how many of its tenants or subjects it applies, in percent.
     pub rollout_percent: Percent,
+    /// Whether its capacity shrinks while the installation is busy.
+    pub load_scaled: bool,
     /// From which share of the capacity on answers carry a warning, in percent.
     pub near_percent: Percent,
     /// What becomes of work under it while the gate does not answer.
@@ -327,6 +329,9 @@ pub(super) struct LimitFields {
     /// To how many of its tenants or subjects it applies, in percent: always the same ones.
     #[serde(default = "everybody", skip_serializing_if = "is_everybody")]
     rollout_percent: Percent,
+    /// Whether its capacity shrinks while the installation is busy: to three quarters, then to a half.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    load_scaled: bool,
     /// From which share of the capacity on answers carry a warning, in percent.
     #[serde(default = "default_near_percent")]
     near_percent: Percent,
@@ -376,6 +381,7 @@ impl TryFrom<LimitFields> for Limit {
             kind: fields.kind,
             class: fields.class.unwrap_or(default_class),
             rollout_percent: fields.rollout_percent,
+            load_scaled: fields.load_scaled,
             near_percent: fields.near_percent,
             on_gate_failure: fields.on_gate_failure,
             from: fields.from,
@@ -417,6 +423,7 @@ impl From<Limit> for LimitFields {
             kind: limit.kind,
             class: Some(limit.class),
             rollout_percent: limit.rollout_percent,
+            load_scaled: limit.load_scaled,
             near_percent: limit.near_percent,
             on_gate_failure: limit.on_gate_failure,
             from: limit.from,

@@ -29,6 +29,7 @@ pub mod key_filter;
 pub mod limit;
 pub mod limited;
 pub mod lines;
+pub mod load;
 pub mod merged_change;
 pub mod meter;
 pub mod money;

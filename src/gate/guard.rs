@@ -17,6 +17,7 @@ pub(super) struct Guard {
     breaker: Mutex<Breaker>,
     time: Mutex<TimeCheck>,
     calls: Semaphore,
+    calls_max: usize,
     silences: watch::Sender<u64>,
     takes_writes: AtomicBool,
     doubts: AtomicU64,
@@ -38,6 +39,7 @@ impl Guard {
             breaker: Mutex::default(),
             time: Mutex::default(),
             calls: Semaphore::new(calls_max.clamp(1, Semaphore::MAX_PERMITS)),
+            calls_max: calls_max.clamp(1, Semaphore::MAX_PERMITS),
             silences: watch::Sender::new(0),
             takes_writes: AtomicBool::new(true),
             doubts: AtomicU64::new(0),
@@ -57,6 +59,11 @@ impl Guard {
             return Ok(None);
         }
         self.calls.try_acquire().map(Some).map_err(|_| GateError::Overloaded)
+    }
+
+    /// How many calls for callers wait for their answers, and how many may.
+    pub(super) fn waiting_calls(&self) -> (usize, usize) {
+        (self.calls_max.saturating_sub(self.calls.available_permits()), self.calls_max)
     }
 
     /// Records the outcome of a call that began at this instant.

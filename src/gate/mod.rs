@@ -190,6 +190,16 @@ impl Gate {
         Partition::of(tenant, self.options.partitions)
     }
 
+    /// How long a call waits for its answer.
+    pub fn response_timeout(&self) -> Duration {
+        self.options.response_timeout
+    }
+
+    /// How many of the script calls for callers that may wait at once do wait, and how many may.
+    pub fn waiting_calls(&self) -> (usize, usize) {
+        self.guard.waiting_calls()
+    }
+
     /// All partitions of the installation.
     pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         Partition::all(self.options.partitions)

@@ -15,13 +15,14 @@ use crate::operations::answers::AuditRecord;
 use crate::operations::requests::{AuditFilter, AuditRequest};
 
 /// What kinds of objects the log names.
-pub(super) const KINDS: [&str; 12] = [
+pub(super) const KINDS: [&str; 13] = [
     "cost_defaults",
     "gate/time",
     "grant",
     "job",
     "key",
     "limit",
+    "load",
     "meter",
     "operation",
     "parked",

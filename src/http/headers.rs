@@ -153,6 +153,7 @@ mod tests {
             drain: None,
             per_seconds: None,
             capacity: quota.to_string(),
+            load_factor: None,
             consumed: "0".into(),
             reserved: "0".into(),
             remaining: remaining.to_string(),

@@ -11,6 +11,7 @@ mod admin_gate;
 mod admin_grants;
 mod admin_jobs;
 mod admin_keys;
+mod admin_load;
 mod admin_overrides;
 mod admin_policy;
 mod admin_policy_file;

@@ -4,9 +4,9 @@ use actix_web::http::Method;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{
-    admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_overrides,
-    admin_policy, admin_policy_file, admin_policy_trial, batch, decisions, docs, entries, events, health,
-    ratelimit, reports, reservations, statements, tenants, usage,
+    admin_audit, admin_bans, admin_clock, admin_gate, admin_grants, admin_jobs, admin_keys, admin_load,
+    admin_overrides, admin_policy, admin_policy_file, admin_policy_trial, batch, decisions, docs, entries,
+    events, health, ratelimit, reports, reservations, statements, tenants, usage,
 };
 use crate::operations::requests::{Principal, Role};
 
@@ -151,6 +151,8 @@ pub(super) static ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/admin/keys/{id}", Access::Admin),
     route(Method::GET, "/v1/admin/jobs", Access::AdminRead),
     route(Method::POST, "/v1/admin/jobs/{name}/runs", Access::Admin),
+    route(Method::GET, "/v1/admin/load", Access::AdminRead),
+    route(Method::PUT, "/v1/admin/load/{name}", Access::Admin),
     route(Method::GET, "/v1/admin/audit", Access::AdminRead),
     route(Method::PUT, "/v1/admin/clock", Access::Admin),
     route(Method::POST, "/v1/admin/gate/accept-time", Access::Admin),
@@ -217,6 +219,8 @@ pub(super) fn public(config: &mut ServiceConfig<'_>) {
         .service(admin_keys::revoke_key)
         .service(admin_jobs::list_jobs)
         .service(admin_jobs::run_job)
+        .service(admin_load::list_loads)
+        .service(admin_load::push_load)
         .service(admin_audit::list_audit)
         .service(admin_clock::set_clock)
         .service(admin_gate::accept_time)

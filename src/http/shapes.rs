@@ -67,6 +67,9 @@ pub(super) struct LimitAnswer {
     pub(super) per_seconds: Option<u32>,
     /// At most this much in the window, or in the bucket.
     pub(super) capacity: String,
+    /// By how much the load has scaled `capacity`: `0.75` or `0.5`. Absent while it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) load_factor: Option<&'static str>,
     /// Used up; of a bucket, taken and not yet refilled, with what running work holds.
     pub(super) consumed: String,
     /// Held by running work.
@@ -314,6 +317,7 @@ impl From<&LimitStatus> for LimitAnswer {
             drain: span.drain().map(|drain| drain.to_string()),
             per_seconds: span.per_seconds(),
             capacity: write(status.capacity),
+            load_factor: counter.load.word(),
             consumed: write(status.consumed),
             reserved: write(status.reserved),
             remaining: write(status.remaining),

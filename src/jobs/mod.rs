@@ -2,8 +2,10 @@
 //! with the ledger, and jobs run when they are due. Cron only wakes an instance; rows of the ledger decide what is due.
 
 mod anchors;
+mod cpu;
 mod decisions;
 mod gauges;
+mod load;
 mod parked;
 mod reconcile;
 mod retention;
@@ -15,6 +17,7 @@ mod work;
 pub use anchors::anchor_chains;
 pub use decisions::write_decisions;
 pub use gauges::show_gauges;
+pub use load::follow_load;
 pub use parked::redeliver_parked;
 pub use reconcile::{ReconcileOptions, reconcile_tenants, repair_drifts, undo_repeats};
 pub use schedule::run_jobs;

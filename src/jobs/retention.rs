@@ -12,8 +12,9 @@ const CHUNK: usize = 1_000;
 const MARGIN_MS: i64 = 3_600_000;
 
 /// Archives reservations resolved before the horizon, and drops old job runs, settled comparisons, repeats of past
-/// epochs, batch rows that later batches prove, days of decisions, quota notices, damages and ended leases. Each chunk
-/// is a short transaction, and a step that fails does not stop the next. Returns the outcome in words.
+/// epochs, batch rows that later batches prove, days of decisions, quota notices, damages, ended leases and pushed
+/// loads. Each chunk is a short transaction, and a step that fails does not stop the next. Returns the outcome in
+/// words.
 pub(super) async fn clear(
     now_ms: i64,
     longest_late_ms: i64,
@@ -32,6 +33,7 @@ pub(super) async fn clear(
         ("repeats dropped", ledger.drop_repeats(CHUNK).await),
         ("batches thinned", ledger.thin_batches(CHUNK).await),
         ("leases dropped", ledger.drop_leases().await),
+        ("pushed loads dropped", ledger.drop_pushed_loads().await),
         ("days of decisions dropped", ledger.drop_decisions(decisions_before_ms).await),
         ("quota notices dropped", ledger.drop_quota_notices(NOTICES_KEPT_DAYS, CHUNK).await),
         ("damages dropped", ledger.drop_damages(KEPT_DAYS).await),

@@ -464,6 +464,14 @@ diesel::table! {
 }
 
 diesel::table! {
+    pushed_loads (name) {
+        name -> Text,
+        factor_thousandths -> Int2,
+        ends_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     quarantine (partition, epoch, sequence) {
         partition -> Int2,
         epoch -> Int8,
@@ -699,6 +707,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     policy_history,
     policy_objects,
     policy_version,
+    pushed_loads,
     quarantine,
     quota_notices,
     quota_periods,

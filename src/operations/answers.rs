@@ -13,6 +13,7 @@ use crate::domain::policy::diff::Change;
 use crate::domain::reservation::{Record, ReservationState};
 use crate::operations::requests::{Ack, Role};
 
+pub use crate::ledger::PushedLoad;
 pub use crate::ledger::{
     AuditRecord, ClosedPeriod, JobState, LastRun, ListedStatement, QuotaNotice, Ranked, Reconciliation,
     Revenue, StoredEntry, StoredGrant, UsageFigures,

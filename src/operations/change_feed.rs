@@ -1,4 +1,4 @@
-//! Keeps policy and keys of this instance fresh: by the ledger's notices at once, and by a slow poll.
+//! Keeps policy, keys and pushed loads of this instance fresh: by the ledger's notices at once, and by a slow poll.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::beat::until;
 use crate::domain::ids::TenantId;
-use crate::ledger::{Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
+use crate::ledger::{LOAD_NOTICE, Ledger, Notice, Noticed, TIME_ACCEPTED, key_filters, parked};
 use crate::operations::Operations;
 use crate::operations::error::Answer;
 
@@ -61,6 +61,7 @@ impl Operations {
             Noticed::Connected => {
                 self.core.policy.forget_tenants();
                 told(self.keys.follow_from_the_start().await);
+                self.load.follow().await;
                 self.memory.key_filters.ring();
                 if let Err(error) = self.outage.reload_parked().await {
                     tracing::warn!(%error, "parked calls could not be looked up; a later look retries");
@@ -76,6 +77,10 @@ impl Operations {
                 "key" => told(self.keys.follow().await),
                 key_filters::NOTICE => {
                     self.memory.key_filters.ring();
+                    return false;
+                }
+                LOAD_NOTICE => {
+                    self.load.follow().await;
                     return false;
                 }
                 "job" => self.jobs.ring(),
@@ -109,6 +114,7 @@ impl Operations {
     async fn poll(&self, seen_version: u64, is_quiet: bool) -> u64 {
         // A revoked key must not outlive a lost notice.
         told(self.keys.follow().await);
+        self.load.follow().await;
         let version = self.refresh_policy(seen_version).await;
         if is_quiet && version != seen_version {
             self.core.policy.forget_tenants();

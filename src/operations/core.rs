@@ -7,6 +7,7 @@ use crate::gate::{Gate, GateError};
 use crate::ledger::Ledger;
 use crate::operations::damage::Damage;
 use crate::operations::instance::Instance;
+use crate::operations::load_level::{CurrentLoad, GateTimes};
 use crate::operations::policy_store::PolicyStore;
 use crate::operations::progress::BookingProgress;
 use crate::telemetry::Metrics;
@@ -25,6 +26,8 @@ pub(super) struct Core {
     pub(super) progress: BookingProgress,
     pub(super) instance: Instance,
     pub(super) damage: Arc<Damage>,
+    pub(super) load: CurrentLoad,
+    pub(super) gate_times: GateTimes,
 }
 
 impl Core {
@@ -47,7 +50,9 @@ impl Core {
     ) -> Result<T, GateError> {
         let started = Clock::monotonic();
         let result = call.await;
-        self.metrics.gate_call(script, started.elapsed());
+        let took = started.elapsed();
+        self.metrics.gate_call(script, took);
+        self.gate_times.note(took);
         result
     }
 }

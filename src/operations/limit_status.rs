@@ -16,7 +16,7 @@ pub struct LimitStatus {
     pub counter: Counter,
     /// The subject that it counts, if it counts one.
     pub subject: Option<Subject>,
-    /// The capacity: a limit's from policy, a quota's as it was read.
+    /// The capacity: a limit's from policy, as the load scales it; a quota's as it was read.
     pub capacity: Units,
     /// Used up.
     pub consumed: Units,
@@ -53,7 +53,7 @@ impl LimitStatus {
         let told_capacity = room.filter(|_| counter.is_quota());
         let capacity = told_capacity
             .and_then(|room| Units::new(room + consumed.get() + reserved.get()))
-            .unwrap_or(counter.capacity);
+            .unwrap_or_else(|| counter.scaled_capacity());
         let is_measured = is_measured(&counter, capacity);
         // What counts without bound has more room at the gate than its capacity leaves.
         let room = room.filter(|_| counter.kind.is_bounded() && !is_measured);

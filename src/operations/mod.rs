@@ -2,7 +2,7 @@
 //!
 //! A group is a folder and a struct with what the group needs. It uses the groups before it in this list, never those
 //! after it: `progress`, `core`, `boundaries`, `decisions`, `policy`, `keys`, `preparation`, `memory`, `grants`,
-//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`.
+//! `periods`, `statements`, `outage`, `calls`, `reconcile`, `reads`, `jobs`, `load`.
 
 pub mod answers;
 mod boundaries;
@@ -17,6 +17,8 @@ mod instance;
 mod jobs;
 mod keys;
 mod limit_status;
+mod load;
+mod load_level;
 mod memory;
 mod options;
 mod outage;
@@ -40,6 +42,7 @@ pub use error::{Answer, FieldError, OperationError};
 pub use grants::GrantVerbs;
 pub use jobs::Jobs;
 pub use keys::{Keys, Recognised};
+pub use load::Load;
 pub use memory::{
     AnchorCheck, FollowedGrants, KeyFilters, Losses, Memory, MemoryCheck, NextPeriods, RestoredHolds,
     watch_losses,
@@ -61,6 +64,7 @@ use crate::gate::Gate;
 use crate::ledger::Ledger;
 use crate::telemetry::Metrics;
 use instance::Instance;
+use load_level::{CurrentLoad, GateTimes};
 use policy_store::PolicyStore;
 use preparation::Preparation;
 use progress::BookingProgress;
@@ -95,6 +99,8 @@ pub struct Operations {
     pub health: Health,
     /// Jobs.
     pub jobs: Jobs,
+    /// How busy the installation is.
+    pub load: Load,
     /// Damaged items that were skipped.
     pub damage: Arc<Damage>,
 }
@@ -117,8 +123,20 @@ impl Operations {
         let (gate_of, ledger_of, clock_of) = (gate.clone(), ledger.clone(), wall_clock.clone());
         let progress = BookingProgress::new(gate_of, ledger_of, clock_of, positions, &options);
         let damage = Arc::new(Damage::new(ledger.clone(), metrics.clone()));
-        let core = Core { gate, ledger, clock, wall_clock, metrics, policy, progress, instance, damage };
-        let core = Arc::new(core);
+        let (load, gate_times) = (CurrentLoad::default(), GateTimes::within(gate.response_timeout()));
+        let core = Arc::new(Core {
+            gate,
+            ledger,
+            clock,
+            wall_clock,
+            metrics,
+            policy,
+            progress,
+            instance,
+            damage,
+            load,
+            gate_times,
+        });
         let keys = Keys::load(core.clone(), &options.secret).await?;
         let operations = Self::over(core, keys, options);
         // First of all: nothing may happen by an untrusted clock.
@@ -155,6 +173,7 @@ impl Operations {
             statements: Statements::new(core.clone()),
             health: Health::new(core.clone()),
             jobs: Jobs::new(core.clone()),
+            load: Load::new(core.clone()),
             damage: core.damage.clone(),
             cursor_key: blake3::derive_key("tollgate list cursors v1", &options.secret),
             keys,

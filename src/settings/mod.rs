@@ -46,6 +46,8 @@ pub struct Settings {
     pub reconciliation: ReconciliationSettings,
     /// Plans, limits and tenants.
     pub policy: PolicySettings,
+    /// How busy the installation is.
+    pub load: LoadSettings,
     /// Which decisions are kept, to be explained.
     pub decisions: DecisionSettings,
     /// What is logged, and how.
@@ -240,6 +242,14 @@ pub enum WithoutLimit {
     Deny,
     /// It is admitted and booked.
     Unlimited,
+}
+
+/// `[load]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadSettings {
+    /// Whether this instance measures its own load, beside those that are pushed.
+    pub measured: bool,
 }
 
 /// `[decisions]`.

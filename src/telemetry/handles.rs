@@ -17,6 +17,8 @@ const HTTP_SECONDS: [f64; 14] =
 
 /// Seconds with fractions.
 pub(super) type Seconds = Gauge<f64, AtomicU64>;
+/// A share from 0 to 1.
+pub(super) type Share = Gauge<f64, AtomicU64>;
 /// Requests by route and class of status.
 pub(super) type Requests = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
 /// Seconds by partition.
@@ -111,6 +113,13 @@ pub(super) fn counter(registry: &mut Registry, name: &str, help: &str) -> Counte
 /// A gauge, at zero.
 pub(super) fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
     let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+/// A gauge of a share, at zero.
+pub(super) fn share(registry: &mut Registry, name: &str, help: &str) -> Share {
+    let gauge = Share::default();
     registry.register(name, help, gauge.clone());
     gauge
 }

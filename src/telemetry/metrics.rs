@@ -15,6 +15,7 @@ use super::labels::{
     Script, StatusClass,
 };
 use super::text_format::older;
+use crate::domain::load::{LoadFactor, LoadLevel};
 
 /// A gate call takes tenths of milliseconds; its time-out ends the scale.
 const GATE_SECONDS: [f64; 14] =
@@ -54,6 +55,8 @@ struct Handles {
     sampled_decisions: SampledDecisions,
     policy_version: Gauge,
     job_ages: Cells<Job, Seconds>,
+    load_factor: Share,
+    load_level: Gauge,
 }
 
 /// Decisions of sampled tenants.
@@ -144,6 +147,12 @@ impl Metrics {
                 &mut registry,
                 "job_success_age",
                 "Time since a job last succeeded, or was first planned",
+            ),
+            load_factor: share(&mut registry, "load_factor", "How busy the installation is, 0 to 1"),
+            load_level: gauge(
+                &mut registry,
+                "load_level",
+                "0 as usual, 1 limits that are scaled have three quarters of their capacity, 2 a half",
             ),
             registry,
         }))
@@ -323,6 +332,14 @@ impl Metrics {
     /// Sets the version of the policy in memory.
     pub fn policy_version(&self, version: i64) {
         self.0.policy_version.set(version);
+    }
+
+    /// Sets the load and the level of limits that follow it.
+    pub fn load(&self, factor: LoadFactor, level: LoadLevel) {
+        // As seconds of milliseconds, which is a division by 1,000.
+        let share = Duration::from_millis(u64::from(factor.thousandths())).as_secs_f64();
+        self.0.load_factor.set(share);
+        self.0.load_level.set(i64::from(level.number()));
     }
 
     /// Sets how long ago a job last ended well.

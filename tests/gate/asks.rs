@@ -7,6 +7,7 @@ use tollgate::domain::amount::{Amount, Decimals, Units};
 use tollgate::domain::counter::{Counter, Source};
 use tollgate::domain::ids::{MeterId, Subject, SubjectId, SubjectKind};
 use tollgate::domain::limit::{Class, Kind};
+use tollgate::domain::load::LoadLevel;
 use tollgate::domain::period::Window;
 use tollgate::domain::plan::QuotaMode;
 use tollgate::domain::policy::Level;
@@ -152,6 +153,7 @@ pub fn limit(name: &[u8; 8], capacity: i64) -> Counter {
         class: Class::Rate,
         lines: vec![(0, 1)],
         capacity: units(capacity),
+        load: LoadLevel::Full,
         parameters: in_window(WINDOW.0, WINDOW.1),
         since_ms: 0,
         meter: MeterId::parse("page").unwrap(),

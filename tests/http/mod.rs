@@ -35,6 +35,7 @@ mod kinds;
 mod leaked_report;
 mod leaky_bucket;
 mod list_files;
+mod load;
 mod made_up_keys;
 mod metrics;
 mod movements;

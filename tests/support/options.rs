@@ -109,6 +109,8 @@ pub(super) fn given(
         ("http.ops_listen".to_owned(), "127.0.0.1:0".to_owned()),
         ("http.workers".to_owned(), "1".to_owned()),
         ("http.shutdown_grace_ms".to_owned(), "0".to_owned()),
+        // Other tests keep the machine busy.
+        ("load.measured".to_owned(), "false".to_owned()),
         ("redis.response_timeout_ms".to_owned(), "2000".to_owned()),
         ("ledger.ack_timeout_ms".to_owned(), "8000".to_owned()),
         ("ledger.restore_wait_ms".to_owned(), "8000".to_owned()),

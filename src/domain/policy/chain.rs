@@ -10,6 +10,7 @@ use crate::domain::counter::{Counter, Source};
 use crate::domain::factor::Factor;
 use crate::domain::ids::MeterId;
 use crate::domain::limit::{Kind, Limit};
+use crate::domain::load::LoadLevel;
 use crate::domain::period::Windows;
 use crate::domain::reservation::CounterField;
 
@@ -82,6 +83,7 @@ impl Winner {
             class: self.limit.class,
             lines: vec![(line, weight)],
             capacity: self.capacity,
+            load: LoadLevel::Full,
             parameters: self.limit.algorithm.parameters(windows, self.decimals, self.capacity),
             since_ms: self.identity.since_ms,
             meter: meter.clone(),

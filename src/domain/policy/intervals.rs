@@ -8,6 +8,7 @@ use crate::domain::amount::{Decimals, Units};
 use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::{MeterId, OperationId};
 use crate::domain::limit::{Class, Kind};
+use crate::domain::load::LoadLevel;
 
 /// An operation's least time between two calls of one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,7 @@ impl Resolved {
             class: Class::Rate,
             lines: lines.clone(),
             capacity: Units::ONE,
+            load: LoadLevel::Full,
             parameters: Parameters::Interval(IntervalParameters { length_ms: of.interval.length.ms() }),
             since_ms: 0,
             meter: (*first).clone(),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::counter::Counter;
+use crate::domain::load::LoadLevel;
 
 /// The most counters that one request may touch.
 pub const COUNTERS_MAX: usize = 32;
@@ -46,6 +47,15 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// The same at this level of the load: limits that ask for it have less capacity for new work.
+    pub fn under(mut self, load: LoadLevel) -> Self {
+        if load != LoadLevel::Full {
+            let scaled = |counter: &&mut Counter| counter.limit().is_some_and(|limit| limit.load_scaled);
+            self.counters.iter_mut().filter(scaled).for_each(|counter| counter.load = load);
+        }
+        self
+    }
+
     /// The counters of limits.
     pub fn limits(&self) -> impl Iterator<Item = &Counter> {
         self.counters.iter().filter(|counter| !counter.is_quota())

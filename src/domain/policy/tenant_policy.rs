@@ -13,6 +13,7 @@ use crate::domain::counter::{Counter, Source};
 use crate::domain::ids::{LimitId, MeterId, OperationId, PlanId, Subject, SubjectKind, TenantId};
 use crate::domain::instant::Instant;
 use crate::domain::limit::{Class, Kind, Limit, Scope};
+use crate::domain::load::LoadLevel;
 use crate::domain::period::Windows;
 use crate::domain::plan::{MEASURED, PeriodTerms, PlanDefinition, QuotaMode};
 use crate::domain::tenant::{Override, OverrideLevel, TenantDefinition};
@@ -288,6 +289,7 @@ impl QuotaRule {
             class: Class::Quota,
             lines: vec![(request.line, 1)],
             capacity: self.terms.included,
+            load: LoadLevel::Full,
             parameters: Parameters::Calendar(calendar::Parameters { window: request.windows.period }),
             since_ms: self.identity.since_ms,
             meter: request.meter.clone(),

@@ -107,25 +107,7 @@ impl<'a> Validator<'a> {
                 errors.push(FieldError::new(format!("/operations/{index}"), format!("no operation `{id}`")));
             }
         }
-        if limit.class == Class::Quota && !limit.algorithm.is_restorable() {
-            let message = format!(
-                "must be rate: no ledger can tell what `{}` has counted",
-                limit.algorithm.name().as_str()
-            );
-            errors.push(FieldError::new("/class", message));
-        }
-        if limit.class == Class::Quota && limit.rollout_percent.get() < 100 {
-            let message = "must be 100 for a limit of class quota, which is held against all that is booked; \
-                give it the class rate";
-            errors.push(FieldError::new("/rollout_percent", message));
-        }
-        if limit.class == Class::Quota && limit.kind == Kind::Shadow {
-            errors.push(FieldError::new("/kind", OF_QUOTA_IN_SHADOW));
-        }
-        if limit.class == Class::Quota && limit.limited.is_budget() {
-            let message = "must be rate for a budget: the ledger restores the counters of single meters only";
-            errors.push(FieldError::new("/class", message));
-        }
+        errors.extend(unfit_for_quota(limit));
         let light = limit.limited.meters().find(|meter| self.is_light(meter));
         if let Some(meter) = light.filter(|_| limit.class == Class::Quota) {
             let message = format!("must be rate: the meter `{meter}` is not booked");
@@ -407,6 +389,39 @@ impl<'a> Validator<'a> {
             }
         }
     }
+}
+
+/// Why a limit cannot be of class quota, as far as it says so itself.
+fn unfit_for_quota(limit: &Limit) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if limit.class != Class::Quota {
+        return errors;
+    }
+    if !limit.algorithm.is_restorable() {
+        let message = format!(
+            "must be rate: no ledger can tell what `{}` has counted",
+            limit.algorithm.name().as_str()
+        );
+        errors.push(FieldError::new("/class", message));
+    }
+    if limit.rollout_percent.get() < 100 {
+        let message = "must be 100 for a limit of class quota, which is held against all that is booked; \
+            give it the class rate";
+        errors.push(FieldError::new("/rollout_percent", message));
+    }
+    if limit.kind == Kind::Shadow {
+        errors.push(FieldError::new("/kind", OF_QUOTA_IN_SHADOW));
+    }
+    if limit.load_scaled {
+        let message = "must be left out for a limit of class quota, which is promised whatever the load; \
+            give it the class rate";
+        errors.push(FieldError::new("/load_scaled", message));
+    }
+    if limit.limited.is_budget() {
+        let message = "must be rate for a budget: the ledger restores the counters of single meters only";
+        errors.push(FieldError::new("/class", message));
+    }
+    errors
 }
 
 /// Why a limit cannot count subjects that share slots: the books do not name them, so nothing of theirs is restored,

@@ -15,8 +15,8 @@ use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::endpoint::{EndpointPath, HttpMethod};
 use crate::domain::field_error::FieldError;
 use crate::domain::ids::{
-    BanId, IdempotencyKey, LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind,
-    TenantId,
+    BanId, IdempotencyKey, LimitId, LoadName, MeterId, OperationId, OverrideId, PlanId, SubjectId,
+    SubjectKind, TenantId,
 };
 use crate::domain::instant::Instant;
 use crate::domain::limit::Limit;
@@ -89,6 +89,7 @@ schemas! {
     OperationId: "OperationId";
     Ban: "Ban";
     BanId: "BanId";
+    LoadName: "LoadName";
     Override: "Override";
     OverrideId: "OverrideId";
     PlanDocument: "PlanDocument";

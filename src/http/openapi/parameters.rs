@@ -8,7 +8,7 @@ use super::super::admin_audit;
 use super::super::routes::Route;
 use crate::domain::cost_defaults::CostDefaults;
 use crate::domain::ids::{
-    BanId, LimitId, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
+    BanId, LimitId, LoadName, MeterId, OperationId, OverrideId, PlanId, SubjectId, SubjectKind, TenantId,
 };
 use crate::domain::instant::Instant;
 use crate::domain::reservation::ReservationState;
@@ -62,6 +62,7 @@ fn schema(name: &str, pattern: &str) -> Option<RefOr<Schema>> {
         "zone" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_kind" => text().enum_values(Some(admin_audit::KINDS)).into(),
         "action" => text().enum_values(Some(admin_audit::ACTIONS)).into(),
+        "name" if pattern.contains("/load/") => LoadName::schema(),
         "name" => text().min_length(Some(1)).max_length(Some(64)).into(),
         "object_id" | "actor" => text().min_length(Some(1)).max_length(Some(128)).into(),
         "verbose" => text().enum_values(Some(["", "true", "false"])).into(),

@@ -11,6 +11,7 @@ use crate::domain::counter::{Counter, Source};
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::ids::{Epoch, MeterId, ReservationId, TenantId};
 use crate::domain::limit::{Class, Kind};
+use crate::domain::load::LoadLevel;
 use crate::domain::period::Window;
 use crate::domain::plan::QuotaMode;
 use crate::domain::reservation::{Body, CounterField, Head, Record, ReservationState};
@@ -61,6 +62,7 @@ fn limit() -> LimitStatus {
             class: Class::Quota,
             lines: vec![(0, 1)],
             capacity,
+            load: LoadLevel::Full,
             parameters: Parameters::Calendar(calendar::Parameters { window }),
             since_ms: 0,
             meter: MeterId::parse("ocr.page").unwrap(),

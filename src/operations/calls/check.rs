@@ -256,7 +256,7 @@ impl Calls {
         }
         let resolved =
             match self.preparation.refuse_without_limit(lines, &resolved, check.entry.policy.version) {
-                Ok(()) => Ok(resolved),
+                Ok(()) => Ok(resolved.under(self.core.load.level())),
                 Err(OperationError::Refused(refusal)) => Err(refusal),
                 Err(error) => return Err(error),
             };

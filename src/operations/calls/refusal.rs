@@ -10,6 +10,7 @@ use crate::domain::counter::{Counter, least_need, need};
 use crate::domain::ids::Subject;
 use crate::domain::instant::rfc3339;
 use crate::domain::limit::Class;
+use crate::domain::load::CALM_MS;
 use crate::domain::plan::QuotaMode;
 use crate::gate::CounterReading;
 use crate::operations::answers::{Cause, Refusal, RefusalCode, RefusedLimit};
@@ -61,6 +62,8 @@ pub(in crate::operations) fn refusal(
         }
         // Each may fit alone, and all of them together never.
         let wait_ms = wait_ms.filter(|_| before == Units::ZERO || needed <= limit.capacity);
+        // What the load alone leaves no room for may fit once it has been low for long enough.
+        let wait_ms = wait_ms.or_else(|| limit.counter.fits_without_load(least).then_some(CALM_MS));
         let (one, code) = refused_by_one(limit.clone(), (needed, least), wait_ms);
         let of_lines = limit.counter.lines.iter().map(|(line, _)| usize::from(*line));
         let refused_parts: Vec<_> = if asked.best_effort { of_lines.collect() } else { vec![0] };
@@ -140,6 +143,10 @@ fn message(limit: &LimitStatus, needed: Units, held_only: bool, wait_ms: Option<
     if limit.counter.is_interval() {
         let (seconds, next) = (limit.window_seconds(), rfc3339(limit.resets_at_ms));
         return format!("{name} admits one call in {seconds} s; the next one at {next}");
+    }
+    if limit.counter.fits_without_load(needed) {
+        let full = write(limit.counter.capacity);
+        return format!("{name} needs {needs}, and the load leaves it {capacity} of {full} for now");
     }
     let why = match (held_only, span.per_seconds()) {
         (true, _) => "the rest is held by running work".to_owned(),

@@ -40,7 +40,7 @@ impl Calls {
         let rest = record.body.rest.as_ref()?;
         let entry = self.core.policy.tenant(&record.body.tenant).await.ok()?;
         let now_ms = self.core.gate_now_ms();
-        let mut resolved = moved_by(&entry, record, rest, now_ms)?;
+        let mut resolved = moved_by(&entry, record, rest, now_ms)?.under(self.core.load.level());
         resolved.counters.retain(|counter| rest.counters.iter().any(|place| counter.is_at(place)));
         let peeked = self.memory.peek(&entry, &resolved, &rest.subjects).await.ok()?;
         Some(limit_statuses(resolved, &subjects_of(rest), &peeked.readings, now_ms))
@@ -57,7 +57,8 @@ impl Calls {
         else {
             return Vec::new();
         };
-        let Some(mut resolved) = moved_by(&entry, record, rest, now_ms) else { return Vec::new() };
+        let Some(resolved) = moved_by(&entry, record, rest, now_ms) else { return Vec::new() };
+        let mut resolved = resolved.under(self.core.load.level());
         let reading = |counter: &Counter| {
             let found = readings.iter().find(|(place, reading)| {
                 (place.scope_index, place.field) == (counter.scope_index, counter.field)

@@ -145,7 +145,7 @@ impl Preparation {
     ) -> Answer<(Resolved, Body)> {
         let (resolved, body) = self.resolve_unrefused(entry, request, prepared, at_ms)?;
         self.refuse_without_limit(&prepared.lines, &resolved, entry.policy.version)?;
-        Ok((resolved, body))
+        Ok((resolved.under(self.core.load.level()), body))
     }
 
     /// The same of work that is done already: no plan refuses it.

@@ -97,7 +97,7 @@ impl Reads {
         let subjects: Vec<_> = subject.iter().map(|subject| ((*subject).clone(), hash(subject))).collect();
         let mut recovery = self.memory.recovery("its counters kept changing under this read");
         loop {
-            let resolved = shown(entry, subject, *at_ms);
+            let resolved = shown(entry, subject, *at_ms).under(self.core.load.level());
             match self.memory.peek(entry, &resolved, &subjects).await {
                 Ok(peeked) if !entry.windows(*at_ms).valid().contains(peeked.now_ms) => {
                     *at_ms = peeked.now_ms;
@@ -148,7 +148,7 @@ impl Reads {
         request: QuotaRequest,
         at_ms: i64,
     ) -> Answer<QuotaStatus> {
-        let resolved = shown(entry, request.subject.as_ref(), at_ms);
+        let resolved = shown(entry, request.subject.as_ref(), at_ms).under(self.core.load.level());
         let readings = self.memory.readings_from_ledger(entry, &resolved, request.subject.as_ref()).await?;
         let status = answer(entry, resolved, request, readings, at_ms, Ack::Ledger);
         let parts = self.parts(entry, &status).await?;
