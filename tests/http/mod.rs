@@ -26,6 +26,7 @@ mod flood;
 mod framing;
 mod grant_ends;
 mod grants;
+mod grants_left;
 mod health;
 mod hostile;
 mod in_use;

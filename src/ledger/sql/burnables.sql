@@ -1,6 +1,7 @@
 -- The grants of these periods, with their cuts. What was consumed of holds that were carried into the period burns
 -- nothing of it; what it repaid to the one before has burnt from its start on.
 SELECT g.tenant, g.meter, g.period_start, g.id, g.amount, g.kind, g.priority, g.effective_at, g.expires_at, g.created_at,
+    g.voided_at IS NOT NULL AS is_voided,
     b.epoch AS begin_epoch, b.sequence AS begin_sequence,
     b.consumed + s.repaid - least(b.consumed_of_carried, s.carried_in) AS begin_consumed,
     e.epoch AS end_epoch, e.sequence AS end_sequence,
