@@ -11,13 +11,17 @@ use serde_json::json;
 use super::columns::Milliseconds;
 use super::grants::{self as stored_grants, StoredGrant};
 use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
-use super::{BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number};
+use super::{
+    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number,
+    rolled_amounts,
+};
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
 use crate::domain::grant::GrantId;
 use crate::domain::ids::{OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::Window;
+use crate::domain::rollover::RolledIn;
 
 /// From when on (unix ms) a voided grant's end is due: at any time.
 const AT_VOID_MS: i64 = 0;
@@ -336,7 +340,9 @@ async fn unburnt(
         grant.begins = grant.begins.filter(by_then);
         grant.ends = grant.ends.filter(by_then);
     }
-    grants.push(Burnable::of_rolled_in(window, rolled_in.unwrap_or_default()));
+    let of_period = [(&stored.tenant, &stored.meter, window, rolled_in.unwrap_or_default())];
+    let rolled = rolled_amounts::read(connection, &of_period).await?;
+    grants.extend(rolled.values().flat_map(|rolled| RolledIn::burnables(window, rolled)));
     let base = (BurnPlace::of_included((start_ms, window.end_ms)), included);
     let burnt = burn(base, &grants, end.consumed).remove(&place).unwrap_or_default();
     let left = Amount::from_decimal(stored.amount.decimal() - burnt);

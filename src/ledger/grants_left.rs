@@ -1,6 +1,6 @@
 //! What is left of the grants that count now, by the burn order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use diesel::sql_types::{BigInt, Numeric, Text, Timestamptz};
 use diesel::{QueryableByName, sql_query};
@@ -10,11 +10,12 @@ use rust_decimal::Decimal;
 
 use super::burnables::{self, BookedGrant};
 use super::columns::Milliseconds;
-use super::{BEGIN_LOOK_UP, Ledger, LedgerError, instant};
+use super::{BEGIN_LOOK_UP, Ledger, LedgerError, instant, rolled_amounts};
 use crate::domain::burn::{BurnPlace, Burnable, burn};
 use crate::domain::grant::{GrantId, Priority};
 use crate::domain::ids::{MeterId, TenantId};
 use crate::domain::period::Window;
+use crate::domain::rollover::RolledIn;
 
 /// How many grants of a period are folded for one answer.
 const FOLDED_MAX: i64 = 5_000;
@@ -56,10 +57,9 @@ impl Quota {
     }
 
     /// The grants of which something is left, the one that burns next first.
-    fn left(&self, grants: Vec<BookedGrant>, at_ms: i64) -> Vec<GrantLeft> {
-        let (period, mut all) = (self.period(), Vec::with_capacity(grants.len() + 1));
+    fn left(&self, grants: Vec<BookedGrant>, rolled: &[RolledIn], at_ms: i64) -> Vec<GrantLeft> {
+        let (period, mut all) = (self.period(), RolledIn::burnables(self.period(), rolled));
         all.extend(grants.iter().map(|grant| grant.burnable.clone()));
-        all.push(Burnable::of_rolled_in(period, self.rolled_in));
         let included = (BurnPlace::of_included((period.start_ms, period.end_ms)), self.included);
         let burnt = burn(included, &all, self.consumed);
         let mut left: Vec<_> = grants.into_iter().filter(|grant| grant.counts_at(at_ms)).collect();
@@ -112,14 +112,17 @@ async fn read(
     quotas.retain(|quota| quota.grants <= FOLDED_MAX);
     let with_grants = quotas.iter().filter(|quota| quota.grants > 0);
     let periods: Vec<_> = with_grants.map(|quota| (tenant, &quota.meter, quota.period())).collect();
-    let mut grants = match periods.is_empty() {
-        true => Default::default(),
-        false => burnables::read_booked(connection, &periods).await?,
-    };
+    let (mut grants, mut rolled) = (HashMap::new(), HashMap::new());
+    if !periods.is_empty() {
+        grants = burnables::read_booked(connection, &periods).await?;
+        let into = quotas.iter().map(|quota| (tenant, &quota.meter, quota.period(), quota.rolled_in));
+        rolled = rolled_amounts::read(connection, &into.collect::<Vec<_>>()).await?;
+    }
     let mut found = BTreeMap::new();
     for quota in quotas {
         let key = (tenant.clone(), quota.meter.clone(), quota.period_start.0);
-        let mut left = quota.left(grants.remove(&key).unwrap_or_default(), at_ms);
+        let rolled = rolled.remove(&key).unwrap_or_default();
+        let mut left = quota.left(grants.remove(&key).unwrap_or_default(), &rolled, at_ms);
         left.truncate(limit);
         found.insert(quota.meter, left);
     }

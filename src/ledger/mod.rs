@@ -35,6 +35,7 @@ pub mod gaps;
 mod gate_time;
 pub mod grants;
 mod grants_left;
+mod held_parts;
 mod installation;
 mod instant;
 mod issue;
@@ -69,6 +70,7 @@ mod reservation_list;
 pub mod reservations;
 mod retention;
 mod revenue;
+mod rolled_amounts;
 mod rollovers;
 #[allow(missing_docs, unreachable_pub, reason = "diesel print-schema writes it")]
 mod schema;

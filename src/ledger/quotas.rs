@@ -291,7 +291,12 @@ async fn insert(
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.max_rollover))
         .bind::<Array<Numeric>, _>(amounts(|terms| terms.overdraft))
         .bind::<Array<Text>, _>(openings.iter().map(thresholds).collect::<Vec<_>>())
-        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.preserve_overage).collect::<Vec<_>>());
+        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.preserve_overage).collect::<Vec<_>>())
+        .bind::<Array<Numeric>, _>(amounts(|terms| terms.min_rollover))
+        .bind::<Array<SmallInt>, _>(
+            openings.iter().map(|o| i16::from(o.terms.rollover_periods)).collect::<Vec<_>>(),
+        )
+        .bind::<Array<Bool>, _>(openings.iter().map(|o| o.terms.reroll).collect::<Vec<_>>());
     Ok(Prepared(insert).load(connection).await?)
 }
 

@@ -110,6 +110,10 @@ diesel::table! {
         unused -> Numeric,
         max_rollover -> Numeric,
         returned -> Numeric,
+        min_rollover -> Numeric,
+        has_parts -> Bool,
+        rolls_until -> Nullable<Timestamptz>,
+        rolls_periods_left -> Nullable<Int2>,
     }
 }
 
@@ -307,6 +311,20 @@ diesel::table! {
 }
 
 diesel::table! {
+    held_parts (tenant, meter, period_start, place) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        place -> Int4,
+        held -> Numeric,
+        fate -> Text,
+        ends_at -> Nullable<Timestamptz>,
+        periods_left -> Nullable<Int2>,
+        grant_id -> Nullable<Uuid>,
+    }
+}
+
+diesel::table! {
     installation (only_row) {
         only_row -> Bool,
         partitions -> Int2,
@@ -429,6 +447,7 @@ diesel::table! {
         rolled -> Numeric,
         is_final -> Bool,
         paid_by_next -> Numeric,
+        added -> Numeric,
     }
 }
 
@@ -509,6 +528,9 @@ diesel::table! {
         overdraft -> Numeric,
         notices_percent -> Array<Nullable<Int2>>,
         preserve_overage -> Bool,
+        min_rollover -> Numeric,
+        rollover_periods -> Int2,
+        reroll -> Bool,
     }
 }
 
@@ -591,6 +613,18 @@ diesel::table! {
         expires_at -> Timestamptz,
         resolved_at -> Nullable<Timestamptz>,
         archived_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    rolled_amounts (tenant, meter, period_start, ends_at) {
+        tenant -> Text,
+        meter -> Text,
+        period_start -> Timestamptz,
+        ends_at -> Timestamptz,
+        periods_left -> Int2,
+        amount -> Numeric,
+        rolled -> Numeric,
     }
 }
 
@@ -685,6 +719,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     epochs,
     gaps,
     grants,
+    held_parts,
     installation,
     job_runs,
     jobs,
@@ -706,6 +741,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     repeats,
     reservations,
     reservations_archive,
+    rolled_amounts,
     statements,
     subjects,
     tenant_currencies,
