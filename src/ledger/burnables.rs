@@ -12,7 +12,7 @@ use super::grants::StoredGrant;
 use super::quotas::PeriodKey;
 use super::{LedgerError, instant, number};
 use crate::domain::burn::{BurnPlace, Burnable, Cut};
-use crate::domain::grant::{GrantId, GrantKind, Priority};
+use crate::domain::grant::{GrantId, GrantKind, Priority, Recurrence};
 use crate::domain::ids::{Epoch, MeterId, OutboxId, TenantId};
 use crate::domain::period::Window;
 
@@ -40,6 +40,8 @@ struct Row {
     created_at: Milliseconds,
     #[diesel(sql_type = Bool)]
     is_voided: bool,
+    #[diesel(sql_type = Nullable<Uuid>)]
+    repeats: Option<uuid::Uuid>,
     #[diesel(sql_type = Nullable<BigInt>)]
     begin_epoch: Option<i64>,
     #[diesel(sql_type = Nullable<BigInt>)]
@@ -58,6 +60,8 @@ struct Row {
 pub(crate) struct BookedGrant {
     /// What of it can burn there.
     pub(crate) burnable: Burnable,
+    /// The grant that it repeats, or its own id.
+    pub(crate) made_as: GrantId,
     /// Whether it was voided; its end may not be cut yet.
     pub(crate) is_voided: bool,
 }
@@ -92,7 +96,8 @@ impl Row {
             begins: cut(self.begin_epoch, self.begin_sequence, self.begin_consumed)?,
             ends: cut(self.end_epoch, self.end_sequence, self.end_consumed)?,
         };
-        let booked = BookedGrant { burnable, is_voided: self.is_voided };
+        let made_as = GrantId::from_uuid(self.repeats.unwrap_or(self.id));
+        let booked = BookedGrant { burnable, made_as, is_voided: self.is_voided };
         Ok(((self.tenant, self.meter, self.period_start.0), booked))
     }
 }
@@ -107,11 +112,13 @@ fn cut(
     Ok(Some(Cut { place, consumed }))
 }
 
-/// The place of a grant in the burn order.
-pub(crate) fn place_of(grant: &StoredGrant) -> BurnPlace {
+/// The place of a grant in the burn order of a period: what a period gets of a recurring one ends with it.
+pub(crate) fn place_of(grant: &StoredGrant, period: Window) -> BurnPlace {
+    let ends_with_period = grant.recurrence == Recurrence::Period;
+    let period_end_ms = if ends_with_period { period.end_ms } else { i64::MAX };
     BurnPlace {
         priority: grant.priority,
-        expires_at_ms: grant.expires_at_ms,
+        expires_at_ms: grant.expires_at_ms.min(period_end_ms),
         kind: grant.kind,
         effective_at_ms: grant.effective_at_ms,
         created_at_ms: grant.created_at_ms,

@@ -12,12 +12,12 @@ use super::columns::Milliseconds;
 use super::grants::{self as stored_grants, StoredGrant};
 use super::schema::{balances, cuts, due_cuts, grants, quota_periods};
 use super::{
-    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number,
+    BEGIN_BOOKING, Ledger, LedgerError, audit, burnables, capacities, instant, journal, number, recurring,
     rolled_amounts,
 };
 use crate::domain::amount::Amount;
 use crate::domain::burn::{BurnPlace, Burnable, Cut, burn};
-use crate::domain::grant::GrantId;
+use crate::domain::grant::{GrantId, Recurrence};
 use crate::domain::ids::{OutboxId, Partition, TenantId};
 use crate::domain::movements::grants::{expire, void};
 use crate::domain::period::Window;
@@ -180,6 +180,9 @@ impl Ledger {
                 let Some(found) = stored_grants::find(connection, id).await? else {
                     return Ok(Voided::Missing);
                 };
+                if found.recurrence == Recurrence::Period {
+                    return recurring::void(connection, found, now_ms, &actor).await;
+                }
                 if found.voided_at_ms.is_some() {
                     return Ok(Voided::Before(found));
                 }
@@ -331,7 +334,7 @@ async fn unburnt(
     let window = Window { start_ms, end_ms: end.0 };
     let found = burnables::read(connection, &[(&stored.tenant, &stored.meter, window)]).await?;
     let mut grants: Vec<Burnable> = found.into_values().flatten().collect();
-    let place = burnables::place_of(stored);
+    let place = burnables::place_of(stored, window);
     let Some(end) = grants.iter().find(|grant| grant.place == place).and_then(|grant| grant.ends) else {
         return Ok(None);
     };

@@ -65,10 +65,10 @@ impl Quota {
         let mut left: Vec<_> = grants.into_iter().filter(|grant| grant.counts_at(at_ms)).collect();
         left.sort_by_key(|grant| grant.burnable.place);
         let left = left.into_iter().filter_map(
-            |BookedGrant { burnable: Burnable { place, amount, .. }, .. }| {
+            |BookedGrant { burnable: Burnable { place, amount, .. }, made_as, .. }| {
                 let remaining = amount - burnt.get(&place).copied().unwrap_or_default();
                 let left = GrantLeft {
-                    id: place.id?,
+                    id: made_as,
                     remaining,
                     expires_at_ms: place.expires_at_ms,
                     priority: place.priority,

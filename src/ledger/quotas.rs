@@ -12,7 +12,7 @@ use rust_decimal::Decimal;
 
 use super::prepared::Prepared;
 use super::schema::tenants;
-use super::{BEGIN_BOOKING, BEGIN_LOOK_UP, Ledger, LedgerError, instant, journal, number};
+use super::{BEGIN_BOOKING, BEGIN_LOOK_UP, Ledger, LedgerError, instant, journal, number, recurring};
 use crate::domain::amount::{Decimals, Units};
 use crate::domain::entry::{PostedLine, Posting};
 use crate::domain::grant::{CapacityChange, capacity_over_time};
@@ -239,8 +239,9 @@ pub(crate) async fn open_all(
         let period_ms = (opening.period_ms.0, end_of(opening)?);
         Some(Opening { period_ms, ..opening.clone() })
     };
-    let postings: Vec<_> = openings.iter().filter_map(as_opened).map(|opening| posting(&opening)).collect();
-    journal::post_beside_outbox(connection, partition, postings).await?;
+    let opened: Vec<Opening> = openings.iter().filter_map(as_opened).collect();
+    journal::post_beside_outbox(connection, partition, opened.iter().map(posting).collect()).await?;
+    recurring::give(connection, partition, &opened).await?;
     Ok(new.len())
 }
 

@@ -307,6 +307,8 @@ diesel::table! {
         voided_at -> Nullable<Timestamptz>,
         settled_at -> Nullable<Timestamptz>,
         settled_amount -> Nullable<Numeric>,
+        recurrence -> Text,
+        repeats -> Nullable<Uuid>,
     }
 }
 

@@ -48,6 +48,7 @@ mod price_changes;
 mod proxies;
 mod quota_modes;
 mod ratelimit;
+mod recurring_grants;
 mod repeats;
 mod reports;
 mod reservations;
